@@ -1,0 +1,1 @@
+//! The tunnel brain: classes, queues, scheduler, framing, deduplication.

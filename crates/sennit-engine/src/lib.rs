@@ -1,0 +1,1 @@
+//! Edge and Hub state machines over noq-proto.

@@ -1,0 +1,1 @@
+//! Namespaces, emulated links, traffic, measurement and reports.

@@ -1,0 +1,1 @@
+//! TUN, UDP sockets, netlink and nftables.

@@ -1,0 +1,1 @@
+//! The HTTP/3 subset and capsules of CONNECT-IP, as a state machine.

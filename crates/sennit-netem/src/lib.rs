@@ -1,0 +1,1 @@
+//! Link emulator as a seeded function of time.

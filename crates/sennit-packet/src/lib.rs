@@ -1,0 +1,1 @@
+//! Parse, checksum, segment and coalesce IP packets; build ICMP errors.
