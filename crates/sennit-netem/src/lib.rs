@@ -1,1 +1,33 @@
-//! Link emulator as a seeded function of time.
+//! One direction of a link, as a seeded function of time.
+//!
+//! A [`Link`] is what a packet meets between two hosts. It first waits in a tail-drop queue, is
+//! then put on the wire bit by bit at the configured [`Bitrate`], may be lost there, and travels
+//! for the configured delay plus jitter. What is lost on the wire has occupied it, as on a real
+//! link; what the queue refuses has not.
+//!
+//! The model reads no clock and no randomness. The same configuration, seed and sequence of calls
+//! give the same outcome, and the outcome for a packet does not depend on how often the caller
+//! polls in between:
+//!
+//! ```
+//! # use sennit_netem::{Bitrate, Config, Link};
+//! # use std::time::{Duration, Instant};
+//! # let now = Instant::now();
+//! let config = Config { rate: Some(Bitrate::mbit(10)), delay: Duration::from_millis(20), ..Config::default() };
+//! let mut link = Link::new(config, 1);
+//! link.handle_packet(1236, "hello", now).expect("the queue is empty");
+//! let due = link.poll_timeout().expect("a packet is on its way");
+//! assert_eq!(due, now + Duration::from_millis(21)); // 1250 bytes at 10 Mbit/s, then 20 ms
+//! assert_eq!(link.poll_output(due), Some("hello"));
+//! ```
+//!
+//! A caller hands packets in with [`Link::handle_packet`], sleeps until [`Link::poll_timeout`], and
+//! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it.
+
+mod config;
+mod jitter;
+mod link;
+mod loss;
+
+pub use config::{Bitrate, Config, Jitter, Loss, Queue, Shape};
+pub use link::{Counters, Dropped, Link, Reason};

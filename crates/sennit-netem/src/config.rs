@@ -1,0 +1,194 @@
+//! What a link is asked to do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Ethernet header: a rate counts whole frames, as the counters of switches and modems do.
+const ETHERNET_HEADER: usize = 14;
+
+/// A queue shorter than this drops the bursts that segmentation offload makes of one write.
+const QUEUE_MIN: usize = 64 * 1024;
+
+/// Bits per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bitrate(u64);
+
+impl Bitrate {
+    /// A rate in bit/s; zero is taken as one, since a link that never sends is an outage.
+    pub fn bps(bits: u64) -> Self {
+        Self(bits.max(1))
+    }
+
+    /// A rate in Mbit/s.
+    pub fn mbit(megabits: u64) -> Self {
+        Self::bps(megabits.saturating_mul(1_000_000))
+    }
+
+    /// Bits per second.
+    pub fn as_bps(self) -> u64 {
+        self.0
+    }
+
+    /// The time that `bytes` occupy the wire.
+    pub fn time_for(self, bytes: usize) -> Duration {
+        let nanos = (bytes as u128 * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// The bytes that leave within `time`.
+    pub fn bytes_in(self, time: Duration) -> usize {
+        let bytes = u128::from(self.0) * time.as_nanos() / 8 / 1_000_000_000;
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// How much may wait for the wire before the newest packet is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// A limit in frame bytes.
+    Bytes(usize),
+    /// What the wire carries in this time, and never less than 64 KiB.
+    Time(Duration),
+}
+
+/// The distribution of jitter around the delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Evenly between minus and plus the spread.
+    Uniform,
+    /// Bell-shaped with the spread as standard deviation, cut off at three of them.
+    Normal,
+}
+
+/// How the delay varies from packet to packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Jitter {
+    /// Half width (uniform) or standard deviation (normal).
+    pub spread: Duration,
+    /// The distribution of the deviations.
+    pub shape: Shape,
+    /// Each packet draws its own deviation, so packets overtake each other. Without it the delay
+    /// wanders slowly enough that order holds, and its mean does not depend on the packet rate.
+    pub reorder: bool,
+}
+
+impl Jitter {
+    /// No variation at all.
+    pub const NONE: Self = Self {
+        spread: Duration::ZERO,
+        shape: Shape::Uniform,
+        reorder: false,
+    };
+
+    /// The largest deviation from the mean that can occur.
+    pub(crate) fn reach(self) -> Duration {
+        match self.shape {
+            Shape::Uniform => self.spread,
+            Shape::Normal => self.spread * 3,
+        }
+    }
+}
+
+/// Which packets are lost on the wire.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Loss {
+    /// None.
+    None,
+    /// Each one independently with this probability.
+    Random(f64),
+    /// Two states with their own loss, changing by chance before each packet (Gilbert 1960,
+    /// Elliott 1963).
+    GilbertElliott {
+        /// Probability to go from good to bad.
+        p: f64,
+        /// Probability to go from bad to good.
+        r: f64,
+        /// Probability that a packet survives the bad state.
+        h: f64,
+        /// Probability that a packet survives the good state.
+        k: f64,
+    },
+    /// Exactly these packets, counted from 0 over all that were offered.
+    Exact(BTreeSet<u64>),
+}
+
+impl Loss {
+    /// Losses of this overall `ratio` that come in bursts of `length` packets on average.
+    pub fn bursts(ratio: f64, length: f64) -> Self {
+        let r = 1.0 / length.max(1.0);
+        let p = (r * ratio / (1.0 - ratio)).min(1.0);
+        Self::GilbertElliott {
+            p,
+            r,
+            h: 0.0,
+            k: 1.0,
+        }
+    }
+
+    /// The long-run share of packets lost; `None` when it depends on the packets sent.
+    pub fn ratio(&self) -> Option<f64> {
+        match *self {
+            Self::None => Some(0.0),
+            Self::Random(p) => Some(p),
+            Self::GilbertElliott { p, r, h, k } if p + r > 0.0 => {
+                Some((p * (1.0 - h) + r * (1.0 - k)) / (p + r))
+            }
+            Self::GilbertElliott { k, .. } => Some(1.0 - k),
+            Self::Exact(_) => None,
+        }
+    }
+}
+
+/// One direction of a link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Wire rate; without one, a packet takes no time on the wire.
+    pub rate: Option<Bitrate>,
+    /// Bytes added to each packet when it is counted against rate and queue.
+    pub frame_overhead: usize,
+    /// The limit of what waits for the wire.
+    pub queue: Queue,
+    /// One-way delay, after the last bit has left.
+    pub delay: Duration,
+    /// Variation of the delay.
+    pub jitter: Jitter,
+    /// Losses on the wire.
+    pub loss: Loss,
+    /// Nothing gets through, and nobody is told.
+    pub outage: bool,
+    /// The largest packet that fits.
+    pub mtu: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            frame_overhead: ETHERNET_HEADER,
+            queue: Queue::Time(Duration::from_millis(50)),
+            delay: Duration::ZERO,
+            jitter: Jitter::NONE,
+            loss: Loss::None,
+            outage: false,
+            mtu: 1500,
+        }
+    }
+}
+
+impl Config {
+    /// The queue limit in frame bytes.
+    pub fn queue_limit(&self) -> usize {
+        match (self.queue, self.rate) {
+            (Queue::Bytes(bytes), _) => bytes,
+            (Queue::Time(time), Some(rate)) => rate.bytes_in(time).max(QUEUE_MIN),
+            (Queue::Time(_), None) => QUEUE_MIN,
+        }
+    }
+
+    /// The time a packet of `len` bytes occupies the wire.
+    pub fn wire_time(&self, len: usize) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| {
+            rate.time_for(len + self.frame_overhead)
+        })
+    }
+}
