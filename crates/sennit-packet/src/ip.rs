@@ -1,0 +1,525 @@
+//! A validated view of one IPv4 or IPv6 packet.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::checksum::Sum;
+use crate::tcp::{self, TcpFlags, UDP_HEADER};
+use crate::wire::u16_at;
+
+/// An IPv4 header without options.
+pub(crate) const IPV4_HEADER: usize = 20;
+/// The fixed IPv6 header.
+pub(crate) const IPV6_HEADER: usize = 40;
+
+/// Chains longer than any sane sender makes; RFC 8504 §5.3 lets a node limit them to 8.
+const MAX_EXTENSIONS: usize = 8;
+
+/// Why bytes are not a packet that can be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum PacketError {
+    #[error("packet is shorter than its headers say")]
+    Truncated,
+    #[error("neither IPv4 nor IPv6")]
+    NotIp,
+    #[error("packet length differs from the length in its header")]
+    BadLength,
+    #[error("IPv4 header length is below 20 bytes")]
+    BadHeader,
+    #[error("more than {MAX_EXTENSIONS} IPv6 extension headers")]
+    TooManyExtensions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    V4,
+    V6,
+}
+
+/// An IP protocol or IPv6 next header number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    pub const ICMP: Self = Self(1);
+    pub const TCP: Self = Self(6);
+    pub const UDP: Self = Self(17);
+    pub const ICMPV6: Self = Self(58);
+    pub const SCTP: Self = Self(132);
+
+    const HOP_BY_HOP: Self = Self(0);
+    const ROUTING: Self = Self(43);
+    const FRAGMENT: Self = Self(44);
+    const AUTHENTICATION: Self = Self(51);
+    const DESTINATION: Self = Self(60);
+    const MOBILITY: Self = Self(135);
+    const HIP: Self = Self(139);
+    const SHIM6: Self = Self(140);
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ICMP => f.write_str("icmp"),
+            Self::TCP => f.write_str("tcp"),
+            Self::UDP => f.write_str("udp"),
+            Self::ICMPV6 => f.write_str("icmpv6"),
+            Self::SCTP => f.write_str("sctp"),
+            Self(number) => number.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One IP packet whose lengths have been checked: the buffer is exactly the packet, and all IP
+/// headers up to the transport header lie inside it.
+#[derive(Clone, Copy, Debug)]
+pub struct IpPacket<'a> {
+    bytes: &'a [u8],
+    version: Version,
+    upper: Upper,
+}
+
+/// What the IP headers say about what follows them.
+#[derive(Clone, Copy, Debug)]
+struct Upper {
+    protocol: Protocol,
+    offset: usize,
+    fragment: Fragment,
+    /// A routing header still has segments to visit: the destination is not the final one.
+    routed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Fragment {
+    /// In units of 8 bytes.
+    offset: u16,
+    more: bool,
+}
+
+impl<'a> IpPacket<'a> {
+    /// Checks lengths and walks IPv6 extension headers; checksums are left alone.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
+        match bytes.first().ok_or(PacketError::Truncated)? >> 4 {
+            4 => Self::parse_v4(bytes),
+            6 => Self::parse_v6(bytes),
+            _ => Err(PacketError::NotIp),
+        }
+    }
+
+    /// RFC 791 §3.1.
+    fn parse_v4(bytes: &'a [u8]) -> Result<Self, PacketError> {
+        if bytes.len() < IPV4_HEADER {
+            return Err(PacketError::Truncated);
+        }
+        let header = usize::from(bytes[0] & 0xf) * 4;
+        if header < IPV4_HEADER {
+            return Err(PacketError::BadHeader);
+        }
+        let total = usize::from(u16_at(bytes, 2));
+        if total < header {
+            return Err(PacketError::BadLength);
+        }
+        check_length(total, bytes.len())?;
+        let fragment = u16_at(bytes, 6);
+        let upper = Upper {
+            protocol: Protocol(bytes[9]),
+            offset: header,
+            fragment: Fragment { offset: fragment & 0x1fff, more: fragment & 0x2000 != 0 },
+            routed: false,
+        };
+        Ok(Self { bytes, version: Version::V4, upper })
+    }
+
+    /// RFC 8200 §3. A jumbogram (RFC 2675) has a payload length of zero and fails as too long.
+    fn parse_v6(bytes: &'a [u8]) -> Result<Self, PacketError> {
+        if bytes.len() < IPV6_HEADER {
+            return Err(PacketError::Truncated);
+        }
+        check_length(IPV6_HEADER + usize::from(u16_at(bytes, 4)), bytes.len())?;
+        let upper = walk_extensions(bytes)?;
+        Ok(Self { bytes, version: Version::V6, upper })
+    }
+
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    pub fn src(&self) -> IpAddr {
+        match self.version {
+            Version::V4 => self.v4_addr(12).into(),
+            Version::V6 => self.v6_addr(8).into(),
+        }
+    }
+
+    pub fn dst(&self) -> IpAddr {
+        match self.version {
+            Version::V4 => self.v4_addr(16).into(),
+            Version::V6 => self.v6_addr(24).into(),
+        }
+    }
+
+    /// The protocol behind all IPv6 extension headers. In a non-first fragment, what the fragment
+    /// header names.
+    pub fn protocol(&self) -> Protocol {
+        self.upper.protocol
+    }
+
+    /// The six bits of the differentiated services code point (RFC 2474 §3).
+    pub fn dscp(&self) -> u8 {
+        self.traffic_class() >> 2
+    }
+
+    /// The two ECN bits (RFC 3168 §5).
+    pub fn ecn(&self) -> u8 {
+        self.traffic_class() & 0b11
+    }
+
+    /// TTL or hop limit.
+    pub fn ttl(&self) -> u8 {
+        match self.version {
+            Version::V4 => self.bytes[8],
+            Version::V6 => self.bytes[7],
+        }
+    }
+
+    /// Length of the whole packet in bytes.
+    pub fn total_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Where the transport header starts: behind IPv4 options or IPv6 extension headers.
+    pub fn transport_offset(&self) -> usize {
+        self.upper.offset
+    }
+
+    /// Transport header and payload; may be empty.
+    pub fn transport(&self) -> &'a [u8] {
+        &self.bytes[self.upper.offset..]
+    }
+
+    /// Whether this is one of several fragments. An IPv6 atomic fragment (RFC 6946) is not.
+    pub fn is_fragment(&self) -> bool {
+        self.upper.fragment.more || self.is_later_fragment()
+    }
+
+    /// Whether this is a fragment without a transport header.
+    pub fn is_later_fragment(&self) -> bool {
+        self.upper.fragment.offset != 0
+    }
+
+    /// Whether a router may not fragment this packet: IPv4 with DF set, and all of IPv6.
+    pub fn dont_fragment(&self) -> bool {
+        match self.version {
+            Version::V4 => self.bytes[6] & 0x40 != 0,
+            Version::V6 => true,
+        }
+    }
+
+    /// Source and destination port of TCP, UDP and SCTP, where this packet has them.
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        let has_ports = [Protocol::TCP, Protocol::UDP, Protocol::SCTP].contains(&self.protocol());
+        let transport = self.transport();
+        (has_ports && !self.is_later_fragment() && transport.len() >= 4)
+            .then(|| (u16_at(transport, 0), u16_at(transport, 2)))
+    }
+
+    /// The flags, if this packet has a TCP header.
+    pub fn tcp_flags(&self) -> Option<TcpFlags> {
+        self.tcp_segment().map(|segment| TcpFlags(segment[13]))
+    }
+
+    /// A TCP segment with a whole header.
+    pub(crate) fn tcp_segment(&self) -> Option<&'a [u8]> {
+        let segment = self.transport();
+        let is_tcp = self.protocol() == Protocol::TCP && !self.is_later_fragment();
+        (is_tcp && tcp::header_len(segment).is_some()).then_some(segment)
+    }
+
+    /// Source and destination as they lie in the header.
+    pub(crate) fn address_bytes(&self) -> &'a [u8] {
+        match self.version {
+            Version::V4 => &self.bytes[12..20],
+            Version::V6 => &self.bytes[8..40],
+        }
+    }
+
+    /// Whether the destination is the one of the pseudo header (RFC 8200 §8.1).
+    pub(crate) fn has_final_destination(&self) -> bool {
+        !self.upper.routed
+    }
+
+    /// RFC 791 §3.1; IPv6 has no header checksum.
+    pub(crate) fn header_checksum_holds(&self) -> bool {
+        match self.version {
+            Version::V4 => Sum::of(&self.bytes[..self.upper.offset]).holds(),
+            Version::V6 => true,
+        }
+    }
+
+    /// See [`crate::checksum::verify_transport`].
+    pub(crate) fn transport_checksum_holds(&self) -> bool {
+        if self.is_fragment() || !self.has_final_destination() {
+            return true;
+        }
+        let segment = self.transport();
+        match self.protocol() {
+            Protocol::TCP => self.tcp_segment().is_some() && self.holds_with_pseudo(segment),
+            Protocol::UDP => self.udp_checksum_holds(segment),
+            Protocol::ICMP => segment.len() >= 4 && Sum::of(segment).holds(),
+            Protocol::ICMPV6 => segment.len() >= 4 && self.holds_with_pseudo(segment),
+            _ => true,
+        }
+    }
+
+    /// RFC 768: the datagram may be shorter than the IP payload; zero means no checksum, which
+    /// IPv6 forbids (RFC 8200 §8.1).
+    fn udp_checksum_holds(&self, segment: &[u8]) -> bool {
+        if segment.len() < UDP_HEADER {
+            return false;
+        }
+        let length = usize::from(u16_at(segment, 4));
+        if !(UDP_HEADER..=segment.len()).contains(&length) {
+            return false;
+        }
+        if u16_at(segment, tcp::UDP_CHECKSUM) == 0 {
+            return self.version == Version::V4;
+        }
+        self.holds_with_pseudo(&segment[..length])
+    }
+
+    fn holds_with_pseudo(&self, segment: &[u8]) -> bool {
+        let pseudo = Sum::pseudo_header(self.address_bytes(), self.protocol(), segment.len());
+        (pseudo + Sum::of(segment)).holds()
+    }
+
+    fn traffic_class(&self) -> u8 {
+        match self.version {
+            Version::V4 => self.bytes[1],
+            Version::V6 => self.bytes[0] << 4 | self.bytes[1] >> 4,
+        }
+    }
+
+    fn v4_addr(&self, at: usize) -> Ipv4Addr {
+        let bytes = self.bytes[at..].first_chunk::<4>();
+        Ipv4Addr::from(*bytes.expect("parse checked the header's length"))
+    }
+
+    fn v6_addr(&self, at: usize) -> Ipv6Addr {
+        let bytes = self.bytes[at..].first_chunk::<16>();
+        Ipv6Addr::from(*bytes.expect("parse checked the header's length"))
+    }
+}
+
+fn check_length(stated: usize, actual: usize) -> Result<(), PacketError> {
+    match stated.cmp(&actual) {
+        std::cmp::Ordering::Greater => Err(PacketError::Truncated),
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Less => Err(PacketError::BadLength),
+    }
+}
+
+/// Finds the transport header of an IPv6 packet (RFC 8200 §4).
+fn walk_extensions(bytes: &[u8]) -> Result<Upper, PacketError> {
+    let mut upper = Upper {
+        protocol: Protocol(bytes[6]),
+        offset: IPV6_HEADER,
+        fragment: Fragment::default(),
+        routed: false,
+    };
+    for _ in 0..=MAX_EXTENSIONS {
+        let rest = bytes.get(upper.offset..).ok_or(PacketError::Truncated)?;
+        let Some(length) = extension_len(upper.protocol, rest)? else {
+            return Ok(upper);
+        };
+        match upper.protocol {
+            Protocol::FRAGMENT => {
+                let field = u16_at(rest, 2);
+                upper.fragment = Fragment { offset: field >> 3, more: field & 1 != 0 };
+            }
+            Protocol::ROUTING => upper.routed |= rest[3] != 0,
+            _ => {}
+        }
+        upper.protocol = Protocol(rest[0]);
+        upper.offset += length;
+        if upper.fragment.offset != 0 {
+            return Ok(upper);
+        }
+    }
+    Err(PacketError::TooManyExtensions)
+}
+
+/// The length of the extension header that `rest` starts with, `None` at the transport header.
+fn extension_len(protocol: Protocol, rest: &[u8]) -> Result<Option<usize>, PacketError> {
+    let unit = match protocol {
+        Protocol::HOP_BY_HOP
+        | Protocol::ROUTING
+        | Protocol::DESTINATION
+        | Protocol::MOBILITY
+        | Protocol::HIP
+        | Protocol::SHIM6 => 8,
+        Protocol::AUTHENTICATION => 4,
+        Protocol::FRAGMENT => 0,
+        _ => return Ok(None),
+    };
+    // All of them take at least 8 bytes: next header, length in units beyond 8, and six more.
+    let header = rest.first_chunk::<8>().ok_or(PacketError::Truncated)?;
+    let length = 8 + usize::from(header[1]) * unit;
+    if length > rest.len() { Err(PacketError::Truncated) } else { Ok(Some(length)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    fn udp_v4() -> Vec<u8> {
+        let mut packet = Vec::new();
+        PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 61)
+            .udp(1000, 2000)
+            .write(&mut packet, b"payload")
+            .unwrap();
+        packet
+    }
+
+    /// An IPv6 packet with the given headers and payload behind the fixed header.
+    fn v6(next: Protocol, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, next.0, 64];
+        packet[4..6].copy_from_slice(&u16::try_from(payload.len()).unwrap().to_be_bytes());
+        packet.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).octets());
+        packet.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).octets());
+        packet.extend(payload);
+        packet
+    }
+
+    fn extension(next: Protocol, length: u8) -> Vec<u8> {
+        let mut header = vec![0; 8 + usize::from(length) * 8];
+        header[..2].copy_from_slice(&[next.0, length]);
+        header
+    }
+
+    #[test]
+    fn reads_an_ipv4_packet() {
+        let mut bytes = udp_v4();
+        bytes[1] = 46 << 2 | 0b10;
+        let packet = IpPacket::parse(&bytes).unwrap();
+
+        assert_eq!(packet.version(), Version::V4);
+        assert_eq!(packet.src(), "192.0.2.1".parse::<IpAddr>().unwrap());
+        assert_eq!(packet.dst(), "198.51.100.2".parse::<IpAddr>().unwrap());
+        assert_eq!(packet.protocol(), Protocol::UDP);
+        assert_eq!(packet.ports(), Some((1000, 2000)));
+        assert_eq!((packet.dscp(), packet.ecn(), packet.ttl()), (46, 0b10, 61));
+        assert_eq!((packet.transport_offset(), packet.total_len()), (20, 35));
+        assert!(packet.dont_fragment() && !packet.is_fragment());
+        assert_eq!(packet.tcp_flags(), None);
+    }
+
+    #[test]
+    fn reads_an_ipv6_packet() {
+        let mut bytes = v6(Protocol::SCTP, &[0, 7, 0, 9, 1, 2, 3, 4]);
+        bytes[0] = 0x6b;
+        bytes[1] = 0x9f;
+        let packet = IpPacket::parse(&bytes).unwrap();
+
+        assert_eq!(packet.version(), Version::V6);
+        assert_eq!(packet.src(), "2001:db8::1".parse::<IpAddr>().unwrap());
+        assert_eq!(packet.dst(), "2001:db8::2".parse::<IpAddr>().unwrap());
+        assert_eq!(packet.ports(), Some((7, 9)));
+        assert_eq!((packet.dscp(), packet.ecn(), packet.ttl()), (46, 0b01, 64));
+    }
+
+    #[test]
+    fn ports_are_found_behind_extension_headers() {
+        let mut headers = extension(Protocol::DESTINATION, 1);
+        headers.extend(extension(Protocol::AUTHENTICATION, 0));
+        // RFC 4302 §2.2: the length of an authentication header counts 4-byte words beyond two.
+        headers.extend([17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        headers.extend([0, 53, 1, 0, 0, 8, 0, 0]);
+        let bytes = v6(Protocol::HOP_BY_HOP, &headers);
+        let packet = IpPacket::parse(&bytes).unwrap();
+
+        assert_eq!(packet.protocol(), Protocol::UDP);
+        assert_eq!(packet.transport_offset(), 40 + 16 + 8 + 12);
+        assert_eq!(packet.ports(), Some((53, 256)));
+    }
+
+    #[test]
+    fn fragments_are_told_apart() {
+        let fragment = |field: u16| {
+            let [high, low] = field.to_be_bytes();
+            let bytes = [17, 0, high, low, 0, 0, 0, 1, 0, 53, 1, 0, 0, 8, 0, 0];
+            v6(Protocol::FRAGMENT, &bytes)
+        };
+        let (atomic, first, later) = (fragment(0), fragment(1), fragment(8 | 1));
+        let [atomic, first, later] = [&atomic, &first, &later].map(|b| IpPacket::parse(b).unwrap());
+
+        assert!(!atomic.is_fragment());
+        assert!(first.is_fragment() && !first.is_later_fragment());
+        assert!(later.is_fragment() && later.is_later_fragment());
+        assert_eq!(first.ports(), Some((53, 256)));
+        assert_eq!(later.ports(), None);
+        assert_eq!(later.protocol(), Protocol::UDP);
+    }
+
+    #[test]
+    fn a_later_ipv4_fragment_has_no_ports() {
+        let mut bytes = udp_v4();
+        bytes[6] = 0x00;
+        bytes[7] = 0x01;
+        let packet = IpPacket::parse(&bytes).unwrap();
+        assert_eq!(packet.ports(), None);
+        assert!(packet.is_later_fragment() && !packet.dont_fragment());
+    }
+
+    #[test]
+    fn wrong_lengths_and_headers_are_refused() {
+        let good = udp_v4();
+        let mut padded = good.clone();
+        padded.push(0);
+        let mut short_header = good.clone();
+        short_header[0] = 0x44;
+        let mut short_total = good[..20].to_vec();
+        short_total[3] = 19;
+
+        let error = |bytes: &[u8]| IpPacket::parse(bytes).unwrap_err();
+        assert_eq!(error(&[]), PacketError::Truncated);
+        assert_eq!(error(&[0x50; 40]), PacketError::NotIp);
+        assert_eq!(error(&good[..19]), PacketError::Truncated);
+        assert_eq!(error(&good[..34]), PacketError::Truncated);
+        assert_eq!(error(&padded), PacketError::BadLength);
+        assert_eq!(error(&short_header), PacketError::BadHeader);
+        assert_eq!(error(&short_total), PacketError::BadLength);
+        assert_eq!(error(&v6(Protocol::UDP, &[0; 8])[..39]), PacketError::Truncated);
+        assert_eq!(error(&v6(Protocol::UDP, &[0; 8])[..47]), PacketError::Truncated);
+    }
+
+    #[test]
+    fn an_extension_header_may_not_run_past_the_packet() {
+        let bytes = v6(Protocol::HOP_BY_HOP, &extension(Protocol::UDP, 1)[..8]);
+        assert_eq!(IpPacket::parse(&bytes).unwrap_err(), PacketError::Truncated);
+        let bytes = v6(Protocol::FRAGMENT, &[17, 0, 0]);
+        assert_eq!(IpPacket::parse(&bytes).unwrap_err(), PacketError::Truncated);
+    }
+
+    #[test]
+    fn a_chain_of_extension_headers_is_bounded() {
+        let chain = |count: usize| {
+            let mut headers = extension(Protocol::DESTINATION, 0).repeat(count - 1);
+            headers.extend(extension(Protocol::UDP, 0));
+            v6(Protocol::DESTINATION, &headers)
+        };
+        assert!(IpPacket::parse(&chain(MAX_EXTENSIONS)).is_ok());
+        let error = IpPacket::parse(&chain(MAX_EXTENSIONS + 1)).unwrap_err();
+        assert_eq!(error, PacketError::TooManyExtensions);
+    }
+}
