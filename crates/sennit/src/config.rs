@@ -1,0 +1,413 @@
+//! The two config files, `hub.toml` and `edge.toml`.
+//!
+//! [`HubConfig::load`] and [`EdgeConfig::load`] read a file into plain typed data; past them only
+//! checked values exist. Everything that is wrong with a file is found in one pass and comes back
+//! as a [`Report`]: each [`Finding`] has its place, what is wrong and what would be right. A report
+//! without errors may still carry warnings, for what is valid but hardly meant.
+//!
+//! Reading goes in three steps: `toml` parses with recovery, [`section`] walks the tables and
+//! notices every key nobody asked for, [`hub`] and [`edge`] say which keys there are and check
+//! what only the whole file can tell (two links on one interface, shares above 100 %).
+
+mod class;
+mod edge;
+mod finding;
+mod hub;
+mod matching;
+mod section;
+mod values;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub use self::finding::{Finding, Report, Severity};
+pub use self::matching::{Match, PortRange};
+use self::section::{Section, kind_of};
+
+/// A CIDR prefix without host bits.
+pub type Prefix = ipnet::IpNet;
+
+/// Where `sennit join` and `sennit hub init` keep identities unless told otherwise.
+pub const DEFAULT_STATE: &str = "/var/lib/sennit";
+/// Control socket of a hub unless `control` says otherwise.
+pub const DEFAULT_HUB_CONTROL: &str = "/run/sennit/hub.sock";
+/// Control socket of an edge unless `control` says otherwise.
+pub const DEFAULT_EDGE_CONTROL: &str = "/run/sennit/edge.sock";
+/// Name of the TUN device unless `device` says otherwise.
+pub const DEFAULT_DEVICE: &str = "sennit0";
+
+/// A config is a page or two; anything near this size is not one.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// `hub.toml`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubConfig {
+    pub listen: Vec<SocketAddr>,
+    pub state: PathBuf,
+    pub pool: Pool,
+    /// Masquerade what leaves for the internet.
+    pub nat: bool,
+    pub device: String,
+    pub control: PathBuf,
+    /// MTU of the TUN device, in bytes.
+    pub mtu: Option<u16>,
+}
+
+/// Address space from which sites get their inner addresses; at least one family is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    pub v4: Option<Ipv4Net>,
+    pub v6: Option<Ipv6Net>,
+}
+
+/// `edge.toml`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeConfig {
+    pub hub: Vec<SocketAddr>,
+    /// Set when the far side is a CONNECT-IP proxy that is not a Sennit hub.
+    pub proxy: Option<Proxy>,
+    pub state: PathBuf,
+    pub device: String,
+    /// What goes into the tunnel; empty when the router decides.
+    pub routes: Vec<Prefix>,
+    /// Prefixes behind this edge.
+    pub lan: Vec<Prefix>,
+    pub control: PathBuf,
+    /// MTU of the TUN device, in bytes.
+    pub mtu: Option<u16>,
+    /// At least one.
+    pub links: Vec<Link>,
+    /// In order of matching; the last one that catches all is always there.
+    pub classes: Vec<Class>,
+}
+
+/// How to trust and greet a third-party CONNECT-IP proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// PEM file with the root certificates that the proxy's certificate must chain to.
+    pub ca: PathBuf,
+    /// Name the proxy's certificate must bear; its address when absent.
+    pub name: Option<String>,
+    /// File that holds a bearer token.
+    pub bearer: Option<PathBuf>,
+}
+
+/// One WAN interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub name: String,
+    pub interface: String,
+    /// 1 to 255, lower is preferred.
+    pub tier: u8,
+    /// 1 to 1000, for [`Policy::Balanced`].
+    pub weight: u16,
+}
+
+/// One traffic class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    pub name: String,
+    /// A packet belongs to the class when any of these matches.
+    pub matches: Vec<Match>,
+    pub policy: Policy,
+    pub delivery: Delivery,
+    pub congestion: Congestion,
+    /// Guaranteed part of each link in percent, 1 to 100.
+    pub share: Option<u8>,
+    pub fec: Fec,
+    /// A TUN device of its own: all that is routed there belongs to the class.
+    pub device: Option<String>,
+}
+
+impl Class {
+    /// True when the class takes every packet of the main device that reaches it.
+    pub fn catches_all(&self) -> bool {
+        self.matches.is_empty() && self.device.is_none()
+    }
+}
+
+impl Default for Class {
+    /// The class of a config that names none.
+    fn default() -> Self {
+        Self {
+            name: "default".into(),
+            matches: Vec::new(),
+            policy: Policy::Bond,
+            delivery: Delivery::Repair,
+            congestion: Congestion::Auto,
+            share: None,
+            fec: Fec::Auto,
+            device: None,
+        }
+    }
+}
+
+/// How a class uses the links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Single,
+    Failover,
+    Balanced,
+    Bond,
+    Redundant,
+}
+
+/// What happens to a lost packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    Datagram,
+    Repair,
+    Reliable,
+}
+
+/// Congestion controller of a class's paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    Cubic,
+    Bbr,
+    Bbr3,
+    Auto,
+}
+
+/// Forward error correction of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fec {
+    Off,
+    Auto,
+    /// One XOR symbol for `data` packets.
+    Xor {
+        data: u8,
+    },
+    /// Reed-Solomon, `repair` symbols for `data` packets.
+    ReedSolomon {
+        data: u8,
+        repair: u8,
+    },
+    /// Sliding-window random linear code: a repair symbol each `interval` packets over the last
+    /// `window`.
+    Rlc {
+        interval: u8,
+        window: u8,
+    },
+}
+
+/// A checked config and the warnings that came with it.
+#[derive(Clone, Debug)]
+pub struct Loaded<C> {
+    pub config: C,
+    pub warnings: Report,
+}
+
+/// Which of the two files it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Config {
+    Hub(HubConfig),
+    Edge(EdgeConfig),
+}
+
+/// Why there is no config.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Invalid(Report),
+}
+
+impl HubConfig {
+    /// Reads `path` as a hub's config.
+    pub fn load(path: &Path) -> Result<Loaded<Self>, ConfigError> {
+        load(path, Self::parse)
+    }
+
+    /// Reads `source` as a hub's config; `file` is only named in findings.
+    pub fn parse(file: &str, source: &[u8]) -> Result<Loaded<Self>, Report> {
+        parse(file, source, hub::read)
+    }
+}
+
+impl EdgeConfig {
+    /// Reads `path` as an edge's config.
+    pub fn load(path: &Path) -> Result<Loaded<Self>, ConfigError> {
+        load(path, Self::parse)
+    }
+
+    /// Reads `source` as an edge's config; `file` is only named in findings.
+    pub fn parse(file: &str, source: &[u8]) -> Result<Loaded<Self>, Report> {
+        parse(file, source, edge::read)
+    }
+}
+
+impl Config {
+    /// Reads `path` as whichever config it is: the one with `[hub]` or the one with `[edge]`.
+    pub fn load(path: &Path) -> Result<Loaded<Self>, ConfigError> {
+        load(path, Self::parse)
+    }
+
+    /// Reads `source` as whichever config it is; `file` is only named in findings.
+    pub fn parse(file: &str, source: &[u8]) -> Result<Loaded<Self>, Report> {
+        parse(file, source, |root, source, findings| {
+            if root.contains_key("hub") {
+                return hub::read(root, source, findings).map(Self::Hub);
+            }
+            if root.contains_key("edge") || root.contains_key("link") {
+                return edge::read(root, source, findings).map(Self::Edge);
+            }
+            let wrong = Finding::error(0..0, "neither a [hub] nor an [edge] section is here");
+            findings
+                .push(wrong.help("a hub's config has [hub], an edge's has [edge] and [[link]]"));
+            None
+        })
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hub(_) => f.write_str("hub"),
+            Self::Edge(_) => f.write_str("edge"),
+        }
+    }
+}
+
+fn load<C>(
+    path: &Path,
+    parse: impl FnOnce(&str, &[u8]) -> Result<Loaded<C>, Report>,
+) -> Result<Loaded<C>, ConfigError> {
+    let source = read_file(path).map_err(|source| ConfigError::Read {
+        path: path.into(),
+        source,
+    })?;
+    parse(&path.display().to_string(), &source).map_err(ConfigError::Invalid)
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut source = Vec::new();
+    File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut source)?;
+    if source.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "larger than 1 MiB, not a config",
+        ));
+    }
+    Ok(source)
+}
+
+/// Parses TOML with recovery, hands the tables to `read`, and joins both kinds of findings.
+fn parse<C>(
+    file: &str,
+    source: &[u8],
+    read: impl FnOnce(&DeTable<'_>, &str, &mut Vec<Finding>) -> Option<C>,
+) -> Result<Loaded<C>, Report> {
+    let text = match std::str::from_utf8(source) {
+        Ok(text) => text,
+        Err(wrong) => {
+            let at = wrong.valid_up_to();
+            let finding = Finding::error(at..at + 1, "this byte is not UTF-8 text");
+            let text = String::from_utf8_lossy(source);
+            return Err(Report::new(
+                file,
+                &text,
+                vec![finding.help("save the file as UTF-8")],
+            ));
+        }
+    };
+    let (root, syntax) = DeTable::parse_recoverable(text);
+    let mut findings = Vec::new();
+    let config = read(root.get_ref(), text, &mut findings);
+    if !syntax.is_empty() {
+        return Err(Report::new(
+            file,
+            text,
+            with_syntax(text, &syntax, findings),
+        ));
+    }
+    let report = Report::new(file, text, findings);
+    match config {
+        Some(config) if !report.has_errors() => Ok(Loaded {
+            config,
+            warnings: report,
+        }),
+        _ => Err(report),
+    }
+}
+
+/// Syntax errors, and those findings which are not merely their echo: a broken line loses its key,
+/// and a broken header moves all keys below it.
+fn with_syntax(text: &str, syntax: &[toml::de::Error], findings: Vec<Finding>) -> Vec<Finding> {
+    let line_of = |finding: &Finding| {
+        text.bytes()
+            .take(finding.span().start)
+            .filter(|byte| *byte == b'\n')
+            .count()
+    };
+    let mut all: Vec<Finding> = syntax
+        .iter()
+        .map(|error| Finding::syntax(text, error))
+        .collect();
+    all.sort_by_key(|finding| finding.span().start);
+    all.dedup_by_key(|finding| line_of(finding));
+    // What is never closed makes nonsense of all that follows.
+    if syntax
+        .iter()
+        .any(|error| error.message().starts_with("unclosed"))
+    {
+        all.truncate(1);
+        return all;
+    }
+    let lines: Vec<usize> = all.iter().map(line_of).collect();
+    let is_header = |line: &usize| {
+        text.lines()
+            .nth(*line)
+            .is_some_and(|line| line.trim().starts_with('['))
+    };
+    if !lines.iter().any(is_header) {
+        all.extend(
+            findings
+                .into_iter()
+                .filter(|f| !f.is_absence() && !lines.contains(&line_of(f))),
+        );
+    }
+    all
+}
+
+/// The tables of `[[name]]`, or a finding for each thing under that name which is none.
+fn tables<'a, 'i>(
+    root: &mut Section<'a, 'i>,
+    name: &'static str,
+    findings: &mut Vec<Finding>,
+) -> Vec<&'a Spanned<DeValue<'i>>> {
+    let Some(value) = root.value(name) else {
+        return Vec::new();
+    };
+    let DeValue::Array(items) = value.get_ref() else {
+        findings.push(
+            Finding::error(
+                value.span(),
+                format!("`{name}` is {}", kind_of(value.get_ref())),
+            )
+            .help(format!("write [[{name}]], once for each {name}")),
+        );
+        return Vec::new();
+    };
+    let (tables, others): (Vec<_>, Vec<_>) = items
+        .iter()
+        .partition(|item| matches!(item.get_ref(), DeValue::Table(_)));
+    findings.extend(others.iter().map(|item| {
+        Finding::error(
+            item.span(),
+            format!("a {name} is {}", kind_of(item.get_ref())),
+        )
+        .help(format!("write [[{name}]], once for each {name}"))
+    }));
+    tables
+}

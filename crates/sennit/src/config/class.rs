@@ -1,0 +1,205 @@
+//! `[[class]]`.
+
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::finding::Finding;
+use super::matching::{self, Match};
+use super::section::Section;
+use super::{Class, Congestion, Delivery, Fec, Policy, tables, values};
+
+/// `[[class]]` with the places that later checks point at; what is absent has its default.
+pub(super) struct ReadClass {
+    header: Range<usize>,
+    name: Option<Spanned<String>>,
+    matches: Vec<Spanned<Match>>,
+    /// `match` is there, even if none of its rules could be read.
+    has_match: bool,
+    pub(super) policy: Option<Spanned<Policy>>,
+    delivery: Option<Spanned<Delivery>>,
+    congestion: Option<Spanned<Congestion>>,
+    share: Option<Spanned<u8>>,
+    fec: Option<Spanned<Fec>>,
+    pub(super) device: Option<Spanned<String>>,
+    has_device: bool,
+}
+
+impl ReadClass {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_ref().map_or("?", |name| name.get_ref())
+    }
+
+    fn catches_all(&self) -> bool {
+        !self.has_match && !self.has_device
+    }
+
+    fn into_class(self) -> Class {
+        let default = Class::default();
+        Class {
+            name: self.name.map_or(default.name, Spanned::into_inner),
+            matches: self.matches.into_iter().map(Spanned::into_inner).collect(),
+            policy: self.policy.map_or(default.policy, Spanned::into_inner),
+            delivery: self.delivery.map_or(default.delivery, Spanned::into_inner),
+            congestion: self
+                .congestion
+                .map_or(default.congestion, Spanned::into_inner),
+            share: self.share.map(Spanned::into_inner),
+            fec: self.fec.map_or(default.fec, Spanned::into_inner),
+            device: self.device.map(Spanned::into_inner),
+        }
+    }
+}
+
+pub(super) fn read(
+    file: &mut Section<'_, '_>,
+    text: &str,
+    findings: &mut Vec<Finding>,
+) -> Vec<ReadClass> {
+    let values = tables(file, "class", findings);
+    let sections = values
+        .into_iter()
+        .filter_map(|value| Section::open("[[class]]", value, text, findings));
+    let sections: Vec<_> = sections.collect();
+    sections
+        .into_iter()
+        .map(|section| read_class(section, findings))
+        .collect()
+}
+
+fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadClass {
+    class.require("name", "\"critical\"", findings);
+    let name = class.string("name", values::name, findings);
+    class.require_some(
+        "match",
+        "a class without `match` takes everything",
+        findings,
+    );
+    let (has_match, has_device) = (class.has("match"), class.has("device"));
+    let read = ReadClass {
+        header: class.header(),
+        name,
+        matches: class
+            .strings("match", matching::rule, findings)
+            .unwrap_or_default(),
+        has_match,
+        policy: class.string("policy", values::policy, findings),
+        delivery: class.string("delivery", values::delivery, findings),
+        congestion: class.string("congestion", values::congestion, findings),
+        share: class.string("share", values::share, findings),
+        fec: class.string("fec", values::fec, findings),
+        has_device,
+        device: class.string("device", values::device, findings),
+    };
+    class.finish(findings);
+    read
+}
+
+/// What one class alone cannot know.
+pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    check_names(classes, findings);
+    check_order(classes, findings);
+    check_shares(classes, findings);
+    for class in classes {
+        check_fec(class, findings);
+    }
+}
+
+fn check_names(classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    for (n, class) in classes.iter().enumerate() {
+        let Some(name) = &class.name else { continue };
+        if classes[..n]
+            .iter()
+            .any(|other| other.name.as_ref() == Some(name))
+        {
+            findings.push(Finding::error(
+                name.span(),
+                format!("two classes are named `{}`", name.get_ref()),
+            ));
+        }
+    }
+    let last_resort = classes.iter().any(ReadClass::catches_all);
+    let taken = classes
+        .iter()
+        .filter_map(|class| class.name.as_ref())
+        .find(|name| name.get_ref() == "default");
+    if let (false, Some(name)) = (last_resort, taken) {
+        findings.push(
+            Finding::error(name.span(), "class `default` does not take everything")
+                .help("`default` is the class of what no other matches: give it no `match` and no `device`"),
+        );
+    }
+}
+
+/// Classes and rules that no packet can reach.
+fn check_order(classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    let Some(last) = classes.iter().position(ReadClass::catches_all) else {
+        return;
+    };
+    for class in classes[last + 1..].iter().filter(|class| !class.has_device) {
+        let span = class
+            .name
+            .as_ref()
+            .map_or(class.header.clone(), Spanned::span);
+        let message = format!("class `{}` gets no packet", class.name());
+        let help = format!(
+            "class `{}` above takes everything, so move it to the end",
+            classes[last].name()
+        );
+        findings.push(Finding::warning(span, message).help(help));
+    }
+    check_rules(classes, findings);
+}
+
+fn check_rules(classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    let rules: Vec<&Spanned<Match>> = classes.iter().flat_map(|class| &class.matches).collect();
+    for (n, rule) in rules.iter().enumerate() {
+        if rules[..n]
+            .iter()
+            .any(|other| other.get_ref() == rule.get_ref())
+        {
+            findings.push(Finding::warning(
+                rule.span(),
+                "an earlier rule is the same, so this one gets no packet",
+            ));
+        }
+    }
+}
+
+fn check_shares(classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    let mut sum = 0_u32;
+    for share in classes.iter().filter_map(|class| class.share.as_ref()) {
+        sum += u32::from(*share.get_ref());
+        if sum > 100 {
+            findings.push(
+                Finding::error(share.span(), format!("the shares add up to {sum} %")).help(
+                    "a share is guaranteed on each link, so all of them together are at most 100 %",
+                ),
+            );
+        }
+    }
+}
+
+fn check_fec(class: &ReadClass, findings: &mut Vec<Finding>) {
+    let repairs = class
+        .delivery
+        .as_ref()
+        .is_none_or(|delivery| *delivery.get_ref() == Delivery::Repair);
+    if let (Some(fec), false) = (&class.fec, repairs)
+        && *fec.get_ref() != Fec::Off
+    {
+        findings.push(
+            Finding::warning(fec.span(), "`fec` has no effect here")
+                .help("it belongs to delivery = \"repair\""),
+        );
+    }
+}
+
+/// The classes in order of matching, with a last one that takes everything.
+pub(super) fn complete(classes: Vec<ReadClass>) -> Vec<Class> {
+    let mut classes: Vec<Class> = classes.into_iter().map(ReadClass::into_class).collect();
+    if !classes.iter().any(Class::catches_all) {
+        classes.push(Class::default());
+    }
+    classes
+}

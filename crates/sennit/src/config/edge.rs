@@ -1,0 +1,290 @@
+//! `[edge]` and `[[link]]`, and what only the whole file can tell.
+
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::class::{self, ReadClass};
+use super::finding::Finding;
+use super::section::Section;
+use super::{
+    DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_STATE, EdgeConfig, Link, Policy, Prefix, Proxy,
+    tables, values,
+};
+
+/// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
+pub(super) const MTU: RangeInclusive<i64> = 1280..=9000;
+
+/// `[[link]]` with the places that later checks point at.
+struct ReadLink {
+    name: Spanned<String>,
+    interface: Spanned<String>,
+    tier: u8,
+    weight: u16,
+}
+
+pub(super) fn read(
+    root: &DeTable<'_>,
+    text: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<EdgeConfig> {
+    let mut file = Section::root(root, text);
+    let edge = match file.value("edge") {
+        Some(value) => {
+            Section::open("[edge]", value, text, findings).map(|edge| read_edge(edge, findings))
+        }
+        None => {
+            let missing = Finding::missing(0..0, "there is no [edge] section");
+            findings.push(missing.help("an edge's config starts with [edge]"));
+            None
+        }
+    };
+    let links = read_links(&mut file, text, findings);
+    let classes = class::read(&mut file, text, findings);
+    file.finish(findings);
+    let mut config = edge?;
+    check_links(&links, &config.device, findings);
+    class::check(&classes, findings);
+    check_devices(&config.device, &links, &classes, findings);
+    check_policies(&links, &classes, findings);
+    config.links = links.into_iter().map(ReadLink::into_link).collect();
+    config.classes = class::complete(classes);
+    Some(config)
+}
+
+fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConfig {
+    edge.require("hub", "[\"203.0.113.10:443\"]", findings);
+    let hub = edge.strings("hub", values::remote, findings);
+    let hub = hub.unwrap_or_default();
+    edge.require_some(
+        "hub",
+        "name at least one hub, like 203.0.113.10:443",
+        findings,
+    );
+    check_repeats("hub", &hub, findings);
+    let proxy = read_proxy(&mut edge, findings);
+    let state = edge.string("state", values::path, findings);
+    let device = edge.string("device", values::device, findings);
+    let routes = edge
+        .strings("routes", values::prefix, findings)
+        .unwrap_or_default();
+    check_repeats("routes", &routes, findings);
+    let lan = edge
+        .strings("lan", lan_prefix, findings)
+        .unwrap_or_default();
+    check_repeats("lan", &lan, findings);
+    let control = edge.string("control", values::path, findings);
+    let mtu = edge.integer("mtu", MTU, findings);
+    edge.finish(findings);
+    EdgeConfig {
+        hub: inner(hub),
+        proxy,
+        state: state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner),
+        device: device.map_or_else(|| DEFAULT_DEVICE.into(), Spanned::into_inner),
+        routes: inner(routes),
+        lan: inner(lan),
+        control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
+        mtu: mtu.map(Spanned::into_inner),
+        links: Vec::new(),
+        classes: Vec::new(),
+    }
+}
+
+fn read_proxy(edge: &mut Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Proxy> {
+    let ca = edge.string("proxy_ca", values::path, findings);
+    let name = edge.string("proxy_name", values::server_name, findings);
+    let bearer = edge.string("bearer", values::secret_file, findings);
+    let Some(ca) = ca else {
+        let alone = [
+            ("proxy_name", name.map(|name| name.span())),
+            ("bearer", bearer.map(|file| file.span())),
+        ];
+        findings.extend(alone.into_iter().filter_map(|(key, span)| {
+            let wrong = Finding::error(span?, format!("`{key}` needs `proxy_ca`"));
+            Some(wrong.help(
+                "it is for a CONNECT-IP proxy that is not a Sennit hub, whose CA proxy_ca names",
+            ))
+        }));
+        return None;
+    };
+    Some(Proxy {
+        ca: ca.into_inner(),
+        name: name.map(Spanned::into_inner),
+        bearer: bearer.map(Spanned::into_inner),
+    })
+}
+
+/// A prefix that can be behind an edge.
+fn lan_prefix(typed: &str) -> Result<Prefix, values::Wrong> {
+    let prefix = values::prefix(typed)?;
+    if prefix.prefix_len() == 0 {
+        return Err(
+            values::Wrong::new("the whole internet is not behind an edge")
+                .help("name the prefixes of the LAN, like 192.168.8.0/24"),
+        );
+    }
+    Ok(prefix)
+}
+
+fn read_links(
+    file: &mut Section<'_, '_>,
+    text: &str,
+    findings: &mut Vec<Finding>,
+) -> Vec<ReadLink> {
+    let values = tables(file, "link", findings);
+    if values.is_empty() {
+        findings.push(Finding::missing(0..0, "there is no [[link]]").help(
+            "name each WAN interface: [[link]] with name = \"lte\" and interface = \"wwan0\"",
+        ));
+    }
+    let sections = values
+        .into_iter()
+        .filter_map(|value| Section::open("[[link]]", value, text, findings));
+    let sections: Vec<_> = sections.collect();
+    sections
+        .into_iter()
+        .filter_map(|section| read_link(section, findings))
+        .collect()
+}
+
+fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<ReadLink> {
+    link.require("name", "\"lte-a\"", findings);
+    let name = link.string("name", values::name, findings);
+    link.require("interface", "\"wwan0\"", findings);
+    let interface = link.string("interface", values::device, findings);
+    let tier = link.integer("tier", 1..=255, findings);
+    let weight = link.integer("weight", 1..=1000, findings);
+    link.finish(findings);
+    Some(ReadLink {
+        name: name?,
+        interface: interface?,
+        tier: tier.map_or(1, Spanned::into_inner),
+        weight: weight.map_or(1, Spanned::into_inner),
+    })
+}
+
+impl ReadLink {
+    fn into_link(self) -> Link {
+        Link {
+            name: self.name.into_inner(),
+            interface: self.interface.into_inner(),
+            tier: self.tier,
+            weight: self.weight,
+        }
+    }
+}
+
+fn check_links(links: &[ReadLink], device: &str, findings: &mut Vec<Finding>) {
+    for (n, link) in links.iter().enumerate() {
+        if links[..n]
+            .iter()
+            .any(|other| other.name.get_ref() == link.name.get_ref())
+        {
+            let message = format!("two links are named `{}`", link.name.get_ref());
+            findings.push(Finding::error(link.name.span(), message));
+        }
+        let interface = link.interface.get_ref();
+        if let Some(other) = links[..n]
+            .iter()
+            .find(|other| other.interface.get_ref() == interface)
+        {
+            let message = format!(
+                "links `{}` and `{}` are both {interface}",
+                other.name.get_ref(),
+                link.name.get_ref()
+            );
+            findings.push(
+                Finding::error(link.interface.span(), message).help("a link is one WAN interface"),
+            );
+        }
+        if interface == device {
+            let message = format!("link `{}` is the tunnel's own device", link.name.get_ref());
+            findings.push(Finding::error(link.interface.span(), message));
+        }
+    }
+}
+
+/// A class's device is its own, and not the edge's nor a link.
+fn check_devices(
+    main: &str,
+    links: &[ReadLink],
+    classes: &[ReadClass],
+    findings: &mut Vec<Finding>,
+) {
+    for (n, class) in classes.iter().enumerate() {
+        let Some(own) = &class.device else { continue };
+        let taken_by = if own.get_ref() == main {
+            Some("the edge".to_owned())
+        } else if let Some(link) = links
+            .iter()
+            .find(|link| link.interface.get_ref() == own.get_ref())
+        {
+            Some(format!("link `{}`", link.name.get_ref()))
+        } else {
+            let same = |other: &&ReadClass| {
+                other
+                    .device
+                    .as_ref()
+                    .is_some_and(|d| d.get_ref() == own.get_ref())
+            };
+            classes[..n]
+                .iter()
+                .find(same)
+                .map(|other| format!("class `{}`", other.name()))
+        };
+        if let Some(owner) = taken_by {
+            let message = format!("device {} already belongs to {owner}", own.get_ref());
+            findings.push(
+                Finding::error(own.span(), message)
+                    .help("a class needs a device of its own, or none"),
+            );
+        }
+    }
+}
+
+/// Policies that the links at hand cannot serve.
+fn check_policies(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    for class in classes {
+        let Some(policy) = &class.policy else {
+            continue;
+        };
+        let one_tier = links
+            .iter()
+            .all(|link| Some(link.tier) == links.first().map(|first| first.tier));
+        let odd = match policy.get_ref() {
+            Policy::Redundant if links.len() == 1 => "with one link nothing can be redundant",
+            Policy::Balanced if links.len() == 1 => "with one link there is nothing to balance",
+            Policy::Failover if links.len() == 1 => {
+                "with one link there is nothing to fail over to"
+            }
+            Policy::Failover if one_tier => "all links have one tier, so failover has no order",
+            Policy::Single
+            | Policy::Failover
+            | Policy::Balanced
+            | Policy::Bond
+            | Policy::Redundant => continue,
+        };
+        findings.push(Finding::warning(policy.span(), odd));
+    }
+}
+
+fn check_repeats<T: PartialEq + std::fmt::Display>(
+    key: &str,
+    list: &[Spanned<T>],
+    findings: &mut Vec<Finding>,
+) {
+    for (n, item) in list.iter().enumerate() {
+        if list[..n]
+            .iter()
+            .any(|other| other.get_ref() == item.get_ref())
+        {
+            let message = format!("`{key}` names {} twice", item.get_ref());
+            findings.push(Finding::warning(item.span(), message));
+        }
+    }
+}
+
+fn inner<T>(list: Vec<Spanned<T>>) -> Vec<T> {
+    list.into_iter().map(Spanned::into_inner).collect()
+}

@@ -1,0 +1,293 @@
+//! The strings of the config that mean something: addresses, prefixes, names, shares, codes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use super::finding::Finding;
+use super::{Congestion, Delivery, Fec, Policy, Prefix};
+
+/// Why a string is not what its key wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// The guilty bytes of the string; all of it when `None`.
+    part: Option<Range<usize>>,
+    message: String,
+    label: String,
+    help: Option<String>,
+}
+
+impl Wrong {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self {
+            part: None,
+            message: message.into(),
+            label: String::new(),
+            help: None,
+        }
+    }
+
+    pub(super) fn label(self, label: impl Into<String>) -> Self {
+        Self {
+            label: label.into(),
+            ..self
+        }
+    }
+
+    pub(super) fn help(self, help: impl Into<String>) -> Self {
+        Self {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+
+    pub(super) fn at(self, part: Range<usize>) -> Self {
+        Self {
+            part: Some(part),
+            ..self
+        }
+    }
+
+    /// The finding for the string `value`, which stands at `span` of `text`.
+    pub(super) fn found_in(
+        self,
+        key: &str,
+        value: &str,
+        span: Range<usize>,
+        text: &str,
+    ) -> Finding {
+        let quoted = text
+            .get(span.clone())
+            .is_some_and(|raw| raw.len() == value.len() + 2);
+        let span = match self.part {
+            Some(part) if quoted => span.start + 1 + part.start..span.start + 1 + part.end,
+            _ => span,
+        };
+        let finding = Finding::error(span, format!("`{key}`: {}", self.message)).label(self.label);
+        match self.help {
+            Some(help) => finding.help(help),
+            None => finding,
+        }
+    }
+}
+
+/// The name of `names` that `typed` was probably meant to be.
+pub(super) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let typed = typed.to_lowercase();
+    let far = |name: &&str| strsim::damerau_levenshtein(&typed, name);
+    // A third of the letters wrong is still a slip, more is another word.
+    names
+        .min_by_key(far)
+        .filter(|name| far(name) <= name.len().div_ceil(3).min(3))
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(
+    typed: &str,
+    what: &str,
+    choices: &[(&'static str, T)],
+) -> Result<T, Wrong> {
+    if let Some((_, value)) = choices.iter().find(|(name, _)| *name == typed) {
+        return Ok(*value);
+    }
+    let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+    let wrong = Wrong::new(format!("`{}` is no {what}", typed.escape_debug()))
+        .help(format!("allowed: {}", names.join(", ")));
+    Err(match nearest(typed, names.into_iter()) {
+        Some(near) => wrong.label(format!("did you mean `{near}`?")),
+        None => wrong,
+    })
+}
+
+pub(super) fn policy(typed: &str) -> Result<Policy, Wrong> {
+    let choices = [
+        ("single", Policy::Single),
+        ("failover", Policy::Failover),
+        ("balanced", Policy::Balanced),
+        ("bond", Policy::Bond),
+        ("redundant", Policy::Redundant),
+    ];
+    choice(typed, "policy", &choices)
+}
+
+pub(super) fn delivery(typed: &str) -> Result<Delivery, Wrong> {
+    let choices = [
+        ("datagram", Delivery::Datagram),
+        ("repair", Delivery::Repair),
+        ("reliable", Delivery::Reliable),
+    ];
+    choice(typed, "delivery", &choices)
+}
+
+pub(super) fn congestion(typed: &str) -> Result<Congestion, Wrong> {
+    let choices = [
+        ("auto", Congestion::Auto),
+        ("bbr", Congestion::Bbr),
+        ("bbr3", Congestion::Bbr3),
+        ("cubic", Congestion::Cubic),
+    ];
+    choice(typed, "congestion control", &choices)
+}
+
+/// `off`, `auto`, `xor:10+1`, `rs:10+2` or `rlc:8/64`.
+pub(super) fn fec(typed: &str) -> Result<Fec, Wrong> {
+    let Some((code, numbers)) = typed.split_once(':') else {
+        return choice(
+            typed,
+            "error correction",
+            &[("off", Fec::Off), ("auto", Fec::Auto)],
+        )
+        .map_err(|wrong| wrong.help(FEC_FORMS));
+    };
+    let pair = |sign| {
+        let (a, b) = numbers.split_once(sign)?;
+        Some((a.parse::<u8>().ok()?, b.parse::<u8>().ok()?))
+    };
+    let fec = match code {
+        "xor" => pair('+')
+            .filter(|(data, repair)| *data > 0 && *repair == 1)
+            .map(|(data, _)| Fec::Xor { data }),
+        "rs" => pair('+')
+            .filter(|(data, repair)| {
+                *data > 0 && *repair > 0 && data.checked_add(*repair).is_some()
+            })
+            .map(|(data, repair)| Fec::ReedSolomon { data, repair }),
+        "rlc" => pair('/')
+            .filter(|(interval, window)| *interval > 0 && interval <= window)
+            .map(|(interval, window)| Fec::Rlc { interval, window }),
+        _ => None,
+    };
+    fec.ok_or_else(|| {
+        Wrong::new(format!("`{}` is no error correction", typed.escape_debug())).help(FEC_FORMS)
+    })
+}
+
+const FEC_FORMS: &str = "allowed: off, auto, xor:N+1, rs:N+K with N+K up to 255, \
+                         rlc:EVERY/WINDOW with WINDOW at least EVERY; for example xor:10+1, rs:10+2, rlc:8/64";
+
+/// `20%`.
+pub(super) fn share(typed: &str) -> Result<u8, Wrong> {
+    let percent = typed
+        .strip_suffix('%')
+        .and_then(|number| number.trim().parse::<u8>().ok());
+    percent.filter(|n| (1..=100).contains(n)).ok_or_else(|| {
+        Wrong::new(format!("`{}` is no share of a link", typed.escape_debug()))
+            .help("write whole percent from \"1%\" to \"100%\"")
+    })
+}
+
+/// An address and port one can send to.
+pub(super) fn remote(typed: &str) -> Result<SocketAddr, Wrong> {
+    let address = socket(typed, "203.0.113.10:443 or [2001:db8::1]:443")?;
+    if address.ip().is_unspecified() || address.ip().is_multicast() {
+        return Err(Wrong::new(format!(
+            "{} is not the address of a hub",
+            address.ip()
+        )));
+    }
+    Ok(address)
+}
+
+/// An address and port to listen on.
+pub(super) fn listen(typed: &str) -> Result<SocketAddr, Wrong> {
+    socket(typed, "0.0.0.0:443 or [::]:443")
+}
+
+fn socket(typed: &str, example: &str) -> Result<SocketAddr, Wrong> {
+    let address: SocketAddr = typed.parse().map_err(|_| {
+        let wrong = Wrong::new(format!(
+            "`{}` is no address with port",
+            typed.escape_debug()
+        ));
+        match typed.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(IpAddr::V4(ip)) => wrong
+                .label("the port is missing")
+                .help(format!("write {ip}:443")),
+            Ok(IpAddr::V6(ip)) => wrong
+                .label("the port is missing")
+                .help(format!("write [{ip}]:443")),
+            Err(_) => wrong.help(format!("write an IP address and a port, like {example}")),
+        }
+    })?;
+    if address.port() == 0 {
+        let colon = typed.rfind(':').map_or(0, |colon| colon + 1);
+        return Err(Wrong::new("port 0 is no port")
+            .at(colon..typed.len())
+            .label("1 to 65535 is allowed"));
+    }
+    Ok(address)
+}
+
+/// A CIDR prefix whose host bits are zero.
+pub(super) fn prefix(typed: &str) -> Result<Prefix, Wrong> {
+    let prefix: Prefix = typed.parse().map_err(|_| {
+        let wrong = Wrong::new(format!("`{}` is no prefix", typed.escape_debug()));
+        match typed.parse::<IpAddr>() {
+            Ok(ip) => wrong
+                .label("the length is missing")
+                .help(format!("a single host is {}", Prefix::from(ip))),
+            Err(_) => {
+                wrong.help("write an address and a length, like 192.168.8.0/24 or fd00:8::/64")
+            }
+        }
+    })?;
+    if prefix.trunc() != prefix {
+        return Err(Wrong::new(format!("{prefix} has host bits"))
+            .label(format!("did you mean `{}`?", prefix.trunc())));
+    }
+    Ok(prefix)
+}
+
+/// A name for a link or class: what fits into tables, metrics and the announcements of a path.
+pub(super) fn name(typed: &str) -> Result<String, Wrong> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if typed.is_empty() || typed.len() > 32 || !typed.chars().all(legal) {
+        return Err(Wrong::new(format!("`{}` is no name", typed.escape_debug()))
+            .help("a name has 1 to 32 letters, digits, `-`, `_` or `.`"));
+    }
+    Ok(typed.into())
+}
+
+/// A network device as Linux names them (`dev_valid_name` of the kernel).
+pub(super) fn device(typed: &str) -> Result<String, Wrong> {
+    let legal = |c: char| c.is_ascii_graphic() && c != '/' && c != ':' && c != '%';
+    if typed.is_empty()
+        || typed.len() > 15
+        || typed == "."
+        || typed == ".."
+        || !typed.chars().all(legal)
+    {
+        return Err(
+            Wrong::new(format!("`{}` is no device name", typed.escape_debug()))
+                .help("Linux allows 1 to 15 characters, none of them a space, `/`, `:` or `%`"),
+        );
+    }
+    Ok(typed.into())
+}
+
+pub(super) fn path(typed: &str) -> Result<PathBuf, Wrong> {
+    if typed.is_empty() || typed.contains('\0') {
+        return Err(Wrong::new("this is no path").help("write a path, like /var/lib/sennit"));
+    }
+    Ok(typed.into())
+}
+
+/// `file:PATH`: a secret is never in the config itself.
+pub(super) fn secret_file(typed: &str) -> Result<PathBuf, Wrong> {
+    match typed.strip_prefix("file:") {
+        Some(file) => path(file),
+        None => Err(Wrong::new("a secret does not belong into the config")
+            .help("put it into a file that only root can read, and write file:/etc/sennit/bearer")),
+    }
+}
+
+/// The name that a certificate bears: a DNS name or an IP address.
+pub(super) fn server_name(typed: &str) -> Result<String, Wrong> {
+    match rustls::pki_types::ServerName::try_from(typed) {
+        Ok(_) => Ok(typed.into()),
+        Err(_) => Err(
+            Wrong::new(format!("`{}` is no server name", typed.escape_debug()))
+                .help("write the DNS name or IP address in the proxy's certificate"),
+        ),
+    }
+}

@@ -1,0 +1,369 @@
+//! What a hub remembers: sites, tokens, certificates and leases, in one SQLite file.
+//!
+//! The daemon and the command line open the same file at the same time (WAL), so `invite` and
+//! `revoke` work whether or not the hub runs; [`Store::generation`] tells a daemon that somebody
+//! else wrote. Secrets never get here: a token is kept as its SHA-256. Every step that must happen
+//! wholly or not at all is one statement or one transaction. The clock is an argument.
+
+mod error;
+mod lease;
+mod schema;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior, params};
+
+use crate::config::Prefix;
+use crate::site::SiteName;
+
+pub use self::error::StoreError;
+use self::error::{Failed, Outcome, Result};
+pub use self::lease::Lease;
+
+/// SHA-256 of a secret, key or certificate.
+pub type Digest = [u8; 32];
+
+/// The hub's database.
+pub struct Store {
+    db: Connection,
+    path: PathBuf,
+}
+
+/// A site as `sennit sites` lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteRecord {
+    pub name: SiteName,
+    pub created: SystemTime,
+    pub revoked: Option<SystemTime>,
+    pub v4: Option<Ipv4Addr>,
+    pub v6: Option<Ipv6Addr>,
+    /// Prefixes behind the edge, as it announced them last.
+    pub lan: Vec<Prefix>,
+    /// Expiry of the certificate that lives longest, if the site has a valid one.
+    pub certified_until: Option<SystemTime>,
+}
+
+/// What a token is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// To be exchanged once for a certificate.
+    Invite,
+    /// Sent with each request by a third-party client.
+    Bearer,
+}
+
+/// A token that was issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRecord {
+    pub site: SiteName,
+    pub kind: TokenKind,
+    pub expires: Option<SystemTime>,
+    /// Key that it was exchanged for.
+    pub used_by: Option<Digest>,
+    pub site_revoked: bool,
+}
+
+/// A certificate that was issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRecord {
+    pub site: SiteName,
+    pub der: Vec<u8>,
+    /// Hash of the public key.
+    pub key: Digest,
+    pub not_after: SystemTime,
+    pub revoked: bool,
+    pub site_revoked: bool,
+}
+
+/// A certificate to remember.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCertificate<'a> {
+    pub site: &'a SiteName,
+    pub fingerprint: &'a Digest,
+    pub der: &'a [u8],
+    pub key: &'a Digest,
+    pub not_after: SystemTime,
+}
+
+impl Store {
+    /// Name of the file in the state directory.
+    pub const FILE: &str = "hub.db";
+
+    /// Creates the store in `state`, or opens the one that is there.
+    pub fn create(state: &Path) -> Result<Self> {
+        let path = state.join(Self::FILE);
+        error::touch_private(&path)?;
+        Self::open_file(path)
+    }
+
+    /// Opens the store in `state`.
+    pub fn open(state: &Path) -> Result<Self> {
+        let path = state.join(Self::FILE);
+        match path.try_exists() {
+            Ok(true) => Self::open_file(path),
+            Ok(false) => Err(StoreError::Missing { path }),
+            Err(source) => Err(StoreError::Io { path, source }),
+        }
+    }
+
+    fn open_file(path: PathBuf) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut db = Connection::open_with_flags(&path, flags)
+            .map_err(|e| StoreError::from_sqlite(&path, e))?;
+        schema::prepare(&mut db, &path)?;
+        Ok(Self { db, path })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A number that changes when another connection has written.
+    pub fn generation(&self) -> Result<i64> {
+        self.run(|db| db.pragma_query_value(None, "data_version", |row| row.get(0)))
+    }
+
+    /// Makes the site known, and valid again if it was revoked; older invitations lapse.
+    pub fn invite(
+        &mut self,
+        site: &SiteName,
+        hash: &Digest,
+        expires: Option<SystemTime>,
+        kind: TokenKind,
+        now: SystemTime,
+    ) -> Result<()> {
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO sites (name, created) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET revoked = NULL",
+                params![site.as_str(), seconds(now)],
+            )?;
+            if kind == TokenKind::Invite {
+                tx.execute(
+                    "DELETE FROM tokens WHERE site = ?1 AND kind = 'invite' AND used_by IS NULL",
+                    [site.as_str()],
+                )?;
+            }
+            tx.execute(
+                "INSERT INTO tokens (hash, site, kind, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![hash, site.as_str(), kind.name(), seconds(now), expires.map(seconds)],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// The token with this hash.
+    pub fn token(&self, hash: &Digest) -> Result<Option<TokenRecord>> {
+        self.run(|db| {
+            db.query_row(
+                "SELECT site, kind, expires, used_by, sites.revoked IS NOT NULL
+                 FROM tokens JOIN sites ON sites.name = site WHERE hash = ?1",
+                [hash],
+                |row| {
+                    Ok(TokenRecord {
+                        site: site_name(row, 0)?,
+                        kind: TokenKind::named(&row.get::<_, String>(1)?),
+                        expires: row.get::<_, Option<i64>>(2)?.map(instant),
+                        used_by: row.get(3)?,
+                        site_revoked: row.get(4)?,
+                    })
+                },
+            )
+            .optional()
+        })
+    }
+
+    /// Marks the token as exchanged and remembers what for; false when another key was faster.
+    pub fn redeem(&mut self, token: &Digest, certificate: &NewCertificate<'_>) -> Result<bool> {
+        self.write(|tx| {
+            let free = tx.execute(
+                "UPDATE tokens SET used_by = ?2 WHERE hash = ?1 AND (used_by IS NULL OR used_by = ?2)",
+                params![token, certificate.key],
+            )?;
+            if free == 1 {
+                insert_certificate(tx, certificate)?;
+            }
+            Ok(free == 1)
+        })
+    }
+
+    /// Remembers a certificate that was issued to a known site.
+    pub fn add_certificate(&mut self, certificate: &NewCertificate<'_>) -> Result<()> {
+        self.run(|db| insert_certificate(db, certificate))
+    }
+
+    /// The certificate with this SHA-256.
+    pub fn certificate(&self, fingerprint: &Digest) -> Result<Option<CertificateRecord>> {
+        self.certificate_where("fingerprint = ?1", params![fingerprint])
+    }
+
+    /// The newest valid certificate of `site` for this key.
+    pub fn certificate_for(
+        &self,
+        site: &SiteName,
+        key: &Digest,
+    ) -> Result<Option<CertificateRecord>> {
+        let newest =
+            "site = ?1 AND key = ?2 AND NOT certificates.revoked ORDER BY not_after DESC LIMIT 1";
+        self.certificate_where(newest, params![site.as_str(), key])
+    }
+
+    fn certificate_where(
+        &self,
+        condition: &str,
+        params: &[&dyn rusqlite::ToSql],
+    ) -> Result<Option<CertificateRecord>> {
+        let query = format!(
+            "SELECT site, der, key, not_after, certificates.revoked, sites.revoked IS NOT NULL
+             FROM certificates JOIN sites ON sites.name = site WHERE {condition}"
+        );
+        let read = |row: &Row<'_>| {
+            Ok(CertificateRecord {
+                site: site_name(row, 0)?,
+                der: row.get(1)?,
+                key: row.get(2)?,
+                not_after: instant(row.get(3)?),
+                revoked: row.get(4)?,
+                site_revoked: row.get(5)?,
+            })
+        };
+        self.run(|db| db.query_row(&query, params, read).optional())
+    }
+
+    /// All sites by name.
+    pub fn sites(&self, now: SystemTime) -> Result<Vec<SiteRecord>> {
+        self.run(|db| {
+            let mut query = db.prepare(
+                "SELECT name, created, revoked, v4, v6, lan,
+                   (SELECT max(not_after) FROM certificates
+                    WHERE site = name AND NOT certificates.revoked AND not_after > ?1)
+                 FROM sites ORDER BY name",
+            )?;
+            query.query_map([seconds(now)], site_record)?.collect()
+        })
+    }
+
+    /// Shuts a site out: its certificates and tokens are void and its addresses free.
+    ///
+    /// False when it was revoked before.
+    pub fn revoke(&mut self, site: &SiteName, now: SystemTime) -> Result<bool> {
+        let path = self.path.clone();
+        self.write(|tx| {
+            let query = "SELECT revoked IS NULL FROM sites WHERE name = ?1";
+            let known: Option<bool> = tx
+                .query_row(query, [site.as_str()], |row| row.get(0))
+                .optional()?;
+            if known == Some(true) {
+                let void = "UPDATE sites SET revoked = ?2, v4 = NULL, v6 = NULL WHERE name = ?1";
+                tx.execute(void, params![site.as_str(), seconds(now)])?;
+                tx.execute(
+                    "UPDATE certificates SET revoked = 1 WHERE site = ?1",
+                    [site.as_str()],
+                )?;
+                tx.execute(
+                    "DELETE FROM tokens WHERE site = ?1 AND kind = 'bearer'",
+                    [site.as_str()],
+                )?;
+            }
+            Ok(known.ok_or_else(|| StoreError::NoSuchSite {
+                site: site.clone(),
+                path,
+            })?)
+        })
+    }
+
+    /// Remembers which prefixes the edge announced.
+    pub fn announce(&mut self, site: &SiteName, lan: &[Prefix]) -> Result<()> {
+        let lan: Vec<String> = lan.iter().map(ToString::to_string).collect();
+        let update = "UPDATE sites SET lan = ?2 WHERE name = ?1 AND lan <> ?2";
+        self.run(|db| db.execute(update, [site.as_str(), &lan.join(" ")]))?;
+        Ok(())
+    }
+
+    fn run<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        work(&self.db).map_err(|e| StoreError::from_sqlite(&self.path, e))
+    }
+
+    /// One transaction that takes the write lock at once, so that it cannot fail half-way as busy.
+    fn write<T>(&mut self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Result<T> {
+        let attempt = || {
+            let tx = self
+                .db
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = work(&tx)?;
+            tx.commit()?;
+            Ok(value)
+        };
+        attempt().map_err(|failed: Failed| failed.at(&self.path))
+    }
+}
+
+fn insert_certificate(db: &Connection, new: &NewCertificate<'_>) -> rusqlite::Result<()> {
+    db.execute(
+        "INSERT INTO certificates (fingerprint, site, key, der, not_after) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![new.fingerprint, new.site.as_str(), new.key, new.der, seconds(new.not_after)],
+    )?;
+    Ok(())
+}
+
+fn site_record(row: &Row<'_>) -> rusqlite::Result<SiteRecord> {
+    let lan: String = row.get(5)?;
+    Ok(SiteRecord {
+        name: site_name(row, 0)?,
+        created: instant(row.get(1)?),
+        revoked: row.get::<_, Option<i64>>(2)?.map(instant),
+        v4: lease::address(row, 3)?,
+        v6: lease::address(row, 4)?,
+        lan: lan
+            .split_whitespace()
+            .filter_map(|prefix| prefix.parse().ok())
+            .collect(),
+        certified_until: row.get::<_, Option<i64>>(6)?.map(instant),
+    })
+}
+
+impl TokenKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Invite => "invite",
+            Self::Bearer => "bearer",
+        }
+    }
+
+    /// The schema admits the two names only.
+    fn named(name: &str) -> Self {
+        if name == "bearer" {
+            Self::Bearer
+        } else {
+            Self::Invite
+        }
+    }
+}
+
+fn site_name(row: &Row<'_>, column: usize) -> rusqlite::Result<SiteName> {
+    let name: String = row.get(column)?;
+    name.parse().map_err(|bad| {
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            Box::new(bad),
+        )
+    })
+}
+
+/// Seconds since 1970, as the file keeps time.
+fn seconds(time: SystemTime) -> i64 {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn instant(seconds: i64) -> SystemTime {
+    let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    SystemTime::UNIX_EPOCH
+        .checked_add(since)
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}

@@ -1,0 +1,110 @@
+//! What can go wrong with the store, said so that the operator knows where to look.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::site::SiteName;
+
+pub(super) type Result<T> = std::result::Result<T, StoreError>;
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("there is no hub's store at {}", path.display())]
+    Missing { path: PathBuf },
+    #[error("cannot use {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: it or its directory is read-only", path.display())]
+    ReadOnly { path: PathBuf },
+    #[error("cannot write {}: the disk is full", path.display())]
+    Full { path: PathBuf },
+    #[error("{} is locked by another process", path.display())]
+    Busy { path: PathBuf },
+    #[error("{} is not a Sennit store, or damaged", path.display())]
+    Damaged { path: PathBuf },
+    #[error("{} was written by a newer Sennit (format {found}, this one knows {known})", path.display())]
+    Newer {
+        path: PathBuf,
+        found: i64,
+        known: i64,
+    },
+    #[error("{}: {source}", path.display())]
+    Sqlite {
+        path: PathBuf,
+        source: rusqlite::Error,
+    },
+    #[error("there is no site `{site}` in {}", path.display())]
+    NoSuchSite { site: SiteName, path: PathBuf },
+    #[error("site `{site}` is revoked")]
+    Revoked { site: SiteName },
+    #[error("no address is left in pool {pool}")]
+    PoolExhausted { pool: String },
+}
+
+impl StoreError {
+    pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                Self::ReadOnly { path }
+            }
+            Some(ErrorCode::DiskFull) => Self::Full { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy { path },
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path },
+            _ => Self::Sqlite { path, source },
+        }
+    }
+}
+
+/// What a transaction's steps return: SQLite's error gets its path later.
+pub(super) type Outcome<T> = std::result::Result<T, Failed>;
+
+/// Why a transaction is rolled back.
+pub(super) enum Failed {
+    Sqlite(rusqlite::Error),
+    Store(StoreError),
+}
+
+impl Failed {
+    pub(super) fn at(self, path: &Path) -> StoreError {
+        match self {
+            Self::Sqlite(source) => StoreError::from_sqlite(path, source),
+            Self::Store(error) => error,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(source: rusqlite::Error) -> Self {
+        Self::Sqlite(source)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Makes the file with mode 0600 when it is missing; SQLite gives its side files the same mode.
+pub(super) fn touch_private(path: &Path) -> Result<()> {
+    let opened = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    match opened {
+        Ok(_) => Ok(()),
+        Err(source) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            Err(StoreError::ReadOnly { path: path.into() })
+        }
+        Err(source) => Err(StoreError::Io {
+            path: path.into(),
+            source,
+        }),
+    }
+}

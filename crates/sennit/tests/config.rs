@@ -1,0 +1,392 @@
+//! Config files: what valid ones become, what wrong ones are told, and that nothing panics.
+//!
+//! Each `tests/config/NAME.toml` has its expected report beside it in `NAME.txt`. After a wanted
+//! change run with `SENNIT_BLESS=1` and read the diff.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use sennit::config::{
+    Class, Config, Congestion, Delivery, EdgeConfig, Fec, HubConfig, Link, Policy, Report, Severity,
+};
+
+/// `hub.toml` and `edge.toml` as the design document has them.
+const HUB: &str = r#"
+[hub]
+listen = ["0.0.0.0:443", "[::]:443"]
+state = "/var/lib/sennit"            # identity and the embedded store (SQLite)
+pool = ["10.200.0.0/16", "fd5e:1::/64"]
+nat = true                           # masquerade what leaves for the internet
+device = "sennit0"
+"#;
+
+const EDGE: &str = r#"
+[edge]
+hub = ["203.0.113.10:443"]
+state = "/var/lib/sennit"
+device = "sennit0"
+routes = ["0.0.0.0/0", "::/0"]       # what goes into the tunnel; [] = nothing, the router decides
+lan = ["192.168.8.0/24"]             # prefixes behind this edge, routed by the hub without NAT
+
+[[link]]
+name = "starlink"
+interface = "eth1"
+tier = 1                             # lower is preferred (failover), all of a tier are used together (bond)
+weight = 2                           # for balanced
+
+[[link]]
+name = "lte-a"
+interface = "wwan0"
+
+[[class]]
+name = "critical"
+match = ["dscp ef", "udp port 5060", "icmp"]
+policy = "redundant"
+delivery = "datagram"
+congestion = "bbr"
+share = "20%"                        # guaranteed on each link, borrowed when idle
+
+[[class]]
+name = "bulk"
+match = ["dst 10.9.0.0/16"]
+policy = "bond"
+delivery = "repair"
+fec = "auto"                         # off | auto | xor:10+1 | rs:10+2 | rlc:8/64
+congestion = "auto"                  # cubic | bbr | bbr3 | auto
+device = "bulk0"                     # optional: a TUN of its own, so that routes or VLANs choose the class
+"#;
+
+/// The least that is a config.
+const SMALL_EDGE: &str = r#"
+[edge]
+hub = ["[2001:db8::1]:443"]
+[[link]]
+name = "lte"
+interface = "wwan0"
+"#;
+
+fn edge(text: &str) -> EdgeConfig {
+    let loaded =
+        EdgeConfig::parse("edge.toml", text.as_bytes()).unwrap_or_else(|report| panic!("{report}"));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    loaded.config
+}
+
+fn edge_report(text: &str) -> Report {
+    EdgeConfig::parse("edge.toml", text.as_bytes())
+        .map_or_else(|report| report, |loaded| loaded.warnings)
+}
+
+#[test]
+fn the_documented_hub_config_is_read() {
+    let hub = HubConfig::parse("hub.toml", HUB.as_bytes()).unwrap().config;
+
+    assert_eq!(
+        hub.listen,
+        ["0.0.0.0:443".parse().unwrap(), "[::]:443".parse().unwrap()]
+    );
+    assert_eq!(hub.pool.v4, Some("10.200.0.0/16".parse().unwrap()));
+    assert_eq!(hub.pool.v6, Some("fd5e:1::/64".parse().unwrap()));
+    assert!(hub.nat);
+    assert_eq!((hub.device.as_str(), hub.mtu), ("sennit0", None));
+    assert_eq!(hub.control, Path::new("/run/sennit/hub.sock"));
+}
+
+#[test]
+fn the_documented_edge_config_is_read() {
+    let edge = edge(EDGE);
+
+    assert_eq!(edge.hub, ["203.0.113.10:443".parse().unwrap()]);
+    assert_eq!(
+        edge.routes,
+        ["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]
+    );
+    assert_eq!(edge.lan, ["192.168.8.0/24".parse().unwrap()]);
+    assert_eq!(edge.control, Path::new("/run/sennit/edge.sock"));
+    let starlink = Link {
+        name: "starlink".into(),
+        interface: "eth1".into(),
+        tier: 1,
+        weight: 2,
+    };
+    let lte = Link {
+        name: "lte-a".into(),
+        interface: "wwan0".into(),
+        tier: 1,
+        weight: 1,
+    };
+    assert_eq!(edge.links, [starlink, lte]);
+    let names: Vec<&str> = edge
+        .classes
+        .iter()
+        .map(|class| class.name.as_str())
+        .collect();
+    assert_eq!(names, ["critical", "bulk", "default"]);
+    let critical = &edge.classes[0];
+    assert_eq!(
+        (critical.policy, critical.delivery),
+        (Policy::Redundant, Delivery::Datagram)
+    );
+    assert_eq!(
+        (critical.congestion, critical.share),
+        (Congestion::Bbr, Some(20))
+    );
+    assert_eq!(critical.matches.len(), 3);
+    assert_eq!(edge.classes[1].device.as_deref(), Some("bulk0"));
+}
+
+#[test]
+fn without_classes_there_is_one_that_bonds_and_repairs() {
+    let edge = edge(SMALL_EDGE);
+
+    assert_eq!(edge.classes, [Class::default()]);
+    let only = &edge.classes[0];
+    assert_eq!(
+        (only.policy, only.delivery, only.congestion),
+        (Policy::Bond, Delivery::Repair, Congestion::Auto)
+    );
+    assert!(only.catches_all());
+}
+
+#[test]
+fn an_explicit_class_for_everything_replaces_the_implicit_one() {
+    let text = format!("{SMALL_EDGE}\n[[class]]\nname = 'all'\ncongestion = 'cubic'\n");
+    let edge = edge(&text);
+
+    assert_eq!(edge.classes.len(), 1);
+    assert_eq!(
+        (edge.classes[0].name.as_str(), edge.classes[0].congestion),
+        ("all", Congestion::Cubic)
+    );
+}
+
+#[test]
+fn fec_codes_are_read_with_their_numbers() {
+    let fec = |code: &str| {
+        edge(&format!(
+            "{SMALL_EDGE}\n[[class]]\nname = 'a'\nfec = '{code}'\n"
+        ))
+        .classes[0]
+            .fec
+    };
+
+    assert_eq!(fec("off"), Fec::Off);
+    assert_eq!(fec("xor:10+1"), Fec::Xor { data: 10 });
+    assert_eq!(
+        fec("rs:10+2"),
+        Fec::ReedSolomon {
+            data: 10,
+            repair: 2
+        }
+    );
+    assert_eq!(
+        fec("rlc:8/64"),
+        Fec::Rlc {
+            interval: 8,
+            window: 64
+        }
+    );
+}
+
+#[test]
+fn a_foreign_proxy_is_trusted_by_its_ca_and_greeted_with_a_token_from_a_file() {
+    let text = SMALL_EDGE.replace(
+        "[[link]]",
+        "proxy_ca = '/etc/sennit/proxy.pem'\nproxy_name = 'proxy.example.org'\nbearer = 'file:/etc/sennit/bearer'\n[[link]]",
+    );
+    let proxy = edge(&text).proxy.unwrap();
+
+    assert_eq!(proxy.ca, Path::new("/etc/sennit/proxy.pem"));
+    assert_eq!(proxy.name.as_deref(), Some("proxy.example.org"));
+    assert_eq!(
+        proxy.bearer.as_deref(),
+        Some(Path::new("/etc/sennit/bearer"))
+    );
+}
+
+#[test]
+fn every_wrong_file_gets_its_whole_report() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config");
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "toml"));
+    files.sort();
+    assert!(files.len() >= 9, "the files are there");
+    for file in files {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        let source = fs::read(&file).unwrap();
+        let report =
+            Config::parse(&name, &source).map_or_else(|report| report, |loaded| loaded.warnings);
+        let golden = file.with_extension("txt");
+        if std::env::var_os("SENNIT_BLESS").is_some() {
+            fs::write(&golden, format!("{report}\n")).unwrap();
+        }
+        assert_eq!(
+            fs::read_to_string(&golden).unwrap(),
+            format!("{report}\n"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn findings_say_line_and_column() {
+    let report = edge_report(&SMALL_EDGE.replace(
+        "interface = \"wwan0\"",
+        "interface = \"wwan0\"\n  tier = 999",
+    ));
+    let at: Vec<_> = report
+        .located()
+        .map(|f| (f.severity, f.line, f.column))
+        .collect();
+
+    assert_eq!(at, [(Severity::Error, 7, 10)]);
+}
+
+#[test]
+fn a_file_that_is_not_text_is_told_where() {
+    let report = HubConfig::parse("hub.toml", b"[hub]\nstate = \"\xff\"\n").unwrap_err();
+
+    let place = report.located().next().unwrap();
+    assert_eq!((place.line, place.column), (2, 10));
+    assert!(place.message.contains("UTF-8"), "{}", place.message);
+}
+
+#[test]
+fn a_finding_at_a_line_end_of_windows_is_shown() {
+    let report = edge_report("[edge]\r\nhub = \r\n");
+
+    assert!(report.to_string().contains("edge.toml:2:"), "{report}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Config::load(Path::new("/nonexistent/edge.toml")).unwrap_err();
+
+    assert!(
+        error
+            .to_string()
+            .starts_with("cannot read /nonexistent/edge.toml: "),
+        "{error}"
+    );
+}
+
+/// Fragments near the grammar find more than random bytes do.
+fn scraps() -> impl Strategy<Value = String> {
+    let scraps = [
+        "[edge]\n",
+        "[hub]\n",
+        "[[link]]\n",
+        "[[class]]\n",
+        "[edge",
+        "hub = ",
+        "listen = ",
+        "pool = ",
+        "match = ",
+        "name = ",
+        "interface = ",
+        "tier = ",
+        "weight = ",
+        "share = ",
+        "fec = ",
+        "policy = ",
+        "routes = ",
+        "device = ",
+        "mtu = ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "\"",
+        "'",
+        "\"\"\"",
+        ",",
+        "\n",
+        "\r\n",
+        "=",
+        "0",
+        "-1",
+        "99999999999999999999",
+        "0xff",
+        "1.5",
+        "inf",
+        "true",
+        "1979-05-27",
+        "\"10.0.0.0/8\"",
+        "\"fd00::/8\"",
+        "\"a\\u00e9\\n\"",
+        "\"é\"",
+        "日本",
+        "\u{200d}",
+        "\t",
+        "\0",
+        "\u{7f}",
+        "\"udp port 1-2\"",
+        "\"xor:10+1\"",
+        "\"20%\"",
+        "\"203.0.113.10:443\"",
+        "#",
+        " ",
+        "a.b.c",
+    ];
+    proptest::collection::vec(proptest::sample::select(scraps.to_vec()), 0..60)
+        .prop_map(|list| list.concat())
+}
+
+/// Every run tries the same cases.
+fn seeded() -> ProptestConfig {
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(0x5e_17);
+    ProptestConfig {
+        rng_seed,
+        failure_persistence: None,
+        cases: 512,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(seeded())]
+
+    #[test]
+    fn any_bytes_give_a_config_or_a_report(source in proptest::collection::vec(any::<u8>(), 0..300)) {
+        show(&source);
+    }
+
+    #[test]
+    fn any_scraps_of_a_config_give_a_config_or_a_report(text in scraps()) {
+        show(text.as_bytes());
+    }
+
+    #[test]
+    fn any_change_of_a_valid_config_gives_a_config_or_a_report(at in 0..EDGE.len(), cut in 0..40_usize, scrap in scraps()) {
+        let (mut source, end) = (EDGE.as_bytes().to_vec(), EDGE.len().min(at + cut));
+        source.splice(at..end, scrap.bytes().take(30));
+        show(&source);
+    }
+
+    #[test]
+    fn any_rule_is_read_or_refused(rule in "((dscp|udp|tcp|proto|port|sport|src|dst|é)? ?[a-z0-9:./é-]{0,6} ?){0,4}") {
+        show(format!("{SMALL_EDGE}\n[[class]]\nname = 'x'\nmatch = ['{rule}']\n").as_bytes());
+    }
+}
+
+/// Reads and renders; a failed reading has at least one error.
+fn show(source: &[u8]) {
+    let readings = [
+        Config::parse("any.toml", source).map(|loaded| loaded.warnings),
+        HubConfig::parse("any.toml", source).map(|loaded| loaded.warnings),
+        EdgeConfig::parse("any.toml", source).map(|loaded| loaded.warnings),
+    ];
+    for reading in readings {
+        let (report, failed) = match reading {
+            Ok(warnings) => (warnings, false),
+            Err(report) => (report, true),
+        };
+        assert_eq!(report.has_errors(), failed);
+        assert_eq!(report.located().count(), report.findings().len());
+        assert_eq!(report.to_string().is_empty(), report.is_empty());
+    }
+}
