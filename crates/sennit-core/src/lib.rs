@@ -1,1 +1,26 @@
-//! The tunnel brain: classes, queues, scheduler, framing, deduplication.
+//! The tunnel brain, free of clocks, sockets and QUIC.
+//!
+//! A packet that enters a tunnel meets the modules in this order: [`class`] decides which tunnel it
+//! belongs to, [`queue`] holds it under FQ-CoDel until a path can take it, [`schedule`] says which
+//! path that is (or which two), [`pacer`] says how much that path may send right now, and [`frame`]
+//! wraps it. At the far end [`dedup`] drops second copies. Beside the packet's way, [`health`]
+//! watches every path and says when to stop trusting it.
+//!
+//! Everything takes `now` as its last argument and nothing here reads a clock or a random number.
+
+pub mod class;
+pub mod dedup;
+pub mod frame;
+pub mod health;
+pub mod pacer;
+pub mod policy;
+pub mod queue;
+pub mod schedule;
+
+pub use class::{ClassId, Classifier, FlowTable, Rule};
+pub use dedup::Dedup;
+pub use health::{Health, PathState};
+pub use pacer::Pacer;
+pub use policy::{Congestion, Delivery, Policy};
+pub use queue::FqCodel;
+pub use schedule::{Choice, PathView, Scheduler};

@@ -1,0 +1,148 @@
+//! What travels in a QUIC DATAGRAM after the Quarter Stream ID (RFC 9297 §2.1).
+//!
+//! Context 0 is the bare IP packet that any RFC 9484 peer understands. The others are Sennit's own,
+//! allocated by the client (hence even, RFC 9484 §6) and used only after both sides said so in the
+//! handshake:
+//!
+//! | context | payload |
+//! | --- | --- |
+//! | 2 | [`Header`], then the IP packet |
+//! | 4 | a [`Report`] on the paths, from the receiver's side |
+//!
+//! All numbers are big endian.
+
+/// A bare IP packet.
+pub const CONTEXT_IP: u64 = 0;
+/// An IP packet behind a [`Header`].
+pub const CONTEXT_NUMBERED: u64 = 2;
+/// A [`Report`].
+pub const CONTEXT_REPORT: u64 = 4;
+
+/// Room that must be kept free in front of a queued packet for every prefix that could be written
+/// there: Quarter Stream ID (at most 8 bytes, 1 in practice), context, header.
+pub const HEADROOM: usize = 8 + 1 + Header::LEN;
+
+/// Numbers a packet, so that the far end can drop duplicates, restore order and measure delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The flow within the tunnel; sequence numbers of different flows are unrelated.
+    pub flow: u16,
+    /// Position in the flow; wraps.
+    pub seq: u32,
+    /// When it was sent, in microseconds of the sender's clock; wraps after 71 minutes.
+    pub sent_micros: u32,
+}
+
+impl Header {
+    /// Bytes on the wire.
+    pub const LEN: usize = 10;
+
+    /// The bytes of this header.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        out[..2].copy_from_slice(&self.flow.to_be_bytes());
+        out[2..6].copy_from_slice(&self.seq.to_be_bytes());
+        out[6..].copy_from_slice(&self.sent_micros.to_be_bytes());
+        out
+    }
+
+    /// Splits a payload into its header and the IP packet; `None` if it is too short.
+    pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, packet) = payload.split_first_chunk::<{ Self::LEN }>()?;
+        let [f0, f1, s0, s1, s2, s3, t0, t1, t2, t3] = *head;
+        let header = Self {
+            flow: u16::from_be_bytes([f0, f1]),
+            seq: u32::from_be_bytes([s0, s1, s2, s3]),
+            sent_micros: u32::from_be_bytes([t0, t1, t2, t3]),
+        };
+        Some((header, packet))
+    }
+}
+
+/// What one end hears on each path, told to the other end over a path that works.
+///
+/// QUIC acknowledgements cannot say this: they share one path, so when that path dies in one
+/// direction all others fall silent with it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Report {
+    /// One entry per path.
+    pub paths: Vec<PathReport>,
+}
+
+/// One line of a [`Report`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathReport {
+    /// The QUIC path id.
+    pub path: u32,
+    /// Whether packets arrive on it.
+    pub heard: bool,
+}
+
+impl Report {
+    /// More paths than this are not reported (RFC 10069 leaves the number to the endpoints).
+    pub const MAX_PATHS: usize = 64;
+    const ENTRY: usize = 5;
+
+    /// Appends the bytes of this report.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for entry in self.paths.iter().take(Self::MAX_PATHS) {
+            out.extend_from_slice(&entry.path.to_be_bytes());
+            out.push(u8::from(entry.heard));
+        }
+    }
+
+    /// Reads a report; `None` if it is not whole entries or too many of them.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let (entries, rest) = payload.as_chunks::<{ Self::ENTRY }>();
+        if !rest.is_empty() || entries.len() > Self::MAX_PATHS {
+            return None;
+        }
+        let paths = entries
+            .iter()
+            .map(|&[a, b, c, d, heard]| PathReport {
+                path: u32::from_be_bytes([a, b, c, d]),
+                heard: heard != 0,
+            })
+            .collect();
+        Some(Self { paths })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_the_wire() {
+        let header = Header {
+            flow: 0xabcd,
+            seq: 0x0102_0304,
+            sent_micros: u32::MAX,
+        };
+        let mut wire = header.encode().to_vec();
+        wire.extend_from_slice(b"packet");
+        assert_eq!(Header::decode(&wire), Some((header, &b"packet"[..])));
+        assert_eq!(Header::decode(&wire[..9]), None);
+    }
+
+    #[test]
+    fn a_report_survives_the_wire_and_bad_ones_are_refused() {
+        let report = Report {
+            paths: vec![
+                PathReport {
+                    path: 0,
+                    heard: true,
+                },
+                PathReport {
+                    path: 7,
+                    heard: false,
+                },
+            ],
+        };
+        let mut wire = Vec::new();
+        report.encode(&mut wire);
+        assert_eq!(Report::decode(&wire), Some(report));
+        assert_eq!(Report::decode(&wire[..7]), None);
+        assert_eq!(Report::decode(&[0; 5 * 65]), None);
+    }
+}

@@ -1,0 +1,328 @@
+//! Whether a path can be trusted with packets.
+//!
+//! QUIC's own answer comes too late: it waits for its probe timeout, and it acknowledges all paths
+//! on one, so that the death of that one looks like the death of all. So each end listens for
+//! itself. Both ends probe every path at a fixed interval; an end that hears *nothing at all* on a
+//! path for [`SILENCE`] intervals suspects it, stops using it, and tells the other end (a
+//! [`Report`](crate::frame::Report)), because silence in one direction only is heard on one side
+//! only. Probes go on, so a path that returns is noticed within two of them.
+//!
+//! Probing is quick while packets flow and slow when the tunnel is idle. Quickness is catching: an
+//! end that is probed quickly probes quickly too, so both ends agree on what silence means.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// Time between probes while packets flow: about 12 kbit/s per path and direction.
+pub const PROBE_ACTIVE: Duration = Duration::from_millis(50);
+/// Time between probes of a path that has been silent for long.
+pub const PROBE_DOWN: Duration = Duration::from_millis(250);
+/// Time between probes while nothing flows: keeps NAT bindings and the path alive.
+pub const PROBE_IDLE: Duration = Duration::from_secs(1);
+/// How many intervals of silence make a path suspect. Two lost probes in a row do not.
+pub const SILENCE: f64 = 3.2;
+/// A suspect path that stays silent this long is called down.
+const DOWN_AFTER: Duration = Duration::from_secs(3);
+/// How long a path must be heard again before it is trusted.
+const TRUST_AFTER: Duration = Duration::from_millis(120);
+
+/// How a path is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PathState {
+    /// It carries packets.
+    Up,
+    /// Nothing was heard of late; packets go elsewhere.
+    Suspect,
+    /// Nothing was heard for seconds, or its link is gone.
+    Down,
+}
+
+/// Why a path is in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Packets arrive in both directions.
+    Heard,
+    /// Nothing arrives here.
+    Silent,
+    /// The peer says that nothing arrives there.
+    PeerHearsNothing,
+    /// The link has no carrier, no address, or was taken down.
+    LinkDown,
+}
+
+impl fmt::Display for PathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Heard => "packets arrive in both directions",
+            Self::Silent => "nothing arrives from the peer",
+            Self::PeerHearsNothing => "the peer receives nothing",
+            Self::LinkDown => "the link is down",
+        })
+    }
+}
+
+/// The health of one path.
+#[derive(Clone, Debug)]
+pub struct Health {
+    state: PathState,
+    reason: Reason,
+    link_up: bool,
+    peer_hears: bool,
+    heard: Instant,
+    /// Since when it has been heard without a silence.
+    heard_since: Instant,
+    /// From when silence counts: probing was slower before.
+    listening_since: Instant,
+    suspect_since: Instant,
+    next_probe: Instant,
+    active: bool,
+}
+
+impl Health {
+    /// A path that was just validated, hence heard.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            state: PathState::Up,
+            reason: Reason::Heard,
+            link_up: true,
+            peer_hears: true,
+            heard: now,
+            heard_since: now,
+            listening_since: now,
+            suspect_since: now,
+            next_probe: now,
+            active: false,
+        }
+    }
+
+    /// The path's state and why it is so.
+    pub fn state(&self) -> (PathState, Reason) {
+        (self.state, self.reason)
+    }
+
+    /// Whether packets arrive here, as a [`Report`](crate::frame::Report) tells the peer.
+    pub fn hears(&self) -> bool {
+        self.state == PathState::Up || self.reason == Reason::PeerHearsNothing
+    }
+
+    /// Something arrived on the path.
+    pub fn handle_heard(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.heard) > self.patience() {
+            self.heard_since = now;
+        }
+        self.heard = now;
+    }
+
+    /// The peer said whether it hears us on the path.
+    pub fn handle_report(&mut self, peer_hears: bool) {
+        self.peer_hears = peer_hears;
+    }
+
+    /// The kernel said that the link can or cannot carry packets.
+    pub fn handle_link(&mut self, up: bool) {
+        self.link_up = up;
+    }
+
+    /// Packets flow on the tunnel, or no longer.
+    ///
+    /// The peer needs one round trip `rtt` to learn of it and to be heard at the quicker pace.
+    pub fn set_active(&mut self, active: bool, rtt: Duration, now: Instant) {
+        if active && !self.active {
+            self.listening_since = now + rtt;
+            self.next_probe = now;
+        }
+        self.active = active;
+    }
+
+    /// Whether a probe is due; the caller sends it.
+    pub fn poll_probe(&mut self, now: Instant) -> bool {
+        let due = now >= self.next_probe;
+        if due {
+            self.next_probe = now + self.probe_interval();
+        }
+        due
+    }
+
+    /// Judges the path anew; true if its state changed.
+    pub fn handle_timeout(&mut self, now: Instant) -> bool {
+        let before = self.state;
+        match self.verdict(now) {
+            Some(reason) => self.distrust(reason, now),
+            None if self.state != PathState::Up && now < self.trusted_at() => {}
+            None => (self.state, self.reason) = (PathState::Up, Reason::Heard),
+        }
+        self.state != before
+    }
+
+    /// When [`Self::handle_timeout`] or [`Self::poll_probe`] should be called next.
+    pub fn poll_timeout(&self) -> Instant {
+        let judge = match self.state {
+            PathState::Up => self.silent_at(),
+            PathState::Suspect | PathState::Down => self.next_probe,
+        };
+        judge.min(self.next_probe)
+    }
+
+    /// What is wrong with the path, if anything.
+    fn verdict(&self, now: Instant) -> Option<Reason> {
+        if !self.link_up {
+            Some(Reason::LinkDown)
+        } else if now >= self.silent_at() {
+            Some(Reason::Silent)
+        } else if !self.peer_hears {
+            Some(Reason::PeerHearsNothing)
+        } else {
+            None
+        }
+    }
+
+    fn distrust(&mut self, reason: Reason, now: Instant) {
+        if self.state == PathState::Up {
+            self.state = PathState::Suspect;
+            self.suspect_since = now;
+        }
+        self.reason = reason;
+        let lost = now.saturating_duration_since(self.suspect_since) >= DOWN_AFTER;
+        if lost || reason == Reason::LinkDown {
+            self.state = PathState::Down;
+        }
+    }
+
+    fn trusted_at(&self) -> Instant {
+        self.heard_since + TRUST_AFTER
+    }
+
+    fn silent_at(&self) -> Instant {
+        self.heard.max(self.listening_since) + self.patience()
+    }
+
+    fn patience(&self) -> Duration {
+        let interval = if self.active {
+            PROBE_ACTIVE
+        } else {
+            PROBE_IDLE
+        };
+        interval.mul_f64(SILENCE)
+    }
+
+    fn probe_interval(&self) -> Duration {
+        match (self.state, self.active) {
+            (PathState::Down, _) => PROBE_DOWN,
+            (PathState::Suspect, _) | (PathState::Up, true) => PROBE_ACTIVE,
+            (PathState::Up, false) => PROBE_IDLE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// An active path that was heard every probe interval for one second.
+    fn lively(start: Instant) -> Health {
+        let mut health = Health::new(start);
+        health.set_active(true, Duration::ZERO, start);
+        for step in 0..20 {
+            health.handle_heard(start + PROBE_ACTIVE * step);
+        }
+        health
+    }
+
+    #[test]
+    fn silence_makes_an_active_path_suspect_within_160_ms() {
+        let start = Instant::now();
+        let mut health = lively(start);
+        let last = start + PROBE_ACTIVE * 19;
+        assert!(!health.handle_timeout(last + 159 * MS));
+        assert!(health.handle_timeout(last + 160 * MS));
+        assert_eq!(health.state(), (PathState::Suspect, Reason::Silent));
+        assert!(!health.hears());
+    }
+
+    #[test]
+    fn an_idle_path_may_be_silent_for_three_probes() {
+        let start = Instant::now();
+        let mut health = Health::new(start);
+        assert!(!health.handle_timeout(start + 3100 * MS));
+        assert!(health.handle_timeout(start + 3200 * MS));
+    }
+
+    #[test]
+    fn waking_up_gives_the_peer_time_to_wake_up_too() {
+        let start = Instant::now();
+        let mut health = Health::new(start);
+        let wake = start + 900 * MS;
+        health.set_active(true, 30 * MS, wake);
+        assert!(health.poll_probe(wake));
+        assert!(!health.handle_timeout(wake + 189 * MS));
+        assert!(health.handle_timeout(wake + 190 * MS));
+    }
+
+    #[test]
+    fn a_path_that_returns_is_trusted_after_a_few_probes() {
+        let start = Instant::now();
+        let mut health = lively(start);
+        let back = start + 10_000 * MS;
+        health.handle_timeout(back);
+        health.handle_timeout(back + 1 * MS);
+        health.handle_heard(back + 2 * MS);
+        assert!(!health.handle_timeout(back + 3 * MS));
+        health.handle_heard(back + 52 * MS);
+        health.handle_heard(back + 102 * MS);
+        assert!(health.handle_timeout(back + 123 * MS));
+        assert_eq!(health.state(), (PathState::Up, Reason::Heard));
+    }
+
+    #[test]
+    fn what_the_peer_does_not_hear_is_not_used_but_still_heard_here() {
+        let start = Instant::now();
+        let mut health = lively(start);
+        let now = start + PROBE_ACTIVE * 19;
+        health.handle_report(false);
+        assert!(health.handle_timeout(now));
+        assert_eq!(
+            health.state(),
+            (PathState::Suspect, Reason::PeerHearsNothing)
+        );
+        assert!(health.hears());
+        health.handle_report(true);
+        assert!(health.handle_timeout(now));
+    }
+
+    #[test]
+    fn a_link_without_carrier_is_down_at_once() {
+        let start = Instant::now();
+        let mut health = lively(start);
+        health.handle_link(false);
+        assert!(health.handle_timeout(start + PROBE_ACTIVE * 19));
+        assert_eq!(health.state(), (PathState::Down, Reason::LinkDown));
+    }
+
+    #[test]
+    fn probes_are_quick_when_active_and_slow_when_idle() {
+        let start = Instant::now();
+        let mut health = Health::new(start);
+        let probes = |health: &mut Health, from: u32, to: u32| {
+            (from..to)
+                .filter(|&ms| health.poll_probe(start + MS * ms))
+                .count()
+        };
+        assert_eq!(probes(&mut health, 0, 5000), 5);
+        health.set_active(true, Duration::ZERO, start + 5000 * MS);
+        assert_eq!(probes(&mut health, 5000, 6000), 20);
+    }
+}
