@@ -1,0 +1,365 @@
+//! What happens to links while we run.
+//!
+//! The kernel repeats itself: every change of any attribute of a link, every renewed lease and
+//! every refreshed route is a message. The monitor remembers what it has said and reports only
+//! what differs: a link that can or cannot carry packets, an address that can or cannot be used.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    address::AddressMessage,
+    link::{LinkAttribute, LinkMessage},
+    route::RouteMessage,
+};
+use rustix::net::{SocketFlags, sockopt};
+
+use super::{
+    BUFFER, LinkState, Netlink, Route, TABLE_MAIN, interface::local_address,
+    interface::usable_address, messages, open_socket, receive,
+};
+use crate::{Error, error::Doing};
+
+/// Groups of linux/rtnetlink.h: links, IPv4 and IPv6 addresses, IPv4 and IPv6 routes.
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+
+/// Enough for thousands of changes between two looks of the worker.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
+/// A change of a link. `index` is the kernel's interface index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// The link can carry packets.
+    Up { index: u32, name: String },
+    /// The link cannot carry packets, for the reason in `state`.
+    Down {
+        index: u32,
+        name: String,
+        state: LinkState,
+    },
+    /// The interface does not exist any more, or has another name now.
+    Gone { index: u32, name: String },
+    /// Packets can be sent from this address.
+    AddressAdded { index: u32, address: IpAddr },
+    /// Packets can no longer be sent from this address.
+    AddressRemoved { index: u32, address: IpAddr },
+    /// A route of the main table that leads out of this interface came or went.
+    RouteChanged { index: u32 },
+    /// More happened than the kernel remembers: look everything up again.
+    Overflow,
+}
+
+/// A non-blocking stream of [`LinkEvent`]s, readable when there may be one.
+#[derive(Debug)]
+pub struct Monitor {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+    known: Known,
+}
+
+/// What has been reported so far, and what is still to be reported.
+#[derive(Debug, Default)]
+struct Known {
+    links: BTreeMap<u32, (String, LinkState)>,
+    addresses: BTreeSet<(u32, IpAddr)>,
+    pending: VecDeque<LinkEvent>,
+}
+
+impl Monitor {
+    /// Starts with the present state of all interfaces, which is not reported.
+    pub fn open() -> Result<Self, Error> {
+        let socket = open_socket(GROUPS, SocketFlags::NONBLOCK)
+            .doing(|| "watch the network interfaces".into())?;
+        // Not being root is no reason to fail: the default holds hundreds of changes.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
+        let mut monitor = Self {
+            socket,
+            buffer: vec![0; BUFFER],
+            known: Known::default(),
+        };
+        monitor.take_stock()?;
+        Ok(monitor)
+    }
+
+    /// The next change, or `None` when there is none for now.
+    pub fn poll_event(&mut self) -> io::Result<Option<LinkEvent>> {
+        loop {
+            if let Some(event) = self.known.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            match receive(&self.socket, &mut self.buffer) {
+                Ok(datagram) => {
+                    for message in messages(datagram) {
+                        if let NetlinkPayload::InnerMessage(message) = message.payload {
+                            self.known.handle_message(&message);
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    self.take_stock().map_err(io::Error::other)?;
+                    return Ok(Some(LinkEvent::Overflow));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes the present state the known one.
+    fn take_stock(&mut self) -> Result<(), Error> {
+        let mut known = Known::default();
+        for message in Netlink::open()?.links_and_addresses()? {
+            known.handle_message(&message);
+        }
+        known.pending.clear();
+        self.known = known;
+        Ok(())
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Netlink {
+    fn links_and_addresses(&mut self) -> Result<Vec<RouteNetlinkMessage>, Error> {
+        let links = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let mut all = self.dump(links).doing(|| "list the interfaces".into())?;
+        all.extend(self.dump(addresses).doing(|| "list the addresses".into())?);
+        Ok(all)
+    }
+}
+
+impl Known {
+    fn handle_message(&mut self, message: &RouteNetlinkMessage) {
+        match message {
+            RouteNetlinkMessage::NewLink(link) => self.handle_link(link),
+            RouteNetlinkMessage::DelLink(link) => self.handle_link_gone(link),
+            RouteNetlinkMessage::NewAddress(address) => self.handle_address(address),
+            RouteNetlinkMessage::DelAddress(address) => self.handle_address_gone(address),
+            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+                self.handle_route(route);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_link(&mut self, link: &LinkMessage) {
+        let Some(name) = name_of(link) else { return };
+        let (index, state) = (link.header.index, LinkState::of(link.header.flags));
+        let before = self.links.insert(index, (name.clone(), state));
+        let renamed = matches!(&before, Some((old, _)) if *old != name);
+        if let Some((old, _)) = before.as_ref().filter(|_| renamed) {
+            let name = old.clone();
+            self.pending.push_back(LinkEvent::Gone { index, name });
+        }
+        if renamed || before.is_none_or(|(_, old)| old != state) {
+            self.pending.push_back(match state {
+                LinkState::Up => LinkEvent::Up { index, name },
+                LinkState::NoCarrier | LinkState::AdminDown => {
+                    LinkEvent::Down { index, name, state }
+                }
+            });
+        }
+    }
+
+    fn handle_link_gone(&mut self, link: &LinkMessage) {
+        let index = link.header.index;
+        // Bridges say that a port left them in the same words; that has no entry of its own.
+        if link.header.interface_family != netlink_packet_route::AddressFamily::Unspec {
+            return;
+        }
+        self.addresses.retain(|(owner, _)| *owner != index);
+        if let Some((name, _)) = self.links.remove(&index) {
+            self.pending.push_back(LinkEvent::Gone { index, name });
+        }
+    }
+
+    fn handle_address(&mut self, message: &AddressMessage) {
+        let index = message.header.index;
+        match usable_address(message) {
+            Some(found) => {
+                let address = found.address();
+                if self.addresses.insert((index, address)) {
+                    let event = LinkEvent::AddressAdded { index, address };
+                    self.pending.push_back(event);
+                }
+            }
+            // Duplicate detection started over, or failed.
+            None => self.handle_address_gone(message),
+        }
+    }
+
+    fn handle_address_gone(&mut self, message: &AddressMessage) {
+        let Some(net) = local_address(message) else {
+            return;
+        };
+        let (index, address) = (message.header.index, net.addr());
+        if self.addresses.remove(&(index, address)) {
+            let event = LinkEvent::AddressRemoved { index, address };
+            self.pending.push_back(event);
+        }
+    }
+
+    fn handle_route(&mut self, message: &RouteMessage) {
+        for route in Route::from_message(message) {
+            if route.table == TABLE_MAIN && !route.is_ours() {
+                let event = LinkEvent::RouteChanged {
+                    index: route.device,
+                };
+                // A table that is being rebuilt says the same a hundred times.
+                if self.pending.back() != Some(&event) {
+                    self.pending.push_back(event);
+                }
+            }
+        }
+    }
+}
+
+fn name_of(link: &LinkMessage) -> Option<String> {
+    link.attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::{
+        address::{AddressAttribute, AddressFlags},
+        link::LinkFlags,
+    };
+
+    use super::*;
+
+    const UP: LinkFlags = LinkFlags::Up
+        .union(LinkFlags::Running)
+        .union(LinkFlags::LowerUp);
+
+    fn link(name: &str, flags: LinkFlags) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = 3;
+        message.header.flags = flags;
+        message.attributes.push(LinkAttribute::IfName(name.into()));
+        message
+    }
+
+    fn address(flags: AddressFlags) -> AddressMessage {
+        let mut message = AddressMessage::default();
+        message.header.index = 3;
+        message.header.prefix_len = 64;
+        message.attributes = vec![
+            AddressAttribute::Address("2001:db8::1".parse().unwrap()),
+            AddressAttribute::Flags(flags),
+        ];
+        message
+    }
+
+    fn events(messages: impl IntoIterator<Item = RouteNetlinkMessage>) -> Vec<LinkEvent> {
+        let mut known = Known::default();
+        for message in messages {
+            known.handle_message(&message);
+        }
+        known.pending.into()
+    }
+
+    #[test]
+    fn a_link_is_reported_when_its_state_changes_only() {
+        let (name, index) = (String::from("eth1"), 3);
+        let messages = [
+            UP,
+            UP,
+            LinkFlags::Up,
+            LinkFlags::empty(),
+            LinkFlags::empty(),
+        ]
+        .map(|flags| RouteNetlinkMessage::NewLink(link("eth1", flags)));
+
+        let down = |state| LinkEvent::Down {
+            index,
+            name: name.clone(),
+            state,
+        };
+        let expected = [
+            LinkEvent::Up {
+                index,
+                name: name.clone(),
+            },
+            down(LinkState::NoCarrier),
+            down(LinkState::AdminDown),
+        ];
+        assert_eq!(events(messages), expected);
+    }
+
+    #[test]
+    fn a_renamed_link_is_another_link() {
+        let messages = ["eth1", "wan"].map(|name| RouteNetlinkMessage::NewLink(link(name, UP)));
+
+        let up = |name: &str| LinkEvent::Up {
+            index: 3,
+            name: name.into(),
+        };
+        let gone = LinkEvent::Gone {
+            index: 3,
+            name: "eth1".into(),
+        };
+        assert_eq!(events(messages), [up("eth1"), gone, up("wan")]);
+    }
+
+    #[test]
+    fn an_address_is_reported_once_it_is_usable_and_once_it_is_not() {
+        let messages = [
+            RouteNetlinkMessage::NewAddress(address(AddressFlags::Tentative)),
+            RouteNetlinkMessage::NewAddress(address(AddressFlags::empty())),
+            RouteNetlinkMessage::NewAddress(address(AddressFlags::empty())),
+            RouteNetlinkMessage::DelAddress(address(AddressFlags::empty())),
+            RouteNetlinkMessage::DelAddress(address(AddressFlags::empty())),
+        ];
+
+        let (index, address) = (3, "2001:db8::1".parse().unwrap());
+        let expected = [
+            LinkEvent::AddressAdded { index, address },
+            LinkEvent::AddressRemoved { index, address },
+        ];
+        assert_eq!(events(messages), expected);
+    }
+
+    #[test]
+    fn our_own_routes_are_no_news() {
+        let mut route = Route::via_device("0.0.0.0/0".parse().unwrap(), 3, TABLE_MAIN);
+        let ours = RouteNetlinkMessage::NewRoute(route.to_message());
+        route.protocol = 4;
+        let theirs = RouteNetlinkMessage::DelRoute(route.to_message());
+
+        let changed = LinkEvent::RouteChanged { index: 3 };
+        assert_eq!(events([ours, theirs.clone(), theirs]), [changed]);
+    }
+
+    #[test]
+    fn a_deleted_interface_takes_its_addresses_along() {
+        let gone = RouteNetlinkMessage::DelLink(link("eth1", LinkFlags::empty()));
+        let added = RouteNetlinkMessage::NewAddress(address(AddressFlags::empty()));
+        let messages = [
+            RouteNetlinkMessage::NewLink(link("eth1", UP)),
+            added.clone(),
+            gone,
+            added,
+        ];
+
+        let (index, address) = (3, "2001:db8::1".parse().unwrap());
+        let (name, added) = ("eth1".into(), LinkEvent::AddressAdded { index, address });
+        let gone = LinkEvent::Gone { index, name };
+        assert_eq!(events(messages)[1..], [added.clone(), gone, added]);
+    }
+}

@@ -1,0 +1,118 @@
+//! The system calls that no safe wrapper offers: all the unsafe code of this crate.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    ptr,
+};
+
+use rustix::{
+    event::{Timespec, epoll},
+    thread::{UnshareFlags, unshare_unsafe},
+};
+
+/// `epoll_pwait2(2)`, appending to `events`, which must have room: rustix takes this call only
+/// for timeouts that do not fit the old one, and glibc has it only since 2.35.
+pub(crate) fn epoll_pwait2(
+    epoll: BorrowedFd<'_>,
+    events: &mut Vec<epoll::Event>,
+    timeout: &Timespec,
+) -> io::Result<usize> {
+    let room = events.spare_capacity_mut();
+    // SAFETY: `room` is `room.len()` slots of rustix's `Event`, which has the layout of
+    // `struct epoll_event`, and its `Timespec` that of `__kernel_timespec`. Both outlive the
+    // call. No signal mask is passed.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            room.as_mut_ptr(),
+            room.len().min(i32::MAX as usize) as libc::c_int,
+            ptr::from_ref(timeout),
+            ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    if ready < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled the first `ready` slots of the spare capacity.
+    unsafe { events.set_len(events.len() + ready as usize) };
+    Ok(ready as usize)
+}
+
+/// Moves the calling thread into a new network namespace.
+pub(crate) fn unshare_network() -> io::Result<()> {
+    // SAFETY: only unsharing the descriptor table endangers descriptors held elsewhere.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?)
+}
+
+/// `struct ifreq` as `TUNSETIFF` reads it: the name, then flags in a union of 24 bytes at most.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: libc::c_short,
+    padding: [u8; 22],
+}
+
+/// `TUNSETIFF`: makes `tun` a queue of device `name`, which is created if it does not exist.
+///
+/// `name` is at most 15 bytes.
+pub(crate) fn tun_attach(tun: &File, name: &str, flags: libc::c_int) -> io::Result<()> {
+    // linux/if_tun.h: _IOW('T', 202, int)
+    const TUNSETIFF: libc::Ioctl = libc::_IOW::<libc::c_int>(b'T' as u32, 202);
+    let mut request = InterfaceRequest {
+        name: [0; libc::IFNAMSIZ],
+        flags: flags as libc::c_short,
+        padding: [0; 22],
+    };
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: the request is as large as `struct ifreq`, and the kernel keeps no reference.
+    check(unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, &raw mut request) })
+}
+
+/// `TUNSETOFFLOAD`: says which super-packets we can read. Fails for flags unknown to the kernel.
+pub(crate) fn tun_set_offload(tun: &File, features: libc::c_uint) -> io::Result<()> {
+    // linux/if_tun.h: _IOW('T', 208, unsigned int)
+    const TUNSETOFFLOAD: libc::Ioctl = libc::_IOW::<libc::c_uint>(b'T' as u32, 208);
+    // SAFETY: this request takes its argument by value.
+    check(unsafe {
+        libc::ioctl(
+            tun.as_raw_fd(),
+            TUNSETOFFLOAD,
+            libc::c_ulong::from(features),
+        )
+    })
+}
+
+/// `TUNSETVNETHDRSZ`: the length of the header before each packet.
+pub(crate) fn tun_set_header_len(tun: &File, len: libc::c_int) -> io::Result<()> {
+    // linux/if_tun.h: _IOW('T', 216, int)
+    const TUNSETVNETHDRSZ: libc::Ioctl = libc::_IOW::<libc::c_int>(b'T' as u32, 216);
+    // SAFETY: the kernel reads one int and keeps no reference.
+    check(unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETVNETHDRSZ, &raw const len) })
+}
+
+/// `NETLINK_GET_STRICT_CHK`: dumps honour the filters of the request.
+pub(crate) fn netlink_filter_dumps(socket: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one int and keeps no reference.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_NETLINK,
+            libc::NETLINK_GET_STRICT_CHK,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

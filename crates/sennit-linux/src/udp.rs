@@ -1,0 +1,375 @@
+//! UDP sockets of tunnels: one per link on an edge, wildcard listeners on a hub.
+//!
+//! Everything is non-blocking and in batches. A send may carry up to 64 datagrams of one size
+//! (UDP GSO); a receive fills many buffers with one system call, each with a run of datagrams of
+//! one size (UDP GRO). Both carry the ECN field and our own address.
+//!
+//! The receiving side and the socket options are `noq-udp`. Sending is our own, because there one
+//! refused packet (`EINVAL` after an address went away) turns GSO and ECN off for the whole
+//! socket. Here a refused batch is tried again datagram by datagram, and nothing is remembered
+//! but "this device cannot segment", and that only for a while.
+
+mod control;
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+};
+
+use noq_udp::UdpSocketState;
+pub use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit};
+use socket2::{Domain, MsgHdr, Protocol, SockAddr, Socket, Type};
+
+use self::control::Control;
+use crate::{Error, error::Doing};
+
+/// A receive buffer of this size takes any run of datagrams that GRO may form.
+pub const UDP_BUFFER: usize = 65_536;
+
+/// `UDP_MAX_SEGMENTS` of kernels before 6.9.
+const MAX_SEGMENTS: usize = 64;
+
+/// The longest UDP payload over IPv4; IPv6 would take 20 bytes more.
+const MAX_PAYLOAD: usize = 65_507;
+
+/// Socket receive buffer: 30 ms of 2 Gbit/s, which covers a worker's longest turn.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// Socket send buffer: what the device has not taken yet. Small, as queues belong to the AQM.
+const SEND_BUFFER: usize = 1 << 20;
+
+/// Batches sent one by one after a device refused to segment, before it is asked again: routes
+/// change, and asking costs one system call.
+const GSO_HOLD_OFF: u32 = 4096;
+
+/// Where an edge's socket for one link is bound.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkBinding<'a> {
+    /// The interface, which all packets leave and enter by.
+    pub device: &'a str,
+    /// Our address on it.
+    pub address: IpAddr,
+    /// The routing mark of the link, see [`crate::route`].
+    pub mark: Option<u32>,
+}
+
+/// What became of a [`Transmit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes dealt with, from the front. Fewer than offered: the socket is full, offer the rest
+    /// again when it is writable.
+    pub bytes: usize,
+    /// Datagrams among them that the kernel refused and that are therefore lost.
+    pub refused: usize,
+}
+
+/// Why nothing of a [`Transmit`] was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Nothing can leave by this link now: it has no route, address, carrier or device. On a
+    /// hub's listener: there is no way to this destination.
+    #[error("link is down")]
+    LinkDown(#[source] io::Error),
+    /// The datagrams are larger than the link takes.
+    #[error("packet too large for the link")]
+    TooBig,
+    /// Only these datagrams were refused, as by a firewall.
+    #[error("packet refused")]
+    Refused(#[source] io::Error),
+}
+
+/// A UDP socket that sends and receives in batches.
+#[derive(Debug)]
+pub struct LinkSocket {
+    socket: Socket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    /// Bound to one device, so that errors tell about the link.
+    bound: bool,
+    gso_available: bool,
+    /// Batches left to send without GSO.
+    gso_hold_off: u32,
+}
+
+impl LinkSocket {
+    /// The socket of one link of an edge, on a port that the kernel chooses.
+    pub fn bind(binding: &LinkBinding<'_>) -> Result<Self, Error> {
+        let device = binding.device;
+        let socket = new_socket(binding.address)?;
+        socket
+            .bind_device(Some(device.as_bytes()))
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::ENODEV) => Error::NoInterface(device.to_owned()),
+                Some(libc::EPERM) => Error::NotPrivileged,
+                _ => os_error(format!("bind a socket to {device}"), error),
+            })?;
+        if let Some(mark) = binding.mark {
+            socket
+                .set_mark(mark)
+                .doing(|| format!("mark the packets of {device}"))?;
+        }
+        let address = scoped(binding.address, device)?;
+        socket
+            .bind(&address.into())
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EADDRNOTAVAIL) => Error::AddressMissing {
+                    device: device.to_owned(),
+                    address: binding.address,
+                },
+                _ => os_error(format!("bind a socket to {address} on {device}"), error),
+            })?;
+        Self::finish(socket, true)
+    }
+
+    /// A hub's listener; with `share_port`, several workers may listen on the same address.
+    pub fn listen(address: SocketAddr, share_port: bool) -> Result<Self, Error> {
+        let socket = new_socket(address.ip())?;
+        let listening = socket
+            .set_reuse_port(share_port)
+            .and_then(|()| socket.bind(&address.into()));
+        listening.map_err(|error| match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => Error::AddressInUse(address),
+            _ => os_error(format!("listen on {address}"), error),
+        })?;
+        Self::finish(socket, false)
+    }
+
+    fn finish(socket: Socket, bound: bool) -> Result<Self, Error> {
+        grow_buffers(&socket);
+        let state = UdpSocketState::new((&socket).into())
+            .doing(|| "set the options of a UDP socket".into())?;
+        let local = socket
+            .local_addr()
+            .doing(|| "read a socket's address".into())?
+            .as_socket()
+            .expect("the socket was bound to an IP address");
+        Ok(Self {
+            gso_available: state.max_gso_segments().get() > 1,
+            socket,
+            state,
+            local,
+            bound,
+            gso_hold_off: 0,
+        })
+    }
+
+    /// The address and port this socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// How many datagrams of one size are worth putting into one [`Transmit`].
+    pub fn max_segments(&self) -> usize {
+        if self.gso_available { MAX_SEGMENTS } else { 1 }
+    }
+
+    /// Sends the datagrams of `transmit`, in as few system calls as the device allows.
+    pub fn send(&mut self, transmit: &Transmit<'_>) -> Result<Sent, SendError> {
+        let segment = transmit
+            .segment_size
+            .unwrap_or(transmit.contents.len())
+            .max(1);
+        let destination = SockAddr::from(transmit.destination);
+        let mut sent = Sent::default();
+        let mut passed = 0;
+        let mut refusal = None;
+        let mut batching = self.may_batch();
+        while sent.bytes < transmit.contents.len() {
+            let rest = &transmit.contents[sent.bytes..];
+            let datagrams = if batching { batch_of(segment) } else { 1 };
+            let batch = &rest[..rest.len().min(datagrams * segment)];
+            match self.send_batch(transmit, &destination, batch, segment) {
+                Ok(()) => passed += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if batch.len() > segment && !is_link_down(&error) => {
+                    self.note_refused_batch(&error);
+                    batching = false;
+                    continue;
+                }
+                Err(error) => match self.classify(error) {
+                    down @ SendError::LinkDown(_) => return Err(down),
+                    other => {
+                        sent.refused += 1;
+                        refusal = Some(other);
+                    }
+                },
+            }
+            sent.bytes += batch.len();
+        }
+        match refusal {
+            Some(refusal) if passed == 0 => Err(refusal),
+            _ => Ok(sent),
+        }
+    }
+
+    /// Receives up to `bufs.len()` (at most [`BATCH_SIZE`]) runs of datagrams; 0 when there are
+    /// none.
+    ///
+    /// Buffer `i` holds `metas[i].len` bytes: datagrams of `metas[i].stride` bytes, of which the
+    /// last may be shorter, all from one sender with one ECN field.
+    pub fn recv(
+        &mut self,
+        bufs: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> io::Result<usize> {
+        let room = bufs.len().min(metas.len());
+        match self
+            .state
+            .recv((&self.socket).into(), &mut bufs[..room], metas)
+        {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            // What an ICMP error said about some earlier packet; reading it cleared it.
+            Err(error) if is_about_an_earlier_packet(&error) => Ok(0),
+            received => received,
+        }
+    }
+
+    fn may_batch(&mut self) -> bool {
+        self.gso_hold_off = self.gso_hold_off.saturating_sub(1);
+        self.gso_available && self.gso_hold_off == 0
+    }
+
+    fn send_batch(
+        &self,
+        transmit: &Transmit<'_>,
+        destination: &SockAddr,
+        batch: &[u8],
+        segment: usize,
+    ) -> io::Result<()> {
+        let mut control = Control::default();
+        control.push_ecn(transmit.destination.ip(), transmit.ecn);
+        if batch.len() > segment {
+            control.push_segment_size(segment as u16);
+        }
+        if let Some(source) = transmit.src_ip {
+            control.push_source(source);
+        }
+        let slices = [IoSlice::new(batch)];
+        let message = MsgHdr::new()
+            .with_addr(destination)
+            .with_buffers(&slices)
+            .with_control(control.as_bytes());
+        let mut excused = false;
+        loop {
+            match self.socket.sendmsg(&message, 0) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if !excused && is_about_an_earlier_packet(&error) => excused = true,
+                outcome => return outcome.map(drop),
+            }
+        }
+    }
+
+    /// `EIO` is how a device without checksum offload refuses to segment.
+    fn note_refused_batch(&mut self, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::EIO) {
+            tracing::debug!(local = %self.local, "device cannot segment UDP, sending one by one");
+            self.gso_hold_off = GSO_HOLD_OFF;
+        }
+    }
+
+    fn classify(&self, error: io::Error) -> SendError {
+        match error.raw_os_error() {
+            Some(libc::EMSGSIZE) => SendError::TooBig,
+            // The source address is not ours any more.
+            Some(libc::EINVAL) if self.bound => SendError::LinkDown(error),
+            _ if is_link_down(&error) => SendError::LinkDown(error),
+            _ => SendError::Refused(error),
+        }
+    }
+}
+
+impl AsFd for LinkSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for LinkSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Datagrams of `segment` bytes that one system call may carry.
+fn batch_of(segment: usize) -> usize {
+    (MAX_PAYLOAD / segment).clamp(1, MAX_SEGMENTS)
+}
+
+fn is_link_down(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ENETDOWN
+                | libc::ENETUNREACH
+                | libc::EHOSTUNREACH
+                | libc::EADDRNOTAVAIL
+                | libc::ENODEV
+                | libc::ENXIO
+        )
+    )
+}
+
+/// Pending errors that the kernel reports on the next call, whatever that call is about.
+fn is_about_an_earlier_packet(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ECONNREFUSED | libc::EPROTO | libc::ENOPROTOOPT)
+    )
+}
+
+fn new_socket(address: IpAddr) -> Result<Socket, Error> {
+    let domain = if address.is_ipv4() {
+        Domain::IPV4
+    } else {
+        Domain::IPV6
+    };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
+        .doing(|| "open a UDP socket".into())?;
+    if address.is_ipv6() {
+        socket
+            .set_only_v6(true)
+            .doing(|| "keep IPv4 off an IPv6 socket".into())?;
+    }
+    Ok(socket)
+}
+
+/// A link-local address means something only together with its interface.
+fn scoped(address: IpAddr, device: &str) -> Result<SocketAddr, Error> {
+    match address {
+        IpAddr::V6(address) if is_link_local(&address) => {
+            let socket = rustix::net::socket(
+                rustix::net::AddressFamily::INET,
+                rustix::net::SocketType::DGRAM,
+                None,
+            )
+            .doing(|| "open a UDP socket".into())?;
+            let index = rustix::net::netdevice::name_to_index(&socket, device)
+                .map_err(|_| Error::NoInterface(device.to_owned()))?;
+            Ok(SocketAddrV6::new(address, 0, 0, index).into())
+        }
+        address => Ok(SocketAddr::new(address, 0)),
+    }
+}
+
+pub(crate) fn is_link_local(address: &Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+/// Sets both buffers beyond the system's limit if we may, else up to it.
+fn grow_buffers(socket: &Socket) {
+    use rustix::net::sockopt;
+    let received = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
+        .map_err(io::Error::from)
+        .or_else(|_| socket.set_recv_buffer_size(RECEIVE_BUFFER));
+    let sent = sockopt::set_socket_send_buffer_size_force(socket, SEND_BUFFER)
+        .map_err(io::Error::from)
+        .or_else(|_| socket.set_send_buffer_size(SEND_BUFFER));
+    if let Err(error) = received.and(sent) {
+        tracing::debug!(%error, "socket buffers stay at the system's default");
+    }
+}
+
+fn os_error(doing: String, source: io::Error) -> Error {
+    Error::Os { doing, source }
+}
