@@ -23,7 +23,13 @@ impl FlowKey {
         let whole = !packet.is_fragment();
         let (src_port, dst_port) = packet.ports().filter(|_| whole).unwrap_or_default();
         let (src, dst, protocol) = (packet.src(), packet.dst(), packet.protocol());
-        Self { src, dst, protocol, src_port, dst_port }
+        Self {
+            src,
+            dst,
+            protocol,
+            src_port,
+            dst_port,
+        }
     }
 
     /// The key of the packets that answer this flow.
@@ -48,14 +54,23 @@ impl FlowKey {
         // The digits of pi: constants with nothing up their sleeve.
         let state = fold(seed ^ 0x243f_6a88_85a3_08d3, rest ^ 0x1319_8a2e_0370_7344);
         let state = fold(state ^ src[0], 0xa409_3822_299f_31d0 ^ src[1]);
-        let state = fold(state ^ dst[0], 0x082e_fa98_ec4e_6c89 ^ dst[1].rotate_left(32));
+        let state = fold(
+            state ^ dst[0],
+            0x082e_fa98_ec4e_6c89 ^ dst[1].rotate_left(32),
+        );
         fold(state, 0x4528_21e6_38d0_1377)
     }
 }
 
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { src, dst, protocol, src_port, dst_port } = self;
+        let Self {
+            src,
+            dst,
+            protocol,
+            src_port,
+            dst_port,
+        } = self;
         write!(f, "{protocol} {src} {src_port} > {dst} {dst_port}")
     }
 }
@@ -74,7 +89,10 @@ fn fold(a: u64, b: u64) -> u64 {
     high ^ low
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the halves of a u128 are the point")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves of a u128 are the point"
+)]
 fn halves(value: u128) -> [u64; 2] {
     [(value >> 64) as u64, value as u64]
 }
@@ -121,7 +139,10 @@ mod tests {
     #[test]
     fn reversing_twice_is_the_same_flow() {
         let reversed = key().reversed();
-        assert_eq!((reversed.src, reversed.src_port), (key().dst, key().dst_port));
+        assert_eq!(
+            (reversed.src, reversed.src_port),
+            (key().dst, key().dst_port)
+        );
         assert_eq!(reversed.reversed(), key());
     }
 
@@ -137,7 +158,10 @@ mod tests {
         let variants = [
             FlowKey { src: other, ..key },
             FlowKey { dst: other, ..key },
-            FlowKey { protocol: Protocol::UDP, ..key },
+            FlowKey {
+                protocol: Protocol::UDP,
+                ..key
+            },
             FlowKey { src_port: 1, ..key },
             FlowKey { dst_port: 1, ..key },
             key.reversed(),
@@ -157,7 +181,9 @@ mod tests {
             let hash = FlowKey { src_port, ..key() }.hash64(42);
             buckets[usize::try_from(hash % 64).unwrap()] += 1;
         }
-        let squares = buckets.iter().map(|&count| (f64::from(count) - 64.0).powi(2) / 64.0);
+        let squares = buckets
+            .iter()
+            .map(|&count| (f64::from(count) - 64.0).powi(2) / 64.0);
         let chi_squared: f64 = squares.sum();
         assert!(chi_squared < 119.0, "{chi_squared}");
     }

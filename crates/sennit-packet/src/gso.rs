@@ -94,7 +94,12 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_kernel_has_them() {
-        let header = VirtioNetHdr { flags: 1, gso_type: 5, csum_offset: 6, ..Default::default() };
+        let header = VirtioNetHdr {
+            flags: 1,
+            gso_type: 5,
+            csum_offset: 6,
+            ..Default::default()
+        };
         let mut expected = [1, 5, 0, 0, 0, 0, 0, 0, 0, 0];
         expected[8..].copy_from_slice(&6_u16.to_ne_bytes());
         assert_eq!(header.encode(), expected);

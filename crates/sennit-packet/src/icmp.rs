@@ -102,7 +102,10 @@ fn build_v4(
     out: &mut [u8],
 ) -> Option<usize> {
     let least = packet.transport_offset() + LEAST_TRANSPORT;
-    let room = out.len().min(V4_LONGEST).checked_sub(IPV4_HEADER + ICMP_HEADER)?;
+    let room = out
+        .len()
+        .min(V4_LONGEST)
+        .checked_sub(IPV4_HEADER + ICMP_HEADER)?;
     let quote = quote(packet.bytes(), least, room)?;
     let length = IPV4_HEADER + ICMP_HEADER + quote.len();
 
@@ -126,7 +129,10 @@ fn build_v6(
     (source, sender): (Ipv6Addr, Ipv6Addr),
     out: &mut [u8],
 ) -> Option<usize> {
-    let room = out.len().min(V6_LONGEST).checked_sub(IPV6_HEADER + ICMP_HEADER)?;
+    let room = out
+        .len()
+        .min(V6_LONGEST)
+        .checked_sub(IPV6_HEADER + ICMP_HEADER)?;
     let quote = quote(packet.bytes(), IPV6_HEADER + LEAST_TRANSPORT, room)?;
     let length = IPV6_HEADER + ICMP_HEADER + quote.len();
 
@@ -211,7 +217,11 @@ mod tests {
     }
 
     fn reply(original: &[u8], reason: Reason) -> Option<Vec<u8>> {
-        let source = if original[0] >> 4 == 4 { ROUTER_V4 } else { ROUTER_V6 };
+        let source = if original[0] >> 4 == 4 {
+            ROUTER_V4
+        } else {
+            ROUTER_V6
+        };
         let mut out = vec![0xaa; 1500];
         let length = error(original, reason, source, &mut out)?;
         out.truncate(length);
@@ -224,7 +234,10 @@ mod tests {
         let answer = reply(&original, Reason::TooBig { mtu: 1280 }).unwrap();
 
         let packet = IpPacket::parse(&answer).unwrap();
-        assert_eq!((packet.src(), packet.dst()), (ROUTER_V4, IpAddr::from(HOST_V4)));
+        assert_eq!(
+            (packet.src(), packet.dst()),
+            (ROUTER_V4, IpAddr::from(HOST_V4))
+        );
         assert_eq!(packet.transport()[..2], [3, 4]);
         assert_eq!(packet.transport()[4..8], [0, 0, 5, 0]);
         assert_eq!(packet.transport()[8..], original[..576 - 28]);
@@ -237,7 +250,10 @@ mod tests {
         let answer = reply(&original, Reason::TooBig { mtu: 1400 }).unwrap();
 
         let packet = IpPacket::parse(&answer).unwrap();
-        assert_eq!((packet.src(), packet.dst()), (ROUTER_V6, IpAddr::from(HOST_V6)));
+        assert_eq!(
+            (packet.src(), packet.dst()),
+            (ROUTER_V6, IpAddr::from(HOST_V6))
+        );
         assert_eq!(packet.transport()[..2], [2, 0]);
         assert_eq!(packet.transport()[4..8], [0, 0, 5, 120]);
         assert_eq!(answer.len(), 1280);
@@ -260,7 +276,10 @@ mod tests {
             (Reason::SourcePolicy, [3, 13], [1, 5]),
             (Reason::TimeExceeded, [11, 0], [3, 0]),
         ];
-        let (v4, v6) = (udp_v4(HOST_V4, [1, 1, 1, 1], 9), udp_v6(HOST_V6, [9; 16], 9));
+        let (v4, v6) = (
+            udp_v4(HOST_V4, [1, 1, 1, 1], 9),
+            udp_v6(HOST_V6, [9; 16], 9),
+        );
         for (reason, v4_code, v6_code) in cases {
             let answer = reply(&v4, reason).unwrap();
             assert_eq!(answer[20..22], v4_code, "{reason:?}");
@@ -312,8 +331,14 @@ mod tests {
 
     #[test]
     fn senders_that_are_no_single_host_get_no_answer() {
-        let sources =
-            [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [224, 0, 0, 5], [240, 0, 0, 1], [255; 4]];
+        let sources = [
+            [0, 0, 0, 0],
+            [0, 1, 2, 3],
+            [127, 0, 0, 1],
+            [224, 0, 0, 5],
+            [240, 0, 0, 1],
+            [255; 4],
+        ];
         for source in sources {
             let packet = udp_v4(source, [1, 1, 1, 1], 9);
             assert_eq!(reply(&packet, Reason::NoRoute), None, "{source:?}");
@@ -346,10 +371,19 @@ mod tests {
     fn the_quote_shrinks_to_the_buffer_but_keeps_the_ports() {
         let original = udp_v4(HOST_V4, [1, 1, 1, 1], 100);
         let mut out = [0; 100];
-        assert_eq!(error(&original, Reason::NoRoute, ROUTER_V4, &mut out), Some(100));
+        assert_eq!(
+            error(&original, Reason::NoRoute, ROUTER_V4, &mut out),
+            Some(100)
+        );
         assert!(verify_transport(&out));
-        assert_eq!(error(&original, Reason::NoRoute, ROUTER_V4, &mut out[..56]), Some(56));
-        assert_eq!(error(&original, Reason::NoRoute, ROUTER_V4, &mut out[..55]), None);
+        assert_eq!(
+            error(&original, Reason::NoRoute, ROUTER_V4, &mut out[..56]),
+            Some(56)
+        );
+        assert_eq!(
+            error(&original, Reason::NoRoute, ROUTER_V4, &mut out[..55]),
+            None
+        );
         assert_eq!(error(&original, Reason::NoRoute, ROUTER_V4, &mut []), None);
     }
 }

@@ -130,10 +130,17 @@ impl<'a> IpPacket<'a> {
         let upper = Upper {
             protocol: Protocol(bytes[9]),
             offset: header,
-            fragment: Fragment { offset: fragment & 0x1fff, more: fragment & 0x2000 != 0 },
+            fragment: Fragment {
+                offset: fragment & 0x1fff,
+                more: fragment & 0x2000 != 0,
+            },
             routed: false,
         };
-        Ok(Self { bytes, version: Version::V4, upper })
+        Ok(Self {
+            bytes,
+            version: Version::V4,
+            upper,
+        })
     }
 
     /// RFC 8200 §3. A jumbogram (RFC 2675) has a payload length of zero and fails as too long.
@@ -143,7 +150,11 @@ impl<'a> IpPacket<'a> {
         }
         check_length(IPV6_HEADER + usize::from(u16_at(bytes, 4)), bytes.len())?;
         let upper = walk_extensions(bytes)?;
-        Ok(Self { bytes, version: Version::V6, upper })
+        Ok(Self {
+            bytes,
+            version: Version::V6,
+            upper,
+        })
     }
 
     pub fn bytes(&self) -> &'a [u8] {
@@ -344,7 +355,10 @@ fn walk_extensions(bytes: &[u8]) -> Result<Upper, PacketError> {
         match upper.protocol {
             Protocol::FRAGMENT => {
                 let field = u16_at(rest, 2);
-                upper.fragment = Fragment { offset: field >> 3, more: field & 1 != 0 };
+                upper.fragment = Fragment {
+                    offset: field >> 3,
+                    more: field & 1 != 0,
+                };
             }
             Protocol::ROUTING => upper.routed |= rest[3] != 0,
             _ => {}
@@ -374,7 +388,11 @@ fn extension_len(protocol: Protocol, rest: &[u8]) -> Result<Option<usize>, Packe
     // All of them take at least 8 bytes: next header, length in units beyond 8, and six more.
     let header = rest.first_chunk::<8>().ok_or(PacketError::Truncated)?;
     let length = 8 + usize::from(header[1]) * unit;
-    if length > rest.len() { Err(PacketError::Truncated) } else { Ok(Some(length)) }
+    if length > rest.len() {
+        Err(PacketError::Truncated)
+    } else {
+        Ok(Some(length))
+    }
 }
 
 #[cfg(test)]
@@ -499,8 +517,14 @@ mod tests {
         assert_eq!(error(&padded), PacketError::BadLength);
         assert_eq!(error(&short_header), PacketError::BadHeader);
         assert_eq!(error(&short_total), PacketError::BadLength);
-        assert_eq!(error(&v6(Protocol::UDP, &[0; 8])[..39]), PacketError::Truncated);
-        assert_eq!(error(&v6(Protocol::UDP, &[0; 8])[..47]), PacketError::Truncated);
+        assert_eq!(
+            error(&v6(Protocol::UDP, &[0; 8])[..39]),
+            PacketError::Truncated
+        );
+        assert_eq!(
+            error(&v6(Protocol::UDP, &[0; 8])[..47]),
+            PacketError::Truncated
+        );
     }
 
     #[test]

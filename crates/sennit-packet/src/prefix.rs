@@ -118,7 +118,13 @@ mod tests {
 
     #[test]
     fn reads_and_prints_both_families() {
-        for text in ["0.0.0.0/0", "10.9.0.0/16", "192.0.2.7/32", "::/0", "2001:db8::/32"] {
+        for text in [
+            "0.0.0.0/0",
+            "10.9.0.0/16",
+            "192.0.2.7/32",
+            "::/0",
+            "2001:db8::/32",
+        ] {
             assert_eq!(prefix(text).to_string(), text);
         }
     }
@@ -156,7 +162,9 @@ mod tests {
     #[test]
     fn host_bits_are_refused_with_the_corrected_prefix() {
         let error = "10.9.1.0/16".parse::<Prefix>().unwrap_err();
-        assert!(matches!(error, PrefixError::HostBits { corrected, .. } if corrected == prefix("10.9.0.0/16")));
+        assert!(
+            matches!(error, PrefixError::HostBits { corrected, .. } if corrected == prefix("10.9.0.0/16"))
+        );
         assert_eq!(
             error.to_string(),
             "10.9.1.0/16 has bits set beyond its length; the prefix is 10.9.0.0/16"
@@ -165,11 +173,25 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "/", "10.9.0.0/", "10.9.0/16", "10.9.0.0/-1", "fe80::1%eth0/64", "a/8"] {
+        for text in [
+            "",
+            "/",
+            "10.9.0.0/",
+            "10.9.0/16",
+            "10.9.0.0/-1",
+            "fe80::1%eth0/64",
+            "a/8",
+        ] {
             assert_eq!(text.parse::<Prefix>(), Err(PrefixError::Syntax), "{text}");
         }
-        assert_eq!("10.0.0.0/33".parse::<Prefix>(), Err(PrefixError::TooLong { max: 32 }));
-        assert_eq!("::/129".parse::<Prefix>(), Err(PrefixError::TooLong { max: 128 }));
+        assert_eq!(
+            "10.0.0.0/33".parse::<Prefix>(),
+            Err(PrefixError::TooLong { max: 32 })
+        );
+        assert_eq!(
+            "::/129".parse::<Prefix>(),
+            Err(PrefixError::TooLong { max: 128 })
+        );
     }
 
     #[test]

@@ -40,8 +40,11 @@ pub fn clamp_mss(packet: &mut [u8], mtu: u16) -> bool {
     let old = u16_at(packet, transport + at);
     put_u16(packet, transport + at, most);
     // The option may lie at an odd offset, where its bytes count in each other's place.
-    let (old, new) =
-        if at % 2 == 0 { (old, most) } else { (old.swap_bytes(), most.swap_bytes()) };
+    let (old, new) = if at % 2 == 0 {
+        (old, most)
+    } else {
+        (old.swap_bytes(), most.swap_bytes())
+    };
     let checksum = u16_at(packet, transport + TCP_CHECKSUM);
     put_u16(packet, transport + TCP_CHECKSUM, update(checksum, old, new));
     true
@@ -224,7 +227,10 @@ mod tests {
             let mut v6 = syn_v6(&[]);
             v6[1] |= before << 4;
             assert_eq!(set_ecn_ce(&mut v6), marked);
-            assert_eq!(IpPacket::parse(&v6).unwrap().ecn(), if marked { CE } else { before });
+            assert_eq!(
+                IpPacket::parse(&v6).unwrap().ecn(),
+                if marked { CE } else { before }
+            );
         }
     }
 

@@ -71,7 +71,10 @@ impl Not for TcpFlags {
 impl fmt::Debug for TcpFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-        let set = names.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        let set = names
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| self.0 & (1 << bit) != 0);
         f.debug_set().entries(set.map(|(_, name)| name)).finish()
     }
 }
@@ -79,7 +82,9 @@ impl fmt::Debug for TcpFlags {
 /// The header length that a TCP segment states, if the segment is that long.
 pub(crate) fn header_len(segment: &[u8]) -> Option<usize> {
     let stated = usize::from(*segment.get(12)? >> 4) * 4;
-    (TCP_HEADER..=segment.len()).contains(&stated).then_some(stated)
+    (TCP_HEADER..=segment.len())
+        .contains(&stated)
+        .then_some(stated)
 }
 
 /// Where in a TCP segment the value of its MSS option lies (RFC 9293 §3.7.1).

@@ -1,6 +1,6 @@
 use super::VirtioNetHdr;
 use crate::checksum::Sum;
-use crate::ip::{IpPacket, PacketError, Protocol, Version};
+use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Protocol, Version};
 use crate::tcp::{self, TCP_CHECKSUM, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{put_u16, put_u32, u16_at, u32_at};
 
@@ -59,7 +59,10 @@ impl<'a> Segments<'a> {
         let packet = IpPacket::parse(packet)?;
         let (transport, version) = match header.gso_type & !VirtioNetHdr::GSO_ECN {
             VirtioNetHdr::GSO_NONE => {
-                return Ok(Self { packet, task: Task::single(header, &packet)? });
+                return Ok(Self {
+                    packet,
+                    task: Task::single(header, &packet)?,
+                });
             }
             VirtioNetHdr::GSO_TCPV4 => (Transport::Tcp, Version::V4),
             VirtioNetHdr::GSO_TCPV6 => (Transport::Tcp, Version::V6),
@@ -98,9 +101,7 @@ impl<'a> Segments<'a> {
         }
         match &self.task {
             Task::Copy | Task::Complete { .. } => Some(self.packet.total_len()),
-            Task::Split(split) => {
-                Some(split.header_len + split.payload(&self.packet, index).len())
-            }
+            Task::Split(split) => Some(split.header_len + split.payload(&self.packet, index).len()),
         }
     }
 
@@ -137,7 +138,15 @@ fn complete(packet: &[u8], start: usize, field: usize, out: &mut [u8]) {
     out[..start].copy_from_slice(&packet[..start]);
     let sum = Sum::copy(&packet[start..], &mut out[start..]);
     let is_udp = field - start == UDP_CHECKSUM;
-    put_u16(out, field, if is_udp { udp_checksum(sum) } else { sum.checksum() });
+    put_u16(
+        out,
+        field,
+        if is_udp {
+            udp_checksum(sum)
+        } else {
+            sum.checksum()
+        },
+    );
 }
 
 /// RFC 768: zero is sent as all ones, because zero says that there is no checksum.
@@ -160,7 +169,9 @@ impl Split {
         if packet.is_fragment() || !packet.has_final_destination() {
             return Err(GsoError::NotSegmentable);
         }
-        let transport_len = transport.header_len(packet).ok_or(GsoError::NotSegmentable)?;
+        let transport_len = transport
+            .header_len(packet)
+            .ok_or(GsoError::NotSegmentable)?;
         let needs_checksum = header.flags & VirtioNetHdr::NEEDS_CSUM != 0;
         if needs_checksum && usize::from(header.csum_start) != packet.transport_offset() {
             return Err(GsoError::BadChecksumField);
@@ -234,13 +245,13 @@ fn write_ip(version: Version, index: usize, total: usize, ip: &mut [u8]) {
             let checksum = Sum::of(ip).checksum();
             put_u16(ip, 10, checksum);
         }
-        Version::V6 => put_u16(ip, 4, low_u16(total - crate::ip::IPV6_HEADER)),
+        Version::V6 => put_u16(ip, 4, low_u16(total - IPV6_HEADER)),
     }
 }
 
 /// Moves the header of the whole to payload byte `offset`, with a checksum field of zero.
 fn write_tcp(header: &mut [u8], offset: usize, (is_first, is_last): (bool, bool)) {
-    let sequence = u32_at(header, 4).wrapping_add(u32::try_from(offset).unwrap_or(u32::MAX));
+    let sequence = u32_at(header, 4).wrapping_add(u32::from(low_u16(offset)));
     put_u32(header, 4, sequence);
     let mut flags = TcpFlags(header[13]);
     if !is_first {
