@@ -1,0 +1,27 @@
+//! Properties over generated packets. Packets and expected checksums come from `etherparse`, so
+//! that no code of this crate vouches for itself.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on stops where it is"
+)]
+
+mod build;
+mod checksums;
+mod coalescing;
+mod malformed;
+mod rewriting;
+mod round_trip;
+mod segmenting;
+
+use proptest::test_runner::{Config, RngSeed};
+
+/// The same packets in every run; other seeds are the fuzzer's work.
+fn seeded(cases: u32) -> Config {
+    Config {
+        cases,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
