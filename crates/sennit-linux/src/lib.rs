@@ -12,8 +12,6 @@ pub mod privilege;
 mod sys;
 pub mod tun;
 pub mod udp;
-mod virtio;
 
 pub use device::DeviceName;
 pub use error::Error;
-pub use virtio::VirtioNetHdr;

@@ -177,7 +177,8 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Wakes a [`Poller`] from another thread. Clones wake the same one.
+/// Wakes a [`Poller`] from another thread. Clones wake the same one, as long as one is left: the
+/// poller's owner keeps one, by which it acknowledges.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
 

@@ -18,8 +18,10 @@ use std::{
     },
 };
 
+use sennit_packet::gso::VirtioNetHdr;
+
 use crate::{
-    DeviceName, Error, VirtioNetHdr,
+    DeviceName, Error,
     error::Doing,
     netlink::{Interface, Netlink},
     sys,
@@ -136,10 +138,12 @@ impl Tun {
         let Some(read) = unless_blocked(|| self.file.read_vectored(&mut slices))? else {
             return Ok(None);
         };
-        let len = read
-            .checked_sub(VirtioNetHdr::LEN)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "TUN read too short"))?;
-        Ok(Some((VirtioNetHdr::decode(&header), len)))
+        let too_short = || io::Error::new(io::ErrorKind::UnexpectedEof, "TUN read too short");
+        let header = VirtioNetHdr::decode(&header[..read.min(VirtioNetHdr::LEN)]);
+        Ok(Some((
+            header.ok_or_else(too_short)?,
+            read - VirtioNetHdr::LEN,
+        )))
     }
 
     /// Writes one packet, given in up to [`MAX_SLICES`] pieces; `false` if the device is full now.

@@ -1,0 +1,51 @@
+//! Hosts for tests: anonymous namespaces, which no crash can leave behind.
+
+use std::process::Command;
+
+use sennit_linux::{netns::Netns, privilege};
+
+/// A host of its own: a network namespace with loopback up.
+#[derive(Debug)]
+pub(crate) struct Host(Netns);
+
+impl Host {
+    /// `None`, said loudly, when this process may not make namespaces.
+    pub(crate) fn new() -> Option<Self> {
+        if !privilege::has_net_admin() {
+            let test = std::thread::current().name().unwrap_or("?").to_owned();
+            eprintln!("SKIPPED: {test} needs root");
+            return None;
+        }
+        let host = Self(Netns::anonymous().unwrap());
+        host.sh("ip link set lo up");
+        Some(host)
+    }
+
+    pub(crate) fn pair() -> Option<(Self, Self)> {
+        Some((Self::new()?, Self::new()?))
+    }
+
+    /// Runs `work` on this host.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.0.run(work).unwrap()
+    }
+
+    /// Runs a shell command on this host, which must succeed, and gives its output.
+    pub(crate) fn sh(&self, command: &str) -> String {
+        let output = self.run(|| Command::new("sh").args(["-c", command]).output().unwrap());
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {complaint}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Lays a cable from `here` on this host to `there` on the other, and brings both ends up.
+    pub(crate) fn cable(&self, here: &str, other: &Self, there: &str) {
+        let path = other.0.path();
+        let path = path.display();
+        self.sh(&format!(
+            "ip link add {here} type veth peer name {there} netns {path}"
+        ));
+        self.sh(&format!("ip link set {here} up"));
+        other.sh(&format!("ip link set {there} up"));
+    }
+}
