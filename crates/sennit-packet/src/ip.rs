@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+mod extensions;
+
+use self::extensions::MAX_EXTENSIONS;
 use crate::checksum::Sum;
 use crate::tcp::{self, TcpFlags, UDP_HEADER};
 use crate::wire::u16_at;
@@ -11,9 +14,6 @@ use crate::wire::u16_at;
 pub(crate) const IPV4_HEADER: usize = 20;
 /// The fixed IPv6 header.
 pub(crate) const IPV6_HEADER: usize = 40;
-
-/// Chains longer than any sane sender makes; RFC 8504 §5.3 lets a node limit them to 8.
-const MAX_EXTENSIONS: usize = 8;
 
 /// Why bytes are not a packet that can be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -46,15 +46,6 @@ impl Protocol {
     pub const UDP: Self = Self(17);
     pub const ICMPV6: Self = Self(58);
     pub const SCTP: Self = Self(132);
-
-    const HOP_BY_HOP: Self = Self(0);
-    const ROUTING: Self = Self(43);
-    const FRAGMENT: Self = Self(44);
-    const AUTHENTICATION: Self = Self(51);
-    const DESTINATION: Self = Self(60);
-    const MOBILITY: Self = Self(135);
-    const HIP: Self = Self(139);
-    const SHIM6: Self = Self(140);
 }
 
 impl fmt::Display for Protocol {
@@ -149,7 +140,7 @@ impl<'a> IpPacket<'a> {
             return Err(PacketError::Truncated);
         }
         check_length(IPV6_HEADER + usize::from(u16_at(bytes, 4)), bytes.len())?;
-        let upper = walk_extensions(bytes)?;
+        let upper = extensions::walk(bytes)?;
         Ok(Self {
             bytes,
             version: Version::V6,
@@ -339,62 +330,6 @@ fn check_length(stated: usize, actual: usize) -> Result<(), PacketError> {
     }
 }
 
-/// Finds the transport header of an IPv6 packet (RFC 8200 §4).
-fn walk_extensions(bytes: &[u8]) -> Result<Upper, PacketError> {
-    let mut upper = Upper {
-        protocol: Protocol(bytes[6]),
-        offset: IPV6_HEADER,
-        fragment: Fragment::default(),
-        routed: false,
-    };
-    for _ in 0..=MAX_EXTENSIONS {
-        let rest = bytes.get(upper.offset..).ok_or(PacketError::Truncated)?;
-        let Some(length) = extension_len(upper.protocol, rest)? else {
-            return Ok(upper);
-        };
-        match upper.protocol {
-            Protocol::FRAGMENT => {
-                let field = u16_at(rest, 2);
-                upper.fragment = Fragment {
-                    offset: field >> 3,
-                    more: field & 1 != 0,
-                };
-            }
-            Protocol::ROUTING => upper.routed |= rest[3] != 0,
-            _ => {}
-        }
-        upper.protocol = Protocol(rest[0]);
-        upper.offset += length;
-        if upper.fragment.offset != 0 {
-            return Ok(upper);
-        }
-    }
-    Err(PacketError::TooManyExtensions)
-}
-
-/// The length of the extension header that `rest` starts with, `None` at the transport header.
-fn extension_len(protocol: Protocol, rest: &[u8]) -> Result<Option<usize>, PacketError> {
-    let unit = match protocol {
-        Protocol::HOP_BY_HOP
-        | Protocol::ROUTING
-        | Protocol::DESTINATION
-        | Protocol::MOBILITY
-        | Protocol::HIP
-        | Protocol::SHIM6 => 8,
-        Protocol::AUTHENTICATION => 4,
-        Protocol::FRAGMENT => 0,
-        _ => return Ok(None),
-    };
-    // All of them take at least 8 bytes: next header, length in units beyond 8, and six more.
-    let header = rest.first_chunk::<8>().ok_or(PacketError::Truncated)?;
-    let length = 8 + usize::from(header[1]) * unit;
-    if length > rest.len() {
-        Err(PacketError::Truncated)
-    } else {
-        Ok(Some(length))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,19 +345,13 @@ mod tests {
     }
 
     /// An IPv6 packet with the given headers and payload behind the fixed header.
-    fn v6(next: Protocol, payload: &[u8]) -> Vec<u8> {
+    pub(in crate::ip) fn v6(next: Protocol, payload: &[u8]) -> Vec<u8> {
         let mut packet = vec![0x60, 0, 0, 0, 0, 0, next.0, 64];
         packet[4..6].copy_from_slice(&u16::try_from(payload.len()).unwrap().to_be_bytes());
         packet.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).octets());
         packet.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).octets());
         packet.extend(payload);
         packet
-    }
-
-    fn extension(next: Protocol, length: u8) -> Vec<u8> {
-        let mut header = vec![0; 8 + usize::from(length) * 8];
-        header[..2].copy_from_slice(&[next.0, length]);
-        header
     }
 
     #[test]
@@ -454,39 +383,6 @@ mod tests {
         assert_eq!(packet.dst(), "2001:db8::2".parse::<IpAddr>().unwrap());
         assert_eq!(packet.ports(), Some((7, 9)));
         assert_eq!((packet.dscp(), packet.ecn(), packet.ttl()), (46, 0b01, 64));
-    }
-
-    #[test]
-    fn ports_are_found_behind_extension_headers() {
-        let mut headers = extension(Protocol::DESTINATION, 1);
-        headers.extend(extension(Protocol::AUTHENTICATION, 0));
-        // RFC 4302 §2.2: the length of an authentication header counts 4-byte words beyond two.
-        headers.extend([17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        headers.extend([0, 53, 1, 0, 0, 8, 0, 0]);
-        let bytes = v6(Protocol::HOP_BY_HOP, &headers);
-        let packet = IpPacket::parse(&bytes).unwrap();
-
-        assert_eq!(packet.protocol(), Protocol::UDP);
-        assert_eq!(packet.transport_offset(), 40 + 16 + 8 + 12);
-        assert_eq!(packet.ports(), Some((53, 256)));
-    }
-
-    #[test]
-    fn fragments_are_told_apart() {
-        let fragment = |field: u16| {
-            let [high, low] = field.to_be_bytes();
-            let bytes = [17, 0, high, low, 0, 0, 0, 1, 0, 53, 1, 0, 0, 8, 0, 0];
-            v6(Protocol::FRAGMENT, &bytes)
-        };
-        let (atomic, first, later) = (fragment(0), fragment(1), fragment(8 | 1));
-        let [atomic, first, later] = [&atomic, &first, &later].map(|b| IpPacket::parse(b).unwrap());
-
-        assert!(!atomic.is_fragment());
-        assert!(first.is_fragment() && !first.is_later_fragment());
-        assert!(later.is_fragment() && later.is_later_fragment());
-        assert_eq!(first.ports(), Some((53, 256)));
-        assert_eq!(later.ports(), None);
-        assert_eq!(later.protocol(), Protocol::UDP);
     }
 
     #[test]
@@ -525,25 +421,5 @@ mod tests {
             error(&v6(Protocol::UDP, &[0; 8])[..47]),
             PacketError::Truncated
         );
-    }
-
-    #[test]
-    fn an_extension_header_may_not_run_past_the_packet() {
-        let bytes = v6(Protocol::HOP_BY_HOP, &extension(Protocol::UDP, 1)[..8]);
-        assert_eq!(IpPacket::parse(&bytes).unwrap_err(), PacketError::Truncated);
-        let bytes = v6(Protocol::FRAGMENT, &[17, 0, 0]);
-        assert_eq!(IpPacket::parse(&bytes).unwrap_err(), PacketError::Truncated);
-    }
-
-    #[test]
-    fn a_chain_of_extension_headers_is_bounded() {
-        let chain = |count: usize| {
-            let mut headers = extension(Protocol::DESTINATION, 0).repeat(count - 1);
-            headers.extend(extension(Protocol::UDP, 0));
-            v6(Protocol::DESTINATION, &headers)
-        };
-        assert!(IpPacket::parse(&chain(MAX_EXTENSIONS)).is_ok());
-        let error = IpPacket::parse(&chain(MAX_EXTENSIONS + 1)).unwrap_err();
-        assert_eq!(error, PacketError::TooManyExtensions);
     }
 }

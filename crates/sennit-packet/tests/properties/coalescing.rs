@@ -1,4 +1,4 @@
-use sennit_packet::coalesce::{Coalescer, MAX_SEGMENTS};
+use sennit_packet::coalesce::{Coalescer, MAX_SEGMENTS, Write};
 use sennit_packet::gso::{Tier, VirtioNetHdr};
 
 use crate::build::{Packet, tcp_v4, tcp_v6, udp_v4, udp_v6};
@@ -158,7 +158,7 @@ fn different_headers_are_never_joined() {
             packet
                 .tcp()
                 .set_options_raw(&[1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 9])
-                .unwrap()
+                .unwrap();
         },
         |packet| packet.tcp().set_options_raw(&[]).unwrap(),
         |packet| packet.tcp().destination_port += 1,
@@ -269,7 +269,7 @@ fn a_corrupt_packet_passes_as_it_is() {
                 .find(|write| bytes_of(write) == batch[corrupt])
                 .unwrap();
             assert_eq!(alone.packets(), 1);
-            assert_eq!(writes.iter().map(|write| write.packets()).sum::<usize>(), 5);
+            assert_eq!(writes.iter().map(Write::packets).sum::<usize>(), 5);
         }
     }
 }
@@ -360,7 +360,7 @@ fn a_super_packet_stays_below_64_kb() {
         let batch = built(&base.train(9));
         let mut coalescer = Coalescer::new(Tier::TsoUso);
         let writes: Vec<_> = coalescer.coalesce(&batch).collect();
-        let packets: Vec<_> = writes.iter().map(|write| write.packets()).collect();
+        let packets: Vec<_> = writes.iter().map(Write::packets).collect();
         assert_eq!(packets, [7, 2]);
         assert!(writes.iter().all(|write| write.total_len() <= 65_535));
     }

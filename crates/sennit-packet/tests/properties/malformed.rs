@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use sennit_packet::coalesce::Coalescer;
+use sennit_packet::coalesce::{Coalescer, Write};
 use sennit_packet::gso::{Segments, Tier, VirtioNetHdr};
 use sennit_packet::icmp::{self, Reason};
 use sennit_packet::rewrite::{clamp_mss, decrement_ttl, set_ecn_ce};
@@ -170,7 +170,7 @@ proptest! {
         let batch: Vec<_> = std::iter::repeat_n(batch, copies).flatten().collect();
         let mut coalescer = Coalescer::new(Tier::TsoUso);
         let writes: Vec<_> = coalescer.coalesce(&batch).collect();
-        prop_assert_eq!(writes.iter().map(|write| write.packets()).sum::<usize>(), batch.len());
+        prop_assert_eq!(writes.iter().map(Write::packets).sum::<usize>(), batch.len());
         for write in &writes {
             let pieces: usize = write.payloads().map(<[u8]>::len).sum();
             prop_assert_eq!(write.head().len() + pieces, write.total_len());
