@@ -1,5 +1,6 @@
 //! The parts of the `sennit` binary.
 
 pub mod config;
+pub mod identity;
 pub mod site;
 pub mod store;

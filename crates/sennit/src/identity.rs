@@ -1,0 +1,65 @@
+//! Who is who: the hub's authority, the sites it lets in, and the TLS both speak.
+//!
+//! `sennit hub init` makes an [`Authority`], a small CA of one hub ([`HubIdentity`]). An
+//! [`Invitation`] names the hub by address and by the SHA-256 of the authority's certificate, so an
+//! edge can join offline and still knows, on its first connection, whom it talks to. There the
+//! one-time secret is exchanged for a certificate ([`enroll`]); from then on both sides prove
+//! themselves by certificates of the one authority, and [`authorize`] asks the store on each
+//! connection whether the site is still welcome. A third-party client may send a bearer token
+//! instead ([`authorize_bearer`]). Private keys and secrets are files of mode 0600, written whole
+//! or not at all.
+
+mod authority;
+mod authorize;
+mod edge;
+mod enroll;
+mod files;
+mod invitation;
+mod secret;
+mod tls;
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::store::StoreError;
+
+pub use self::authority::{Authority, HubIdentity, Issued};
+pub use self::authorize::{Refusal, authorize, authorize_bearer};
+pub use self::edge::{Credential, EdgeIdentity};
+pub use self::enroll::{
+    Certified, ENROLL_PATH, Exchange, MAX_MESSAGE_BYTES, enroll, exchange, renew,
+};
+pub use self::invitation::{Invitation, InvitationError, invite, invite_bearer};
+pub use self::secret::{Fingerprint, Secret};
+pub use self::tls::{ALPN, ClientTls, client_config, proxy_config, server_config};
+
+/// Why an identity could not be made, read or used on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{} already holds a hub's identity; it stays as it is", state.display())]
+    HubExists { state: PathBuf },
+    #[error("{} holds no hub's identity", state.display())]
+    NoHub { state: PathBuf },
+    #[error("{} already belongs to site `{site}`", state.display())]
+    AlreadyJoined { state: PathBuf, site: String },
+    #[error("{} holds no edge's identity", state.display())]
+    NotJoined { state: PathBuf },
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+    #[error("the hub refused: {reason}")]
+    Refused { code: String, reason: String },
+    #[error("the hub's answer makes no sense: {0}")]
+    BadAnswer(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,249 @@
+//! The hub's side: an authority of its own and the certificate it shows.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SerialNumber,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use time::OffsetDateTime;
+
+use super::files::{self, Access};
+use super::secret::sha256;
+use super::{Fingerprint, IdentityError};
+use crate::site::SiteName;
+use crate::store::Store;
+
+/// The authority is pinned by every edge and cannot be replaced without a new invitation.
+const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 365 * 86_400);
+/// How long a site may be away and still come back without a new invitation.
+const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+/// Two clocks that both keep time differ by less.
+const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
+
+const AUTHORITY_KEY: &str = "ca.key";
+const AUTHORITY_CERTIFICATE: &str = "ca.pem";
+const HUB_KEY: &str = "hub.key";
+const HUB_CERTIFICATE: &str = "hub.pem";
+
+/// Signs the certificates of one hub and of its sites.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    fingerprint: Fingerprint,
+}
+
+/// A certificate that was just made for a site.
+pub struct Issued {
+    pub certificate: CertificateDer<'static>,
+    pub fingerprint: Fingerprint,
+    /// SHA-256 of the public key.
+    pub key: [u8; 32],
+    pub not_after: SystemTime,
+}
+
+/// All that a hub is known by.
+pub struct HubIdentity {
+    pub authority: Authority,
+    /// The hub's certificate and the authority's, as they go into the handshake.
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl HubIdentity {
+    /// Makes a new identity and an empty store in `state`.
+    ///
+    /// `names` are further DNS names or IP addresses under which third-party clients know the hub.
+    pub fn init(state: &Path, names: &[String], now: SystemTime) -> Result<Self, IdentityError> {
+        files::make_state_dir(state)?;
+        let certificate = state.join(AUTHORITY_CERTIFICATE);
+        if files::read_if_any(&certificate)?.is_some()
+            || files::read_if_any(&state.join(AUTHORITY_KEY))?.is_some()
+        {
+            return Err(IdentityError::HubExists {
+                state: state.into(),
+            });
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let authority = Authority::make(&key, now)?;
+        let hub_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let hub = authority.certify_hub(&hub_key, names, now)?;
+        Store::create(state)?;
+        files::write(
+            &state.join(HUB_KEY),
+            Access::Private,
+            hub_key.serialize_pem().as_bytes(),
+        )?;
+        files::write(
+            &state.join(HUB_CERTIFICATE),
+            Access::Public,
+            hub.pem().as_bytes(),
+        )?;
+        files::write(
+            &state.join(AUTHORITY_KEY),
+            Access::Private,
+            key.serialize_pem().as_bytes(),
+        )?;
+        // Last, because its presence says that all the rest is there.
+        files::write(&certificate, Access::Public, authority.pem().as_bytes())?;
+        Self::load(state)
+    }
+
+    /// Reads the identity in `state`.
+    pub fn load(state: &Path) -> Result<Self, IdentityError> {
+        let authority = Authority::load(state)?;
+        let path = state.join(HUB_CERTIFICATE);
+        let hub = certificate(&path, &files::read(&path)?)?;
+        let key = key_pair(&state.join(HUB_KEY))?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let chain = vec![hub, authority.certificate.clone()];
+        Ok(Self {
+            authority,
+            chain,
+            key,
+        })
+    }
+}
+
+impl Authority {
+    /// Reads the authority in `state`.
+    pub fn load(state: &Path) -> Result<Self, IdentityError> {
+        let path = state.join(AUTHORITY_CERTIFICATE);
+        let pem = files::read_if_any(&path)?.ok_or_else(|| IdentityError::NoHub {
+            state: state.into(),
+        })?;
+        Self::assemble(
+            certificate(&path, &pem)?,
+            key_pair(&state.join(AUTHORITY_KEY))?,
+        )
+    }
+
+    fn make(key: &KeyPair, now: SystemTime) -> Result<Self, IdentityError> {
+        let mut params = named("Sennit hub authority", now + AUTHORITY_LIFETIME)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(key)?;
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(
+            &key.serialized_der().into(),
+            &PKCS_ECDSA_P256_SHA256,
+        )?;
+        Self::assemble(certificate.into(), key)
+    }
+
+    fn assemble(certificate: CertificateDer<'static>, key: KeyPair) -> Result<Self, IdentityError> {
+        let issuer = Issuer::from_ca_cert_der(&certificate, key)?;
+        let fingerprint = Fingerprint::of(&certificate);
+        Ok(Self {
+            issuer,
+            certificate,
+            fingerprint,
+        })
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The certificate for clients that want to trust this hub.
+    pub fn pem(&self) -> String {
+        pem(&self.certificate)
+    }
+
+    fn certify_hub(
+        &self,
+        key: &KeyPair,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<rcgen::Certificate, IdentityError> {
+        let mut all = vec![self.fingerprint.hub_name(), "hub.sennit".to_owned()];
+        all.extend_from_slice(names);
+        let mut params = named("Sennit hub", now + AUTHORITY_LIFETIME)?;
+        params.subject_alt_names = CertificateParams::new(all)?.subject_alt_names;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        Ok(params.signed_by(key, &self.issuer)?)
+    }
+
+    /// A certificate for `site`, to prove itself with the key that `public_key` belongs to.
+    pub fn certify_site(
+        &self,
+        site: &SiteName,
+        public_key: &impl PublicKeyData,
+        now: SystemTime,
+    ) -> Result<Issued, IdentityError> {
+        let not_after = now + SITE_LIFETIME;
+        let mut params = named(site.as_str(), not_after)?;
+        params.not_before = OffsetDateTime::from(now - CLOCK_SKEW);
+        params.subject_alt_names =
+            CertificateParams::new(vec![format!("{site}.site.sennit")])?.subject_alt_names;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate: CertificateDer<'static> =
+            params.signed_by(public_key, &self.issuer)?.into();
+        let fingerprint = Fingerprint::of(&certificate);
+        Ok(Issued {
+            certificate,
+            fingerprint,
+            key: sha256(public_key.der_bytes()),
+            not_after,
+        })
+    }
+}
+
+/// Parameters with a name and an end. The begin is 1970: a router without a clock battery that has
+/// just booted must be able to check a certificate which it knows by its pin.
+fn named(name: &str, not_after: SystemTime) -> Result<CertificateParams, IdentityError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = OffsetDateTime::UNIX_EPOCH;
+    params.not_after = OffsetDateTime::from(not_after);
+    params.serial_number = Some(serial_number());
+    Ok(params)
+}
+
+/// 126 random bits, positive in 16 bytes and never zero (RFC 5280 §4.1.2.2).
+fn serial_number() -> SerialNumber {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system's random generator works");
+    bytes[0] = (bytes[0] & 0x3f) | 0x40;
+    SerialNumber::from_slice(&bytes)
+}
+
+pub(super) fn pem(certificate: &CertificateDer<'_>) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    let lines = text
+        .as_bytes()
+        .chunks(64)
+        .map(|line| std::str::from_utf8(line).expect("base64 is ASCII"));
+    let body: String = lines.flat_map(|line| [line, "\n"]).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
+}
+
+/// The first certificate of `text`, which was read from `path`.
+pub(super) fn certificate(
+    path: &Path,
+    text: &str,
+) -> Result<CertificateDer<'static>, IdentityError> {
+    CertificateDer::from_pem_slice(text.as_bytes()).map_err(|_| IdentityError::Damaged {
+        path: path.into(),
+        what: "it holds no PEM certificate".into(),
+    })
+}
+
+pub(super) fn key_pair(path: &Path) -> Result<KeyPair, IdentityError> {
+    KeyPair::from_pem(&files::read(path)?).map_err(|_| IdentityError::Damaged {
+        path: path.into(),
+        what: "it holds no private key".into(),
+    })
+}

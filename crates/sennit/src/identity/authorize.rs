@@ -1,0 +1,128 @@
+//! Who is let in, and what the others are told.
+
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+
+use super::invitation::BEARER_PREFIX;
+use super::{Fingerprint, Secret};
+use crate::site::SiteName;
+use crate::store::{Store, StoreError, TokenKind};
+
+/// Why a peer is not let in. The text is for the peer; it tells nothing about the hub's inside.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("the request makes no sense: {0}")]
+    Malformed(&'static str),
+    #[error("the token is for another hub")]
+    OtherHub,
+    #[error("this hub has not issued the token, or has issued a newer one since")]
+    UnknownToken,
+    #[error("the token was already used, by another key")]
+    TokenUsed,
+    #[error("the token has expired")]
+    TokenExpired,
+    #[error("neither a certificate nor a token was shown")]
+    NoCredential,
+    #[error("this hub knows no site with this certificate")]
+    UnknownSite,
+    #[error("site `{0}` is revoked")]
+    SiteRevoked(SiteName),
+    #[error("the certificate of site `{0}` is revoked")]
+    CertificateRevoked(SiteName),
+    #[error("the certificate of site `{0}` has expired")]
+    CertificateExpired(SiteName),
+    #[error("the hub cannot answer now")]
+    Unavailable(#[source] StoreError),
+    #[error("the hub cannot make a certificate now")]
+    CannotCertify(#[source] Box<super::IdentityError>),
+}
+
+impl Refusal {
+    /// A word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::OtherHub => "other_hub",
+            Self::UnknownToken => "unknown_token",
+            Self::TokenUsed => "token_used",
+            Self::TokenExpired => "token_expired",
+            Self::NoCredential => "no_credential",
+            Self::UnknownSite => "unknown_site",
+            Self::SiteRevoked(_) => "site_revoked",
+            Self::CertificateRevoked(_) => "certificate_revoked",
+            Self::CertificateExpired(_) => "certificate_expired",
+            Self::Unavailable(_) | Self::CannotCertify(_) => "unavailable",
+        }
+    }
+
+    /// The HTTP status that says the same (RFC 9110 §15.5, §15.6).
+    pub fn http_status(&self) -> u16 {
+        match self {
+            Self::Malformed(_) => 400,
+            Self::NoCredential | Self::UnknownSite => 401,
+            Self::UnknownToken
+            | Self::SiteRevoked(_)
+            | Self::CertificateRevoked(_)
+            | Self::CertificateExpired(_) => 403,
+            Self::TokenUsed => 409,
+            Self::TokenExpired => 410,
+            Self::OtherHub => 421,
+            Self::Unavailable(_) | Self::CannotCertify(_) => 503,
+        }
+    }
+
+    /// True when asking again later may help.
+    pub fn is_transient(&self) -> bool {
+        self.http_status() == 503
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error)
+    }
+}
+
+/// The site that showed these certificates, whose chain the handshake has checked.
+///
+/// The store knows each certificate that was issued, so nothing in it need be believed.
+pub fn authorize(
+    store: &Store,
+    peer: &[CertificateDer<'_>],
+    now: SystemTime,
+) -> Result<SiteName, Refusal> {
+    let leaf = peer.first().ok_or(Refusal::NoCredential)?;
+    let known = store
+        .certificate(Fingerprint::of(leaf).as_bytes())?
+        .ok_or(Refusal::UnknownSite)?;
+    if known.site_revoked {
+        return Err(Refusal::SiteRevoked(known.site));
+    }
+    if known.revoked {
+        return Err(Refusal::CertificateRevoked(known.site));
+    }
+    if now >= known.not_after {
+        return Err(Refusal::CertificateExpired(known.site));
+    }
+    Ok(known.site)
+}
+
+/// The site whose bearer token this is; `token` is what follows `Bearer ` (RFC 6750 §2.1).
+pub fn authorize_bearer(store: &Store, token: &str, now: SystemTime) -> Result<SiteName, Refusal> {
+    let secret = token
+        .strip_prefix(BEARER_PREFIX)
+        .and_then(Secret::from_base64)
+        .ok_or(Refusal::UnknownToken)?;
+    let known = store
+        .token(&secret.hash())?
+        .filter(|known| known.kind == TokenKind::Bearer);
+    let known = known.ok_or(Refusal::UnknownToken)?;
+    if known.site_revoked {
+        return Err(Refusal::SiteRevoked(known.site));
+    }
+    if known.expires.is_some_and(|expires| now >= expires) {
+        return Err(Refusal::TokenExpired);
+    }
+    Ok(known.site)
+}

@@ -1,0 +1,230 @@
+//! The edge's side: who it is, and with what it proves that.
+//!
+//! Three files of the state directory: `edge.key`; `site.json` with what the invitation said, in
+//! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is one.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde::{Deserialize, Serialize};
+
+use super::authority::{key_pair, pem};
+use super::enroll::{Answer, Request};
+use super::files::{self, Access};
+use super::{Fingerprint, IdentityError, Invitation, Secret, tls};
+use crate::site::SiteName;
+
+const KEY: &str = "edge.key";
+const SITE: &str = "site.json";
+const CERTIFICATE: &str = "site.pem";
+
+/// Renewal starts when a third of the lifetime is left, so that months of trying remain.
+const RENEW_BEFORE: Duration = Duration::from_secs(120 * 86_400);
+
+/// All that an edge is known by.
+#[derive(Debug)]
+pub struct EdgeIdentity {
+    state: PathBuf,
+    pub site: SiteName,
+    /// Where the invitation said that the hub is; the config has the last word.
+    pub hubs: Vec<SocketAddr>,
+    /// The one authority that the hub must have.
+    pub authority: Fingerprint,
+    pub credential: Credential,
+    key: KeyPair,
+}
+
+/// How the edge proves who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// Invited, and not yet connected.
+    Pending { secret: Secret, expires: SystemTime },
+    /// In possession of a certificate.
+    Enrolled {
+        chain: Vec<CertificateDer<'static>>,
+        expires: SystemTime,
+    },
+}
+
+/// `site.json`.
+#[derive(Serialize, Deserialize)]
+struct SiteFile {
+    site: SiteName,
+    hub: Vec<SocketAddr>,
+    authority: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    /// Of the secret, then of the certificate; seconds since 1970.
+    expires: u64,
+}
+
+impl EdgeIdentity {
+    /// Accepts an invitation: makes a key and keeps all that the first connection needs.
+    pub fn join(
+        state: &Path,
+        invitation: &Invitation,
+        replace: bool,
+    ) -> Result<Self, IdentityError> {
+        files::make_state_dir(state)?;
+        if !replace && let Some(text) = files::read_if_any(&state.join(SITE))? {
+            let site = serde_json::from_str::<SiteFile>(&text)
+                .map_or("?".into(), |file| file.site.to_string());
+            return Err(IdentityError::AlreadyJoined {
+                state: state.into(),
+                site,
+            });
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let old = state.join(CERTIFICATE);
+        if old.exists() {
+            fs::remove_file(&old).map_err(|source| IdentityError::Io {
+                action: "remove",
+                path: old,
+                source,
+            })?;
+        }
+        files::write(
+            &state.join(KEY),
+            Access::Private,
+            key.serialize_pem().as_bytes(),
+        )?;
+        let identity = Self {
+            state: state.into(),
+            site: invitation.site.clone(),
+            hubs: invitation.hubs.clone(),
+            authority: invitation.authority,
+            credential: Credential::Pending {
+                secret: invitation.secret.clone(),
+                expires: invitation.expires,
+            },
+            key,
+        };
+        identity.save()?;
+        Ok(identity)
+    }
+
+    /// Reads the identity in `state`.
+    pub fn load(state: &Path) -> Result<Self, IdentityError> {
+        let path = state.join(SITE);
+        let text = files::read_if_any(&path)?.ok_or_else(|| IdentityError::NotJoined {
+            state: state.into(),
+        })?;
+        let damaged = |what: String| IdentityError::Damaged {
+            path: path.clone(),
+            what,
+        };
+        let file: SiteFile =
+            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        let authority = Fingerprint::from_hex(&file.authority)
+            .ok_or_else(|| damaged("bad fingerprint".into()))?;
+        let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(file.expires));
+        let expires = expires.ok_or_else(|| damaged("bad expiry".into()))?;
+        let credential = match &file.secret {
+            Some(secret) => {
+                let secret =
+                    Secret::from_base64(secret).ok_or_else(|| damaged("bad secret".into()))?;
+                Credential::Pending { secret, expires }
+            }
+            None => Credential::Enrolled {
+                chain: chain(&state.join(CERTIFICATE))?,
+                expires,
+            },
+        };
+        let key = key_pair(&state.join(KEY))?;
+        Ok(Self {
+            state: state.into(),
+            site: file.site,
+            hubs: file.hub,
+            authority,
+            credential,
+            key,
+        })
+    }
+
+    pub fn is_enrolled(&self) -> bool {
+        matches!(self.credential, Credential::Enrolled { .. })
+    }
+
+    /// True when the certificate should be exchanged for a fresh one.
+    pub fn is_renewal_due(&self, now: SystemTime) -> bool {
+        match &self.credential {
+            Credential::Pending { .. } => false,
+            Credential::Enrolled { expires, .. } => now + RENEW_BEFORE >= *expires,
+        }
+    }
+
+    /// The body to POST for a first or a fresh certificate.
+    pub fn enrollment_request(&self) -> Result<Vec<u8>, IdentityError> {
+        let csr = CertificateParams::new(Vec::new())?.serialize_request(&self.key)?;
+        let request = match &self.credential {
+            Credential::Pending { secret, .. } => {
+                Request::with_token(csr.der(), secret, self.authority)
+            }
+            Credential::Enrolled { .. } => Request::renewal(csr.der()),
+        };
+        Ok(request.to_bytes())
+    }
+
+    /// Takes the hub's answer: keeps the certificate and forgets the secret.
+    ///
+    /// Connections that use the certificate need a new [`super::client_config`].
+    pub fn accept(&mut self, answer: &[u8]) -> Result<(), IdentityError> {
+        let (chain, expires) = Answer::parse(answer)?;
+        let bad = |what: &str| Err(IdentityError::BadAnswer(what.into()));
+        match chain.get(1) {
+            Some(authority) if Fingerprint::of(authority) == self.authority => {}
+            _ => return bad("the certificate is not from the authority that the invitation names"),
+        }
+        if !tls::belongs_together(&chain, &self.private_key()) {
+            return bad("the certificate is for another key");
+        }
+        let text: String = chain.iter().map(pem).collect();
+        files::write(
+            &self.state.join(CERTIFICATE),
+            Access::Public,
+            text.as_bytes(),
+        )?;
+        self.credential = Credential::Enrolled { chain, expires };
+        self.save()
+    }
+
+    pub(super) fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
+    }
+
+    fn save(&self) -> Result<(), IdentityError> {
+        let (secret, expires) = match &self.credential {
+            Credential::Pending { secret, expires } => (Some(secret.to_base64()), *expires),
+            Credential::Enrolled { expires, .. } => (None, *expires),
+        };
+        let file = SiteFile {
+            site: self.site.clone(),
+            hub: self.hubs.clone(),
+            authority: self.authority.to_string(),
+            secret,
+            expires: expires
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
+        };
+        let text = serde_json::to_vec_pretty(&file).expect("strings become JSON");
+        files::write(&self.state.join(SITE), Access::Private, &text)
+    }
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let text = files::read(path)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match chain {
+        Ok(chain) if !chain.is_empty() => Ok(chain),
+        _ => Err(IdentityError::Damaged {
+            path: path.into(),
+            what: "it holds no PEM certificate".into(),
+        }),
+    }
+}

@@ -1,0 +1,89 @@
+//! Identity files: private ones have mode 0600, and each is written whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use super::IdentityError;
+
+/// Who may read a file.
+#[derive(Clone, Copy)]
+pub(super) enum Access {
+    Private,
+    Public,
+}
+
+/// Makes the state directory with mode 0700; one that is there keeps its mode.
+pub(super) fn make_state_dir(path: &Path) -> Result<(), IdentityError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| IdentityError::Io {
+        action: "create",
+        path: path.into(),
+        source,
+    })
+}
+
+/// Replaces `path` by `contents` in one step, also across a power cut.
+pub(super) fn write(path: &Path, access: Access, contents: &[u8]) -> Result<(), IdentityError> {
+    let new = path.with_added_extension("new");
+    let written = write_synced(&new, access, contents)
+        .and_then(|()| fs::rename(&new, path))
+        .and_then(|()| sync_parent(path));
+    written.map_err(|source| {
+        // What failed half-way is of no use; the error that matters is the first one.
+        let _ = fs::remove_file(&new);
+        IdentityError::Io {
+            action: "write",
+            path: path.into(),
+            source,
+        }
+    })
+}
+
+fn write_synced(path: &Path, access: Access, contents: &[u8]) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mode = match access {
+        Access::Private => 0o600,
+        Access::Public => 0o644,
+    };
+    // `create_new` follows no symbolic link and takes over nobody else's mode.
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+pub(super) fn read(path: &Path) -> Result<String, IdentityError> {
+    fs::read_to_string(path).map_err(|source| IdentityError::Io {
+        action: "read",
+        path: path.into(),
+        source,
+    })
+}
+
+/// The text of `path`, or `None` when there is no such file.
+pub(super) fn read_if_any(path: &Path) -> Result<Option<String>, IdentityError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(IdentityError::Io {
+            action: "read",
+            path: path.into(),
+            source,
+        }),
+    }
+}

@@ -1,0 +1,274 @@
+//! What both sides offer and demand in the TLS handshake.
+//!
+//! TLS 1.3 only, X25519MLKEM768 first. Nothing here turns verification off: a hub is known by the
+//! pin of its authority, a foreign proxy by its CA, a site by a certificate of the hub's authority.
+//! Sessions are never resumed, so that every connection is proved by its own certificate, a fresh
+//! one is used at once, and a revoked one is seen at once.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group, sign};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, OtherError,
+    RootCertStore, ServerConfig, SignatureScheme, SupportedCipherSuite, WantsVerifier,
+};
+
+use super::files;
+use super::{Credential, EdgeIdentity, Fingerprint, HubIdentity, IdentityError};
+use crate::config::Proxy;
+
+/// HTTP/3 (RFC 9114 §3.1).
+pub const ALPN: &[u8] = b"h3";
+
+/// What a connection to a far side needs.
+pub struct ClientTls {
+    pub config: ClientConfig,
+    /// The name that the far side's certificate must bear.
+    pub server_name: String,
+    /// To be sent as `authorization: Bearer …`.
+    pub bearer: Option<String>,
+}
+
+/// TLS of an edge towards its hub, with the certificate once there is one.
+pub fn client_config(identity: &EdgeIdentity) -> Result<ClientTls, IdentityError> {
+    let provider = Arc::new(provider());
+    let verifier = PinnedAuthority {
+        pin: identity.authority,
+        provider: Arc::clone(&provider),
+    };
+    let builder = client(provider)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let config = match &identity.credential {
+        Credential::Pending { .. } => builder.with_no_client_auth(),
+        Credential::Enrolled { chain, .. } => builder
+            .with_client_auth_cert(chain.clone(), identity.private_key())
+            .map_err(failed)?,
+    };
+    Ok(ClientTls {
+        config: finish(config),
+        server_name: identity.authority.hub_name(),
+        bearer: None,
+    })
+}
+
+/// TLS of an edge towards a CONNECT-IP proxy at `address` that is not a Sennit hub.
+pub fn proxy_config(proxy: &Proxy, address: IpAddr) -> Result<ClientTls, IdentityError> {
+    let builder = client(Arc::new(provider()))?.with_root_certificates(roots(&proxy.ca)?);
+    let bearer = proxy.bearer.as_deref().map(bearer).transpose()?;
+    let server_name = proxy.name.clone().unwrap_or_else(|| address.to_string());
+    Ok(ClientTls {
+        config: finish(builder.with_no_client_auth()),
+        server_name,
+        bearer,
+    })
+}
+
+/// TLS of a hub. A client may show a certificate of the hub's authority, or none: whether it is let
+/// in is for [`super::authorize`] to say, so that a refusal can carry its reason.
+pub fn server_config(identity: &HubIdentity) -> Result<ServerConfig, IdentityError> {
+    let provider = Arc::new(provider());
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(identity.authority.certificate().clone())
+        .map_err(failed)?;
+    let sites = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .allow_unauthenticated()
+        .build()
+        .map_err(failed)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(failed)?
+        .with_client_cert_verifier(sites)
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key())
+        .map_err(failed)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// True when `key` is the private half of the first certificate's key.
+pub(super) fn belongs_together(
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+) -> bool {
+    let Ok(key) = sign::any_ecdsa_type(key) else {
+        return false;
+    };
+    CertifiedKey::new(chain.to_vec(), key).keys_match().is_ok()
+}
+
+fn client(
+    provider: Arc<CryptoProvider>,
+) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, IdentityError> {
+    ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(failed)
+}
+
+fn finish(mut config: ClientConfig) -> ClientConfig {
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config
+}
+
+fn failed(error: impl fmt::Display) -> IdentityError {
+    IdentityError::Tls(error.to_string())
+}
+
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: cipher_suites(),
+        kx_groups: vec![
+            kx_group::X25519MLKEM768,
+            kx_group::X25519,
+            kx_group::SECP256R1,
+            kx_group::SECP384R1,
+        ],
+        ..aws_lc_rs::default_provider()
+    }
+}
+
+/// The client's order decides. ChaCha20 is the fastest where AES has no instructions, and several
+/// times slower than AES where it has.
+fn cipher_suites() -> Vec<SupportedCipherSuite> {
+    let aes = [
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+    ];
+    let chacha = cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
+    if has_aes_instructions() {
+        [aes[0], aes[1], chacha].into()
+    } else {
+        [chacha, aes[0], aes[1]].into()
+    }
+}
+
+fn has_aes_instructions() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
+    let text = files::read(path)?;
+    let damaged = |what: &str| IdentityError::Damaged {
+        path: path.into(),
+        what: what.into(),
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+        let certificate = certificate.map_err(|_| damaged("it is not PEM"))?;
+        roots
+            .add(certificate)
+            .map_err(|_| damaged("a certificate in it is not valid"))?;
+    }
+    if roots.is_empty() {
+        return Err(damaged("it holds no certificate"));
+    }
+    Ok(roots)
+}
+
+/// The token in the file at `path` (RFC 6750 §2.1).
+fn bearer(path: &Path) -> Result<String, IdentityError> {
+    let text = files::read(path)?;
+    let token = text.trim();
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
+    if token.is_empty() || !token.chars().all(legal) {
+        return Err(IdentityError::Damaged {
+            path: path.into(),
+            what: "it holds no bearer token".into(),
+        });
+    }
+    Ok(token.into())
+}
+
+/// Trusts the one authority with this fingerprint, which the hub sends along with its certificate.
+#[derive(Debug)]
+struct PinnedAuthority {
+    pin: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+/// Tells the operator of an edge what a bare `UnknownIssuer` would not.
+#[derive(thiserror::Error)]
+#[error(
+    "the hub's key is not the one that the invitation names: this is another hub, or somebody in between"
+)]
+struct WrongHub;
+
+/// `rustls::Error` shows what is in it by `Debug` only.
+impl fmt::Debug for WrongHub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PinnedAuthority {
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
+    }
+}
+
+impl ServerCertVerifier for PinnedAuthority {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let wrong_hub = || Error::from(CertificateError::Other(OtherError(Arc::new(WrongHub))));
+        let pinned = intermediates
+            .iter()
+            .find(|certificate| Fingerprint::of(certificate) == self.pin);
+        let mut roots = RootCertStore::empty();
+        roots.add(pinned.ok_or_else(wrong_hub)?.clone().into_owned())?;
+        let webpki = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&self.provider),
+        );
+        let webpki = webpki
+            .build()
+            .map_err(|error| Error::General(error.to_string()))?;
+        webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, self.algorithms())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, self.algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms().supported_schemes()
+    }
+}
