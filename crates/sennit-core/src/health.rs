@@ -166,13 +166,13 @@ impl Health {
         self.state != before
     }
 
-    /// When [`Self::handle_timeout`] or [`Self::poll_probe`] should be called next.
-    pub fn poll_timeout(&self) -> Instant {
-        let judge = match self.state {
-            PathState::Up => self.silent_at(),
-            PathState::Suspect | PathState::Down => self.next_probe,
-        };
-        judge.min(self.next_probe)
+    /// When [`Self::poll_probe`] and, if the path is `judged`, [`Self::handle_timeout`] should be
+    /// called next.
+    pub fn poll_timeout(&self, judged: bool) -> Instant {
+        match self.state {
+            PathState::Up if judged => self.silent_at().min(self.next_probe),
+            PathState::Up | PathState::Suspect | PathState::Down => self.next_probe,
+        }
     }
 
     /// What is wrong with the path, if anything.

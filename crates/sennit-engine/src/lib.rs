@@ -1,1 +1,38 @@
-//! Edge and Hub state machines over noq-proto.
+//! The sans-IO engine: [`Edge`] and [`Hub`], state machines over `noq-proto`.
+//!
+//! This is the only crate that knows noq. It reads no clock, no randomness and no socket. The
+//! caller's loop is the same for both machines, and the order matters:
+//!
+//! 1. one mutation: `handle_datagrams`, `handle_packet`, `handle_link`, `handle_timeout`, …; several
+//!    of the same kind may follow each other, which is how batches are made;
+//! 2. `poll_event` until `None`: connections digest what they were given;
+//! 3. `poll_packet` until `None`: packets for the TUN device;
+//! 4. `poll_transmit` until `None`: batches for the sockets;
+//! 5. sleep until `poll_timeout` or more input.
+//!
+//! Inside, a [`node`] holds the connections; a [`tunnel`] is one of them with its paths, queue and
+//! scheduler; [`gate`] is how packets are steered to paths; [`h3`] carries the HTTP/3 machine of
+//! `sennit-masque` over streams; [`edge`] and [`hub`] are what differs between the two ends.
+
+mod cid;
+pub mod edge;
+mod gate;
+mod h3;
+mod hello;
+pub mod hub;
+mod inner;
+mod locals;
+mod node;
+mod path;
+pub mod status;
+mod transport;
+mod tunnel;
+
+pub use cid::Issuer;
+pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, Purpose};
+pub use hub::{Grant, Hub, HubConfig, HubEvent, RequestId};
+pub use locals::{Local, SocketId};
+pub use node::{ConnId, Received, Transmit};
+pub use path::LinkLabel;
+pub use transport::Settings;
+pub use tunnel::{Treatment, TunnelStats};

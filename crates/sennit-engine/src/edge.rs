@@ -1,0 +1,670 @@
+//! The site side: one tunnel per class, each over all links.
+//!
+//! Every class starts by racing: one handshake per link, all at once, and the first to complete is
+//! the tunnel; the others are dropped. So a dead link delays nothing. Then a path is opened on every
+//! other link that is up ([`dial`]), and CONNECT-IP is requested. A tunnel that is lost is raced for
+//! again; inner addresses and inner connections survive that.
+//!
+//! An edge without a certificate makes an `Edge` of purpose [`Purpose::Enrol`], which posts the
+//! enrolment, hands back the answer, and is done.
+
+mod dial;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
+use sennit_core::{ClassId, Classifier, Congestion, PathState, health};
+use sennit_masque::{
+    self as masque, Capsule, RequestHead, ResponseHead, StreamId,
+    capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState},
+    connect_ip,
+};
+use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
+
+use crate::{
+    hello::{self, Hello},
+    inner::{self, Errors, Refused},
+    locals::SocketId,
+    node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
+    path::{LinkLabel, number},
+    status::TunnelStatus,
+    transport::Settings,
+    tunnel::Treatment,
+};
+
+/// Where a hub takes enrolments.
+pub const ENROL_PATH: &str = "/.well-known/sennit/enroll";
+
+/// A traffic class of this edge.
+#[derive(Clone, Debug)]
+pub struct ClassConfig {
+    /// Name from the configuration.
+    pub name: String,
+    /// How it treats packets.
+    pub treatment: Treatment,
+    /// Congestion controller of its paths.
+    pub congestion: Congestion,
+}
+
+/// What an edge needs to know.
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    /// Addresses of the hub.
+    pub hubs: Vec<SocketAddr>,
+    /// Name its certificate must bear.
+    pub server_name: String,
+    /// The classes; at least one.
+    pub classes: Vec<ClassConfig>,
+    /// Which packet belongs to which class.
+    pub classifier: Classifier,
+    /// Prefixes behind this edge.
+    pub lan: Vec<Prefix>,
+    /// Token for a proxy that does not take our certificate.
+    pub bearer: Option<String>,
+}
+
+/// What the connections are for.
+#[derive(Clone, Debug)]
+pub enum Purpose {
+    /// Carry traffic.
+    Tunnels,
+    /// Post this request for a certificate.
+    Enrol(Bytes),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EdgeEvent {
+    /// The hub answered the enrolment.
+    Enrolled(Bytes),
+    /// The hub assigned these addresses.
+    Addresses(Vec<Prefix>),
+    /// A class can carry packets.
+    TunnelUp {
+        /// Which.
+        class: String,
+        /// Link that completed the handshake first.
+        link: String,
+        /// Whether more links can join.
+        multipath: bool,
+    },
+    /// A class lost its tunnel.
+    TunnelDown {
+        /// Which.
+        class: String,
+        /// Why.
+        reason: String,
+    },
+    /// The hub, or the TLS handshake, said no; it is tried again later.
+    Refused {
+        /// Which class.
+        class: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A path came up, or changed its state.
+    Path {
+        /// Its class.
+        class: String,
+        /// Its link.
+        link: String,
+        /// Its state.
+        state: PathState,
+        /// Why.
+        reason: health::Reason,
+    },
+    /// A path was given up; it is opened again if its link is up.
+    PathClosed {
+        /// Its class.
+        class: String,
+        /// Its link.
+        link: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the caller says of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkUpdate {
+    /// Its socket.
+    pub socket: SocketId,
+    /// Its name, tier and weight.
+    pub label: LinkLabel,
+    /// Whether its socket can send IPv4, and IPv6.
+    pub v4: bool,
+    /// Whether its socket can send IPv6.
+    pub v6: bool,
+}
+
+impl LinkUpdate {
+    fn reaches(&self, remote: SocketAddr) -> bool {
+        if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
+
+    fn is_up(&self) -> bool {
+        self.v4 || self.v6
+    }
+}
+
+/// Which class a connection is for and how far it got.
+#[derive(Debug)]
+struct Role {
+    slot: usize,
+    link: SocketId,
+    remote: SocketAddr,
+    stage: Stage,
+    /// Paths that noq was asked to open.
+    opening: BTreeMap<PathId, SocketId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    /// Waits for the hub's settings.
+    Connected,
+    Requested(StreamId),
+    Up(StreamId),
+    Closing,
+}
+
+/// A class and its connections.
+#[derive(Debug)]
+struct Slot {
+    class: ClassConfig,
+    live: Option<ConnId>,
+    dial: dial::Dial,
+    reason: String,
+    since: Instant,
+}
+
+/// The edge state machine.
+pub struct Edge {
+    node: Node<Role>,
+    config: EdgeConfig,
+    crypto: Arc<QuicClientConfig>,
+    purpose: Purpose,
+    links: BTreeMap<SocketId, LinkUpdate>,
+    slots: Vec<Slot>,
+    addresses: Vec<Prefix>,
+    errors: Errors,
+    to_tun: VecDeque<Bytes>,
+    events: VecDeque<EdgeEvent>,
+    /// Body of the enrolment's answer so far.
+    answer: BytesMut,
+    answer_ok: bool,
+}
+
+/// An enrolment's answer holds a certificate chain.
+const MAX_ANSWER: usize = 64 << 10;
+
+impl Edge {
+    /// An edge that starts racing as soon as it is told of a link.
+    ///
+    /// # Errors
+    /// If the TLS configuration lacks the cipher suite that QUIC begins with.
+    pub fn new(
+        settings: Settings,
+        config: EdgeConfig,
+        tls: Arc<rustls::ClientConfig>,
+        purpose: Purpose,
+        now: Instant,
+    ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
+        let crypto = Arc::new(QuicClientConfig::try_from(tls)?);
+        let count = if matches!(purpose, Purpose::Tunnels) {
+            config.classes.len()
+        } else {
+            1
+        };
+        let slots = config.classes.iter().take(count).map(|class| Slot {
+            class: class.clone(),
+            live: None,
+            dial: dial::Dial::new(now),
+            reason: "no link is up".into(),
+            since: now,
+        });
+        Ok(Self {
+            slots: slots.collect(),
+            node: Node::new(settings, None),
+            config,
+            crypto,
+            purpose,
+            links: BTreeMap::new(),
+            addresses: Vec::new(),
+            errors: Errors::new(now),
+            to_tun: VecDeque::new(),
+            events: VecDeque::new(),
+            answer: BytesMut::new(),
+            answer_ok: false,
+        })
+    }
+
+    // ---- input ---------------------------------------------------------------------------------
+
+    /// A link came up, went down, or can now send another address family.
+    pub fn handle_link(&mut self, update: LinkUpdate, now: Instant) {
+        let socket = update.socket;
+        let up = update.is_up();
+        self.links.insert(socket, update);
+        for id in self.live() {
+            let Some(conn) = self.node.get_mut(id) else {
+                continue;
+            };
+            for path in conn
+                .tunnel
+                .paths
+                .iter_mut()
+                .filter(|path| path.socket == socket)
+            {
+                path.health.handle_link(up);
+            }
+        }
+        for slot in &mut self.slots {
+            slot.dial.retry_soon(now);
+        }
+        self.settle(now);
+    }
+
+    /// UDP packets arrived.
+    pub fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
+        self.node.handle_datagrams(from, data, now);
+    }
+
+    /// A packet, or a super-packet, came from the TUN device.
+    pub fn handle_packet(&mut self, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
+        let Ok(parsed) = IpPacket::parse(packet) else {
+            return;
+        };
+        let class = usize::from(self.config.classifier.classify(&parsed).0);
+        let live = self.slots.get(class).and_then(|slot| slot.live);
+        let Some(conn) = live.and_then(|id| self.node.get_mut(id)) else {
+            return;
+        };
+        let mtu = conn.tunnel.max_packet();
+        let sink = |queued| conn.tunnel.handle_packet(queued, now);
+        if inner::segment(header, packet, mtu, sink) == Err(Refused::TooBig) {
+            self.say_too_big(packet, mtu, now);
+        }
+    }
+
+    fn say_too_big(&mut self, packet: &[u8], mtu: usize, now: Instant) {
+        let Ok(parsed) = IpPacket::parse(packet) else {
+            return;
+        };
+        let ours: Vec<IpAddr> = self.addresses.iter().map(Prefix::first).collect();
+        let Some(source) = inner::error_source(&parsed, &ours) else {
+            return;
+        };
+        let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
+        self.to_tun
+            .extend(self.errors.about(packet, reason, source, now));
+    }
+
+    /// The time of [`Self::poll_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+        self.settle(now);
+    }
+
+    /// Closes all tunnels; what [`Self::poll_transmit`] still yields should be sent.
+    pub fn close(&mut self, now: Instant) {
+        let ids: Vec<ConnId> = self.node.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.node
+                .close(id, masque::Code::H3_NO_ERROR.0, "edge stops", now);
+        }
+    }
+
+    // ---- output --------------------------------------------------------------------------------
+
+    /// The next event. Drain this after every input, before the packets.
+    pub fn poll_event(&mut self, now: Instant) -> Option<EdgeEvent> {
+        while let Some(event) = self.node.poll_event(now) {
+            self.handle_node(event, now);
+        }
+        self.events.pop_front()
+    }
+
+    /// The next packet for the TUN device.
+    pub fn poll_packet(&mut self) -> Option<Bytes> {
+        self.to_tun
+            .pop_front()
+            .or_else(|| self.node.poll_packet().map(|(_, packet)| packet))
+    }
+
+    /// The next batch for a link's socket, its bytes appended to the empty `buffer`.
+    pub fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
+        self.node.poll_transmit(buffer, now)
+    }
+
+    /// When [`Self::handle_timeout`] should be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let dials = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.dial.poll_timeout());
+        dials.chain(self.node.poll_timeout()).min()
+    }
+
+    /// The addresses that the hub assigned.
+    pub fn addresses(&self) -> &[Prefix] {
+        &self.addresses
+    }
+
+    /// The state of every class.
+    pub fn status(&mut self) -> Vec<TunnelStatus> {
+        let mut all = Vec::with_capacity(self.slots.len());
+        for slot in &self.slots {
+            let mut status = TunnelStatus {
+                class: slot.class.name.clone(),
+                site: None,
+                treatment: slot.class.treatment,
+                up: false,
+                reason: slot.reason.clone(),
+                since: slot.since,
+                backlog: 0,
+                queue: Default::default(),
+                stats: Default::default(),
+                paths: Vec::new(),
+            };
+            if let Some(conn) = slot.live.and_then(|id| self.node.get_mut(id)) {
+                status.up = matches!(conn.role.stage, Stage::Up(_));
+                status.backlog = conn.tunnel.backlog();
+                status.queue = conn.tunnel.queue_stats();
+                status.stats = conn.tunnel.stats;
+                status.paths = conn.path_status();
+            }
+            all.push(status);
+        }
+        all
+    }
+
+    // ---- connections ---------------------------------------------------------------------------
+
+    fn live(&self) -> Vec<ConnId> {
+        self.slots.iter().filter_map(|slot| slot.live).collect()
+    }
+
+    fn handle_node(&mut self, event: NodeEvent, now: Instant) {
+        match event {
+            NodeEvent::Connected(id) => self.handle_connected(id, now),
+            NodeEvent::Lost(id, reason) => self.handle_lost(id, reason, now),
+            NodeEvent::Http(id, event) => self.handle_http(id, event, now),
+            NodeEvent::PathUp(id, path) => self.handle_path_up(id, path, now),
+            NodeEvent::PathDown(id, path, reason) => {
+                self.handle_path_down(id, path, reason, now);
+            }
+            NodeEvent::PathState(id, path) => self.tell_path(id, path),
+        }
+    }
+
+    /// The first link to complete the handshake wins the race of its class.
+    fn handle_connected(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let (index, socket) = (conn.role.slot, conn.role.link);
+        let slot = &mut self.slots[index];
+        if slot.live.is_some() {
+            self.node.close(
+                id,
+                masque::Code::H3_NO_ERROR.0,
+                "another link was faster",
+                now,
+            );
+            return;
+        }
+        conn.role.stage = Stage::Connected;
+        slot.live = Some(id);
+        slot.reason = "waiting for the hub's answer".into();
+        for loser in slot.dial.won(id) {
+            self.node.close(
+                loser,
+                masque::Code::H3_NO_ERROR.0,
+                "another link was faster",
+                now,
+            );
+        }
+        self.adopt(id, PathId::ZERO, socket, now);
+        if matches!(self.purpose, Purpose::Enrol(_)) {
+            self.request(id, now);
+        }
+        self.settle(now);
+    }
+
+    fn handle_lost(&mut self, id: ConnId, reason: String, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let (index, link, stage) = (conn.role.slot, conn.role.link, conn.role.stage);
+        conn.role.stage = Stage::Closing;
+        let slot = &mut self.slots[index];
+        slot.dial.failed(id, link, now);
+        if slot.live == Some(id) {
+            slot.live = None;
+            slot.reason = reason.clone();
+            slot.since = now;
+            let class = slot.class.name.clone();
+            self.events.push_back(match stage {
+                Stage::Up(_) => EdgeEvent::TunnelDown { class, reason },
+                _ => EdgeEvent::Refused { class, reason },
+            });
+        } else if stage == Stage::Handshake && slot.live.is_none() {
+            slot.reason = reason.clone();
+            let class = slot.class.name.clone();
+            self.events.push_back(EdgeEvent::Refused { class, reason });
+        }
+        self.settle(now);
+    }
+
+    fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
+        match event {
+            masque::Event::Settings(_) => self.request(id, now),
+            masque::Event::Response { stream, head } => {
+                self.handle_response(id, stream, &head, now)
+            }
+            masque::Event::Capsule { stream, capsule } => self.handle_capsule(id, stream, capsule),
+            masque::Event::Data { bytes, .. } => self.handle_answer(&bytes),
+            masque::Event::Finished { .. } => self.handle_finished(id, now),
+            masque::Event::Reset { code, .. } => {
+                self.give_up(id, format!("the hub ended the request: {code}"), now);
+            }
+            masque::Event::Failed { error, .. } => self.give_up(id, error.to_string(), now),
+            masque::Event::GoAway => self.give_up(id, "the hub is going away".into(), now),
+            masque::Event::Request { .. } | masque::Event::Stopped { .. } => {}
+        }
+    }
+
+    /// Sends the request that the connection is for.
+    fn request(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.role.stage != Stage::Connected {
+            return;
+        }
+        let (head, body) = match &self.purpose {
+            Purpose::Tunnels => (tunnel_request(&self.config, conn.role.slot), None),
+            Purpose::Enrol(body) => (
+                RequestHead::new("POST", &self.config.server_name, ENROL_PATH),
+                Some(body.clone()),
+            ),
+        };
+        let sent = conn
+            .h3
+            .open_request(&mut conn.tunnel.conn)
+            .ok_or_else(|| "the hub allows no streams".to_owned())
+            .and_then(|stream| {
+                let sent = conn.h3.http.send_request(stream, &head, body);
+                sent.map(|()| stream).map_err(|error| error.to_string())
+            });
+        match sent {
+            Ok(stream) => conn.role.stage = Stage::Requested(stream),
+            Err(reason) => self.give_up(id, reason, now),
+        }
+    }
+
+    fn handle_response(&mut self, id: ConnId, stream: StreamId, head: &ResponseHead, now: Instant) {
+        if let Purpose::Enrol(_) = self.purpose {
+            self.answer_ok = head.is_success();
+            return;
+        }
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.role.stage != Stage::Requested(stream) {
+            return;
+        }
+        if !head.is_success() {
+            let why = head
+                .fields
+                .text("sennit-reason")
+                .unwrap_or("no reason given");
+            let reason = format!("the hub refused the tunnel: {why} (status {})", head.status);
+            return self.give_up(id, reason, now);
+        }
+        conn.role.stage = Stage::Up(stream);
+        let numbered = head.fields.text(hello::NAME).is_some_and(hello::understood);
+        conn.tunnel.open_data(stream, numbered);
+        let multipath = conn.tunnel.conn.is_multipath_negotiated();
+        let (index, link) = (conn.role.slot, conn.role.link);
+        announce_lan(conn, stream, &self.config.lan);
+        let slot = &mut self.slots[index];
+        slot.reason = if multipath {
+            "up"
+        } else {
+            "up, on one link: no multipath at the hub"
+        }
+        .into();
+        slot.since = now;
+        let class = slot.class.name.clone();
+        let link = self
+            .links
+            .get(&link)
+            .map_or_else(String::new, |l| l.label.name.clone());
+        self.events.push_back(EdgeEvent::TunnelUp {
+            class,
+            link,
+            multipath,
+        });
+        self.announce_links(id);
+        self.settle(now);
+    }
+
+    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule) {
+        match capsule {
+            Capsule::AddressAssign(assigned) => self.handle_addresses(&assigned),
+            Capsule::AddressRequest(requests) => {
+                // An edge has no addresses to give (RFC 9484 §4.7.2: it must say so).
+                let refusals = requests.iter().map(AssignedAddress::refusal).collect();
+                if let Some(conn) = self.node.get_mut(id) {
+                    // Fails only if the stream is gone, and with it the question.
+                    let _ = conn
+                        .h3
+                        .http
+                        .send_capsule(stream, &Capsule::AddressAssign(refusals));
+                }
+            }
+            Capsule::RouteAdvertisement(_) | Capsule::Link(_) | Capsule::Datagram(_) => {}
+        }
+    }
+
+    fn handle_addresses(&mut self, assigned: &[AssignedAddress]) {
+        let addresses: Vec<Prefix> = assigned
+            .iter()
+            .filter(|address| !address.is_refusal())
+            .filter_map(|a| Prefix::new(a.prefix.addr(), a.prefix.prefix_len()).ok())
+            .collect();
+        if !addresses.is_empty() && addresses != self.addresses {
+            self.addresses.clone_from(&addresses);
+            self.events.push_back(EdgeEvent::Addresses(addresses));
+        }
+    }
+
+    fn handle_answer(&mut self, bytes: &[u8]) {
+        if self.answer.len() + bytes.len() <= MAX_ANSWER {
+            self.answer.extend_from_slice(bytes);
+        }
+    }
+
+    fn handle_finished(&mut self, id: ConnId, now: Instant) {
+        let Purpose::Enrol(_) = self.purpose else {
+            return self.give_up(id, "the hub ended the tunnel".into(), now);
+        };
+        let answer = std::mem::take(&mut self.answer).freeze();
+        if self.answer_ok {
+            self.events.push_back(EdgeEvent::Enrolled(answer));
+        } else {
+            self.give_up(id, String::from_utf8_lossy(&answer).into_owned(), now);
+        }
+    }
+
+    /// Closes a connection that is of no use; its class is dialled again later.
+    fn give_up(&mut self, id: ConnId, reason: String, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.role.stage == Stage::Closing {
+            return;
+        }
+        self.node.close(id, masque::Code::H3_NO_ERROR.0, "", now);
+        self.handle_lost(id, reason, now);
+    }
+}
+
+fn tunnel_request(config: &EdgeConfig, slot: usize) -> RequestHead {
+    let class = &config.classes[slot];
+    let hello = Hello {
+        class: class.name.clone(),
+        index: ClassId(slot as u8),
+        treatment: class.treatment,
+    };
+    let mut head = connect_ip::request(&config.server_name, &connect_ip::Scope::ANY.path());
+    head.fields.push(hello::NAME, hello.encode());
+    if let Some(bearer) = &config.bearer {
+        head.fields
+            .push("authorization", format!("Bearer {bearer}"));
+    }
+    head
+}
+
+/// Tells the hub which prefixes are behind this edge (RFC 9484 §4.7.3 allows it to either side).
+fn announce_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
+    if lan.is_empty() {
+        return;
+    }
+    let mut ranges: Vec<IpAddressRange> = lan
+        .iter()
+        .filter_map(|prefix| IpAddressRange::new(prefix.first(), prefix.last(), 0).ok())
+        .collect();
+    ranges.sort_by_key(|range| (range.start().is_ipv6(), range.start()));
+    if let Err(error) = conn
+        .h3
+        .http
+        .send_capsule(stream, &Capsule::RouteAdvertisement(ranges))
+    {
+        tracing::warn!(%error, "cannot announce the LAN prefixes");
+    }
+}
+
+/// What a hub should know of one path.
+fn link_info(path: &crate::path::Path) -> LinkInfo {
+    let state = match path.health.state().0 {
+        PathState::Up => LinkState::Up,
+        PathState::Suspect => LinkState::Backup,
+        PathState::Down => LinkState::Down,
+    };
+    LinkInfo {
+        path_id: u64::from(number(path.id)),
+        tier: path.link.tier,
+        weight: path.link.weight,
+        state,
+        name: path.link.name.clone(),
+    }
+}

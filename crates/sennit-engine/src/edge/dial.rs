@@ -1,0 +1,399 @@
+//! Racing for a connection, and opening a path on every further link.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::{ClientConfig, FourTuple, PathError, PathId, PathStatus, VarInt};
+use sennit_masque::Capsule;
+
+use super::{Edge, EdgeEvent, Role, Stage, link_info};
+use crate::{
+    locals::{Local, SocketId},
+    node::ConnId,
+    path::LinkLabel,
+};
+
+/// A handshake that is not answered by then is begun anew, perhaps to another address of the hub.
+const ATTEMPT: Duration = Duration::from_secs(4);
+/// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled with
+/// every further one.
+const RETRY: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(8);
+/// A path that could not be opened is tried again after this.
+const PATH_RETRY: Duration = Duration::from_millis(500);
+/// A link that cannot carry the tunnel's packets is left alone for this long.
+const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
+/// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
+const POOR: VarInt = VarInt::from_u32(0x3e76);
+
+/// The race of one class.
+#[derive(Debug)]
+pub(super) struct Dial {
+    attempts: BTreeMap<SocketId, (ConnId, Instant)>,
+    /// When a link may be tried again, for a handshake or a path.
+    not_before: BTreeMap<SocketId, Instant>,
+    failures: u32,
+    next_look: Option<Instant>,
+}
+
+impl Dial {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            attempts: BTreeMap::new(),
+            not_before: BTreeMap::new(),
+            failures: 0,
+            next_look: Some(now),
+        }
+    }
+
+    /// One attempt has won; the others are returned, to be closed.
+    pub(super) fn won(&mut self, winner: ConnId) -> Vec<ConnId> {
+        self.failures = 0;
+        self.not_before.clear();
+        let attempts = std::mem::take(&mut self.attempts);
+        attempts
+            .into_values()
+            .map(|(id, _)| id)
+            .filter(|&id| id != winner)
+            .collect()
+    }
+
+    /// A connection is gone, before or after it won.
+    pub(super) fn failed(&mut self, id: ConnId, link: SocketId, now: Instant) {
+        self.attempts.retain(|_, (attempt, _)| *attempt != id);
+        let wait = RETRY
+            .saturating_mul(1 << self.failures.min(8))
+            .min(RETRY_MAX);
+        self.failures += 1;
+        self.hold(link, wait, now);
+    }
+
+    /// Something changed: nobody needs to wait any longer.
+    pub(super) fn retry_soon(&mut self, now: Instant) {
+        self.not_before.clear();
+        self.failures = 0;
+        self.next_look = Some(now);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    fn hold(&mut self, link: SocketId, wait: Duration, now: Instant) {
+        self.not_before.insert(link, now + wait);
+        self.look_at(now + wait);
+    }
+
+    fn look_at(&mut self, at: Instant) {
+        self.next_look = Some(self.next_look.map_or(at, |next| next.min(at)));
+    }
+
+    fn may_try(&self, link: SocketId, now: Instant) -> bool {
+        self.not_before.get(&link).is_none_or(|&at| now >= at)
+    }
+}
+
+impl Edge {
+    /// Starts whatever should be running and is not.
+    pub(super) fn settle(&mut self, now: Instant) {
+        for index in 0..self.slots.len() {
+            self.slots[index].dial.next_look = None;
+            match self.slots[index].live {
+                None => self.race(index, now),
+                Some(id) => self.widen(index, id, now),
+            }
+        }
+    }
+
+    /// One handshake per link that is up.
+    fn race(&mut self, index: usize, now: Instant) {
+        self.drop_stale_attempts(index, now);
+        let links: Vec<SocketId> = self.links.keys().copied().collect();
+        for socket in links {
+            let dial = &self.slots[index].dial;
+            if dial.attempts.contains_key(&socket) {
+                continue;
+            }
+            if dial.may_try(socket, now) {
+                self.attempt(index, socket, now);
+            } else if let Some(&at) = dial.not_before.get(&socket) {
+                self.slots[index].dial.look_at(at);
+            }
+        }
+    }
+
+    fn drop_stale_attempts(&mut self, index: usize, now: Instant) {
+        let dial = &mut self.slots[index].dial;
+        let stale: Vec<(SocketId, ConnId)> = dial
+            .attempts
+            .iter()
+            .filter(|(_, (_, since))| now.saturating_duration_since(*since) >= ATTEMPT)
+            .map(|(&socket, &(id, _))| (socket, id))
+            .collect();
+        for (socket, id) in stale {
+            let dial = &mut self.slots[index].dial;
+            dial.attempts.remove(&socket);
+            dial.failures += 1;
+            self.node.close(id, 0, "no answer in time", now);
+            if let Some(conn) = self.node.get_mut(id) {
+                conn.role.stage = Stage::Closing;
+            }
+            let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
+            self.slots[index].reason = format!("the hub does not answer on link {link}");
+        }
+    }
+
+    fn attempt(&mut self, index: usize, socket: SocketId, now: Instant) {
+        let Some(remote) = self.hub_for(socket, self.slots[index].dial.failures) else {
+            return;
+        };
+        let class = &self.config.classes[index];
+        let settings = self.node.settings();
+        let mut config = ClientConfig::new(self.crypto.clone());
+        config.transport_config(Arc::new(settings.transport(class.congestion)));
+        let role = Role {
+            slot: index,
+            link: socket,
+            remote,
+            stage: Stage::Handshake,
+            opening: BTreeMap::new(),
+        };
+        let local = Local { socket, ip: None };
+        let treatment = class.treatment;
+        let name = self.config.server_name.clone();
+        match self
+            .node
+            .connect(config, remote, &name, local, treatment, role, now)
+        {
+            Ok(id) => {
+                let dial = &mut self.slots[index].dial;
+                dial.attempts.insert(socket, (id, now));
+                dial.look_at(now + ATTEMPT);
+                self.slots[index].reason = "waiting for the hub to answer".into();
+            }
+            Err(error) => {
+                let reason = format!("cannot start a handshake: {error}");
+                self.slots[index].dial.hold(socket, RETRY_MAX, now);
+                let class = self.slots[index].class.name.clone();
+                self.events.push_back(EdgeEvent::Refused { class, reason });
+            }
+        }
+    }
+
+    /// An address of the hub that the link can reach; another one after every failure.
+    fn hub_for(&self, socket: SocketId, failures: u32) -> Option<SocketAddr> {
+        let link = self.links.get(&socket)?;
+        let reachable: Vec<SocketAddr> = self
+            .config
+            .hubs
+            .iter()
+            .copied()
+            .filter(|&hub| link.reaches(hub))
+            .collect();
+        let turn = (failures as usize).checked_rem(reachable.len())?;
+        Some(reachable[turn])
+    }
+
+    /// A path on every link that is up and has none.
+    fn widen(&mut self, index: usize, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let ready = matches!(conn.role.stage, Stage::Up(_));
+        if !ready || !conn.tunnel.conn.is_multipath_negotiated() {
+            return;
+        }
+        self.drop_small_paths(index, id, now);
+        let links: Vec<SocketId> = self.links.keys().copied().collect();
+        for socket in links {
+            let Some(conn) = self.node.get(id) else {
+                return;
+            };
+            let has_path = conn.tunnel.paths.iter().any(|path| path.socket == socket)
+                || conn.role.opening.values().any(|&opening| opening == socket);
+            let dial = &self.slots[index].dial;
+            if has_path {
+                continue;
+            }
+            if dial.may_try(socket, now) {
+                self.open_path(index, id, socket, now);
+            } else if let Some(&at) = dial.not_before.get(&socket) {
+                self.slots[index].dial.look_at(at);
+            }
+        }
+        // Small paths show themselves only after a while.
+        self.slots[index].dial.look_at(now + Duration::from_secs(1));
+    }
+
+    fn open_path(&mut self, index: usize, id: ConnId, socket: SocketId, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let Some(link) = self.links.get(&socket) else {
+            return;
+        };
+        let remote = Some(conn.role.remote).filter(|&remote| link.reaches(remote));
+        let Some(remote) = remote.or_else(|| self.hub_for(socket, 0)) else {
+            return;
+        };
+        let alias = self.node.alias(Local { socket, ip: None });
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let network = FourTuple::new(remote, Some(alias));
+        match conn
+            .tunnel
+            .conn
+            .open_path(network, PathStatus::Available, now)
+        {
+            Ok(path) => {
+                conn.role.opening.insert(path, socket);
+                // An attempt that nobody answers is abandoned, so that it can be repeated.
+                let limit = Some(ATTEMPT);
+                // Fails only for a path that does not exist, and this one was just made.
+                let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, limit);
+            }
+            // More connection IDs are on their way.
+            Err(PathError::RemoteCidsExhausted | PathError::MaxPathIdReached) => {}
+            Err(error) => tracing::debug!(%error, "cannot open a path"),
+        }
+        self.slots[index].dial.hold(socket, PATH_RETRY, now);
+    }
+
+    /// Closes paths that turned out too small for the tunnel's packets, as they would shrink it.
+    fn drop_small_paths(&mut self, index: usize, id: ConnId, now: Instant) {
+        let need = self.node.settings().outer_mtu();
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let small: Vec<(PathId, SocketId, u16)> = conn
+            .tunnel
+            .paths
+            .iter()
+            .filter_map(|path| {
+                let mtu = conn.tunnel.conn.path_stats(path.id)?.current_mtu;
+                (mtu < need).then_some((path.id, path.socket, mtu))
+            })
+            .collect();
+        for (path, socket, mtu) in small {
+            if conn.tunnel.conn.close_path(now, path, POOR).is_err() {
+                continue;
+            }
+            let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
+            tracing::warn!(
+                link,
+                mtu,
+                need,
+                "link is too small for the tunnel's packets: kept out"
+            );
+            self.slots[index].dial.hold(socket, TOO_SMALL_FOR, now);
+        }
+    }
+
+    // ---- paths ---------------------------------------------------------------------------------
+
+    pub(super) fn handle_path_up(&mut self, id: ConnId, path: PathId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Some(socket) = conn.role.opening.remove(&path) else {
+            return;
+        };
+        // From here on our own probes keep it alive and judge it.
+        let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, None);
+        self.adopt(id, path, socket, now);
+        self.announce_links(id);
+        self.tell_path(id, path);
+    }
+
+    pub(super) fn handle_path_down(
+        &mut self,
+        id: ConnId,
+        path: PathId,
+        reason: String,
+        now: Instant,
+    ) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let slot = conn.role.slot;
+        // A path that never came up is simply tried again.
+        if let Some(socket) = conn.role.opening.remove(&path) {
+            self.slots[slot].dial.hold(socket, PATH_RETRY, now);
+        } else {
+            let class = self.slots[slot].class.name.clone();
+            let link = format!("path {path}");
+            self.events.push_back(EdgeEvent::PathClosed {
+                class,
+                link,
+                reason,
+            });
+        }
+        self.settle(now);
+    }
+
+    /// Takes a validated path into use.
+    pub(super) fn adopt(&mut self, id: ConnId, path: PathId, socket: SocketId, now: Instant) {
+        let Some(link) = self.links.get(&socket) else {
+            return;
+        };
+        let (label, up): (LinkLabel, bool) = (link.label.clone(), link.is_up());
+        self.node.adopt_path(id, path, label, now);
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        for path in conn
+            .tunnel
+            .paths
+            .iter_mut()
+            .filter(|adopted| adopted.id == path)
+        {
+            path.socket = socket;
+            path.health.handle_link(up);
+        }
+    }
+
+    /// Tells the hub how the links are called and to be treated.
+    pub(super) fn announce_links(&mut self, id: ConnId) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Stage::Up(stream) = conn.role.stage else {
+            return;
+        };
+        if !conn.tunnel.is_numbered() {
+            return;
+        }
+        for path in &conn.tunnel.paths {
+            if let Err(error) = conn
+                .h3
+                .http
+                .send_capsule(stream, &Capsule::Link(link_info(path)))
+            {
+                tracing::warn!(%error, "cannot describe a link to the hub");
+            }
+        }
+    }
+
+    pub(super) fn tell_path(&mut self, id: ConnId, path: PathId) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let Some(path) = conn.paths().iter().find(|known| known.id == path) else {
+            return;
+        };
+        let (state, reason) = path.health.state();
+        let link = path.link.name.clone();
+        let class = self.slots[conn.role.slot].class.name.clone();
+        self.events.push_back(EdgeEvent::Path {
+            class,
+            link,
+            state,
+            reason,
+        });
+    }
+}

@@ -1,0 +1,370 @@
+//! Steers noq from the outside: a congestion controller with a gate in front.
+//!
+//! noq has no way to say "send this datagram on that path". It walks its paths in order and gives
+//! the next datagram to the first whose congestion window has room. So every path's controller is
+//! wrapped in a [`Gate`], which shows a window of one byte while it is closed (not zero: noq's pacer
+//! divides by the window). The driver queues only what one path may send now, opens that gate
+//! alone, and closes it when the datagrams are out.
+//!
+//! The wrapper also keeps what noq does not tell: bytes in flight, and whether the window was used.
+//! noq's own pacer is told an endless rate; [`sennit_core::Pacer`] does that work, because a packet
+//! held back inside noq has already lost its path.
+
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use noq_proto::{
+    RttEstimator,
+    congestion::{Bbr3Config, Controller, ControllerFactory, ControllerMetrics, CubicConfig},
+};
+use sennit_core::Congestion;
+
+/// What noq is told to pace at, in bytes per second: faster than any link, far from overflow.
+const ENDLESS: u64 = 1 << 40;
+
+/// The driver's view of one path's controller, shared with the controller inside noq.
+#[derive(Debug, Default)]
+pub(crate) struct GateState {
+    open: AtomicBool,
+    in_flight: AtomicU64,
+    window: AtomicU64,
+    /// Bytes per second, or 0 if the controller does not compute a rate.
+    pacing_rate: AtomicU64,
+    slow_start: AtomicBool,
+    srtt_micros: AtomicU64,
+    min_rtt_micros: AtomicU64,
+    acked_bytes: AtomicU64,
+}
+
+impl GateState {
+    pub(crate) fn set_open(&self, open: bool) {
+        self.open.store(open, Relaxed);
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.window.load(Relaxed)
+    }
+
+    /// Bytes that the congestion window still allows.
+    pub(crate) fn room(&self) -> u64 {
+        self.window().saturating_sub(self.in_flight.load(Relaxed))
+    }
+
+    /// Smoothed round trip, `None` before the first sample.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        micros(&self.srtt_micros)
+    }
+
+    pub(crate) fn min_rtt(&self) -> Option<Duration> {
+        micros(&self.min_rtt_micros)
+    }
+
+    /// Bytes acknowledged since the path opened.
+    pub(crate) fn acked_bytes(&self) -> u64 {
+        self.acked_bytes.load(Relaxed)
+    }
+
+    /// Bytes per second at which packets may leave.
+    ///
+    /// A window-based controller is paced a little above one window per round trip, so that pacing
+    /// never becomes the limit (RFC 9002 §7.7), and at twice that while it doubles its window.
+    pub(crate) fn pacing_rate(&self, srtt: Duration) -> u64 {
+        match self.pacing_rate.load(Relaxed) {
+            0 => {
+                let gain = if self.slow_start.load(Relaxed) {
+                    2.0
+                } else {
+                    1.25
+                };
+                (gain * self.rate(srtt) as f64) as u64
+            }
+            rate => rate,
+        }
+    }
+
+    /// Bytes per second that one window per round trip makes.
+    pub(crate) fn rate(&self, srtt: Duration) -> u64 {
+        (self.window() as f64 / srtt.as_secs_f64().max(1e-4)) as u64
+    }
+}
+
+fn micros(value: &AtomicU64) -> Option<Duration> {
+    match value.load(Relaxed) {
+        0 => None,
+        micros => Some(Duration::from_micros(micros)),
+    }
+}
+
+/// A congestion controller behind a gate.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    inner: Box<dyn Controller>,
+    state: Arc<GateState>,
+    usage: Usage,
+}
+
+impl Gate {
+    /// The shared state behind a path's controller.
+    ///
+    /// noq lends controllers only behind `&dyn`, so the state is reached through a clone.
+    pub(crate) fn state_of(controller: &dyn Controller) -> Option<Arc<GateState>> {
+        let gate = controller.clone_box().into_any().downcast::<Self>().ok()?;
+        Some(gate.state.clone())
+    }
+
+    /// Publishes what the driver reads.
+    fn publish(&self) {
+        let metrics = self.inner.metrics();
+        self.state.window.store(self.inner.window(), Relaxed);
+        self.state
+            .pacing_rate
+            .store(metrics.pacing_rate.unwrap_or(0), Relaxed);
+        self.state.slow_start.store(self.in_slow_start(), Relaxed);
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.inner
+            .metrics()
+            .ssthresh
+            .is_some_and(|threshold| self.inner.window() < threshold)
+    }
+
+    /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
+    /// use here: between two batches of the driver, noq always sees an empty queue.
+    fn window_unused(&self) -> bool {
+        let (used, window) = (self.usage.peak(), self.inner.window());
+        if self.in_slow_start() {
+            2 * used < window
+        } else {
+            used + used / 4 < window
+        }
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.state.in_flight.load(Relaxed)
+    }
+}
+
+impl Controller for Gate {
+    fn on_sent(&mut self, now: Instant, bytes: u64, largest_pn: u64) {
+        self.inner.on_sent(now, bytes, largest_pn);
+    }
+
+    fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
+        let in_flight = self.state.in_flight.fetch_add(u64::from(bytes), Relaxed);
+        self.usage.on_sent(pn, in_flight + u64::from(bytes));
+        self.inner.on_packet_sent(now, bytes, pn);
+    }
+
+    fn on_cwnd_limited(&mut self) {
+        if self.state.open.load(Relaxed) {
+            self.inner.on_cwnd_limited();
+        }
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        pn: u64,
+        _: bool,
+        rtt: &RttEstimator,
+    ) {
+        self.usage.on_ack(pn, self.in_flight());
+        self.state.acked_bytes.fetch_add(bytes, Relaxed);
+        self.state
+            .srtt_micros
+            .store(rtt.get().as_micros() as u64, Relaxed);
+        self.state
+            .min_rtt_micros
+            .store(rtt.min().as_micros() as u64, Relaxed);
+        self.inner
+            .on_ack(now, sent, bytes, pn, self.window_unused(), rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
+        self.state.in_flight.store(in_flight, Relaxed);
+        self.inner
+            .on_end_acks(now, in_flight, self.window_unused(), largest);
+        self.publish();
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        is_ecn: bool,
+        lost_bytes: u64,
+        largest_lost_pn: u64,
+    ) {
+        self.inner.on_congestion_event(
+            now,
+            sent,
+            is_persistent_congestion,
+            is_ecn,
+            lost_bytes,
+            largest_lost_pn,
+        );
+        self.publish();
+    }
+
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
+        let left = self.in_flight().saturating_sub(u64::from(lost_bytes));
+        self.state.in_flight.store(left, Relaxed);
+        self.inner.on_packet_lost(lost_bytes, pn, now);
+    }
+
+    fn on_spurious_congestion_event(&mut self) {
+        self.inner.on_spurious_congestion_event();
+        self.publish();
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+        self.publish();
+    }
+
+    fn on_ack_frequency_update(&mut self, threshold: u64, max_ack_delay: Duration) {
+        self.inner.on_ack_frequency_update(threshold, max_ack_delay);
+    }
+
+    fn window(&self) -> u64 {
+        if self.state.open.load(Relaxed) {
+            self.inner.window()
+        } else {
+            1
+        }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = self.inner.metrics();
+        metrics.pacing_rate = Some(ENDLESS);
+        metrics.send_quantum = None;
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            state: self.state.clone(),
+            usage: self.usage,
+        })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// The most bytes that were in flight during this round trip and the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    newest_sent: u64,
+    round_ends: u64,
+    this_round: u64,
+    last_round: u64,
+}
+
+impl Usage {
+    fn on_sent(&mut self, pn: u64, in_flight: u64) {
+        self.newest_sent = pn;
+        self.this_round = self.this_round.max(in_flight);
+    }
+
+    fn on_ack(&mut self, pn: u64, in_flight: u64) {
+        if pn >= self.round_ends {
+            self.round_ends = self.newest_sent + 1;
+            self.last_round = self.this_round;
+            self.this_round = in_flight;
+        }
+    }
+
+    fn peak(&self) -> u64 {
+        self.this_round.max(self.last_round)
+    }
+}
+
+/// Builds a gated controller for each path of a tunnel.
+#[derive(Debug)]
+pub(crate) struct GateFactory(pub(crate) Congestion);
+
+impl ControllerFactory for GateFactory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let inner = match self.0 {
+            Congestion::Auto | Congestion::Cubic => {
+                Arc::new(CubicConfig::default()).build(now, current_mtu)
+            }
+            Congestion::Bbr | Congestion::Bbr3 => {
+                Arc::new(Bbr3Config::default()).build(now, current_mtu)
+            }
+        };
+        let gate = Gate {
+            inner,
+            state: Arc::default(),
+            usage: Usage::default(),
+        };
+        gate.state.open.store(true, Relaxed);
+        gate.publish();
+        Box::new(gate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> (Box<dyn Controller>, Arc<GateState>) {
+        let factory = Arc::new(GateFactory(Congestion::Cubic));
+        let controller = factory.build(Instant::now(), 1200);
+        let state = Gate::state_of(controller.as_ref()).unwrap();
+        (controller, state)
+    }
+
+    #[test]
+    fn a_closed_gate_shows_a_window_too_small_to_send() {
+        let (controller, state) = gate();
+        assert_eq!(controller.window(), 12_000);
+        state.set_open(false);
+        assert_eq!(controller.window(), 1);
+        assert_eq!(controller.metrics().congestion_window, 12_000);
+        assert_eq!(state.window(), 12_000);
+    }
+
+    #[test]
+    fn bytes_in_flight_follow_what_is_sent_lost_and_acknowledged() {
+        let (mut controller, state) = gate();
+        let now = Instant::now();
+        for pn in 0..4 {
+            controller.on_packet_sent(now, 1200, pn);
+        }
+        assert_eq!(state.room(), 12_000 - 4800);
+        controller.on_packet_lost(1200, 0, now);
+        assert_eq!(state.room(), 12_000 - 3600);
+        controller.on_end_acks(now, 1200, false, Some(3));
+        assert_eq!(state.room(), 12_000 - 1200);
+    }
+
+    #[test]
+    fn the_peak_of_two_rounds_is_remembered() {
+        let mut usage = Usage::default();
+        usage.on_sent(0, 1000);
+        usage.on_sent(1, 2000);
+        usage.on_ack(0, 1000);
+        assert_eq!(usage.peak(), 2000);
+        usage.on_sent(2, 1500);
+        usage.on_ack(2, 0);
+        assert_eq!(usage.peak(), 1500);
+    }
+}

@@ -1,0 +1,178 @@
+//! Carries the HTTP/3 state machine over the streams of a noq connection.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use noq_proto::{Connection, Dir, ReadError, StreamEvent, StreamId, VarInt, WriteError};
+use sennit_masque::{self as masque, Code, Output};
+
+/// The HTTP/3 side of one connection.
+pub(crate) struct H3 {
+    pub(crate) http: masque::Connection,
+    /// Our control stream, once it is open.
+    control: Option<StreamId>,
+    /// What flow control held back, by stream.
+    unsent: BTreeMap<StreamId, VecDeque<Chunk>>,
+}
+
+struct Chunk {
+    bytes: Bytes,
+    fin: bool,
+}
+
+impl H3 {
+    pub(crate) fn client() -> Self {
+        Self::new(masque::Connection::client())
+    }
+
+    pub(crate) fn server() -> Self {
+        Self::new(masque::Connection::server())
+    }
+
+    fn new(http: masque::Connection) -> Self {
+        Self {
+            http,
+            control: None,
+            unsent: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<masque::Event> {
+        self.http.poll_event()
+    }
+
+    /// Opens a stream for a request.
+    pub(crate) fn open_request(&self, conn: &mut Connection) -> Option<masque::StreamId> {
+        conn.streams().open(Dir::Bi).map(ours)
+    }
+
+    /// Reacts to what noq says of a stream.
+    pub(crate) fn handle_stream(&mut self, conn: &mut Connection, event: StreamEvent) {
+        match event {
+            StreamEvent::Opened { dir } => {
+                while let Some(stream) = conn.streams().accept(dir) {
+                    self.read(conn, stream);
+                }
+            }
+            StreamEvent::Readable { id } => self.read(conn, id),
+            StreamEvent::Writable { id } => self.write(conn, id),
+            StreamEvent::Stopped { id, error_code } => {
+                self.unsent.remove(&id);
+                self.http
+                    .handle_stop_sending(ours(id), Code(error_code.into_inner()));
+            }
+            StreamEvent::Finished { .. } | StreamEvent::Available { .. } => {}
+        }
+    }
+
+    fn read(&mut self, conn: &mut Connection, stream: StreamId) {
+        let mut receiver = conn.recv_stream(stream);
+        let Ok(mut chunks) = receiver.read(true) else {
+            return;
+        };
+        loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => {
+                    self.http
+                        .handle_stream_data(ours(stream), chunk.bytes, false);
+                }
+                Ok(None) => {
+                    self.http
+                        .handle_stream_data(ours(stream), Bytes::new(), true);
+                    break;
+                }
+                Err(ReadError::Blocked) => break,
+                Err(ReadError::Reset(code)) => {
+                    self.http
+                        .handle_stream_reset(ours(stream), Code(code.into_inner()));
+                    break;
+                }
+            }
+        }
+        // The next poll_transmit sends the flow control updates in any case.
+        let _ = chunks.finalize();
+    }
+
+    /// Does what the HTTP/3 machine asks for.
+    pub(crate) fn pump(&mut self, conn: &mut Connection, now: Instant) {
+        while let Some(output) = self.http.poll_output() {
+            match output {
+                Output::Control(bytes) => self.send_control(conn, bytes, now),
+                Output::Send { stream, bytes, fin } => {
+                    self.send(conn, theirs(stream), Chunk { bytes, fin });
+                }
+                // Both fail only for streams that are gone already.
+                Output::ResetStream { stream, code } => {
+                    self.unsent.remove(&theirs(stream));
+                    let _ = conn.send_stream(theirs(stream)).reset(code_of(code));
+                }
+                Output::StopSending { stream, code } => {
+                    let _ = conn.recv_stream(theirs(stream)).stop(code_of(code));
+                }
+                Output::Close { code, reason } => {
+                    conn.close(now, code_of(code), Bytes::from_static(reason.as_bytes()));
+                }
+            }
+        }
+    }
+
+    fn send_control(&mut self, conn: &mut Connection, bytes: Bytes, now: Instant) {
+        if self.control.is_none() {
+            self.control = conn.streams().open(Dir::Uni);
+        }
+        match self.control {
+            Some(stream) => self.send(conn, stream, Chunk { bytes, fin: false }),
+            None => conn.close(
+                now,
+                code_of(Code::H3_STREAM_CREATION_ERROR),
+                Bytes::from_static(b"no stream for the control stream"),
+            ),
+        }
+    }
+
+    fn send(&mut self, conn: &mut Connection, stream: StreamId, chunk: Chunk) {
+        self.unsent.entry(stream).or_default().push_back(chunk);
+        self.write(conn, stream);
+    }
+
+    /// Writes what is unsent on a stream until flow control stops it.
+    fn write(&mut self, conn: &mut Connection, stream: StreamId) {
+        let Some(chunks) = self.unsent.get_mut(&stream) else {
+            return;
+        };
+        let mut sender = conn.send_stream(stream);
+        while let Some(chunk) = chunks.front_mut() {
+            while !chunk.bytes.is_empty() {
+                match sender.write(&chunk.bytes) {
+                    Ok(written) => drop(chunk.bytes.split_to(written)),
+                    Err(WriteError::Blocked) => return,
+                    Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
+                        self.unsent.remove(&stream);
+                        return;
+                    }
+                }
+            }
+            if chunk.fin {
+                // Fails only if the stream was reset or stopped meanwhile.
+                let _ = sender.finish();
+            }
+            chunks.pop_front();
+        }
+        self.unsent.remove(&stream);
+    }
+}
+
+fn ours(stream: StreamId) -> masque::StreamId {
+    masque::StreamId(u64::from(stream))
+}
+
+fn theirs(stream: masque::StreamId) -> StreamId {
+    StreamId::from(VarInt::from_u64(stream.0).unwrap_or(VarInt::MAX))
+}
+
+fn code_of(code: Code) -> VarInt {
+    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}

@@ -1,0 +1,124 @@
+//! The `sennit` header: what two Sennits tell each other beside standard CONNECT-IP.
+//!
+//! A client adds it to its request and a hub to its answer; whoever does not see it from the other
+//! side speaks RFC 9484 and nothing more. Its presence allocates the private contexts of
+//! [`sennit_core::frame`] and allows link capsules. The form is that of a structured field
+//! (RFC 9651 §3.3.3): a version, then parameters; unknown parameters are ignored.
+//!
+//! ```text
+//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair
+//! ```
+
+use sennit_core::{ClassId, Delivery, Policy};
+
+use crate::tunnel::Treatment;
+
+/// Header name.
+pub(crate) const NAME: &str = "sennit";
+const VERSION: &str = "1";
+/// Longest class name.
+const MAX_NAME: usize = 32;
+
+/// What an edge asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) class: String,
+    pub(crate) index: ClassId,
+    pub(crate) treatment: Treatment,
+}
+
+impl Hello {
+    pub(crate) fn encode(&self) -> String {
+        let Self {
+            class,
+            index,
+            treatment,
+        } = self;
+        let Treatment { policy, delivery } = treatment;
+        format!(
+            "{VERSION};class={class};index={};policy={policy};delivery={delivery}",
+            index.0
+        )
+    }
+
+    /// Reads the header; `None` if it is of another version or malformed.
+    pub(crate) fn decode(value: &str) -> Option<Self> {
+        let mut parts = value.split(';').map(str::trim);
+        if parts.next() != Some(VERSION) {
+            return None;
+        }
+        let (mut class, mut index) = (None, None);
+        let (mut policy, mut delivery) = (Policy::Bond, Delivery::Repair);
+        for part in parts {
+            match part.split_once('=')? {
+                ("class", name) => class = Some(name).filter(|name| is_name(name)),
+                ("index", number) => index = Some(ClassId(number.parse().ok()?)),
+                ("policy", word) => policy = word.parse().ok()?,
+                ("delivery", word) => delivery = word.parse().ok()?,
+                _ => {}
+            }
+        }
+        Some(Self {
+            class: class?.to_owned(),
+            index: index?,
+            treatment: Treatment { policy, delivery },
+        })
+    }
+}
+
+/// The answer of a hub that understood.
+pub(crate) fn answer() -> &'static str {
+    VERSION
+}
+
+/// Whether an answer is that of a hub we understand.
+pub(crate) fn understood(value: &str) -> bool {
+    value
+        .split(';')
+        .next()
+        .is_some_and(|version| version.trim() == VERSION)
+}
+
+fn is_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(legal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let hello = Hello {
+            class: "bulk-1".into(),
+            index: ClassId(2),
+            treatment: Treatment {
+                policy: Policy::Redundant,
+                delivery: Delivery::Datagram,
+            },
+        };
+        assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
+        assert_eq!(
+            Hello::decode(&format!("{}; later=1", hello.encode())),
+            Some(hello)
+        );
+        assert!(understood(answer()));
+    }
+
+    #[test]
+    fn nonsense_is_not_understood() {
+        for value in [
+            "",
+            "2;class=a;index=0",
+            "1;class=a",
+            "1;class=A;index=0",
+            "1;class=;index=0",
+            "1;class=a;index=256",
+            "1;class=a;index=0;policy=fast",
+            "1;class=a;index=0;x",
+        ] {
+            assert_eq!(Hello::decode(value), None, "{value}");
+        }
+    }
+}

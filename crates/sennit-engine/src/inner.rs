@@ -1,0 +1,105 @@
+//! Inner packets on their way into a tunnel: from what a TUN device delivers (perhaps one 64 KB
+//! super-packet) to stand-alone packets of the tunnel's MTU, each with room for its prefix.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use sennit_core::{frame::HEADROOM, queue::Queued};
+use sennit_packet::{
+    FlowKey, IpPacket,
+    gso::{Segments, VirtioNetHdr},
+    icmp, rewrite,
+};
+
+/// Why a packet was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Not a well-formed IP packet, or its offload header does not fit it.
+    Malformed,
+    /// Bigger than the tunnel's MTU; an ICMP error says so.
+    TooBig,
+}
+
+/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`.
+pub(crate) fn segment(
+    header: &VirtioNetHdr,
+    packet: &[u8],
+    mtu: usize,
+    mut sink: impl FnMut(Queued),
+) -> Result<(), Refused> {
+    let segments = Segments::new(header, packet).map_err(|_| Refused::Malformed)?;
+    let count = segments.count();
+    let longest = segments.segment_len(0).ok_or(Refused::Malformed)?;
+    if longest > mtu {
+        return Err(Refused::TooBig);
+    }
+    let flow = FlowKey::of(segments.packet()).hash64(0) as u32;
+    // One allocation for the whole super-packet; each segment is a slice of it.
+    let mut chunk = BytesMut::zeroed(count * (HEADROOM + longest));
+    for index in 0..count {
+        let mut buffer = chunk.split_to(HEADROOM + longest);
+        let len = segments
+            .write(index, &mut buffer[HEADROOM..])
+            .ok_or(Refused::Malformed)?;
+        buffer.truncate(HEADROOM + len);
+        if count == 1 {
+            rewrite::clamp_mss(&mut buffer[HEADROOM..], mtu as u16);
+        }
+        sink(Queued { buffer, flow });
+    }
+    Ok(())
+}
+
+/// ICMP errors may cost no more than this (RFC 1812 §4.3.2.8 asks for a limit, RFC 4443 §2.4(f)
+/// suggests a token bucket).
+const ERRORS_PER_SECOND: f64 = 100.0;
+const ERROR_BURST: f64 = 20.0;
+/// A quoted IPv6 packet fills the minimum MTU (RFC 4443 §2.4(c)).
+const ERROR_LEN: usize = 1280;
+
+/// Makes ICMP errors about inner packets, at a bounded rate.
+#[derive(Debug)]
+pub(crate) struct Errors {
+    tokens: f64,
+    updated: Instant,
+}
+
+impl Errors {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            tokens: ERROR_BURST,
+            updated: now,
+        }
+    }
+
+    /// An error about `packet`, from `source`, if one may be sent.
+    pub(crate) fn about(
+        &mut self,
+        packet: &[u8],
+        reason: icmp::Reason,
+        source: IpAddr,
+        now: Instant,
+    ) -> Option<Bytes> {
+        let elapsed: Duration = now.saturating_duration_since(self.updated);
+        self.updated = now;
+        self.tokens = (self.tokens + ERRORS_PER_SECOND * elapsed.as_secs_f64()).min(ERROR_BURST);
+        if self.tokens < 1.0 {
+            return None;
+        }
+        let mut out = BytesMut::zeroed(ERROR_LEN);
+        let len = icmp::error(packet, reason, source, &mut out)?;
+        self.tokens -= 1.0;
+        out.truncate(len);
+        Some(out.freeze())
+    }
+}
+
+/// The address of `ours` that answers for errors about a packet of this family.
+pub(crate) fn error_source(packet: &IpPacket<'_>, ours: &[IpAddr]) -> Option<IpAddr> {
+    ours.iter()
+        .copied()
+        .find(|address| address.is_ipv4() == packet.src().is_ipv4())
+}

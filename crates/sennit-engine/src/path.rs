@@ -1,0 +1,113 @@
+//! One path of a tunnel, as the driver sees it.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::{Connection, FourTuple, PathId, PathStatus, coding::Encodable};
+use sennit_core::{Health, Pacer, PathState, PathView};
+use sennit_masque::varint;
+
+use crate::{
+    gate::{Gate, GateState},
+    locals::SocketId,
+};
+
+/// Before a path has a sample of its own.
+const ASSUMED_RTT: Duration = Duration::from_millis(100);
+
+/// What the edge says of a link: how it is called and how a policy should treat it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkLabel {
+    /// Name from the edge's configuration.
+    pub name: String,
+    /// Lower is preferred.
+    pub tier: u8,
+    /// Share under `balanced`.
+    pub weight: u16,
+}
+
+/// State of one validated path.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) id: PathId,
+    pub(crate) network: FourTuple,
+    /// The edge's socket; a hub learns the link by name instead.
+    pub(crate) socket: SocketId,
+    /// Name, tier and weight, once known. An edge knows them from the start.
+    pub(crate) link: LinkLabel,
+    pub(crate) gate: Arc<GateState>,
+    pub(crate) pacer: Pacer,
+    pub(crate) health: Health,
+}
+
+/// The number of a path on the wire (RFC 10069 §2: at most 2^32 - 1).
+///
+/// noq gives it away only in encoded form.
+pub(crate) fn number(id: PathId) -> u32 {
+    let mut wire = [0; 8];
+    id.encode(&mut &mut wire[..]);
+    varint::decode(&wire).map_or(0, |(number, _)| number as u32)
+}
+
+impl Path {
+    /// Takes over a path that noq validated; `None` if it vanished meanwhile.
+    pub(crate) fn adopt(
+        conn: &Connection,
+        id: PathId,
+        socket: SocketId,
+        link: LinkLabel,
+        now: Instant,
+    ) -> Option<Self> {
+        let gate = Gate::state_of(conn.congestion_state(id)?)?;
+        Some(Self {
+            id,
+            network: conn.network_path(id).ok()?,
+            socket,
+            link,
+            gate,
+            pacer: Pacer::new(now),
+            health: Health::new(now),
+        })
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.network.remote()
+    }
+
+    pub(crate) fn srtt(&self) -> Duration {
+        self.gate.srtt().unwrap_or(ASSUMED_RTT)
+    }
+
+    /// What the scheduler should know. `packet` is the size of a full packet in bytes.
+    pub(crate) fn view(&mut self, packet: u64, all_suspect: bool, now: Instant) -> PathView {
+        let srtt = self.srtt();
+        let credit = self.pacer.credit(self.gate.pacing_rate(srtt), packet, now);
+        let (state, _) = self.health.state();
+        PathView {
+            usable: state == PathState::Up || all_suspect && state == PathState::Suspect,
+            tier: self.link.tier,
+            weight: self.link.weight,
+            srtt,
+            rate: self.gate.rate(srtt),
+            budget: (self.gate.room().min(credit) / packet) as u32,
+        }
+    }
+
+    /// When the pacer will let another packet go, if the window allows one.
+    pub(crate) fn ready_at(&self, packet: u64) -> Option<Instant> {
+        let rate = self.gate.pacing_rate(self.srtt());
+        (self.gate.room() >= packet).then(|| self.pacer.ready_at(rate, packet))
+    }
+
+    /// The status noq should schedule by: what is not up carries neither data nor acknowledgements
+    /// while another path can.
+    pub(crate) fn status(&self) -> PathStatus {
+        match self.health.state().0 {
+            PathState::Up => PathStatus::Available,
+            PathState::Suspect | PathState::Down => PathStatus::Backup,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! How noq is set up: sizes, timers and limits that the rest of the engine relies on.
+
+use std::{sync::Arc, time::Duration};
+
+use aws_lc_rs::hmac;
+use noq_proto::{
+    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
+};
+use sennit_core::{Congestion, frame::HEADROOM};
+
+use crate::{
+    cid::{self, Issuer},
+    gate::GateFactory,
+};
+
+/// Bytes of a QUIC packet that are not inner packet: short header (1), connection ID, packet number
+/// (at most 4), AEAD tag (16), DATAGRAM type and length (at most 9), and our own prefix.
+const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + HEADROOM as u16;
+/// Without any sign of the peer for this long the tunnel is given up (RFC 9000 §10.1). Long enough
+/// to sit out a tunnel under a bridge, short enough that a vanished edge is forgotten.
+const IDLE: Duration = Duration::from_secs(30);
+/// Before the first sample: most links answer sooner, and the first retransmission of a handshake
+/// is due after three of these.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
+/// Paths per tunnel: every link once, and as many again in the course of being replaced.
+const MAX_PATHS: u32 = 16;
+/// Received datagrams wait here only until the driver drains them, within one batch of the socket.
+const DATAGRAM_BUFFER: usize = 8 << 20;
+/// Streams carry requests and capsules only. noq closes a connection whose receive buffer has more
+/// than 1024 gaps; a window this small cannot have as many.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// What every endpoint needs to know.
+#[derive(Clone)]
+pub struct Settings {
+    /// Largest inner packet, in bytes.
+    pub inner_mtu: u16,
+    /// Who issues the connection IDs.
+    pub issuer: Issuer,
+    /// Seed of all randomness in the engine; from the operating system, or fixed in a simulation.
+    pub seed: [u8; 32],
+    /// Key of stateless reset tokens (RFC 9000 §10.3.2). The same after a restart, so that a peer
+    /// learns at once that its connection is gone.
+    pub reset_key: [u8; 32],
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("inner_mtu", &self.inner_mtu)
+            .field("issuer", &self.issuer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// UDP payload that a path must carry for the inner MTU to fit.
+    pub fn outer_mtu(&self) -> u16 {
+        (self.inner_mtu + OVERHEAD).max(1200)
+    }
+
+    pub(crate) fn endpoint(&self) -> EndpointConfig {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.reset_key);
+        let mut config = EndpointConfig::new(Arc::new(key));
+        let (issuer, seed) = (self.issuer, self.seed);
+        config
+            .cid_generator(Arc::new(move || {
+                Box::new(cid::Generator::new(issuer, seed))
+            }))
+            .supported_versions(vec![1])
+            .rng_seed(Some(self.seed))
+            .grease_quic_bit(true);
+        config
+            .max_udp_payload_size(self.outer_mtu().max(1472))
+            .expect("1200 or more is a valid payload size");
+        config
+    }
+
+    pub(crate) fn transport(&self, congestion: Congestion) -> TransportConfig {
+        let mut ack_frequency = AckFrequencyConfig::default();
+        ack_frequency
+            .ack_eliciting_threshold(VarInt::from_u32(9))
+            .max_ack_delay(Some(Duration::from_millis(5)))
+            .reordering_threshold(VarInt::from_u32(2));
+        // Every path starts at the size it needs, so there is nothing to search for upwards; what
+        // discovery is still for is noticing that a path cannot carry it.
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(self.outer_mtu());
+        let mut config = TransportConfig::default();
+        config
+            .initial_mtu(self.outer_mtu())
+            .mtu_discovery_config(Some(discovery))
+            .initial_rtt(INITIAL_RTT)
+            .max_idle_timeout(Some(
+                IdleTimeout::try_from(IDLE).expect("30 s is below the limit of a varint"),
+            ))
+            .ack_frequency_config(Some(ack_frequency))
+            .max_concurrent_multipath_paths(MAX_PATHS)
+            .max_concurrent_bidi_streams(VarInt::from_u32(4))
+            .max_concurrent_uni_streams(VarInt::from_u32(8))
+            .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+            .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
+            .send_window(u64::from(STREAM_WINDOW))
+            .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER))
+            .datagram_send_buffer_size(DATAGRAM_BUFFER)
+            .allow_spin(false)
+            .congestion_controller_factory(Arc::new(GateFactory(congestion)));
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_inner_mtu_fits_an_ethernet_link_over_ipv6() {
+        let settings = Settings {
+            inner_mtu: 1400,
+            issuer: Issuer::default(),
+            seed: [0; 32],
+            reset_key: [0; 32],
+        };
+        assert!(
+            settings.outer_mtu() + 40 + 8 <= 1500,
+            "{}",
+            settings.outer_mtu()
+        );
+    }
+}
