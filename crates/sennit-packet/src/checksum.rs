@@ -9,7 +9,7 @@ use std::ops::Add;
 use crate::ip::{IpPacket, Protocol};
 
 /// Bytes that one step of the inner loop takes: enough independent lanes for SIMD.
-const BLOCK: usize = 64;
+const BLOCK: usize = 32;
 /// 64-bit accumulators of the inner loop.
 const LANES: usize = BLOCK / 8;
 

@@ -48,12 +48,13 @@ impl Kind {
         if tier < least {
             return Self::Other;
         }
-        Part::of(&packet).map_or_else(|| Self::Barrier(FlowKey::of(&packet)), Self::Part)
+        let flow = FlowKey::of(&packet);
+        Part::of(&packet, flow).map_or(Self::Barrier(flow), Self::Part)
     }
 }
 
 impl Part {
-    fn of(packet: &IpPacket<'_>) -> Option<Self> {
+    fn of(packet: &IpPacket<'_>, flow: FlowKey) -> Option<Self> {
         let plain = match packet.version() {
             Version::V4 => IPV4_HEADER,
             Version::V6 => IPV6_HEADER,
@@ -62,16 +63,16 @@ impl Part {
             return None;
         }
         let part = if packet.protocol() == Protocol::TCP {
-            Self::of_tcp(packet)?
+            Self::of_tcp(packet, flow)?
         } else {
-            Self::of_udp(packet)?
+            Self::of_udp(packet, flow)?
         };
         (part.payload_len > 0).then_some(part)
     }
 
     /// Flags that mean something for the connection beyond its data forbid joining. CWR would
     /// leave with the first segment only, and so would say something else.
-    fn of_tcp(packet: &IpPacket<'_>) -> Option<Self> {
+    fn of_tcp(packet: &IpPacket<'_>, flow: FlowKey) -> Option<Self> {
         let segment = packet.tcp_segment()?;
         let flags = TcpFlags(segment[13]);
         let harmless = TcpFlags::PSH | TcpFlags::FIN | TcpFlags::ECE;
@@ -82,23 +83,23 @@ impl Part {
         Some(Self {
             sequence: u32_at(segment, 4),
             flags,
-            ..Self::new(packet, header_len)
+            ..Self::new(packet, flow, header_len)
         })
     }
 
     /// A datagram without checksum must not be given one, and one that is shorter than its packet
     /// has a tail that joining would lose.
-    fn of_udp(packet: &IpPacket<'_>) -> Option<Self> {
+    fn of_udp(packet: &IpPacket<'_>, flow: FlowKey) -> Option<Self> {
         let datagram = packet.transport();
         let whole = datagram.len() >= UDP_HEADER
             && usize::from(u16_at(datagram, 4)) == datagram.len()
             && u16_at(datagram, UDP_CHECKSUM) != 0;
-        whole.then(|| Self::new(packet, packet.transport_offset() + UDP_HEADER))
+        whole.then(|| Self::new(packet, flow, packet.transport_offset() + UDP_HEADER))
     }
 
-    fn new(packet: &IpPacket<'_>, header_len: usize) -> Self {
+    fn new(packet: &IpPacket<'_>, flow: FlowKey, header_len: usize) -> Self {
         Self {
-            flow: FlowKey::of(packet),
+            flow,
             version: packet.version(),
             header_len,
             payload_len: packet.total_len() - header_len,
