@@ -30,7 +30,7 @@ pub const MAX_SEGMENTS: usize = 64;
 
 /// Flows whose super-packet may still grow. More than this many interleaved in one batch is rare,
 /// and then the one that started first stops growing.
-const MAX_OPEN: usize = 32;
+pub const MAX_FLOWS: usize = 32;
 
 /// Marks the last packet of a train in the links.
 const END: u32 = u32::MAX;
@@ -128,7 +128,7 @@ impl Coalescer {
     fn start(&mut self, index: u32, part: Part) {
         let train = Train::new(index, part);
         if !train.is_complete() {
-            if self.open.len() == MAX_OPEN {
+            if self.open.len() == MAX_FLOWS {
                 self.open.remove(0);
             }
             self.open.push(Open {

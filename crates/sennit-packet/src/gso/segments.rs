@@ -1,3 +1,5 @@
+//! Cutting what one read from a TUN device brought into stand-alone packets.
+
 use super::VirtioNetHdr;
 use crate::checksum::Sum;
 use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Protocol, Version};

@@ -112,6 +112,17 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_in_a_later_fragment_is_no_header() {
+        let bytes = v6(
+            FRAGMENT,
+            &[DESTINATION.0, 0, 0, 8, 0, 0, 0, 1, 17, 255, 0, 0],
+        );
+        let packet = IpPacket::parse(&bytes).unwrap();
+        assert_eq!(packet.protocol(), DESTINATION);
+        assert_eq!(packet.transport_offset(), 48);
+    }
+
+    #[test]
     fn an_extension_header_may_not_run_past_the_packet() {
         let bytes = v6(HOP_BY_HOP, &extension(Protocol::UDP, 1)[..8]);
         assert_eq!(IpPacket::parse(&bytes).unwrap_err(), PacketError::Truncated);

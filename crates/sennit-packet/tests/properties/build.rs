@@ -354,3 +354,13 @@ fn any_tcp() -> impl Strategy<Value = TcpHeader> {
         },
     )
 }
+
+/// Puts a routing header with `segments_left` before the transport header of an IPv6 packet.
+pub(crate) fn with_routing(mut packet: Vec<u8>, segments_left: u8) -> Vec<u8> {
+    const ROUTING: u8 = 43;
+    let length = u16::from_be_bytes([packet[4], packet[5]]) + 8;
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
+    let next = std::mem::replace(&mut packet[6], ROUTING);
+    packet.splice(40..40, [next, 0, 4, segments_left, 0, 0, 0, 0]);
+    packet
+}

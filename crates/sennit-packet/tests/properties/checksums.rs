@@ -2,7 +2,7 @@ use etherparse::checksum::Sum16BitWords;
 use proptest::prelude::*;
 use sennit_packet::checksum::{Sum, update, verify_header, verify_transport};
 
-use crate::build::any_packet;
+use crate::build::{any_packet, tcp_v6, udp_v4, udp_v6, with_routing};
 use crate::seeded;
 
 /// The checksum as `etherparse` computes it.
@@ -77,4 +77,33 @@ proptest! {
         bytes[start + bit / 8] ^= 1 << (bit % 8);
         prop_assert!(!verify_transport(&bytes));
     }
+}
+
+/// RFC 768 allows a datagram without checksum, RFC 8200 §8.1 does not.
+#[test]
+fn only_ipv4_may_do_without_a_udp_checksum() {
+    let (mut v4, mut v6) = (udp_v4().build(), udp_v6().build());
+    v4[26..28].fill(0);
+    v6[46..48].fill(0);
+    assert!(verify_transport(&v4));
+    assert!(!verify_transport(&v6));
+}
+
+#[test]
+fn the_tail_behind_a_datagram_is_not_covered() {
+    let mut packet = udp_v6().build();
+    packet.push(0xee);
+    packet[5] += 1;
+    assert!(verify_transport(&packet));
+    packet[100] ^= 1;
+    assert!(!verify_transport(&packet));
+}
+
+/// RFC 8200 §8.1: the pseudo header has the final destination, which the routing header knows.
+#[test]
+fn a_packet_on_its_way_through_a_routing_header_proves_nothing() {
+    let mut packet = tcp_v6().build();
+    packet[60] ^= 1;
+    assert!(verify_transport(&with_routing(packet.clone(), 1)));
+    assert!(!verify_transport(&with_routing(packet, 0)));
 }

@@ -1,4 +1,4 @@
-use sennit_packet::coalesce::{Coalescer, MAX_SEGMENTS, Write};
+use sennit_packet::coalesce::{Coalescer, MAX_FLOWS, MAX_SEGMENTS, Write};
 use sennit_packet::gso::{Tier, VirtioNetHdr};
 
 use crate::build::{Packet, tcp_v4, tcp_v6, udp_v4, udp_v6};
@@ -145,6 +145,13 @@ fn push_and_fin_end_a_super_packet_and_show_in_it() {
         let write = coalescer.coalesce(&batch).next().unwrap();
         assert_eq!(write.head()[33], batch[2][33]);
     }
+}
+
+#[test]
+fn nothing_follows_a_push() {
+    let mut train = tcp_v4().train(3);
+    train[0].tcp().psh = true;
+    assert_eq!(joined(Tier::Tso, &built(&train)), [1, 2]);
 }
 
 #[test]
@@ -306,6 +313,16 @@ fn a_datagram_without_checksum_is_given_none() {
 }
 
 #[test]
+fn a_datagram_shorter_than_its_packet_keeps_its_tail() {
+    let batch = built(&udp_v6().train(2)).into_iter().map(|mut packet| {
+        packet.push(0xee);
+        packet[5] += 1;
+        packet
+    });
+    assert_eq!(joined(Tier::TsoUso, &batch.collect::<Vec<_>>()), [1, 1]);
+}
+
+#[test]
 fn interleaved_flows_are_joined_each_by_itself() {
     let flows: Vec<_> = (0..8)
         .map(|port| tcp_v4().with_source_port(port).train(10))
@@ -330,14 +347,20 @@ fn the_two_directions_of_a_connection_are_two_flows() {
 }
 
 #[test]
-fn more_flows_than_the_table_holds_lose_nothing() {
-    let flows: Vec<_> = (0..200)
-        .map(|port| tcp_v6().with_source_port(port).train(2))
-        .collect();
-    let woven: Vec<_> = (0..2)
-        .flat_map(|i| flows.iter().map(move |flow| flow[i].build()))
-        .collect();
-    assert_eq!(joined(Tier::Tso, &woven).iter().sum::<usize>(), 400);
+fn only_so_many_flows_grow_at_once() {
+    let woven = |count: u16| {
+        let flows = (0..count).map(|port| tcp_v6().with_source_port(port));
+        let (first, second): (Vec<_>, Vec<_>) = flows
+            .map(|flow| (flow.build(), flow.later(1, 100).build()))
+            .unzip();
+        [first, second].concat()
+    };
+    let most = u16::try_from(MAX_FLOWS).unwrap();
+    assert_eq!(joined(Tier::Tso, &woven(most)), [2; MAX_FLOWS]);
+    assert_eq!(
+        joined(Tier::Tso, &woven(most + 1)),
+        [1; 2 * (MAX_FLOWS + 1)]
+    );
 }
 
 #[test]

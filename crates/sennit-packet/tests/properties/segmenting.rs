@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use sennit_packet::PacketError;
 use sennit_packet::gso::{GsoError, Segments, VirtioNetHdr};
 
-use crate::build::{Packet, any_packet, tcp_v4, tcp_v6, udp_v4, udp_v6};
+use crate::build::{Packet, any_packet, tcp_v4, tcp_v6, udp_v4, udp_v6, with_routing};
 use crate::seeded;
 
 pub(crate) fn written(segments: &Segments<'_>) -> Vec<Vec<u8>> {
@@ -124,6 +124,17 @@ fn the_largest_super_packets_are_cut() {
 }
 
 #[test]
+fn a_super_packet_without_payload_is_one_segment() {
+    let packet = Packet {
+        payload: vec![],
+        ..tcp_v4()
+    };
+    let (header, bytes) = packet.build_super(100);
+    let segments = Segments::new(&header, &bytes).unwrap();
+    assert_eq!(written(&segments), [packet.build()]);
+}
+
+#[test]
 fn no_segment_is_written_past_the_last_or_into_too_short_a_buffer() {
     let (header, bytes) = udp_v4().build_super(60);
     let segments = Segments::new(&header, &bytes).unwrap();
@@ -198,4 +209,28 @@ fn a_fragment_or_a_truncated_transport_header_is_no_super_packet() {
             GsoError::NotSegmentable
         );
     }
+}
+
+/// The final destination, which the pseudo header needs, is not known.
+#[test]
+fn a_super_packet_on_its_way_through_a_routing_header_is_refused() {
+    let (mut header, bytes) = udp_v6().build_super(60);
+    header.csum_start += 8;
+    let error =
+        |segments_left| Segments::new(&header, &with_routing(bytes.clone(), segments_left)).err();
+    assert_eq!(error(1), Some(GsoError::NotSegmentable));
+    assert_eq!(error(0), None);
+}
+
+#[test]
+fn segments_keep_their_extension_headers() {
+    let (mut header, bytes) = udp_v6().build_super(60);
+    header.csum_start += 8;
+    let bytes = with_routing(bytes, 0);
+    let expected = udp_v6()
+        .split(60)
+        .into_iter()
+        .map(|packet| with_routing(packet.build(), 0));
+    let segments = Segments::new(&header, &bytes).unwrap();
+    assert_eq!(written(&segments), expected.collect::<Vec<_>>());
 }
