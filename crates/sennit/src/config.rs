@@ -24,10 +24,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub use self::finding::{Finding, Report, Severity};
+pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::matching::{Match, PortRange};
 use self::section::{Section, kind_of};
 
@@ -150,7 +151,8 @@ impl Default for Class {
 }
 
 /// How a class uses the links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Policy {
     Single,
     Failover,
@@ -160,7 +162,8 @@ pub enum Policy {
 }
 
 /// What happens to a lost packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Delivery {
     Datagram,
     Repair,

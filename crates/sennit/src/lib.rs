@@ -1,6 +1,15 @@
-//! The parts of the `sennit` binary.
+//! The parts of the `sennit` binary: what its tests can reach.
+//!
+//! [`cli`] reads the command line and calls the rest: [`config`] and [`identity`] for what is on
+//! disk, [`store`] for what a hub remembers, [`control`] and [`status`] for talking to a daemon, and
+//! [`daemon`] to be one.
 
+pub mod cli;
 pub mod config;
+pub mod control;
+pub mod daemon;
 pub mod identity;
+mod logging;
 pub mod site;
+pub mod status;
 pub mod store;

@@ -1,5 +1,10 @@
 //! The hub's store: leases that last, two writers at once, and disks that refuse.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;

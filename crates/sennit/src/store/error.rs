@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::site::SiteName;
 
@@ -53,11 +53,19 @@ impl StoreError {
                 Self::ReadOnly { path }
             }
             Some(ErrorCode::DiskFull) => Self::Full { path },
+            // The index of the write-ahead log found no room, for which there is no code of its own.
+            Some(ErrorCode::SystemIoFailure) if extended(&source) == ffi::SQLITE_IOERR_SHMSIZE => {
+                Self::Full { path }
+            }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy { path },
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path },
             _ => Self::Sqlite { path, source },
         }
     }
+}
+
+fn extended(error: &rusqlite::Error) -> i32 {
+    error.sqlite_error().map_or(0, |error| error.extended_code)
 }
 
 /// What a transaction's steps return: SQLite's error gets its path later.

@@ -1,0 +1,324 @@
+//! The command line: what there is to say, and what each word does.
+//!
+//! Data goes to stdout, talk to stderr. Every command ends in one of the [`Exit`] codes.
+
+mod check;
+mod exit;
+mod output;
+mod sites;
+mod starter;
+mod status;
+mod values;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub use self::exit::{Exit, Failure};
+use crate::config::{self, ConfigError, EdgeConfig, HubConfig, Loaded};
+use crate::identity::{Authority, HubIdentity};
+use crate::site::SiteName;
+use crate::{daemon, logging};
+
+/// Plaits several WAN links into one encrypted tunnel
+///
+/// An edge (a router, vessel, van) joins its links into one tunnel to a hub (a server). Both run
+/// this program.
+#[derive(Debug, Parser)]
+#[command(name = "sennit", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    /// What to log: off, error, warn, info, debug, trace, or TARGET=LEVEL, comma separated
+    ///
+    /// [default: the environment's SENNIT_LOG, else info for daemons and warn for all else]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+From nothing to a tunnel:
+  hub$  sennit hub init --state /var/lib/sennit
+  hub$  sennit hub --config /etc/sennit/hub.toml
+  hub$  sennit invite van-07 --hub 203.0.113.10:443 --state /var/lib/sennit
+  edge$ sennit join TOKEN --state /var/lib/sennit
+  edge$ sennit edge --config /var/lib/sennit/edge.toml
+  edge$ sennit status --wait up
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config invalid,
+6 findings (check --strict), 7 permission denied, 8 timeout";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a hub in the foreground, or make its identity
+    Hub(HubArgs),
+    /// Run an edge in the foreground
+    Edge(EdgeArgs),
+    /// Let a site in: print a one-time token for `sennit join` (on the hub)
+    Invite(InviteArgs),
+    /// Accept an invitation: make this edge's key and first config (works offline)
+    Join(JoinArgs),
+    /// List the sites that a hub knows
+    Sites(SitesArgs),
+    /// Shut a site out: void its certificates and tokens, free its addresses
+    Revoke(RevokeArgs),
+    /// Show what the running daemon does
+    Status(StatusArgs),
+    /// Check a config file
+    Check(CheckArgs),
+    /// Remove what a killed daemon left on this host: routes, rules, tables, devices
+    Cleanup(CleanupArgs),
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  sennit hub init --state /var/lib/sennit
+  sennit hub --config /etc/sennit/hub.toml"
+)]
+struct HubArgs {
+    #[command(subcommand)]
+    command: Option<HubCommand>,
+    /// The hub's config
+    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/hub.toml")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum HubCommand {
+    /// Make the hub's identity: keys, certificates and an empty store
+    ///
+    /// An identity that is there is never overwritten.
+    Init {
+        #[command(flatten)]
+        state: StateArg,
+        /// A DNS name or IP address under which third-party clients know the hub; repeatable
+        #[arg(long = "name", value_name = "NAME", value_parser = values::server_name)]
+        names: Vec<String>,
+    },
+    /// Print the hub's CA certificate (PEM), for third-party CONNECT-IP clients
+    Ca {
+        #[command(flatten)]
+        state: StateArg,
+    },
+}
+
+#[derive(Debug, Args)]
+struct StateArg {
+    /// Directory with the identity
+    #[arg(long = "state", value_name = "DIR", default_value = config::DEFAULT_STATE)]
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  sennit edge --config /etc/sennit/edge.toml")]
+struct EdgeArgs {
+    /// The edge's config
+    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/edge.toml")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit invite van-07 --hub 203.0.113.10:443 --hub '[2001:db8::1]:443'
+  sennit invite phone --bearer       # for a CONNECT-IP client that is not Sennit")]
+struct InviteArgs {
+    /// Name of the site: 1 to 63 of a-z, 0-9 and `-`
+    #[arg(value_name = "SITE")]
+    site: SiteName,
+    /// Where the site reaches this hub; repeatable
+    #[arg(long = "hub", value_name = "ADDR:PORT", required_unless_present = "bearer", value_parser = values::hub)]
+    hubs: Vec<SocketAddr>,
+    #[command(flatten)]
+    state: StateArg,
+    /// How long the token is good, like 30m, 24h, 7d [default: 24h, for a bearer token for ever]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    ttl: Option<Duration>,
+    /// Print a bearer token for a third-party CONNECT-IP client instead
+    #[arg(long, conflicts_with = "hubs")]
+    bearer: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit join sennit_AQAAAA...
+  ssh hub sennit invite van-07 --hub 203.0.113.10:443 | sennit join -
+  sennit join file:/run/token")]
+struct JoinArgs {
+    /// The token, or `-` for stdin, or file:PATH
+    #[arg(value_name = "TOKEN")]
+    token: String,
+    #[command(flatten)]
+    state: StateArg,
+    /// Replace the identity that is there
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Args)]
+struct SitesArgs {
+    #[command(flatten)]
+    state: StateArg,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct RevokeArgs {
+    /// Name of the site
+    #[arg(value_name = "SITE")]
+    site: SiteName,
+    #[command(flatten)]
+    state: StateArg,
+    /// Control socket of the hub, so that the site's tunnels end at once
+    #[arg(long, value_name = "PATH", default_value = config::DEFAULT_HUB_CONTROL)]
+    control: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit status
+  sennit status --json | jq .tunnels
+  sennit status --wait up --timeout 30     # for scripts; exit code 8 when it takes longer")]
+struct StatusArgs {
+    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Print JSON (sennit.status/1)
+    #[arg(long)]
+    json: bool,
+    /// Wait until the daemon is in this state
+    #[arg(long, value_name = "STATE")]
+    wait: Option<status::Awaited>,
+    /// Seconds to wait for an answer, or for the state [default: 5, with --wait 30]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  sennit check --strict /etc/sennit/edge.toml")]
+struct CheckArgs {
+    /// A hub's or an edge's config
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON (sennit.check/1)
+    #[arg(long)]
+    json: bool,
+    /// Exit with code 6 when there are warnings
+    #[arg(long)]
+    strict: bool,
+}
+
+#[derive(Debug, Args)]
+struct CleanupArgs {
+    /// Only what belongs to this TUN device
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+}
+
+/// Runs the program with `args`, the first of which is its own name.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let parsed = Cli::command()
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // `--help` and `--version` are such errors too, and go to stdout with code 0.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit().into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    logging::start(cli.log.as_deref(), cli.command.default_log()).map_err(Failure::usage)?;
+    match cli.command {
+        Command::Hub(HubArgs {
+            command: Some(command),
+            ..
+        }) => hub(command),
+        Command::Hub(HubArgs {
+            command: None,
+            config,
+        }) => daemon::hub::run(load(HubConfig::load(&config))?).map(|()| Exit::Ok),
+        Command::Edge(EdgeArgs { config }) => {
+            daemon::edge::run(load(EdgeConfig::load(&config))?).map(|()| Exit::Ok)
+        }
+        Command::Invite(args) => sites::invite(&args),
+        Command::Join(args) => sites::join(&args),
+        Command::Sites(args) => sites::list(&args),
+        Command::Revoke(args) => sites::revoke(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Cleanup(args) => cleanup(&args),
+        Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
+    }
+}
+
+impl Command {
+    fn default_log(&self) -> &'static str {
+        match self {
+            Self::Hub(HubArgs { command: None, .. }) | Self::Edge(_) => "info",
+            Self::Hub(_)
+            | Self::Invite(_)
+            | Self::Join(_)
+            | Self::Sites(_)
+            | Self::Revoke(_)
+            | Self::Status(_)
+            | Self::Check(_)
+            | Self::Cleanup(_)
+            | Self::Version => "warn",
+        }
+    }
+}
+
+/// The config, its warnings told.
+fn load<C>(loaded: Result<Loaded<C>, ConfigError>) -> Result<C, Failure> {
+    let Loaded { config, warnings } = loaded?;
+    if !warnings.is_empty() {
+        eprintln!("{warnings}\n");
+    }
+    Ok(config)
+}
+
+fn hub(command: HubCommand) -> Result<Exit, Failure> {
+    match command {
+        HubCommand::Init { state, names } => {
+            let identity = HubIdentity::init(&state.dir, &names, SystemTime::now())?;
+            eprintln!("This hub is {}.", identity.authority.fingerprint());
+            eprintln!(
+                "Its identity is in {}; whoever has ca.key from there is the hub.",
+                state.dir.display()
+            );
+            Ok(Exit::Ok)
+        }
+        HubCommand::Ca { state } => output::print(&Authority::load(&state.dir)?.pem()),
+    }
+}
+
+fn cleanup(_args: &CleanupArgs) -> Result<Exit, Failure> {
+    Err(Failure::runtime("cleanup is not built yet"))
+}

@@ -1,0 +1,180 @@
+//! How a command ends.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+use crate::control::{BindError, ClientError};
+use crate::identity::{IdentityError, InvitationError};
+use crate::store::StoreError;
+
+/// The exit codes, which scripts may rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Ok = 0,
+    Runtime = 1,
+    Usage = 2,
+    NotFound = 3,
+    Unreachable = 4,
+    ConfigInvalid = 5,
+    Findings = 6,
+    Permission = 7,
+    Timeout = 8,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command failed, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    exit: Exit,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        Self {
+            exit,
+            message: message.to_string(),
+            hint: None,
+        }
+    }
+
+    /// A failure of no special kind.
+    pub fn runtime(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Runtime, message)
+    }
+
+    pub(super) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// What to do.
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A config's report has its own form.
+        let prefix = if self.exit == Exit::ConfigInvalid {
+            ""
+        } else {
+            "error: "
+        };
+        write!(f, "{prefix}{}", self.message)?;
+        self.hint
+            .as_ref()
+            .map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
+    }
+}
+
+fn exit_of(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::NotFound => Exit::NotFound,
+        io::ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Runtime,
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        match &error {
+            ConfigError::Read { source, .. } => Self::new(exit_of(source), error),
+            ConfigError::Invalid(report) => {
+                let count = report.errors();
+                let plural = if count == 1 { "error" } else { "errors" };
+                Self::new(Exit::ConfigInvalid, format!("{report}\n\n{count} {plural}"))
+            }
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::Missing { .. } => Self::new(Exit::NotFound, error)
+                .hint("make a hub's identity and store: sennit hub init --state DIR"),
+            StoreError::NoSuchSite { .. } => {
+                Self::new(Exit::NotFound, error).hint("the known ones: sennit sites")
+            }
+            StoreError::Io { source, .. } => Self::new(exit_of(source), error),
+            _ => Self::runtime(error),
+        }
+    }
+}
+
+impl From<IdentityError> for Failure {
+    fn from(error: IdentityError) -> Self {
+        match error {
+            IdentityError::Store(error) => error.into(),
+            IdentityError::Io { ref source, .. } => Self::new(exit_of(source), error),
+            IdentityError::NoHub { .. } => {
+                Self::new(Exit::NotFound, error).hint("make one: sennit hub init --state DIR")
+            }
+            IdentityError::NotJoined { .. } => Self::new(Exit::NotFound, error)
+                .hint("ask the hub for a token (sennit invite SITE), then: sennit join TOKEN"),
+            IdentityError::AlreadyJoined { .. } => {
+                Self::runtime(error).hint("to replace its key and certificate: --force")
+            }
+            _ => Self::runtime(error),
+        }
+    }
+}
+
+impl From<InvitationError> for Failure {
+    fn from(error: InvitationError) -> Self {
+        let hint = match error {
+            InvitationError::Expired => {
+                "ask the hub for a new one: sennit invite SITE --hub ADDR:PORT"
+            }
+            InvitationError::Foreign | InvitationError::Damaged => {
+                "copy the whole line that sennit invite printed"
+            }
+            InvitationError::Bearer => {
+                "an invitation is printed without --bearer: sennit invite SITE --hub ADDR:PORT"
+            }
+            InvitationError::Newer(_) => "update this Sennit",
+        };
+        Self::runtime(error).hint(hint)
+    }
+}
+
+impl From<BindError> for Failure {
+    fn from(error: BindError) -> Self {
+        match &error {
+            BindError::AlreadyRunning { .. } | BindError::NotASocket { .. } => Self::runtime(error)
+                .hint("give each daemon a socket of its own: `control = \"PATH\"` in its config"),
+            BindError::Io { source, .. } => Self::new(exit_of(source), error),
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match &error {
+            ClientError::Unreachable { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Self::new(Exit::Permission, error)
+            }
+            ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, error),
+            ClientError::Silent { .. } => Self::new(Exit::Timeout, error),
+            ClientError::Garbled { .. } | ClientError::Refused(_) => Self::runtime(error),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `sennit status`.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::{Exit, Failure, StatusArgs, output};
+use crate::config::{DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
+use crate::control::{Client, ClientError, Request};
+use crate::status::{self, State, Status};
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+/// Between two looks at a daemon that is not there yet; short against what a person notices.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What `--wait` can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Awaited {
+    /// All that is configured works
+    Up,
+}
+
+pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
+    let control = args.control.clone().map_or_else(find_control, Ok)?;
+    let document = match args.wait {
+        Some(Awaited::Up) => wait_up(&control, args.timeout.unwrap_or(DEFAULT_WAIT)),
+        None => ask(&control, args.timeout.unwrap_or(DEFAULT_TIMEOUT)).map_err(Failure::from),
+    };
+    match document {
+        Ok(document) => print(args, &document),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The daemon's document as it came, so that `--json` loses nothing that this version does not know.
+fn ask(control: &Path, patience: Duration) -> Result<Value, ClientError> {
+    Client::connect(control, patience)?.request(&Request::Status)
+}
+
+fn print(args: &StatusArgs, document: &Value) -> Result<Exit, Failure> {
+    if args.json {
+        return output::print_json(document);
+    }
+    output::print(&status::render(&read(document)?, output::wants_color()))
+}
+
+fn read(document: &Value) -> Result<Status, Failure> {
+    let schema = document
+        .get("schema")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if schema != status::SCHEMA {
+        return Err(Failure::runtime(format!(
+            "the daemon speaks `{schema}`, not `{}`",
+            status::SCHEMA
+        ))
+        .hint("restart the daemon after an update, so that both are of one version"));
+    }
+    serde_json::from_value(document.clone())
+        .map_err(|error| Failure::runtime(format!("the daemon's status makes no sense: {error}")))
+}
+
+/// Asks until the state is `up`; a daemon that is still starting is waited for as well.
+fn wait_up(control: &Path, timeout: Duration) -> Result<Value, Failure> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let failure = match ask(control, left.max(POLL)) {
+            Ok(document) => {
+                let status = read(&document)?;
+                if status.state == State::Up {
+                    return Ok(document);
+                }
+                timed_out(&status, timeout)
+            }
+            Err(error @ (ClientError::Unreachable { .. } | ClientError::Silent { .. })) => {
+                error.into()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if failure.exit() == Exit::Permission || Instant::now() >= deadline {
+            return Err(failure);
+        }
+        thread::sleep(POLL.min(left));
+    }
+}
+
+fn timed_out(status: &Status, timeout: Duration) -> Failure {
+    let state = match status.state {
+        State::Up => "up",
+        State::Connecting => "connecting",
+        State::Degraded => "degraded",
+        State::Down => "down",
+    };
+    let seconds = timeout.as_secs_f64();
+    let failure = Failure::new(
+        Exit::Timeout,
+        format!("after {seconds} s the daemon is still {state}"),
+    );
+    let reasons = status.reason.iter().cloned();
+    let links = status
+        .links
+        .iter()
+        .filter_map(|link| Some(format!("link {}: {}", link.name, link.reason.as_ref()?)));
+    let tunnels = status.tunnels.iter().filter_map(|tunnel| {
+        Some(format!(
+            "class {}: {}",
+            tunnel.class,
+            tunnel.reason.as_ref()?
+        ))
+    });
+    let all: Vec<String> = reasons.chain(links).chain(tunnels).collect();
+    if all.is_empty() {
+        failure
+    } else {
+        failure.hint(all.join("\n  "))
+    }
+}
+
+/// The edge's socket, or else the hub's.
+fn find_control() -> Result<PathBuf, Failure> {
+    let known = [DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL].map(Path::new);
+    known
+        .into_iter()
+        .find(|path| path.exists())
+        .map(Path::to_path_buf)
+        .ok_or_else(|| {
+            Failure::new(
+                Exit::Unreachable,
+                format!(
+                    "no daemon runs: {} and {} are not there",
+                    known[0].display(),
+                    known[1].display()
+                ),
+            )
+            .hint("start one (sennit edge, sennit hub), or say where its socket is: --control PATH")
+        })
+}

@@ -1,0 +1,83 @@
+//! Values of options.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// An address that a hub can be reached at.
+pub(super) fn hub(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(
+        |_| "write an IP address and a port, like 203.0.113.10:443 or [2001:db8::1]:443",
+    )?;
+    if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() {
+        return Err("no site can reach a hub there".into());
+    }
+    Ok(address)
+}
+
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    match rustls::pki_types::ServerName::try_from(text) {
+        Ok(_) => Ok(text.into()),
+        Err(_) => Err("write a DNS name or an IP address".into()),
+    }
+}
+
+/// `90s`, `30m`, `24h`, `7d`, up to ten years.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a number and a unit, like 90s, 30m, 24h or 7d".to_owned();
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
+    let unit = match &text[split..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(unit) {
+        Some(0) => Err("it must be longer than nothing".into()),
+        Some(seconds) if seconds <= 3_650 * 86_400 => Ok(Duration::from_secs(seconds)),
+        _ => Err("ten years (3650d) are the longest".into()),
+    }
+}
+
+/// Seconds, also fractions, up to a day.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds")?;
+    if !(0.0..=86_400.0).contains(&seconds) {
+        return Err("0 to 86400 seconds are allowed".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit_and_an_end() {
+        assert_eq!(duration("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        for bad in [
+            "",
+            "24",
+            "h",
+            "1w",
+            "-1h",
+            "0s",
+            "1.5h",
+            "99999999999999999999h",
+            "3651d",
+            "1é",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_finite() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "-1", "inf", "NaN", "1e9"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The daemon's end.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::lock::Lock;
+use super::{MAX_REQUEST_BYTES, Request, Response};
+
+/// Clients are an operator, a monitor, a page or two.
+const MAX_CLIENTS: usize = 32;
+/// How long a client may stay silent, or leave an answer unread.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Accepting fails for want of descriptors, which takes a while to pass.
+const RETRY: Duration = Duration::from_millis(100);
+
+type Handler = dyn Fn(Request) -> Response + Send + Sync;
+
+/// Answers clients until it is dropped, which removes the socket.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    _lock: Lock,
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("another daemon is running with the control socket {}", path.display())]
+    AlreadyRunning { path: PathBuf },
+    #[error("{} is in the way: it is not a socket", path.display())]
+    NotASocket { path: PathBuf },
+    #[error("cannot make the control socket {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl Server {
+    /// Makes the socket with mode 0660 and answers each request by `handler`, on threads of its own.
+    pub fn bind(
+        path: &Path,
+        handler: impl Fn(Request) -> Response + Send + Sync + 'static,
+    ) -> Result<Self, BindError> {
+        let failed = |source| BindError::Io {
+            path: path.into(),
+            source,
+        };
+        if let Some(parent) = path.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent)
+                .map_err(failed)?;
+        }
+        let lock = Lock::take(path).map_err(failed)?;
+        let lock = lock.ok_or_else(|| BindError::AlreadyRunning { path: path.into() })?;
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let acceptor = Acceptor {
+            handler: Arc::new(handler),
+            clients: Arc::default(),
+            stop: Arc::clone(&stop),
+        };
+        let named = thread::Builder::new().name("control".into());
+        named
+            .spawn(move || acceptor.run(&listener))
+            .map_err(failed)?;
+        Ok(Self {
+            path: path.into(),
+            stop,
+            _lock: lock,
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the acceptor; if the socket is gone, there is nobody to wake it and nobody to mind.
+        let _ = UnixStream::connect(&self.path);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes a socket whose daemon is dead: the lock says that none is alive.
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let failed = |source| BindError::Io {
+        path: path.into(),
+        source,
+    };
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(failed),
+        Ok(_) => Err(BindError::NotASocket { path: path.into() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+struct Acceptor {
+    handler: Arc<Handler>,
+    clients: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Acceptor {
+    fn run(&self, listener: &UnixListener) {
+        loop {
+            let accepted = listener.accept();
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            match accepted {
+                Ok((client, _)) => self.welcome(client),
+                Err(error) => {
+                    tracing::warn!(%error, "control socket");
+                    thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    fn welcome(&self, client: UnixStream) {
+        let seat = Seat(Arc::clone(&self.clients));
+        if self.clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
+            let _ = client.set_nonblocking(true);
+            let _ = (&client).write_all(&Response::refused("busy", "too many clients").into_line());
+            return;
+        }
+        let handler = Arc::clone(&self.handler);
+        let spawned = thread::Builder::new()
+            .name("control-client".into())
+            .spawn(move || {
+                let _seat = seat;
+                if let Err(error) = serve(&client, &*handler) {
+                    tracing::debug!(%error, "control client");
+                }
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "control client");
+        }
+    }
+}
+
+/// Counts one client for as long as it is here.
+struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Answers line by line until the client hangs up, falls asleep or talks too long.
+fn serve(client: &UnixStream, handler: &Handler) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut requests = BufReader::new(client);
+    loop {
+        let mut line = Vec::new();
+        let limit = MAX_REQUEST_BYTES as u64 + 1;
+        requests.by_ref().take(limit).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        if line.len() > MAX_REQUEST_BYTES {
+            return (&*client)
+                .write_all(&Response::refused("too_long", "the request is too long").into_line());
+        }
+        let response = match serde_json::from_slice(&line) {
+            Ok(request) => handler(request),
+            Err(error) => Response::refused("bad_request", format!("not a request: {error}")),
+        };
+        (&*client).write_all(&response.into_line())?;
+    }
+}

@@ -1,0 +1,149 @@
+//! The status document of a daemon, `sennit.status/1`.
+//!
+//! One document for the command line, programs and, later, the page. Units are SI base units as
+//! the names say; what is not known is absent. Within version 1 fields are only added.
+
+mod table;
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Delivery, Policy};
+use crate::site::SiteName;
+
+pub use self::table::render;
+
+/// What `schema` says.
+pub const SCHEMA: &str = "sennit.status/1";
+
+/// A whole daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub schema: String,
+    pub role: Role,
+    pub version: String,
+    pub state: State,
+    /// Why the state is not `up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub uptime_seconds: f64,
+    pub device: String,
+    /// Inner addresses of this side.
+    pub addresses: Vec<IpAddr>,
+    /// Of an edge.
+    pub links: Vec<LinkStatus>,
+    pub tunnels: Vec<TunnelStatus>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Edge,
+    Hub,
+}
+
+/// Of a daemon or a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Everything that is configured works.
+    Up,
+    Connecting,
+    /// Traffic flows, but not all that is configured works.
+    Degraded,
+    Down,
+}
+
+/// One WAN interface.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    pub name: String,
+    pub interface: String,
+    /// The address that its paths start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    pub tier: u8,
+    pub weight: u16,
+    pub state: LinkState,
+    /// Why the state is not `up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkState {
+    /// It has carrier and an address.
+    Up,
+    Down,
+}
+
+/// One class between one edge and one hub.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TunnelStatus {
+    pub class: String,
+    pub site: SiteName,
+    pub policy: Policy,
+    pub delivery: Delivery,
+    pub state: State,
+    /// Why the state is not `up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How long it has been in this state.
+    pub since_seconds: f64,
+    /// Inner packets.
+    pub sent_bytes: u64,
+    /// Inner packets.
+    pub received_bytes: u64,
+    pub paths: Vec<PathStatus>,
+}
+
+/// One link of a tunnel, joined to one hub address.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathStatus {
+    pub id: u64,
+    /// The edge's name for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<SocketAddr>,
+    pub remote: SocketAddr,
+    pub state: PathState,
+    /// Why the state is not `up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_min_seconds: Option<f64>,
+    /// Of the packets sent on it, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_ratio: Option<f64>,
+    /// What it can carry, as congestion control sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bytes_per_second: Option<f64>,
+    pub cwnd_bytes: u64,
+    /// Largest UDP payload.
+    pub mtu_bytes: u64,
+    /// UDP payload.
+    pub sent_bytes: u64,
+    /// UDP payload.
+    pub received_bytes: u64,
+    /// Of what the tunnel sent lately, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_ratio: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathState {
+    Up,
+    /// It has been silent for longer than it should.
+    Suspect,
+    Down,
+    /// Its address is being validated (RFC 9000 §8.2).
+    Validating,
+    /// It works and carries nothing until others fail.
+    Backup,
+}

@@ -1,0 +1,399 @@
+//! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
+
+use super::{LinkState, LinkStatus, PathState, PathStatus, Role, State, Status, TunnelStatus};
+use crate::config::{Delivery, Policy};
+
+/// Half a terminal of 1985 and all of most windows since.
+const WIDTH: usize = 80;
+const UNKNOWN: &str = "-";
+
+/// The whole document as text.
+pub fn render(status: &Status, color: bool) -> String {
+    let mut text = Text {
+        lines: Vec::new(),
+        color,
+    };
+    text.heading(status);
+    if !status.links.is_empty() {
+        text.links(&status.links);
+    }
+    for tunnel in &status.tunnels {
+        text.tunnel(tunnel, status.role);
+    }
+    text.lines.join("\n") + "\n"
+}
+
+/// How good or bad a word is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Plain,
+    Good,
+    Uneasy,
+    Bad,
+}
+
+impl Mood {
+    fn paint(self, word: &str) -> String {
+        match self {
+            Self::Plain => word.into(),
+            Self::Good => format!("\x1b[32m{word}\x1b[0m"),
+            Self::Uneasy => format!("\x1b[33m{word}\x1b[0m"),
+            Self::Bad => format!("\x1b[31m{word}\x1b[0m"),
+        }
+    }
+}
+
+struct Text {
+    lines: Vec<String>,
+    color: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+struct Cell {
+    text: String,
+    mood: Mood,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: text.into(),
+            mood: Mood::Plain,
+        }
+    }
+}
+
+impl Text {
+    fn heading(&mut self, status: &Status) {
+        let (word, mood) = state(status.state);
+        let role = match status.role {
+            Role::Edge => "edge",
+            Role::Hub => "hub",
+        };
+        let word = if self.color {
+            mood.paint(word)
+        } else {
+            word.into()
+        };
+        let uptime = duration(status.uptime_seconds);
+        self.lines.push(format!(
+            "{word}  {role} on {}, running for {uptime}, version {}",
+            status.device, status.version
+        ));
+        if let Some(reason) = &status.reason {
+            self.note(reason);
+        }
+        if !status.addresses.is_empty() {
+            let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
+            self.lines
+                .push(format!("  inner addresses {}", addresses.join(", ")));
+        }
+    }
+
+    fn links(&mut self, links: &[LinkStatus]) {
+        let columns = [
+            ("LINK", Side::Left),
+            ("INTERFACE", Side::Left),
+            ("ADDRESS", Side::Left),
+            ("TIER", Side::Right),
+            ("WEIGHT", Side::Right),
+            ("STATE", Side::Left),
+        ];
+        let rows = links.iter().map(|link| {
+            let (word, mood) = match link.state {
+                LinkState::Up => ("up", Mood::Good),
+                LinkState::Down => ("down", Mood::Bad),
+            };
+            let address = link
+                .address
+                .map_or(UNKNOWN.into(), |address| address.to_string());
+            let cells = [
+                link.name.as_str().into(),
+                link.interface.as_str().into(),
+                address.into(),
+                link.tier.to_string().into(),
+                link.weight.to_string().into(),
+                Cell {
+                    text: word.into(),
+                    mood,
+                },
+            ];
+            (
+                cells,
+                link.reason
+                    .as_ref()
+                    .map(|reason| format!("{}: {reason}", link.name)),
+            )
+        });
+        self.lines.push(String::new());
+        self.table("", columns, rows.collect());
+    }
+
+    fn tunnel(&mut self, tunnel: &TunnelStatus, role: Role) {
+        let (word, mood) = state(tunnel.state);
+        let word = if self.color {
+            mood.paint(word)
+        } else {
+            word.into()
+        };
+        let site = match role {
+            Role::Edge => String::new(),
+            Role::Hub => format!("site {}, ", tunnel.site),
+        };
+        self.lines.push(String::new());
+        let class = shorten(&tunnel.class, WIDTH);
+        let since = duration(tunnel.since_seconds);
+        self.lines
+            .push(format!("TUNNEL {site}class {class}: {word} for {since}"));
+        self.lines.push(format!(
+            "  {}, {}; sent {}, received {}",
+            policy(tunnel.policy),
+            delivery(tunnel.delivery),
+            bytes(tunnel.sent_bytes),
+            bytes(tunnel.received_bytes),
+        ));
+        if let Some(reason) = &tunnel.reason {
+            self.note(reason);
+        }
+        if !tunnel.paths.is_empty() {
+            self.paths(&tunnel.paths);
+        }
+    }
+
+    fn paths(&mut self, paths: &[PathStatus]) {
+        let columns = [
+            ("PATH", Side::Left),
+            ("STATE", Side::Left),
+            ("RTT", Side::Right),
+            ("LOSS", Side::Right),
+            ("RATE", Side::Right),
+            ("SENT", Side::Right),
+            ("RECEIVED", Side::Right),
+            ("SHARE", Side::Right),
+        ];
+        let rows = paths.iter().map(|path| {
+            let (word, mood) = path_state(path.state);
+            let name = path
+                .link
+                .clone()
+                .unwrap_or_else(|| format!("path {}", path.id));
+            let cells = [
+                name.as_str().into(),
+                Cell {
+                    text: word.into(),
+                    mood,
+                },
+                known(path.rtt_seconds, |rtt| format!("{:.1} ms", rtt * 1e3)),
+                known(path.loss_ratio, |loss| format!("{:.1} %", loss * 100.0)),
+                known(path.rate_bytes_per_second, rate),
+                bytes(path.sent_bytes).into(),
+                bytes(path.received_bytes).into(),
+                known(path.share_ratio, |share| format!("{:.0} %", share * 100.0)),
+            ];
+            (
+                cells,
+                path.reason
+                    .as_ref()
+                    .map(|reason| format!("{name}: {reason}")),
+            )
+        });
+        self.table("  ", columns, rows.collect());
+    }
+
+    /// A table, and below it the notes of its rows.
+    fn table<const N: usize>(
+        &mut self,
+        indent: &str,
+        columns: [(&str, Side); N],
+        rows: Vec<([Cell; N], Option<String>)>,
+    ) {
+        let mut widths = columns.map(|(title, _)| title.len());
+        for (cells, _) in &rows {
+            for (width, cell) in widths.iter_mut().zip(cells) {
+                *width = cell.text.chars().count().max(*width);
+            }
+        }
+        fit(
+            &mut widths,
+            WIDTH.saturating_sub(indent.len() + 2 * (N - 1)),
+        );
+        let titles = columns.map(|(title, _)| title.into());
+        self.row(indent, &titles, &widths, columns.map(|(_, side)| side));
+        for (cells, _) in &rows {
+            self.row(indent, cells, &widths, columns.map(|(_, side)| side));
+        }
+        for note in rows.into_iter().filter_map(|(_, note)| note) {
+            self.note(&note);
+        }
+    }
+
+    fn row<const N: usize>(
+        &mut self,
+        indent: &str,
+        cells: &[Cell; N],
+        widths: &[usize; N],
+        sides: [Side; N],
+    ) {
+        let mut line = indent.to_owned();
+        for (n, cell) in cells.iter().enumerate() {
+            let text = shorten(&cell.text, widths[n]);
+            let blank = " ".repeat(widths[n] - text.chars().count());
+            let text = if self.color {
+                cell.mood.paint(&text)
+            } else {
+                text
+            };
+            let padded = match sides[n] {
+                Side::Left => text + &blank,
+                Side::Right => blank + &text,
+            };
+            line += if n == 0 { "" } else { "  " };
+            line += &padded;
+        }
+        self.lines.push(line.trim_end().into());
+    }
+
+    fn note(&mut self, note: &str) {
+        let note: String = note
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        self.lines.push(format!("  ! {note}"));
+    }
+}
+
+/// Takes from the widest column until all fit.
+fn fit(widths: &mut [usize], room: usize) {
+    while widths.iter().sum::<usize>() > room {
+        let Some(widest) = widths.iter_mut().max() else {
+            return;
+        };
+        *widest -= 1;
+    }
+}
+
+fn shorten(text: &str, width: usize) -> String {
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    if text.chars().count() <= width {
+        return text;
+    }
+    text.chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}
+
+fn state(state: State) -> (&'static str, Mood) {
+    match state {
+        State::Up => ("up", Mood::Good),
+        State::Connecting => ("connecting", Mood::Uneasy),
+        State::Degraded => ("degraded", Mood::Uneasy),
+        State::Down => ("down", Mood::Bad),
+    }
+}
+
+fn path_state(state: PathState) -> (&'static str, Mood) {
+    match state {
+        PathState::Up => ("up", Mood::Good),
+        PathState::Suspect => ("suspect", Mood::Uneasy),
+        PathState::Down => ("down", Mood::Bad),
+        PathState::Validating => ("validating", Mood::Uneasy),
+        PathState::Backup => ("backup", Mood::Plain),
+    }
+}
+
+fn policy(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Single => "single",
+        Policy::Failover => "failover",
+        Policy::Balanced => "balanced",
+        Policy::Bond => "bond",
+        Policy::Redundant => "redundant",
+    }
+}
+
+fn delivery(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Datagram => "datagram",
+        Delivery::Repair => "repair",
+        Delivery::Reliable => "reliable",
+    }
+}
+
+fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> Cell {
+    value.map_or_else(|| UNKNOWN.into(), |value| show(value).into())
+}
+
+/// IEC multiples.
+fn bytes(bytes: u64) -> String {
+    scaled(
+        bytes as f64,
+        1024.0,
+        &["B", "KiB", "MiB", "GiB", "TiB", "PiB"],
+    )
+}
+
+/// Bits per second, as links are sold.
+fn rate(bytes_per_second: f64) -> String {
+    scaled(
+        bytes_per_second * 8.0,
+        1000.0,
+        &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"],
+    )
+}
+
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    // What would round to a four-digit number belongs to the next unit.
+    while value >= step - 0.5 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0 && value < 99.95);
+    format!("{value:.digits$} {}", units[unit])
+}
+
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_unit_that_fits() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes(5_368_709_120), "5.0 GiB");
+        assert_eq!(bytes(1_048_575), "1.0 MiB");
+        assert_eq!(rate(125_000_000.0), "1.0 Gb/s");
+        assert_eq!(rate(18_500_000.0), "148 Mb/s");
+        assert_eq!(bytes(u64::MAX), "16384 PiB");
+    }
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let shown = [0.0, 59.9, 60.0, 3_661.0, 90_000.0, -1.0].map(duration);
+        assert_eq!(
+            shown,
+            ["0 s", "59 s", "1 min", "1 h 1 min", "1 d 1 h", "0 s"]
+        );
+    }
+}

@@ -1,0 +1,575 @@
+//! The program as a user runs it: what goes to stdout, what to stderr, and the exit code.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sennit::control::{Request, Response, Server};
+
+fn sennit(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sennit"));
+    command
+        .args(args)
+        .env_remove("SENNIT_LOG")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null());
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, reason: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", stderr(output));
+    assert!(stderr(output).contains(reason), "{}", stderr(output));
+    assert!(
+        output.stdout.is_empty(),
+        "stdout is for data: {}",
+        stdout(output)
+    );
+}
+
+#[track_caller]
+fn succeed(args: &[&str]) -> String {
+    let output = sennit(args);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    stdout(&output)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+const EDGE: &str =
+    "[edge]\nhub = ['203.0.113.10:443']\n[[link]]\nname = 'lte'\ninterface = 'wwan0'\n";
+
+#[test]
+fn a_site_joins_by_copying_one_line() {
+    let (hub, edge) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (hub, edge) = (text(hub.path()), text(edge.path()));
+    assert_eq!(
+        succeed(&["hub", "init", "--state", hub]),
+        "",
+        "nothing that a pipe could want"
+    );
+    let token = succeed(&[
+        "invite",
+        "van-07",
+        "--state",
+        hub,
+        "--hub",
+        "203.0.113.10:443",
+        "--hub",
+        "[2001:db8::1]:443",
+    ]);
+    assert_eq!(token.lines().count(), 1);
+
+    succeed(&["join", token.trim(), "--state", edge]);
+
+    let config = format!("{edge}/edge.toml");
+    let checked = succeed(&["check", &config]);
+    assert!(checked.ends_with(": ok\n"), "{checked}");
+    let written = fs::read_to_string(&config).unwrap();
+    assert!(
+        written.contains("hub = [\"203.0.113.10:443\", \"[2001:db8::1]:443\"]"),
+        "{written}"
+    );
+    let sites = succeed(&["sites", "--state", hub]);
+    assert!(sites.contains("van-07  invited"), "{sites}");
+}
+
+#[test]
+fn a_token_may_come_from_stdin_or_a_file() {
+    let (hub, edge) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (hub, edge) = (text(hub.path()), text(edge.path()));
+    succeed(&["hub", "init", "--state", hub]);
+    let token = succeed(&[
+        "invite",
+        "van-07",
+        "--state",
+        hub,
+        "--hub",
+        "203.0.113.10:443",
+    ]);
+    let file = format!("{hub}/token");
+    fs::write(&file, &token).unwrap();
+
+    succeed(&["join", &format!("file:{file}"), "--state", edge]);
+    let mut piped = command(&["join", "-", "--state", edge, "--force"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    piped
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(token.as_bytes())
+        .unwrap();
+
+    assert!(piped.wait().unwrap().success());
+    assert_fails(
+        &sennit(&["join", "file:/nonexistent", "--state", edge]),
+        3,
+        "cannot read the token",
+    );
+}
+
+#[test]
+fn join_says_why_it_refuses() {
+    let (hub, edge) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (hub, edge) = (text(hub.path()), text(edge.path()));
+    succeed(&["hub", "init", "--state", hub]);
+    let invite = [
+        "invite",
+        "van-07",
+        "--state",
+        hub,
+        "--hub",
+        "203.0.113.10:443",
+    ];
+    let token = succeed(&invite);
+    let token = token.trim();
+
+    assert_fails(
+        &sennit(&["join", "nonsense", "--state", edge]),
+        1,
+        "not an invitation",
+    );
+    assert_fails(
+        &sennit(&["join", &token[..token.len() - 1], "--state", edge]),
+        1,
+        "damaged",
+    );
+    let bearer = succeed(&["invite", "phone", "--bearer", "--state", hub]);
+    assert_fails(
+        &sennit(&["join", bearer.trim(), "--state", edge]),
+        1,
+        "bearer token",
+    );
+    succeed(&["join", token, "--state", edge]);
+    let again = sennit(&["join", token, "--state", edge]);
+    assert_fails(&again, 1, "already belongs to site `van-07`");
+    assert!(stderr(&again).contains("--force"));
+    let kept = fs::read_to_string(format!("{edge}/edge.toml")).unwrap();
+    fs::write(format!("{edge}/edge.toml"), format!("{kept}# mine\n")).unwrap();
+    succeed(&["join", token, "--state", edge, "--force"]);
+    assert!(
+        fs::read_to_string(format!("{edge}/edge.toml"))
+            .unwrap()
+            .ends_with("# mine\n"),
+        "the config stays"
+    );
+}
+
+#[test]
+fn an_expired_token_is_refused_before_anything_is_written() {
+    use sennit::identity::{Fingerprint, Invitation, Secret};
+    let edge = tempfile::tempdir().unwrap();
+    let expired = Invitation {
+        site: "van-07".parse().unwrap(),
+        hubs: vec!["203.0.113.10:443".parse().unwrap()],
+        authority: Fingerprint::of(b"any"),
+        secret: Secret::random(),
+        expires: std::time::SystemTime::UNIX_EPOCH,
+    };
+
+    let output = sennit(&["join", &expired.to_string(), "--state", text(edge.path())]);
+
+    assert_fails(&output, 1, "the token has expired");
+    assert_eq!(fs::read_dir(edge.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_hub_is_made_once_and_its_ca_can_be_exported() {
+    let hub = tempfile::tempdir().unwrap();
+    let hub = text(hub.path());
+    assert_fails(
+        &sennit(&["hub", "ca", "--state", hub]),
+        3,
+        "holds no hub's identity",
+    );
+    succeed(&["hub", "init", "--state", hub, "--name", "hub.example.org"]);
+
+    let pem = succeed(&["hub", "ca", "--state", hub]);
+    let again = sennit(&["hub", "init", "--state", hub]);
+
+    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
+    assert_fails(&again, 1, "already holds a hub's identity");
+}
+
+#[test]
+fn sites_are_listed_and_revoked() {
+    let hub = tempfile::tempdir().unwrap();
+    let state = text(hub.path());
+    let no_daemon = format!("{state}/none.sock");
+    succeed(&["hub", "init", "--state", state]);
+    assert_eq!(succeed(&["sites", "--state", state]), "");
+    succeed(&[
+        "invite",
+        "van-07",
+        "--state",
+        state,
+        "--hub",
+        "203.0.113.10:443",
+        "--ttl",
+        "7d",
+    ]);
+    succeed(&["invite", "phone", "--state", state, "--bearer"]);
+
+    succeed(&[
+        "revoke",
+        "van-07",
+        "--state",
+        state,
+        "--control",
+        &no_daemon,
+    ]);
+    let json: serde_json::Value =
+        serde_json::from_str(&succeed(&["sites", "--state", state, "--json"])).unwrap();
+
+    assert_eq!(json["schema"], "sennit.sites/1");
+    assert_eq!(json["sites"][0]["name"], "phone");
+    assert_eq!(
+        (&json["sites"][1]["name"], &json["sites"][1]["state"]),
+        (&"van-07".into(), &"revoked".into())
+    );
+    assert_fails(
+        &sennit(&[
+            "revoke",
+            "van-99",
+            "--state",
+            state,
+            "--control",
+            &no_daemon,
+        ]),
+        3,
+        "no site `van-99`",
+    );
+    assert_fails(
+        &sennit(&["sites", "--state", &format!("{state}/none")]),
+        3,
+        "no hub's store",
+    );
+}
+
+#[test]
+fn revoking_disconnects_the_site_of_a_running_hub() {
+    let hub = tempfile::tempdir().unwrap();
+    let (state, control) = (text(hub.path()), hub.path().join("hub.sock"));
+    succeed(&["hub", "init", "--state", state]);
+    succeed(&[
+        "invite",
+        "van-07",
+        "--state",
+        state,
+        "--hub",
+        "203.0.113.10:443",
+    ]);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let _daemon = Server::bind(&control, move |request| {
+        assert_eq!(
+            request,
+            Request::Disconnect {
+                site: "van-07".parse().unwrap()
+            }
+        );
+        seen.fetch_add(1, Ordering::SeqCst);
+        Response::done()
+    })
+    .unwrap();
+
+    succeed(&[
+        "revoke",
+        "van-07",
+        "--state",
+        state,
+        "--control",
+        text(&control),
+    ]);
+
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn invitations_as_json_carry_their_expiry() {
+    let hub = tempfile::tempdir().unwrap();
+    let state = text(hub.path());
+    succeed(&["hub", "init", "--state", state]);
+
+    let json = succeed(&[
+        "invite",
+        "van-07",
+        "--state",
+        state,
+        "--hub",
+        "203.0.113.10:443",
+        "--json",
+    ]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+
+    assert_eq!(
+        (&json["schema"], &json["kind"]),
+        (&"sennit.invite/1".into(), &"invite".into())
+    );
+    assert!(json["token"].as_str().unwrap().starts_with("sennit_"));
+    assert!(json["expires"].as_str().unwrap().ends_with('Z'));
+}
+
+#[test]
+fn check_tells_valid_odd_and_wrong_configs_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        text(&path).to_owned()
+    };
+    let good = file("good.toml", EDGE);
+    let odd = file(
+        "odd.toml",
+        &format!("{EDGE}[[class]]\nname = 'a'\npolicy = 'redundant'\n"),
+    );
+    let wrong = file("wrong.toml", &EDGE.replace("interface", "interfase"));
+
+    assert_eq!(sennit(&["check", &good, "--strict"]).status.code(), Some(0));
+    assert_eq!(sennit(&["check", &odd]).status.code(), Some(0));
+    assert_eq!(sennit(&["check", &odd, "--strict"]).status.code(), Some(6));
+    let output = sennit(&["check", &wrong]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(
+        stdout(&output).contains("did you mean `interface`?"),
+        "{}",
+        stdout(&output)
+    );
+    let output = sennit(&["check", &wrong, "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["errors"]),
+        (&"sennit.check/1".into(), &2.into())
+    );
+    assert_eq!(json["findings"][1]["line"], 5);
+    assert_fails(
+        &sennit(&["check", "/nonexistent.toml"]),
+        3,
+        "/nonexistent.toml",
+    );
+}
+
+#[test]
+fn a_daemon_with_a_wrong_config_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("edge.toml");
+    fs::write(&config, "[edge]\nhub = []\n").unwrap();
+
+    assert_fails(
+        &sennit(&["edge", "--config", text(&config)]),
+        5,
+        "edge.toml:2:7",
+    );
+    assert_fails(
+        &sennit(&["hub", "--config", text(&config)]),
+        5,
+        "there is no [hub] section",
+    );
+    assert_fails(
+        &sennit(&["hub", "--config", "/nonexistent.toml"]),
+        3,
+        "/nonexistent.toml",
+    );
+}
+
+#[test]
+fn misuse_is_exit_code_2() {
+    let cases: [&[&str]; 10] = [
+        &[],
+        &["frobnicate"],
+        &["hub", "--confg", "x"],
+        &["invite", "Van 07", "--hub", "203.0.113.10:443"],
+        &["invite", "van-07"],
+        &["invite", "van-07", "--hub", "203.0.113.10"],
+        &[
+            "invite",
+            "van-07",
+            "--hub",
+            "203.0.113.10:443",
+            "--ttl",
+            "tomorrow",
+        ],
+        &["status", "--wait", "sunshine"],
+        &["status", "--timeout", "-1"],
+        &["version", "--log", "loud"],
+    ];
+    for args in cases {
+        let output = sennit(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(
+            output.stdout.is_empty() && !output.stderr.is_empty(),
+            "{args:?}"
+        );
+    }
+    assert_eq!(
+        command(&["version"])
+            .env("SENNIT_LOG", "loud")
+            .status()
+            .unwrap()
+            .code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn help_and_version_are_data() {
+    assert_eq!(
+        succeed(&["version"]),
+        format!("sennit {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    let help = succeed(&["--help"]);
+    for word in [
+        "hub",
+        "edge",
+        "invite",
+        "join",
+        "sites",
+        "revoke",
+        "status",
+        "check",
+        "cleanup",
+        "Exit codes",
+    ] {
+        assert!(help.contains(word), "{word}");
+    }
+    assert!(succeed(&["invite", "--help"]).contains("Examples:"));
+}
+
+#[test]
+fn a_daemon_that_does_not_run_is_exit_code_4() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("none.sock");
+
+    assert_fails(
+        &sennit(&["status", "--control", text(&control)]),
+        4,
+        "no daemon answers",
+    );
+    let waiting = sennit(&[
+        "status",
+        "--control",
+        text(&control),
+        "--wait",
+        "up",
+        "--timeout",
+        "0.2",
+    ]);
+    assert_fails(&waiting, 4, "no daemon answers");
+}
+
+/// A daemon whose state is `up` from the `n`th question on.
+fn daemon_up_after(control: &Path, n: usize) -> Server {
+    let asked = AtomicUsize::new(0);
+    Server::bind(control, move |_| {
+        let up = asked.fetch_add(1, Ordering::SeqCst) >= n;
+        Response::Document(serde_json::json!({
+            "schema": "sennit.status/1", "role": "edge", "version": "0.1.0",
+            "state": if up { "up" } else { "connecting" }, "reason": "no path yet",
+            "uptime_seconds": 1.5, "device": "sennit0", "addresses": [], "links": [], "tunnels": [],
+            "of_a_later_version": 1,
+        }))
+    })
+    .unwrap()
+}
+
+#[test]
+fn status_prints_what_the_daemon_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("edge.sock");
+    let _daemon = daemon_up_after(&control, 0);
+
+    let shown = succeed(&["status", "--control", text(&control)]);
+    let json = succeed(&["status", "--control", text(&control), "--json"]);
+
+    assert!(
+        shown.starts_with("up  edge on sennit0"),
+        "no colour without a terminal: {shown:?}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["of_a_later_version"], 1, "nothing is lost");
+}
+
+#[test]
+fn waiting_ends_when_the_daemon_is_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("edge.sock");
+    let _daemon = daemon_up_after(&control, 3);
+
+    let shown = succeed(&[
+        "status",
+        "--control",
+        text(&control),
+        "--wait",
+        "up",
+        "--timeout",
+        "60",
+    ]);
+
+    assert!(shown.starts_with("up "), "{shown}");
+}
+
+#[test]
+fn waiting_in_vain_is_exit_code_8_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("edge.sock");
+    let _daemon = daemon_up_after(&control, usize::MAX);
+
+    let output = sennit(&[
+        "status",
+        "--control",
+        text(&control),
+        "--wait",
+        "up",
+        "--timeout",
+        "0.3",
+    ]);
+
+    assert_fails(&output, 8, "still connecting");
+    assert!(stderr(&output).contains("no path yet"));
+}
+
+#[test]
+fn a_daemon_of_another_version_is_told_from_a_broken_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("edge.sock");
+    let _daemon = Server::bind(&control, |_| {
+        Response::Document(serde_json::json!({"schema": "sennit.status/9"}))
+    })
+    .unwrap();
+
+    assert_fails(
+        &sennit(&["status", "--control", text(&control)]),
+        1,
+        "sennit.status/9",
+    );
+}

@@ -1,0 +1,382 @@
+//! The control socket and the status that people read.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+use sennit::config::{Delivery, Policy};
+use sennit::control::{
+    BindError, Client, ClientError, MAX_REQUEST_BYTES, Request, Response, Server,
+};
+use sennit::status::{
+    LinkState, LinkStatus, PathState, PathStatus, Role, SCHEMA, State, Status, TunnelStatus, render,
+};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn socket() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run/edge.sock");
+    (dir, path)
+}
+
+fn echo(request: Request) -> Response {
+    match request {
+        Request::Status => Response::document(&sample()),
+        Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),
+    }
+}
+
+fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, ClientError> {
+    Client::connect(path, PATIENCE)?.request(request)
+}
+
+#[test]
+fn a_request_gets_its_document_or_its_refusal() {
+    let (_dir, path) = socket();
+    let _server = Server::bind(&path, echo).unwrap();
+    let mut client = Client::connect(&path, PATIENCE).unwrap();
+
+    let status: Status = serde_json::from_value(client.request(&Request::Status).unwrap()).unwrap();
+    let refused = client
+        .request(&Request::Disconnect {
+            site: "van-07".parse().unwrap(),
+        })
+        .unwrap_err();
+
+    assert_eq!(status, sample());
+    assert!(
+        matches!(&refused, ClientError::Refused(refused) if refused.code == "not_found"),
+        "{refused}"
+    );
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o660
+    );
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_the_next_one_answered() {
+    let (_dir, path) = socket();
+    let _server = Server::bind(&path, echo).unwrap();
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    for line in [
+        "",
+        "{}",
+        "status",
+        "{\"command\":\"stat\"}",
+        "{\"command\":\"disconnect\",\"site\":\"../x\"}",
+        "\u{0}",
+    ] {
+        let mut answer = String::new();
+        stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        answers.read_line(&mut answer).unwrap();
+        assert!(answer.contains("bad_request"), "{line}: {answer}");
+    }
+    let mut answer = String::new();
+    stream.write_all(b"{\"command\":\"status\"}\n").unwrap();
+    answers.read_line(&mut answer).unwrap();
+    assert!(answer.contains(SCHEMA), "{answer}");
+}
+
+#[test]
+fn a_request_without_end_is_cut_off() {
+    let (_dir, path) = socket();
+    let _server = Server::bind(&path, echo).unwrap();
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+
+    stream
+        .write_all(&vec![b'x'; MAX_REQUEST_BYTES + 1])
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+
+    assert!(answer.contains("too_long"), "{answer}");
+}
+
+#[test]
+fn a_client_that_sleeps_delays_nobody() {
+    let (_dir, path) = socket();
+    let _server = Server::bind(&path, echo).unwrap();
+    let mut sleeper = UnixStream::connect(&path).unwrap();
+    sleeper.write_all(b"{\"command\":").unwrap();
+
+    assert!(ask(&path, &Request::Status).is_ok());
+}
+
+#[test]
+fn a_slow_handler_delays_only_its_own_client() {
+    let (_dir, path) = socket();
+    let entered = Arc::new(Barrier::new(2));
+    let (release, blocked) = mpsc::channel::<()>();
+    let (gate, blocked) = (Arc::clone(&entered), Mutex::new(blocked));
+    let _server = Server::bind(&path, move |request| {
+        if matches!(request, Request::Disconnect { .. }) {
+            gate.wait();
+            let _ = blocked.lock().map(|blocked| blocked.recv());
+        }
+        Response::done()
+    })
+    .unwrap();
+    let slow = path.clone();
+    let slow = std::thread::spawn(move || {
+        ask(
+            &slow,
+            &Request::Disconnect {
+                site: "a".parse().unwrap(),
+            },
+        )
+    });
+    entered.wait();
+
+    let meanwhile = ask(&path, &Request::Status);
+    drop(release);
+
+    assert!(meanwhile.is_ok());
+    assert!(slow.join().unwrap().is_ok());
+}
+
+#[test]
+fn too_many_clients_are_told_so() {
+    let (_dir, path) = socket();
+    let _server = Server::bind(&path, echo).unwrap();
+    let seated: Vec<_> = (0..32)
+        .map(|_| {
+            let mut client = Client::connect(&path, PATIENCE).unwrap();
+            client.request(&Request::Status).unwrap();
+            client
+        })
+        .collect();
+
+    let refused = ask(&path, &Request::Status).unwrap_err();
+
+    // The refusal may arrive before the request could be written.
+    let busy = matches!(&refused, ClientError::Refused(refused) if refused.code == "busy");
+    assert!(
+        busy || matches!(refused, ClientError::Unreachable { .. }),
+        "{refused}"
+    );
+    assert_eq!(seated.len(), 32);
+}
+
+#[test]
+fn a_living_daemons_socket_is_left_alone() {
+    let (_dir, path) = socket();
+    let _first = Server::bind(&path, echo).unwrap();
+
+    let second = Server::bind(&path, |_| Response::done()).unwrap_err();
+
+    assert!(
+        matches!(second, BindError::AlreadyRunning { .. }),
+        "{second}"
+    );
+    assert_eq!(
+        ask(&path, &Request::Status).unwrap()["schema"],
+        SCHEMA,
+        "the first still answers"
+    );
+}
+
+#[test]
+fn a_dead_daemons_socket_is_replaced() {
+    let (_dir, path) = socket();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "as a killed daemon leaves it");
+
+    let _server = Server::bind(&path, echo).unwrap();
+
+    assert!(ask(&path, &Request::Status).is_ok());
+}
+
+#[test]
+fn a_file_in_the_way_is_not_removed() {
+    let (_dir, path) = socket();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "precious").unwrap();
+
+    let error = Server::bind(&path, echo).unwrap_err();
+
+    assert!(matches!(error, BindError::NotASocket { .. }), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn nothing_is_left_of_a_server_and_its_place_is_free() {
+    let (_dir, path) = socket();
+
+    drop(Server::bind(&path, echo).unwrap());
+
+    let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(matches!(
+        ask(&path, &Request::Status),
+        Err(ClientError::Unreachable { .. })
+    ));
+    assert!(Server::bind(&path, echo).is_ok());
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_not_waited_for_for_ever() {
+    let (_dir, path) = socket();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let _mute = UnixListener::bind(&path).unwrap();
+
+    let silent = Client::connect(&path, Duration::from_millis(20))
+        .unwrap()
+        .request(&Request::Status)
+        .unwrap_err();
+
+    assert!(matches!(silent, ClientError::Silent { .. }), "{silent}");
+}
+
+fn path(link: &str, state: PathState) -> PathStatus {
+    PathStatus {
+        id: 0,
+        link: Some(link.into()),
+        local: Some("100.64.3.7:40001".parse().unwrap()),
+        remote: "203.0.113.10:443".parse().unwrap(),
+        state,
+        reason: None,
+        rtt_seconds: Some(0.0384),
+        rtt_min_seconds: Some(0.024),
+        loss_ratio: Some(0.004),
+        rate_bytes_per_second: Some(18_500_000.0),
+        cwnd_bytes: 1_900_000,
+        mtu_bytes: 1_452,
+        sent_bytes: 657_129_472,
+        received_bytes: 1_288_490_188,
+        share_ratio: Some(0.69),
+    }
+}
+
+fn sample() -> Status {
+    let link = |name: &str, interface: &str, state, reason: Option<&str>| LinkStatus {
+        name: name.into(),
+        interface: interface.into(),
+        address: (state == LinkState::Up)
+            .then(|| "2001:db8:1234:5678:9abc:def0:1234:5678".parse().unwrap()),
+        tier: 1,
+        weight: 2,
+        state,
+        reason: reason.map(Into::into),
+    };
+    let dead = PathStatus {
+        state: PathState::Down,
+        reason: Some("nothing heard for 1.2 s".into()),
+        rtt_seconds: None,
+        loss_ratio: None,
+        rate_bytes_per_second: None,
+        share_ratio: Some(0.0),
+        ..path("lte-a", PathState::Down)
+    };
+    Status {
+        schema: SCHEMA.into(),
+        role: Role::Edge,
+        version: "0.1.0".into(),
+        state: State::Degraded,
+        reason: Some("1 of 2 links is down".into()),
+        uptime_seconds: 97_000.0,
+        device: "sennit0".into(),
+        addresses: vec!["10.200.0.2".parse().unwrap(), "fd5e:1::2".parse().unwrap()],
+        links: vec![
+            link("starlink", "eth1", LinkState::Up, None),
+            link("lte-a", "wwan0", LinkState::Down, Some("it has no address")),
+        ],
+        tunnels: vec![TunnelStatus {
+            class: "default".into(),
+            site: "van-07".parse().unwrap(),
+            policy: Policy::Bond,
+            delivery: Delivery::Repair,
+            state: State::Degraded,
+            reason: None,
+            since_seconds: 61.0,
+            sent_bytes: 1_024,
+            received_bytes: 5_368_709_120,
+            paths: vec![path("starlink", PathState::Up), dead],
+        }],
+    }
+}
+
+const SHOWN: &str = "\
+degraded  edge on sennit0, running for 1 d 2 h, version 0.1.0
+  ! 1 of 2 links is down
+  inner addresses 10.200.0.2, fd5e:1::2
+
+LINK      INTERFACE  ADDRESS                                 TIER  WEIGHT  STATE
+starlink  eth1       2001:db8:1234:5678:9abc:def0:1234:5678     1       2  up
+lte-a     wwan0      -                                          1       2  down
+  ! lte-a: it has no address
+
+TUNNEL class default: degraded for 1 min
+  bond, repair; sent 1.0 KiB, received 5.0 GiB
+  PATH      STATE      RTT   LOSS      RATE     SENT  RECEIVED  SHARE
+  starlink  up     38.4 ms  0.4 %  148 Mb/s  627 MiB   1.2 GiB   69 %
+  lte-a     down         -      -         -  627 MiB   1.2 GiB    0 %
+  ! lte-a: nothing heard for 1.2 s
+";
+
+#[test]
+fn the_status_fits_80_columns_and_says_why() {
+    let shown = render(&sample(), false);
+
+    assert_eq!(shown, SHOWN);
+    assert!(shown.lines().all(|line| line.chars().count() <= 80));
+}
+
+#[test]
+fn what_is_too_wide_is_cut_where_it_is_widest() {
+    let mut status = sample();
+    status.links[0].name = "a-link-with-the-longest-name-yet".into();
+    status.tunnels[0].paths[0].link = Some("a-link-with-the-longest-name-yet".into());
+
+    let shown = render(&status, false);
+
+    assert!(
+        shown.lines().all(|line| line.chars().count() <= 80),
+        "{shown}"
+    );
+    assert!(shown.contains("  2001:db8:1234:5678:9ab…  "), "{shown}");
+    assert!(shown.contains("  a-link-with-the-lo…  "), "{shown}");
+}
+
+#[test]
+fn colour_changes_nothing_but_the_colour() {
+    let coloured = render(&sample(), true);
+
+    assert!(coloured.contains("\x1b[31mdown\x1b[0m"), "{coloured}");
+    let plain = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"]
+        .iter()
+        .fold(coloured, |text, code| text.replace(code, ""));
+    assert_eq!(plain, SHOWN);
+}
+
+#[test]
+fn names_from_the_wire_cannot_steer_the_terminal() {
+    let mut status = sample();
+    status.tunnels[0].paths[0].link = Some("evil\x1b[2J\nname".into());
+    status.tunnels[0].paths[0].reason = Some("also\x1b[2J".into());
+    status.tunnels[0].class = "class\x07".into();
+    status.reason = Some("bell\x07".into());
+
+    let shown = render(&status, false);
+
+    assert!(
+        !shown.chars().any(|c| c.is_control() && c != '\n'),
+        "{shown:?}"
+    );
+}
