@@ -28,18 +28,14 @@ pub enum Error {
     /// Not a name that a device may have.
     #[error("{0:?} cannot be a device name: 1 to 15 letters, digits, '-', '_' or '.' are possible")]
     BadDeviceName(String),
-    /// Two running daemons whose device names give the same instance number.
+    /// Another running daemon has a device name that gives the same numbers.
     #[error(
-        "device names {ours} and {theirs} share the routing tables of instance {instance}: choose another name for one"
+        "a running daemon's device shares its routing tables with {0}: set another `device` in the config"
     )]
-    InstanceTaken {
-        ours: String,
-        theirs: String,
-        instance: u16,
-    },
+    InstanceTaken(String),
     /// More links than an instance has tables for.
-    #[error("link number {0} is beyond the {max} links of one edge", max = 255)]
-    TooManyLinks(u8),
+    #[error("link number {0} is beyond the {max} links of one edge", max = crate::MAX_LINKS)]
+    TooManyLinks(usize),
     /// No interface of this name in this network namespace.
     #[error("interface {0} does not exist")]
     NoInterface(String),
@@ -81,15 +77,5 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
                 source,
             }
         })
-    }
-}
-
-impl Error {
-    /// The system's error number, if it was the system that refused.
-    pub(crate) fn errno(&self) -> Option<i32> {
-        match self {
-            Self::Os { source, .. } => source.raw_os_error(),
-            _ => None,
-        }
     }
 }

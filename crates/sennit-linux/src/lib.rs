@@ -1,17 +1,43 @@
-//! TUN, UDP sockets, netlink and nftables.
+//! The Linux side of a tunnel: TUN devices, UDP sockets, netlink, nftables.
+//!
+//! Two halves. The *hot path* is what a run-to-completion worker calls for every packet: [`tun`]
+//! and [`udp`] read and write in batches into buffers of the caller, never block and never
+//! allocate; [`poller`] waits for them. The *set-up* half is synchronous and may take a
+//! millisecond: [`netlink`] looks up interfaces, [`Footprint`] adds what the daemon needs to its
+//! host and takes it away again, whatever happens.
+//!
+//! ```text
+//! Footprint::begin ─ Tun::open ─ set_addresses, route_into_tunnel, masquerade, forward
+//!        │              └─ recv / send ──────────────┐
+//!        ├─ link_mark ─ LinkSocket::bind ─ recv / send ┤ Poller::wait
+//!        └─ route_link ◄─ Interface::lookup ◄─ Monitor ┘
+//! ```
+//!
+//! Everything acts in the network namespace of the calling thread. All `unsafe` code is in one
+//! module.
+
 mod device;
 mod error;
+mod footprint;
+mod instance;
 pub mod netlink;
 pub mod netns;
+mod nft;
 pub mod poller;
 pub mod privilege;
+mod routing;
 #[expect(
     unsafe_code,
     reason = "the only place for system calls without a safe wrapper"
 )]
 mod sys;
+mod sysctl;
 pub mod tun;
 pub mod udp;
 
 pub use device::DeviceName;
 pub use error::Error;
+pub use footprint::{Footprint, cleanup};
+pub use instance::{Instance, MAX_LINKS};
+pub use nft::{Masquerade, forward_blockers};
+pub use routing::TunnelRoute;

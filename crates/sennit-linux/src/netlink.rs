@@ -21,6 +21,7 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressFlags, AddressMessage, AddressProtocol},
     link::{AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage},
+    route::RouteMessage,
 };
 use rustix::net::{
     AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
@@ -164,17 +165,38 @@ impl Netlink {
             .doing(|| format!("delete route {route}"))
     }
 
-    /// The unicast routes of one family, in one table or in all.
-    pub fn routes(&mut self, family: Family, table: Option<u32>) -> Result<Vec<Route>, Error> {
-        let replies = self
-            .dump(RouteNetlinkMessage::GetRoute(Route::query(family, table)))
-            .doing(|| "list the routes".into())?;
+    /// The unicast routes of one family in one table.
+    pub fn routes(&mut self, family: Family, table: u32) -> Result<Vec<Route>, Error> {
+        let mut routes = self.query_routes(Route::query(family, Some(table), 0))?;
+        routes.retain(|route| route.table == table);
+        Ok(routes)
+    }
+
+    /// The routes of one family that carry our mark, in all tables.
+    pub fn our_routes(&mut self, family: Family) -> Result<Vec<Route>, Error> {
+        let mut routes = self.query_routes(Route::query(family, None, PROTOCOL))?;
+        routes.retain(Route::is_ours);
+        Ok(routes)
+    }
+
+    fn query_routes(&mut self, query: RouteMessage) -> Result<Vec<Route>, Error> {
+        let replies = match self.dump(RouteNetlinkMessage::GetRoute(query)) {
+            // How a filtered dump says that this table is empty, or the family unknown.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::EAFNOSUPPORT)
+                ) =>
+            {
+                Vec::new()
+            }
+            replies => replies.doing(|| "list the routes".into())?,
+        };
         let routes = replies.iter().filter_map(|message| match message {
             RouteNetlinkMessage::NewRoute(message) => Some(Route::from_message(message)),
             _ => None,
         });
-        let wanted = |route: &Route| table.is_none_or(|table| route.table == table);
-        Ok(routes.flatten().filter(wanted).collect())
+        Ok(routes.flatten().collect())
     }
 
     /// Adds a routing rule; having it already is fine.

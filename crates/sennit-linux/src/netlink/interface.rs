@@ -199,7 +199,7 @@ impl Netlink {
     fn ways_out(&mut self, index: u32) -> Result<Vec<Route>, Error> {
         let mut ways = Vec::new();
         for family in Family::BOTH {
-            let routes = self.routes(family, Some(TABLE_MAIN))?;
+            let routes = self.routes(family, TABLE_MAIN)?;
             ways.extend(
                 routes
                     .into_iter()

@@ -7,7 +7,7 @@ use netlink_packet_route::{
     AddressFamily,
     route::{
         RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop,
-        RouteProtocol, RouteScope, RouteType, RouteVia,
+        RouteScope, RouteType, RouteVia,
     },
 };
 
@@ -17,7 +17,7 @@ use super::{Family, PROTOCOL};
 pub const TABLE_MAIN: u32 = 254;
 
 /// A unicast route by one next hop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub destination: IpNet,
     /// The next hop; `None` when the destination is on the link itself.
@@ -27,22 +27,26 @@ pub struct Route {
     /// Preferred source address of what we send ourselves.
     pub source: Option<IpAddr>,
     pub table: u32,
-    /// `None` is 0 for IPv4, 1024 for IPv6.
-    pub metric: Option<u32>,
+    /// Lower is preferred.
+    pub metric: u32,
     /// Who added it; [`PROTOCOL`] if we did.
     pub protocol: u8,
 }
 
 impl Route {
-    /// A route of ours to `destination` straight out of `device`.
+    /// A route of ours to `destination` straight out of `device`, at the kernel's usual metric.
     pub fn via_device(destination: IpNet, device: u32, table: u32) -> Self {
+        let metric = match destination {
+            IpNet::V4(_) => 0,
+            IpNet::V6(_) => 1024,
+        };
         Self {
             destination,
             gateway: None,
             device,
             source: None,
             table,
-            metric: None,
+            metric,
             protocol: PROTOCOL,
         }
     }
@@ -60,8 +64,9 @@ impl Route {
         self.protocol == PROTOCOL
     }
 
-    pub(super) fn query(family: Family, table: Option<u32>) -> RouteMessage {
+    pub(super) fn query(family: Family, table: Option<u32>, protocol: u8) -> RouteMessage {
         let mut message = RouteMessage::default();
+        message.header.protocol = protocol.into();
         message.header.address_family = family.into();
         message.attributes.extend(table.map(RouteAttribute::Table));
         message
@@ -92,7 +97,7 @@ impl Route {
             message.header.flags = RouteFlags::Onlink;
         }
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
-        attributes.extend(self.metric.map(RouteAttribute::Priority));
+        attributes.push(RouteAttribute::Priority(self.metric));
         message
     }
 
@@ -144,6 +149,7 @@ impl Route {
         }
         let mut route = Self::via_device(family.default_prefix(), 0, header.table.into());
         route.protocol = header.protocol.into();
+        route.metric = 0;
         for attribute in &message.attributes {
             match attribute {
                 RouteAttribute::Destination(address) => {
@@ -153,7 +159,7 @@ impl Route {
                 }
                 RouteAttribute::Oif(index) => route.device = *index,
                 RouteAttribute::Table(table) => route.table = *table,
-                RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+                RouteAttribute::Priority(metric) => route.metric = *metric,
                 RouteAttribute::PrefSource(address) => route.source = ip_of(address),
                 _ => {}
             }
@@ -204,7 +210,7 @@ mod tests {
     fn route(destination: &str, gateway: Option<&str>) -> Route {
         Route {
             gateway: gateway.map(|gateway| gateway.parse().unwrap()),
-            metric: Some(50),
+            metric: 50,
             ..Route::via_device(destination.parse().unwrap(), 7, 0x5300_0001)
         }
     }
@@ -253,7 +259,6 @@ mod tests {
     fn a_route_that_forbids_is_not_a_way() {
         let mut message = route("0.0.0.0/0", None).to_message();
         message.header.kind = RouteType::Unreachable;
-        message.header.protocol = RouteProtocol::Static;
 
         assert_eq!(Route::from_message(&message), []);
     }

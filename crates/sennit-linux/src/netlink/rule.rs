@@ -11,7 +11,7 @@ use netlink_packet_route::{
 use super::{Family, PROTOCOL};
 
 /// A rule that sends packets to a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     pub family: Family,
     /// Lower numbers are asked first.

@@ -1,0 +1,190 @@
+//! Everything that a daemon adds to its host, in one place that takes it away again.
+//!
+//! A [`Footprint`] belongs to one TUN device. Beginning one removes what an earlier run with the
+//! same device left behind (`kill -9`, power loss), and refuses to begin while another daemon has
+//! it. Ending it, also by dropping it, removes every route, rule, address and nftables table, and
+//! puts the kernel's switches back. [`cleanup`] does the same without running. How instances are
+//! told apart says [`crate::Instance`].
+
+use std::{fs, path::Path};
+
+use ipnet::IpNet;
+
+use crate::{
+    DeviceName, Error, Instance, Masquerade, TunnelRoute,
+    instance::InstanceLock,
+    netlink::{Family, Interface, Netlink},
+    nft, privilege,
+    routing::Routing,
+    sysctl::{self, Sysctls},
+};
+
+/// What one daemon has changed on its host.
+#[derive(Debug)]
+pub struct Footprint {
+    device: DeviceName,
+    routing: Routing,
+    sysctls: Sysctls,
+    /// Our addresses in the tunnel, with the index of the device that has them.
+    addresses: Vec<(u32, IpNet)>,
+    removed: bool,
+    _lock: InstanceLock,
+}
+
+/// Removes what a daemon with `device` left behind; fails if it still runs.
+pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
+    Footprint::begin(device, directory)?.remove()
+}
+
+impl Footprint {
+    /// Takes possession of `device` and of all that is named after it.
+    ///
+    /// `directory` (such as `/run/sennit`) is where changed kernel switches are remembered. All
+    /// daemons of a host share it.
+    pub fn begin(device: &DeviceName, directory: &Path) -> Result<Self, Error> {
+        privilege::require_net_admin()?;
+        let lock = InstanceLock::acquire(device)?;
+        let mut footprint = Self {
+            device: device.clone(),
+            routing: Routing::open(device)?,
+            sysctls: Sysctls::open(directory, device)?,
+            addresses: Vec::new(),
+            removed: false,
+            _lock: lock,
+        };
+        footprint.addresses = footprint.leftover_addresses()?;
+        footprint.clear()?;
+        Ok(footprint)
+    }
+
+    /// The mark that the socket of link number `link` has to put on its packets.
+    pub fn link_mark(&self, link: usize) -> Result<u32, Error> {
+        Instance::of(&self.device).link_mark(link)
+    }
+
+    /// Keeps the packets of link number `link` on its interface, as that is now. To be repeated
+    /// whenever the interface's state, addresses or routes have changed.
+    pub fn route_link(&mut self, link: usize, interface: Interface) -> Result<(), Error> {
+        let loosened = self.loosen_reverse_path(&interface.name);
+        self.routing.set_link(link, interface).and(loosened)
+    }
+
+    /// Forgets a link.
+    pub fn unroute_link(&mut self, link: usize) -> Result<(), Error> {
+        self.routing.remove_link(link)
+    }
+
+    /// Routes exactly these prefixes into the tunnel.
+    pub fn route_into_tunnel(&mut self, routes: Vec<TunnelRoute>) -> Result<(), Error> {
+        self.routing.set_tunnel(routes)
+    }
+
+    /// Gives the TUN device with this interface index exactly these addresses.
+    pub fn set_addresses(&mut self, index: u32, addresses: &[IpNet]) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for address in addresses {
+            outcome = outcome.and(self.routing.netlink().add_address(index, *address));
+        }
+        let wanted: Vec<_> = addresses.iter().map(|address| (index, *address)).collect();
+        let (stale, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.addresses)
+            .into_iter()
+            .filter(|entry| !wanted.contains(entry))
+            .partition(|(owner, _)| *owner == index);
+        for (owner, address) in stale {
+            outcome = outcome.and(self.routing.netlink().delete_address(owner, address));
+        }
+        self.addresses = wanted.into_iter().chain(others).collect();
+        outcome
+    }
+
+    /// Makes the host forward packets of one family between its interfaces.
+    pub fn forward(&mut self, family: Family) -> Result<(), Error> {
+        match family {
+            Family::V4 => self.sysctls.set("net/ipv4/ip_forward", "1"),
+            Family::V6 => {
+                self.keep_router_advertisements()?;
+                self.sysctls.set("net/ipv6/conf/all/forwarding", "1")
+            }
+        }
+    }
+
+    /// Translates the addresses of what leaves the host elsewhere than by our devices.
+    pub fn masquerade(&mut self, masquerade: &Masquerade) -> Result<(), Error> {
+        nft::apply(&self.device, masquerade)
+    }
+
+    /// Lets an interface receive packets whose answers would leave by another one: strict reverse
+    /// path filtering (RFC 3704 §2.2) drops all of a tunnel's when the default route is elsewhere.
+    pub fn loosen_reverse_path(&mut self, interface: &str) -> Result<(), Error> {
+        const LOOSE: &str = "2";
+        let key = format!("net/ipv4/conf/{interface}/rp_filter");
+        let strictest = [
+            sysctl::read("net/ipv4/conf/all/rp_filter")?,
+            sysctl::read(&key)?,
+        ];
+        if strictest.iter().max().is_some_and(|mode| mode == "1") {
+            self.sysctls.set(&key, LOOSE)?;
+        }
+        Ok(())
+    }
+
+    /// Removes all of it. The first refusal is returned, after everything has been tried.
+    pub fn remove(mut self) -> Result<(), Error> {
+        self.removed = true;
+        self.clear()
+    }
+
+    fn clear(&mut self) -> Result<(), Error> {
+        let mut outcome = nft::remove(&self.device);
+        outcome = outcome.and(self.routing.clear());
+        for (index, address) in std::mem::take(&mut self.addresses) {
+            outcome = outcome.and(self.routing.netlink().delete_address(index, address));
+        }
+        outcome.and(self.sysctls.restore())
+    }
+
+    /// A TUN device made beforehand outlives us, and so do its addresses.
+    fn leftover_addresses(&mut self) -> Result<Vec<(u32, IpNet)>, Error> {
+        let netlink: &mut Netlink = self.routing.netlink();
+        let Ok(Interface { index, .. }) = Interface::lookup(netlink, self.device.as_str()) else {
+            return Ok(Vec::new());
+        };
+        let addresses = netlink.our_addresses(index)?;
+        Ok(addresses
+            .into_iter()
+            .map(|address| (index, address))
+            .collect())
+    }
+
+    /// A host that forwards IPv6 ignores router advertisements, and so would lose the default
+    /// route of its own links, unless it is told otherwise per interface.
+    fn keep_router_advertisements(&mut self) -> Result<(), Error> {
+        const ALSO_WHEN_FORWARDING: &str = "2";
+        let Ok(interfaces) = fs::read_dir("/proc/sys/net/ipv6/conf") else {
+            return Ok(());
+        };
+        for interface in interfaces.flatten() {
+            let Ok(name) = interface.file_name().into_string() else {
+                continue;
+            };
+            let key = format!("net/ipv6/conf/{name}/accept_ra");
+            let listens = sysctl::read(&key).is_ok_and(|mode| mode == "1");
+            if listens && name != "all" && name != "lo" {
+                self.sysctls.set(&key, ALSO_WHEN_FORWARDING)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Footprint {
+    fn drop(&mut self) {
+        if self.removed {
+            return;
+        }
+        if let Err(error) = self.clear() {
+            tracing::warn!(device = %self.device, error = &error as &dyn std::error::Error,
+                "could not remove everything from the host; `sennit cleanup` tries again");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Kernel switches that a daemon needs, with the values they had before.
+//!
+//! Each changed switch is written down before it is changed, in a file per daemon, so that it is
+//! put back at the end, or after a crash by the next start. Several daemons of one host may need
+//! the same switch: the last of them that runs puts it back. What an administrator changed in the
+//! meantime stays.
+//!
+//! The file names the boot and the network namespace it is about; in any other it means nothing.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{DeviceName, Error, error::Doing, instance::is_running};
+
+const SUFFIX: &str = ".sysctl";
+
+/// A switch below `/proc/sys`, the value it had, and the one that we gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    key: String,
+    before: String,
+    ours: String,
+}
+
+/// The switches that one daemon has changed.
+#[derive(Debug)]
+pub(crate) struct Sysctls {
+    directory: PathBuf,
+    device: DeviceName,
+    /// Boot and network namespace, as the first line of each file.
+    scope: String,
+    namespace: u64,
+    claims: Vec<Claim>,
+}
+
+impl Sysctls {
+    /// Takes over what an earlier run with this device has left in `directory`.
+    pub(crate) fn open(directory: &Path, device: &DeviceName) -> Result<Self, Error> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .doing(|| "read the boot id".into())?;
+        let namespace = fs::metadata("/proc/thread-self/ns/net")
+            .doing(|| "find the network namespace".into())?
+            .ino();
+        let mut sysctls = Self {
+            directory: directory.to_owned(),
+            device: device.clone(),
+            scope: format!("boot {} namespace {namespace}", boot.trim()),
+            namespace,
+            claims: Vec::new(),
+        };
+        sysctls.claims = sysctls.read_claims(device);
+        Ok(sysctls)
+    }
+
+    /// Sets the switch `key` (a path below `/proc/sys`) to `value` until [`Sysctls::restore`].
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        if self.claims.iter().any(|claim| claim.key == key) {
+            return write(key, value);
+        }
+        let _lock = self.lock()?;
+        let current = read(key)?;
+        let shared = self.claim_of_another(key);
+        if current == value && shared.is_none() {
+            return Ok(());
+        }
+        self.claims.push(Claim {
+            key: key.to_owned(),
+            before: shared.map_or(current, |claim| claim.before),
+            ours: value.to_owned(),
+        });
+        self.save()?;
+        write(key, value)
+    }
+
+    /// Puts back what nobody else needs, last change first.
+    pub(crate) fn restore(&mut self) -> Result<(), Error> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let mut outcome = Ok(());
+        for claim in std::mem::take(&mut self.claims).into_iter().rev() {
+            outcome = outcome.and(self.put_back(&claim));
+        }
+        outcome.and(self.save())
+    }
+
+    fn put_back(&self, claim: &Claim) -> Result<(), Error> {
+        if self.claim_of_another(&claim.key).is_some() {
+            return Ok(());
+        }
+        match read(&claim.key) {
+            Ok(current) if current == claim.ours => write(&claim.key, &claim.before),
+            // Somebody else's decision by now, or an interface that has gone.
+            _ => Ok(()),
+        }
+    }
+
+    /// What another running daemon of this network namespace says about a switch.
+    fn claim_of_another(&self, key: &str) -> Option<Claim> {
+        let entries = fs::read_dir(&self.directory).ok()?;
+        let prefix = format!("{}-", self.namespace);
+        let names = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        let devices = names.filter_map(|name| {
+            let device = name.strip_prefix(&prefix)?.strip_suffix(SUFFIX)?;
+            device.parse::<DeviceName>().ok()
+        });
+        devices
+            .filter(|device| *device != self.device && is_running(device))
+            .flat_map(|device| self.read_claims(&device))
+            .find(|claim| claim.key == key)
+    }
+
+    /// The claims in the file of `device`; none if it is missing, damaged, or about another boot.
+    fn read_claims(&self, device: &DeviceName) -> Vec<Claim> {
+        let text = fs::read_to_string(self.file(device)).unwrap_or_default();
+        match text.split_once('\n') {
+            Some((scope, claims)) if scope == self.scope => {
+                claims.lines().filter_map(Claim::parse).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Replaces our file in one step; without claims there is none.
+    fn save(&self) -> Result<(), Error> {
+        let file = self.file(&self.device);
+        if self.claims.is_empty() {
+            return match fs::remove_file(&file) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                outcome => outcome.doing(|| format!("delete {}", file.display())),
+            };
+        }
+        let mut text = format!("{}\n", self.scope);
+        for claim in &self.claims {
+            text.push_str(&claim.line());
+        }
+        let draft = file.with_extension("draft");
+        fs::write(&draft, text)
+            .and_then(|()| fs::rename(&draft, &file))
+            .doing(|| format!("write {}", file.display()))
+    }
+
+    /// Keeps other daemons from reading and changing meanwhile.
+    fn lock(&self) -> Result<File, Error> {
+        let path = self.directory.join("sysctl.lock");
+        fs::create_dir_all(&self.directory)
+            .and_then(|()| File::create(&path))
+            .and_then(|file| file.lock().map(|()| file))
+            .doing(|| format!("lock {}", path.display()))
+    }
+
+    fn file(&self, device: &DeviceName) -> PathBuf {
+        self.directory
+            .join(format!("{}-{device}{SUFFIX}", self.namespace))
+    }
+}
+
+impl Claim {
+    fn line(&self) -> String {
+        format!("{} {} {}\n", self.key, self.before, self.ours)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ').map(str::to_owned);
+        let (key, before, ours) = (words.next()?, words.next()?, words.next()?);
+        let inside = !key.starts_with('/') && !key.split('/').any(|part| part == "..");
+        inside.then_some(Self { key, before, ours })
+    }
+}
+
+/// The value of a switch, such as `net/ipv4/ip_forward`.
+pub(crate) fn read(key: &str) -> Result<String, Error> {
+    let value = fs::read_to_string(path(key)).doing(|| format!("read sysctl {key}"))?;
+    Ok(value.trim().to_owned())
+}
+
+fn write(key: &str, value: &str) -> Result<(), Error> {
+    fs::write(path(key), value).doing(|| format!("set sysctl {key} to {value}"))
+}
+
+fn path(key: &str) -> PathBuf {
+    Path::new("/proc/sys").join(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_survives_its_file() {
+        let claim = Claim {
+            key: "net/ipv4/conf/eth0.7/rp_filter".into(),
+            before: "1".into(),
+            ours: "2".into(),
+        };
+
+        assert_eq!(Claim::parse(claim.line().trim_end()), Some(claim));
+    }
+
+    #[test]
+    fn a_damaged_file_claims_nothing_and_nothing_outside_the_tree() {
+        for line in [
+            "",
+            "net/ipv4/ip_forward",
+            "a b",
+            "../../etc/passwd 0 1",
+            "/etc/passwd 0 1",
+        ] {
+            assert_eq!(Claim::parse(line), None, "{line}");
+        }
+    }
+}
