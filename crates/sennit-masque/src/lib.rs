@@ -10,6 +10,20 @@
 //!
 //! Packets do not pass through here: [`datagram`] gives the few bytes that stand in front of each.
 //!
+//! ```
+//! use sennit_masque::{Connection, Event, Output, StreamId, connect_ip};
+//!
+//! let (mut edge, mut hub) = (Connection::client(), Connection::server());
+//! // The hub's first output is its SETTINGS; QUIC carries them to the edge on stream 3.
+//! let Some(Output::Control(settings)) = hub.poll_output() else { unreachable!() };
+//! edge.handle_stream_data(StreamId(3), settings, false);
+//! assert!(matches!(edge.poll_event(), Some(Event::Settings(_))));
+//!
+//! let head = connect_ip::request("hub.example:443", &connect_ip::Scope::ANY.path());
+//! edge.send_request(StreamId(0), &head, None)?;
+//! # Ok::<(), sennit_masque::SendError>(())
+//! ```
+//!
 //! What is spoken: SETTINGS, requests and responses with header fields (static QPACK), extended
 //! CONNECT with capsules, bodies up to [`MAX_BODY`], GOAWAY. What is understood and skipped: frames,
 //! streams, settings and capsules of unknown type. What is not there: server push, the dynamic

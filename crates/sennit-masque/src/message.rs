@@ -111,19 +111,26 @@ impl RequestHead {
         }
     }
 
-    /// RFC 9114 §4.3.1: the authority is there, not empty, and the same in both places. A CONNECT
-    /// needs the pseudo-header field (§4.4).
+    /// RFC 9114 §4.3.1: the authority is there, without user information, and the same in both
+    /// places. A CONNECT needs the pseudo-header field (§4.4).
     fn check_authority(&self) -> Result<(), Malformed> {
-        let host = self.fields.get("host");
         let authority = self.authority.as_ref().map(String::as_bytes);
-        let named = authority.or(if self.is_connect() { None } else { host });
-        match (named, host) {
-            (None | Some([]), _) => Err(Malformed("no authority")),
-            (Some(authority), Some(host)) if authority != host => {
-                Err(Malformed("a host field that differs from :authority"))
-            }
-            (Some(_), _) => Ok(()),
+        let host = self
+            .fields
+            .all("host")
+            .next()
+            .filter(|_| !self.is_connect());
+        let authority = authority.or(host).unwrap_or_default();
+        if authority.is_empty() {
+            return Err(Malformed("no authority"));
         }
+        if authority.contains(&b'@') {
+            return Err(Malformed("an authority with user information"));
+        }
+        if self.fields.all("host").any(|host| host != authority) {
+            return Err(Malformed("a host field that differs from the authority"));
+        }
+        Ok(())
     }
 
     /// Whether the stream carries capsules once the request is accepted.
@@ -344,6 +351,8 @@ mod tests {
             malformed(request_with(&[(":path", "vpn")])),
             "a :path that is not a path"
         );
+        let reason = "an authority with user information";
+        assert_eq!(malformed(request_with(&[(":authority", "me@hub")])), reason);
         assert_eq!(
             malformed(request_with(&[(":authority", "")])),
             "no authority"
@@ -372,8 +381,10 @@ mod tests {
             ("host", "a"),
         ];
         assert!(RequestHead::parse(lines(&get)).is_ok());
+        let two_hosts = [&lines(&get)[..], &lines(&[("host", "b")])].concat();
+        assert!(RequestHead::parse(two_hosts).is_err());
         assert!(request_with(&[("host", "hub.example")]).is_ok());
-        let reason = "a host field that differs from :authority";
+        let reason = "a host field that differs from the authority";
         assert_eq!(
             malformed(request_with(&[("host", "other.example")])),
             reason

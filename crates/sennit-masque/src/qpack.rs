@@ -3,7 +3,7 @@
 //! We announce a table capacity of zero, so a peer may refer to the static table and spell the rest
 //! out, and nothing else. A field section then stands alone: it needs no state, never blocks, and a
 //! lost stream never harms another. The peer's encoder and decoder streams have next to nothing
-//! left to say; [`EncoderStream`] and [`DecoderStream`] check that they say no more.
+//! left to say; `EncoderStream` and `DecoderStream` check that they say no more.
 
 mod huffman;
 mod integer;

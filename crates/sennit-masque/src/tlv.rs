@@ -7,7 +7,7 @@
 //! with what was announced.
 
 use crate::varint;
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 /// What to do with the value of one element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Head {
     /// Collects type and length, and gives them once both are there.
     fn fill(&mut self, input: &mut Bytes) -> Option<(u64, u64)> {
         while !input.is_empty() {
-            self.bytes[self.len] = input.split_to(1)[0];
+            self.bytes[self.len] = input.get_u8();
             self.len += 1;
             if let Some(head) = self.decode() {
                 self.len = 0;

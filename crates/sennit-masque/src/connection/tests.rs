@@ -1,5 +1,7 @@
-//! A client and a server joined by their outputs, and each alone against a peer that breaks rules.
+//! A client and a server joined by their outputs, each alone against a peer that breaks rules, and
+//! each with what another implementation sends.
 
 mod pair;
+mod quic_go;
 mod rules;
 mod scripted;

@@ -6,7 +6,7 @@ use super::streams::Streams;
 use crate::error::{Code, ConnectionError};
 use crate::qpack::{DecoderStream, EncoderStream};
 use crate::{MAX_UNI_STREAMS, StreamId, varint};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 /// The type of our own and the peer's control stream (RFC 9114 §6.2.1).
 pub(super) const CONTROL: u64 = 0x00;
@@ -179,7 +179,7 @@ const fn push_error(role: Role) -> ConnectionError {
 impl TypeBytes {
     fn fill(&mut self, input: &mut Bytes) -> Option<u64> {
         while !input.is_empty() {
-            self.bytes[self.len] = input.split_to(1)[0];
+            self.bytes[self.len] = input.get_u8();
             self.len += 1;
             if let Some((kind, _)) = varint::decode(&self.bytes[..self.len]) {
                 return Some(kind);

@@ -1,6 +1,7 @@
 //! One side alone: the test plays the peer, byte by byte if it likes.
 
 use super::super::*;
+use crate::qpack;
 use crate::qpack::Field;
 
 /// A side whose opening output has been drained.
