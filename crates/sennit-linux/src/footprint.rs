@@ -97,10 +97,11 @@ impl Footprint {
         outcome
     }
 
-    /// Makes the host forward packets of one family between its interfaces.
+    /// Makes the host forward packets of one family between its interfaces, if it has that family.
     pub fn forward(&mut self, family: Family) -> Result<(), Error> {
         match family {
             Family::V4 => self.sysctls.set("net/ipv4/ip_forward", "1"),
+            Family::V6 if !Path::new("/proc/sys/net/ipv6").exists() => Ok(()),
             Family::V6 => {
                 self.keep_router_advertisements()?;
                 self.sysctls.set("net/ipv6/conf/all/forwarding", "1")

@@ -137,7 +137,11 @@ impl InstanceLock {
 
 /// Whether a daemon with `device` runs in this network namespace.
 pub(crate) fn is_running(device: &DeviceName) -> bool {
-    hold(&device_lock(device)).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    let connect = || {
+        let name = SocketAddr::from_abstract_name(device_lock(device))?;
+        UnixDatagram::unbound()?.connect_addr(&name)
+    };
+    connect().is_ok()
 }
 
 fn device_lock(device: &DeviceName) -> String {

@@ -21,7 +21,7 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressFlags, AddressMessage, AddressProtocol},
     link::{AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage},
-    route::RouteMessage,
+    route::{RouteAttribute, RouteMessage},
 };
 use rustix::net::{
     AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
@@ -134,10 +134,12 @@ impl Netlink {
         }
     }
 
-    /// Gives an interface an address with the length of its prefix; having it already is fine.
+    /// Gives an interface an address with the length of its prefix; having it already is fine, and
+    /// so is IPv6 on a host without it, here as for routes and rules.
     pub fn add_address(&mut self, index: u32, address: IpNet) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewAddress(address_message(index, address));
-        self.change(message, NLM_F_CREATE | NLM_F_REPLACE)
+        let outcome = self.change(message, NLM_F_CREATE | NLM_F_REPLACE);
+        unless_absent(Family::of(address.addr()), outcome)
             .doing(|| format!("add address {address} to interface {index}"))
     }
 
@@ -154,8 +156,8 @@ impl Netlink {
     /// Adds a route, replacing one with the same prefix, table and metric.
     pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewRoute(route.to_message());
-        self.change(message, NLM_F_CREATE | NLM_F_REPLACE)
-            .doing(|| format!("add route {route}"))
+        let outcome = self.change(message, NLM_F_CREATE | NLM_F_REPLACE);
+        unless_absent(route.family(), outcome).doing(|| format!("add route {route}"))
     }
 
     /// Deletes a route; one that does not exist is fine.
@@ -165,16 +167,19 @@ impl Netlink {
             .doing(|| format!("delete route {route}"))
     }
 
-    /// The unicast routes of one family in one table.
-    pub fn routes(&mut self, family: Family, table: u32) -> Result<Vec<Route>, Error> {
-        let mut routes = self.query_routes(Route::query(family, Some(table), 0))?;
-        routes.retain(|route| route.table == table);
+    /// The unicast routes of one family in one table that lead out of one interface.
+    pub fn routes(&mut self, family: Family, table: u32, device: u32) -> Result<Vec<Route>, Error> {
+        let filter = vec![RouteAttribute::Table(table), RouteAttribute::Oif(device)];
+        let mut routes = self.query_routes(Route::query(family, filter))?;
+        routes.retain(|route| route.table == table && route.device == device);
         Ok(routes)
     }
 
     /// The routes of one family that carry our mark, in all tables.
     pub fn our_routes(&mut self, family: Family) -> Result<Vec<Route>, Error> {
-        let mut routes = self.query_routes(Route::query(family, None, PROTOCOL))?;
+        let mut query = Route::query(family, Vec::new());
+        query.header.protocol = PROTOCOL.into();
+        let mut routes = self.query_routes(query)?;
         routes.retain(Route::is_ours);
         Ok(routes)
     }
@@ -202,11 +207,9 @@ impl Netlink {
     /// Adds a routing rule; having it already is fine.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewRule(rule.to_message());
-        unless(
-            &[libc::EEXIST],
-            self.change(message, NLM_F_CREATE | NLM_F_EXCL),
-        )
-        .doing(|| format!("add rule {rule}"))
+        let outcome = self.change(message, NLM_F_CREATE | NLM_F_EXCL);
+        unless_absent(rule.family, unless(&[libc::EEXIST], outcome))
+            .doing(|| format!("add rule {rule}"))
     }
 
     /// Deletes a routing rule; one that does not exist is fine.
@@ -332,15 +335,21 @@ fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNet
 
 /// Treats the given refusals as success.
 fn unless(fine: &[i32], outcome: io::Result<()>) -> io::Result<()> {
+    let code = |error: &io::Error| error.raw_os_error().unwrap_or_default();
     match outcome {
-        Err(error)
-            if error
-                .raw_os_error()
-                .is_some_and(|code| fine.contains(&code)) =>
-        {
-            Ok(())
-        }
+        Err(error) if fine.contains(&code(&error)) => Ok(()),
         outcome => outcome,
+    }
+}
+
+/// Treats it as success that a host without IPv6, or with IPv6 switched off, refuses to use it.
+fn unless_absent(family: Family, outcome: io::Result<()>) -> io::Result<()> {
+    match family {
+        Family::V4 => outcome,
+        Family::V6 => unless(
+            &[libc::EAFNOSUPPORT, libc::EOPNOTSUPP, libc::EACCES],
+            outcome,
+        ),
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Routing {
     /// Links by number, each with its table.
     links: BTreeMap<u32, Interface>,
     tunnel: Vec<TunnelRoute>,
+    /// Interface indices by which marked routes of the main table are known to be ours.
+    devices: BTreeSet<u32>,
 }
 
 /// The routes and rules that there are, or should be.
@@ -63,6 +65,7 @@ impl Routing {
             instance: Instance::of(device),
             links: BTreeMap::new(),
             tunnel: Vec::new(),
+            devices: BTreeSet::new(),
         })
     }
 
@@ -91,32 +94,17 @@ impl Routing {
 
     /// Leaves nothing of ours.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
-        // The last devices are still known here, so that their routes are found.
-        let devices = self.devices();
         self.links.clear();
         self.tunnel.clear();
-        self.reconcile(&devices)
-    }
-
-    fn apply(&mut self) -> Result<(), Error> {
-        let devices = self.devices();
-        self.reconcile(&devices)
-    }
-
-    /// Interface indices whose marked routes in the main table are this instance's.
-    fn devices(&mut self) -> BTreeSet<u32> {
-        let mut devices: BTreeSet<u32> = self.tunnel.iter().map(|route| route.device).collect();
-        if let Ok(device) = Interface::lookup(&mut self.netlink, self.device.as_str()) {
-            devices.insert(device.index);
-        }
-        devices
+        self.apply()
     }
 
     /// Makes the kernel's state the wanted one: first adds, then deletes, so that no packet falls
     /// through. One refused change does not stop the others; the first refusal is returned.
-    fn reconcile(&mut self, devices: &BTreeSet<u32>) -> Result<(), Error> {
+    fn apply(&mut self) -> Result<(), Error> {
+        self.learn_devices();
         let wanted = self.wanted();
-        let present = self.present(devices)?;
+        let present = self.present()?;
         let mut outcome = Ok(());
         for route in wanted.routes.difference(&present.routes) {
             outcome = outcome.and(self.netlink.add_route(route));
@@ -133,14 +121,23 @@ impl Routing {
         outcome
     }
 
-    fn present(&mut self, devices: &BTreeSet<u32>) -> Result<State, Error> {
+    /// Every device that a route was ever wanted for, and the one that an earlier run had.
+    fn learn_devices(&mut self) {
+        self.devices
+            .extend(self.tunnel.iter().map(|route| route.device));
+        if let Ok(device) = Interface::lookup(&mut self.netlink, self.device.as_str()) {
+            self.devices.insert(device.index);
+        }
+    }
+
+    fn present(&mut self) -> Result<State, Error> {
         let (tables, priorities) = (self.instance.tables(), self.instance.priorities());
         let own_priorities = priorities.main..=priorities.tunnel;
         let mut state = State::default();
         for family in Family::BOTH {
             let routes = self.netlink.our_routes(family)?.into_iter();
             state.routes.extend(routes.filter(|route| {
-                let in_main = route.table == TABLE_MAIN && devices.contains(&route.device);
+                let in_main = route.table == TABLE_MAIN && self.devices.contains(&route.device);
                 in_main || tables.contains(&route.table)
             }));
             let rules = self.netlink.rules(family)?.into_iter();

@@ -109,6 +109,24 @@ pub(crate) fn netlink_filter_dumps(socket: &OwnedFd) -> io::Result<()> {
     })
 }
 
+/// `SO_MEMINFO`: datagrams that found the receive buffer full.
+pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // linux/sock_diag.h: SK_MEMINFO_DROPS is the last of nine.
+    let mut info = [0_u32; 9];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `info`, and the new length to `len`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(info[8])
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

@@ -22,7 +22,7 @@ pub use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit};
 use socket2::{Domain, MsgHdr, Protocol, SockAddr, Socket, Type};
 
 use self::control::Control;
-use crate::{Error, error::Doing};
+use crate::{Error, error::Doing, sys};
 
 /// A receive buffer of this size takes any run of datagrams that GRO may form.
 pub const UDP_BUFFER: usize = 65_536;
@@ -225,6 +225,11 @@ impl LinkSocket {
         }
     }
 
+    /// Datagrams lost so far because this socket's receive buffer was full; wraps around.
+    pub fn receive_drops(&self) -> io::Result<u32> {
+        sys::receive_drops(self.socket.as_fd())
+    }
+
     fn may_batch(&mut self) -> bool {
         self.gso_hold_off = self.gso_hold_off.saturating_sub(1);
         self.gso_available && self.gso_hold_off == 0
@@ -372,4 +377,54 @@ fn grow_buffers(socket: &Socket) {
 
 fn os_error(doing: String, source: io::Error) -> Error {
     Error::Os { doing, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends three datagrams of 100 bytes to itself, and gives the length of the first run.
+    fn first_run(socket: &mut LinkSocket) -> usize {
+        let transmit = Transmit {
+            destination: socket.local_addr(),
+            ecn: None,
+            contents: &[7; 300],
+            segment_size: Some(100),
+            src_ip: None,
+        };
+        socket.send(&transmit).unwrap();
+        let mut buffers = [[0; 1000]; 4];
+        let mut slices = buffers.each_mut().map(|buffer| IoSliceMut::new(buffer));
+        let mut metas = [RecvMeta::default(); 4];
+        let runs = socket.recv(&mut slices, &mut metas).unwrap();
+        assert_eq!(
+            metas[..runs].iter().map(|meta| meta.len).sum::<usize>(),
+            300
+        );
+        metas[0].len
+    }
+
+    #[test]
+    fn a_device_that_refused_to_segment_is_asked_again_later() {
+        let mut socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        assert_eq!(first_run(&mut socket), 300);
+
+        socket.note_refused_batch(&io::Error::from_raw_os_error(libc::EIO));
+
+        for _ in 1..GSO_HOLD_OFF {
+            assert_eq!(first_run(&mut socket), 100);
+        }
+        assert_eq!(first_run(&mut socket), 300);
+    }
+
+    #[test]
+    fn only_the_refusal_to_segment_is_remembered() {
+        let mut socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+
+        for code in [libc::EINVAL, libc::EMSGSIZE, libc::EPERM] {
+            socket.note_refused_batch(&io::Error::from_raw_os_error(code));
+        }
+
+        assert_eq!(first_run(&mut socket), 300);
+    }
 }

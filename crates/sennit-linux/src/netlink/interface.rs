@@ -199,12 +199,9 @@ impl Netlink {
     fn ways_out(&mut self, index: u32) -> Result<Vec<Route>, Error> {
         let mut ways = Vec::new();
         for family in Family::BOTH {
-            let routes = self.routes(family, TABLE_MAIN)?;
-            ways.extend(
-                routes
-                    .into_iter()
-                    .filter(|r| r.device == index && !r.is_ours()),
-            );
+            let mut routes = self.routes(family, TABLE_MAIN, index)?;
+            routes.retain(|route| !route.is_ours());
+            ways.append(&mut routes);
         }
         ways.sort_by_key(|route| (!route.is_default(), route.metric));
         Ok(ways)

@@ -102,11 +102,23 @@ impl Monitor {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                Err(error) if is_overflow(&error) => {
+                    self.drain()?;
                     self.take_stock().map_err(io::Error::other)?;
                     return Ok(Some(LinkEvent::Overflow));
                 }
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Forgets what is older than the coming stock: the message that would correct it may be lost.
+    fn drain(&mut self) -> io::Result<()> {
+        loop {
+            match receive(&self.socket, &mut self.buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if !is_overflow(&error) => return Err(error),
+                _ => {}
             }
         }
     }
@@ -223,6 +235,10 @@ impl Known {
             }
         }
     }
+}
+
+fn is_overflow(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 fn name_of(link: &LinkMessage) -> Option<String> {

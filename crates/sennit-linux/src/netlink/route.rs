@@ -64,11 +64,11 @@ impl Route {
         self.protocol == PROTOCOL
     }
 
-    pub(super) fn query(family: Family, table: Option<u32>, protocol: u8) -> RouteMessage {
+    /// Asks for the routes of one family that match all the attributes.
+    pub(super) fn query(family: Family, attributes: Vec<RouteAttribute>) -> RouteMessage {
         let mut message = RouteMessage::default();
-        message.header.protocol = protocol.into();
         message.header.address_family = family.into();
-        message.attributes.extend(table.map(RouteAttribute::Table));
+        message.attributes = attributes;
         message
     }
 

@@ -355,6 +355,24 @@ fn tunnel_packets_keep_to_their_link_and_their_answers_arrive() {
 }
 
 #[test]
+fn the_mark_finds_the_gateway_past_a_kill_switch() {
+    let Some(site) = Site::new() else { return };
+    let mut footprint = site.begin().unwrap();
+    let _tun = site.apply(&mut footprint);
+    let mark = footprint.link_mark(1).unwrap();
+    let way = |how: &str| {
+        site.edge
+            .sh(&format!("ip route get 203.0.113.1 oif eth2 {how}"))
+    };
+
+    site.edge.sh("ip rule add priority 5000 prohibit");
+
+    assert!(!way("").contains("via 192.168.1.1"), "{}", way(""));
+    let marked = way(&format!("mark {mark}"));
+    assert!(marked.contains("via 192.168.1.1"), "{marked}");
+}
+
+#[test]
 fn a_link_follows_its_interface() {
     let Some(site) = Site::new() else { return };
     let mut footprint = site.begin().unwrap();
@@ -540,4 +558,69 @@ fn marks_belong_to_the_instance() {
     let mark = footprint.link_mark(3).unwrap();
     assert_eq!(mark, Instance::of(&sennit0()).link_mark(3).unwrap());
     host.run(|| drop(footprint));
+}
+
+#[test]
+fn a_route_taken_back_goes_whichever_device_it_was_for() {
+    let Some(site) = Site::new() else { return };
+    let mut footprint = site.begin().unwrap();
+    let tuns = site
+        .edge
+        .run(|| ["sennit0", "bulk0"].map(|name| open_tun(&name.parse().unwrap())));
+
+    let [main, bulk] = tuns.each_ref().map(Tun::index);
+    site.edge.run(|| {
+        footprint
+            .route_into_tunnel(into_tunnel(bulk, &["10.9.0.0/16"]))
+            .unwrap();
+        assert_eq!(site.way_to("10.9.1.1"), "bulk0");
+        footprint
+            .route_into_tunnel(into_tunnel(main, &["10.8.0.0/16"]))
+            .unwrap();
+    });
+
+    assert_eq!(site.way_to("10.9.1.1"), "eth1");
+    assert_eq!(site.way_to("10.8.1.1"), "sennit0");
+}
+
+#[test]
+fn a_host_without_ipv6_gets_the_rest() {
+    let Some(site) = Site::new() else { return };
+    site.edge
+        .sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+    let mut footprint = site.begin().unwrap();
+
+    let _tun = site.apply(&mut footprint);
+
+    assert_eq!(site.way_to("198.51.100.1"), "sennit0");
+}
+
+#[test]
+fn without_the_capability_nothing_begins_and_the_reason_is_said() {
+    let Some(host) = Host::new() else { return };
+    let directory = Directory::new();
+    let errors = host.run(|| {
+        let mut capabilities = rustix::thread::capabilities(None).unwrap();
+        capabilities
+            .effective
+            .remove(rustix::thread::CapabilitySet::NET_ADMIN);
+        rustix::thread::set_capabilities(None, capabilities).unwrap();
+        let config = TunConfig {
+            name: sennit0(),
+            mtu: 1400,
+            queues: 1,
+            offload: Offload::Auto,
+        };
+        [
+            Footprint::begin(&sennit0(), directory.path())
+                .map(drop)
+                .unwrap_err(),
+            Tun::open(&config).map(drop).unwrap_err(),
+        ]
+    });
+
+    for error in errors {
+        assert!(matches!(error, Error::NotPrivileged), "{error}");
+        assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+    }
 }

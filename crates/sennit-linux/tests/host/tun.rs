@@ -13,7 +13,7 @@ use sennit_linux::{
 };
 use sennit_packet::gso::VirtioNetHdr;
 
-use crate::world::Host;
+use crate::world::{Host, skipped};
 
 const MTU: usize = 1400;
 
@@ -179,7 +179,7 @@ fn udp_super_packets_pass_where_the_kernel_has_them() {
     let mut near = open(&client, Offload::Auto, "10.1.0.1/24");
     let mut far = open(&server, Offload::Auto, "10.1.0.2/24");
     if near.tier() < OffloadTier::TsoUso {
-        eprintln!("SKIPPED: this kernel has no UDP segmentation on TUN devices");
+        skipped("this kernel has no UDP segmentation on TUN devices");
         return;
     }
     let mut sender = client

@@ -1,8 +1,12 @@
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use sennit_linux::{
     Error,
     netlink::{Interface, Netlink},
+    poller::{Events, Interest, Poller},
     udp::{EcnCodepoint, LinkBinding, LinkSocket, SendError, Sent, Transmit},
 };
 
@@ -164,7 +168,7 @@ fn a_device_that_cannot_segment_gets_datagrams_one_by_one() {
     let Some((edge, hub)) = edge_and_hub() else {
         return;
     };
-    // Without checksum offload the kernel refuses UDP segmentation with EIO.
+    // Without checksum offload, kernels before 6.11 refuse UDP segmentation with EIO.
     edge.sh("ethtool -K eth1 tx-checksumming off >/dev/null");
     let mut link = bind(&edge, "eth1", "198.18.1.2").unwrap();
     let mut listener = listen(&hub, "0.0.0.0:4433");
@@ -185,6 +189,51 @@ fn a_device_that_cannot_segment_gets_datagrams_one_by_one() {
         }
     );
     assert_eq!(received, payload);
+}
+
+#[test]
+fn a_full_socket_takes_a_part_and_the_rest_later() {
+    let Some((edge, _hub)) = edge_and_hub() else {
+        return;
+    };
+    edge.sh("tc qdisc add dev eth1 root tbf rate 400mbit burst 64k limit 100mb");
+    let mut link = bind(&edge, "eth1", "198.18.1.2").unwrap();
+    let to = "198.18.1.1:4433".parse().unwrap();
+    let payload = numbered(100 * 1200);
+
+    let offer = |link: &mut LinkSocket| {
+        link.send(&transmit(to, &payload, Some(1200)))
+            .unwrap()
+            .bytes
+    };
+    let taken = (0..10_000)
+        .map(|_| offer(&mut link))
+        .find(|bytes| *bytes < payload.len());
+    let poller = Poller::new().unwrap();
+    poller.add(&link, 0, Interest::Write).unwrap();
+    let writable = poller.wait(&mut Events::with_capacity(1), Some(Duration::from_secs(10)));
+
+    assert!(taken.is_some_and(|bytes| bytes % 1200 == 0), "{taken:?}");
+    assert_eq!(writable.unwrap(), 1);
+    assert!(offer(&mut link) > 0);
+}
+
+#[test]
+fn what_a_full_receive_buffer_loses_is_counted() {
+    let Some((edge, hub)) = edge_and_hub() else {
+        return;
+    };
+    let mut link = bind(&edge, "eth1", "198.18.1.2").unwrap();
+    let listener = listen(&hub, "0.0.0.0:4433");
+    let to = "198.18.1.1:4433".parse().unwrap();
+    let payload = numbered(50 * 1200);
+    assert_eq!(listener.receive_drops().unwrap(), 0);
+
+    for _ in 0..1000 {
+        link.send(&transmit(to, &payload, Some(1200))).unwrap();
+    }
+
+    assert!(listener.receive_drops().unwrap() > 0);
 }
 
 #[test]

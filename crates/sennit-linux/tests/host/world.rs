@@ -1,6 +1,6 @@
 //! Hosts for tests: anonymous namespaces, which no crash can leave behind.
 
-use std::process::Command;
+use std::{io::Write, process::Command};
 
 use sennit_linux::{netns::Netns, privilege};
 
@@ -13,7 +13,7 @@ impl Host {
     pub(crate) fn new() -> Option<Self> {
         if !privilege::has_net_admin() {
             let test = std::thread::current().name().unwrap_or("?").to_owned();
-            eprintln!("SKIPPED: {test} needs root");
+            skipped(&format!("{test} needs root"));
             return None;
         }
         let host = Self(Netns::anonymous().unwrap());
@@ -48,4 +48,9 @@ impl Host {
         self.sh(&format!("ip link set {here} up"));
         other.sh(&format!("ip link set {there} up"));
     }
+}
+
+/// Says that a test could not run here, past the capture of the test's output.
+pub(crate) fn skipped(why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {why}").unwrap();
 }
