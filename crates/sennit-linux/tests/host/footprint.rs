@@ -260,6 +260,24 @@ fn a_running_daemon_is_not_disturbed() {
 }
 
 #[test]
+fn two_devices_with_the_same_numbers_do_not_run_together() {
+    let Some(host) = Host::new() else { return };
+    let directory = Directory::new();
+    let twin = (0..)
+        .map(|i| format!("x{i}").parse::<DeviceName>().unwrap())
+        .find(|name| Instance::of(name) == Instance::of(&sennit0()));
+    let _footprint = host
+        .run(|| Footprint::begin(&sennit0(), directory.path()))
+        .unwrap();
+
+    let error = host
+        .run(|| Footprint::begin(&twin.unwrap(), directory.path()))
+        .unwrap_err();
+
+    assert!(matches!(error, Error::InstanceTaken(_)), "{error}");
+}
+
+#[test]
 fn everything_goes_into_the_tunnel_but_what_is_near() {
     let Some(site) = Site::new() else { return };
     assert_eq!(site.way_to("198.51.100.1"), "eth1");

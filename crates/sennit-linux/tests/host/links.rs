@@ -159,11 +159,12 @@ fn the_monitor_reports_addresses_and_routes() {
 }
 
 #[test]
-fn a_monitor_that_was_not_read_says_so() {
+fn a_monitor_that_was_not_read_says_so_and_tells_nothing_outdated() {
     let Some((host, _other)) = cabled() else {
         return;
     };
     let mut monitor = host.run(|| Monitor::open().unwrap());
+    host.sh("ip link set eth1 down");
     host.run(|| {
         let mut netlink = Netlink::open().unwrap();
         let index = Interface::lookup(&mut netlink, "eth1").unwrap().index;
@@ -171,10 +172,14 @@ fn a_monitor_that_was_not_read_says_so() {
             netlink.set_mtu(index, 1300 + i % 2).unwrap();
         }
     });
+    host.sh("ip link set eth1 up");
 
-    let seen = events_until(&mut monitor, |event| *event == LinkEvent::Overflow);
+    let until_overflow = events_until(&mut monitor, |event| *event == LinkEvent::Overflow);
+    let rest: Vec<_> = std::iter::from_fn(|| monitor.poll_event().unwrap()).collect();
 
-    assert_eq!(seen.last(), Some(&LinkEvent::Overflow));
+    assert_eq!(until_overflow, [LinkEvent::Overflow]);
+    let outdated = |event: &LinkEvent| matches!(event, LinkEvent::Down { .. });
+    assert!(!rest.iter().any(outdated), "{rest:?}");
 }
 
 #[test]
