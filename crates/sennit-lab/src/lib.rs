@@ -1,1 +1,48 @@
-//! Namespaces, emulated links, traffic, measurement and reports.
+//! A laboratory for tunnels on one machine.
+//!
+//! A [`Lab`] is a handful of hosts, each a network namespace, joined by emulated links that one
+//! thread of this process moves packets through; no kernel module and no second machine is needed.
+//! A [`Scenario`] says in a file which links there are, what traffic runs over them, what breaks
+//! meanwhile. [`run`] plays it: builds the lab, checks that the links are what was asked for
+//! ([`selfcheck`]), runs the steps, prints a table and writes every figure to `results.json`.
+//!
+//! Tests use the lab without a scenario:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use sennit_lab::{Lab, LinkSpec, Role, Spec};
+//! use sennit_netem::Config;
+//!
+//! # fn main() -> Result<(), sennit_lab::Error> {
+//! let slow = Config { delay: Duration::from_millis(30), ..Config::default() };
+//! let lab = Lab::new(&Spec { links: vec![LinkSpec::symmetric("a", &slow)], ..Spec::default() })?;
+//! lab.exec(Role::Edge, &["ping", "-c", "1", "198.19.0.1"])?;
+//! lab.link("a")?.set_outage(true)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod cli;
+mod emulator;
+mod error;
+mod host;
+mod lab;
+mod link;
+mod measure;
+pub mod plan;
+pub mod report;
+mod run;
+pub mod scenario;
+mod scratch;
+pub mod selfcheck;
+pub mod traffic;
+pub mod tunnel;
+
+pub use cli::{Args, run};
+pub use emulator::Lateness;
+pub use error::Error;
+pub use host::{Host, Role, Running, remove_all, remove_leftovers};
+pub use lab::{Lab, Spec};
+pub use link::{Direction, Kind, LinkHandle, LinkSpec};
+pub use run::{Options, play};
+pub use scenario::Scenario;

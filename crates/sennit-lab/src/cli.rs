@@ -1,0 +1,193 @@
+//! `sennit lab`: the command line, embedded by the program.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::error::{Doing, Error};
+use crate::host;
+use crate::lab::Lab;
+use crate::link::Direction;
+use crate::report::Results;
+use crate::run::{Options, play};
+use crate::scenario::{Scenario, Shape};
+use crate::{scratch, selfcheck};
+
+/// The scenario that `sennit lab demo` plays.
+const DEMO: &str = include_str!("../../../lab/demo.toml");
+
+/// The exit status after a signal that a shell expects.
+const INTERRUPTED: i32 = 130;
+
+/// Arguments of `sennit lab`.
+#[derive(Debug, Parser)]
+pub struct Args {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Build the links of a scenario, run its steps, and report what was measured
+    ///
+    /// Example: sennit lab run lab/bond-300-80.toml --out /tmp/bond
+    Run {
+        /// The scenario (TOML)
+        file: PathBuf,
+        #[command(flatten)]
+        options: RunArgs,
+    },
+    /// Run the built-in demonstration: two links, what one tunnel over both gives, a link cut
+    Demo {
+        #[command(flatten)]
+        options: RunArgs,
+    },
+    /// Build the links of a scenario, check them, and keep them until Ctrl-C
+    ///
+    /// Meanwhile each line of input changes a link, for example "fast outage = true" or
+    /// "fast delay_ms = 80".
+    Links {
+        /// The scenario (TOML); its steps are ignored
+        file: PathBuf,
+    },
+    /// Remove what labs that were killed have left behind
+    Cleanup,
+}
+
+#[derive(Debug, Parser)]
+struct RunArgs {
+    /// Print results.json on standard output instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Where results.json, logs and the raw output of tools go [default: results/NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Keep hosts and links until Enter is pressed
+    #[arg(long)]
+    keep: bool,
+    /// The sennit program that runs the tunnel [default: this one]
+    #[arg(long, value_name = "PATH")]
+    sennit: Option<PathBuf>,
+}
+
+/// Runs `sennit lab`; `false` means that it ran but some traffic failed.
+pub fn run(args: Args) -> Result<bool, Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Scenario(
+            "the lab makes network namespaces: run it as root".into(),
+        ));
+    }
+    leave_nothing_on_signals()?;
+    match args.command {
+        LabCommand::Run { file, options } => run_text(&read(&file)?, options),
+        LabCommand::Demo { options } => run_text(DEMO, options),
+        LabCommand::Links { file } => hold_links(&read(&file)?).map(|()| true),
+        LabCommand::Cleanup => {
+            for name in host::remove_leftovers() {
+                println!("{name}");
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn leave_nothing_on_signals() -> Result<(), Error> {
+    let set = ctrlc::set_handler(|| {
+        host::remove_all();
+        scratch::remove_all();
+        std::process::exit(INTERRUPTED);
+    });
+    set.map_err(|error| Error::Scenario(format!("cannot watch for signals: {error}")))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))
+}
+
+fn run_text(text: &str, args: RunArgs) -> Result<bool, Error> {
+    let scenario = Scenario::parse(text)?;
+    let sennit = match args.sennit {
+        Some(path) => path,
+        None => std::env::current_exe().doing(|| "find this program".into())?,
+    };
+    let out = args.out.unwrap_or_else(|| default_out(&scenario.name));
+    let options = Options { sennit, out };
+    let start = Instant::now();
+    let mut progress = |what: &str| eprintln!("[{:5.1} s] {what}", start.elapsed().as_secs_f64());
+    let (lab, results) = play(&scenario, text, &options, &mut progress)?;
+    results.write(&options.out)?;
+    print(&results, args.json);
+    eprintln!("figures: {}", options.out.join("results.json").display());
+    if args.keep {
+        describe(&lab);
+        eprintln!("press Enter to remove everything");
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+    }
+    Ok(results.failures().is_empty())
+}
+
+fn print(results: &Results, json: bool) {
+    if json {
+        println!("{}", results.to_json());
+    } else {
+        print!("{}", results.table());
+    }
+}
+
+fn default_out(name: &str) -> PathBuf {
+    let format = format_description!("[year][month][day]-[hour][minute][second]");
+    let time = OffsetDateTime::now_utc()
+        .format(&format)
+        .unwrap_or_default();
+    PathBuf::from(format!("results/{name}-{time}"))
+}
+
+fn hold_links(text: &str) -> Result<(), Error> {
+    let lab = Lab::new(&Scenario::parse(text)?.spec()?)?;
+    let checks = selfcheck::run(&lab)?;
+    for check in &checks {
+        eprintln!("{check}");
+    }
+    selfcheck::verdict(&checks)?;
+    describe(&lab);
+    eprintln!("change a link by a line such as \"NAME delay_ms = 80\"; Ctrl-C or Ctrl-D ends");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.doing(|| "read standard input".into())?;
+        if let Err(error) = change(&lab, line.trim()) {
+            eprintln!("{error}");
+        }
+    }
+    Ok(())
+}
+
+/// Applies a line such as `fast outage = true` to both directions of a link.
+fn change(lab: &Lab, line: &str) -> Result<(), Error> {
+    if line.is_empty() {
+        return Ok(());
+    }
+    let (name, change) = line.split_once(' ').unwrap_or((line, ""));
+    let link = lab.link(name)?;
+    let shape: Shape =
+        toml::from_str(change).map_err(|error| Error::Scenario(error.to_string()))?;
+    for direction in Direction::BOTH {
+        let changed = shape
+            .applied(&link.config(direction))
+            .map_err(Error::Scenario)?;
+        link.set(direction, |config| *config = changed)?;
+    }
+    Ok(())
+}
+
+fn describe(lab: &Lab) {
+    for role in host::Role::ALL {
+        eprintln!("{role}: ip netns exec {} …", lab.host(role).name());
+    }
+    for link in lab.links() {
+        let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);
+        eprintln!("{}: edge {edge}, hub {hub}", link.device());
+    }
+}

@@ -1,0 +1,325 @@
+//! The thread that is the wires: it moves packets from TUN to TUN through link models.
+//!
+//! One thread owns all devices and all models. It reads what has arrived, hands it to the model of
+//! its direction, writes what is due, and sleeps until the next packet is due or a device is
+//! readable. While packets flow it sleeps for [`GRAIN`] at least, so that a busy link costs a bound
+//! number of wake-ups and moves packets in batches; that adds at most so much to the delay of
+//! each packet. It runs with real-time priority, because wires do not wait for the CPU.
+
+use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use sennit_linux::poller::{Events, Interest, Poller, Waker, set_timer_slack};
+use sennit_linux::tun::Tun;
+use sennit_netem::{Config, Counters, Link};
+use sennit_packet::gso::VirtioNetHdr;
+
+use crate::error::{Doing, Error};
+use crate::host;
+
+/// The shortest sleep while packets flow.
+const GRAIN: Duration = Duration::from_micros(50);
+
+/// Packets taken from one device before the others have their turn.
+const BATCH: usize = 64;
+
+/// Unused packet buffers kept for reuse: as many as a fast link holds in queue and flight.
+const POOL_MAX: usize = 16_384;
+
+/// The token of the waker; devices have their index.
+const WAKE: u64 = u64::MAX;
+
+/// One direction of one link, between two devices.
+#[derive(Debug, Clone)]
+pub(crate) struct Pipe {
+    /// Index of the device whose packets enter.
+    pub(crate) from: usize,
+    /// Index of the device where they leave.
+    pub(crate) to: usize,
+    pub(crate) config: Config,
+    pub(crate) seed: u64,
+}
+
+/// How late packets left, against the time at which the model said they were due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Lateness {
+    /// Batches of packets written.
+    pub batches: u64,
+    /// Batches whose first packet was more than a millisecond late.
+    pub over_1ms: u64,
+    /// The largest lateness in seconds.
+    #[serde(rename = "max_seconds", serialize_with = "crate::measure::as_seconds")]
+    pub max: Duration,
+}
+
+/// A running emulator; dropping it stops the thread.
+#[derive(Debug)]
+pub(crate) struct Emulator {
+    control: Control,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Talks to a running emulator from any thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Control {
+    requests: Sender<Request>,
+    waker: Waker,
+}
+
+enum Request {
+    Set {
+        pipe: usize,
+        config: Config,
+    },
+    /// Starts over as if no packet had ever been sent.
+    Restart(Sender<()>),
+    Counters(Sender<Vec<Counters>>),
+    Lateness(Sender<Lateness>),
+    Stop,
+}
+
+impl Emulator {
+    pub(crate) fn start(devices: Vec<Tun>, pipes: &[Pipe]) -> Result<Self, Error> {
+        let (requests, inbox) = mpsc::channel();
+        let poller = Poller::new().doing(|| "make an epoll set".into())?;
+        let waker = Waker::new(&poller, WAKE).doing(|| "make an eventfd".into())?;
+        for (token, device) in (0..).zip(&devices) {
+            poller
+                .add(device, token, Interest::Read)
+                .doing(|| "watch a TUN device".into())?;
+        }
+        let wires = Wires::new(devices, pipes, poller, waker.clone(), inbox);
+        let thread = thread::Builder::new()
+            .name("lab-wires".into())
+            .spawn(move || wires.run())
+            .doing(|| "start the emulator thread".into())?;
+        Ok(Self {
+            control: Control { requests, waker },
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn control(&self) -> Control {
+        self.control.clone()
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.control.tell(Request::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Control {
+    /// Changes one direction of a link from now on.
+    pub(crate) fn set(&self, pipe: usize, config: Config) {
+        self.tell(Request::Set { pipe, config });
+    }
+
+    /// Empties all links and sets their counters, their chance and the lateness to the start.
+    pub(crate) fn restart(&self) {
+        self.ask(Request::Restart);
+    }
+
+    /// What happened in each direction so far.
+    pub(crate) fn counters(&self) -> Vec<Counters> {
+        self.ask(Request::Counters).unwrap_or_default()
+    }
+
+    pub(crate) fn lateness(&self) -> Lateness {
+        self.ask(Request::Lateness).unwrap_or_default()
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Option<T> {
+        let (reply, answer) = mpsc::channel();
+        self.tell(request(reply));
+        answer.recv().ok()
+    }
+
+    /// An emulator that has stopped needs no change any more.
+    fn tell(&self, request: Request) {
+        let _ = self.requests.send(request);
+        self.waker.wake();
+    }
+}
+
+/// The thread's own state.
+struct Wires {
+    devices: Vec<Tun>,
+    pipes: Vec<Pipe>,
+    links: Vec<Link<Vec<u8>>>,
+    /// For each device the pipe that its packets enter.
+    pipe_from: Vec<Option<usize>>,
+    pool: Vec<Vec<u8>>,
+    poller: Poller,
+    waker: Waker,
+    inbox: Receiver<Request>,
+    lateness: Lateness,
+}
+
+impl Wires {
+    fn new(
+        devices: Vec<Tun>,
+        pipes: &[Pipe],
+        poller: Poller,
+        waker: Waker,
+        inbox: Receiver<Request>,
+    ) -> Self {
+        let entered = |device| pipes.iter().position(|pipe| pipe.from == device);
+        Self {
+            pipe_from: (0..devices.len()).map(entered).collect(),
+            links: pipes.iter().map(new_link).collect(),
+            pipes: pipes.to_vec(),
+            devices,
+            pool: Vec::new(),
+            poller,
+            waker,
+            inbox,
+            lateness: Lateness::default(),
+        }
+    }
+
+    fn run(mut self) {
+        take_priority();
+        let mut events = Events::with_capacity(self.devices.len() + 1);
+        loop {
+            let moved = self.receive() + self.deliver();
+            if !self.obey() {
+                return;
+            }
+            if moved > 0 {
+                thread::sleep(GRAIN);
+            } else if let Err(error) = self.sleep(&mut events) {
+                tracing::error!(%error, "the emulator cannot wait for packets");
+                return;
+            }
+        }
+    }
+
+    fn sleep(&self, events: &mut Events) -> io::Result<()> {
+        let due = self.links.iter().filter_map(Link::poll_timeout).min();
+        let timeout = due.map(|due| due.saturating_duration_since(Instant::now()).max(GRAIN));
+        self.poller.wait(events, timeout)?;
+        if events.iter().any(|ready| ready.token == WAKE) {
+            self.waker.acknowledge();
+        }
+        Ok(())
+    }
+
+    /// Takes what the hosts have sent; gives the number of packets.
+    fn receive(&mut self) -> usize {
+        (0..self.devices.len())
+            .map(|device| self.receive_from(device))
+            .sum()
+    }
+
+    fn receive_from(&mut self, device: usize) -> usize {
+        let Some(pipe) = self.pipe_from[device] else {
+            return 0;
+        };
+        for count in 0..BATCH {
+            let mut packet = self.pool.pop().unwrap_or_default();
+            packet.resize(self.pipes[pipe].config.mtu, 0);
+            match self.devices[device].recv(&mut packet) {
+                Ok(Some((_, len))) => self.enter(pipe, packet, len),
+                // A device that is down has nothing to read.
+                Ok(None) | Err(_) => {
+                    self.recycle(packet);
+                    return count;
+                }
+            }
+        }
+        BATCH
+    }
+
+    fn enter(&mut self, pipe: usize, mut packet: Vec<u8>, len: usize) {
+        packet.truncate(len);
+        if let Err(dropped) = self.links[pipe].handle_packet(len, packet, Instant::now()) {
+            self.recycle(dropped.packet);
+        }
+    }
+
+    /// Writes what is due; gives the number of packets.
+    fn deliver(&mut self) -> usize {
+        (0..self.links.len())
+            .map(|pipe| self.deliver_from(pipe))
+            .sum()
+    }
+
+    fn deliver_from(&mut self, pipe: usize) -> usize {
+        let now = Instant::now();
+        let due = self.links[pipe].poll_timeout();
+        let mut count = 0;
+        while let Some(packet) = self.links[pipe].poll_output(now) {
+            // A host whose device is down does not get it, as behind any dead port.
+            let _ = self.devices[self.pipes[pipe].to]
+                .send(&VirtioNetHdr::default(), &[IoSlice::new(&packet)]);
+            self.recycle(packet);
+            count += 1;
+        }
+        if let (Some(due), true) = (due, count > 0) {
+            self.lateness.note(now.saturating_duration_since(due));
+        }
+        count
+    }
+
+    fn recycle(&mut self, packet: Vec<u8>) {
+        if self.pool.len() < POOL_MAX {
+            self.pool.push(packet);
+        }
+    }
+
+    /// Does what was asked; `false` to stop.
+    fn obey(&mut self) -> bool {
+        while let Ok(request) = self.inbox.try_recv() {
+            match request {
+                Request::Set { pipe, config } => {
+                    self.links[pipe].set_config(config, Instant::now());
+                }
+                Request::Restart(done) => {
+                    self.links = self.pipes.iter().map(new_link).collect();
+                    self.lateness = Lateness::default();
+                    let _ = done.send(());
+                }
+                Request::Counters(reply) => {
+                    let _ = reply.send(self.links.iter().map(Link::counters).collect());
+                }
+                Request::Lateness(reply) => {
+                    let _ = reply.send(self.lateness);
+                }
+                Request::Stop => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Lateness {
+    fn note(&mut self, late: Duration) {
+        self.batches += 1;
+        self.over_1ms += u64::from(late > Duration::from_millis(1));
+        self.max = self.max.max(late);
+    }
+}
+
+fn new_link(pipe: &Pipe) -> Link<Vec<u8>> {
+    Link::new(pipe.config.clone(), pipe.seed)
+}
+
+/// Asks for precise timers and to run before everything else; without it only precision suffers.
+pub(crate) fn take_priority() {
+    if let Err(error) = set_timer_slack(NonZeroU64::MIN) {
+        tracing::debug!(%error, "timers stay coarse");
+    }
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let command = &mut std::process::Command::new("chrt");
+    if let Err(error) = host::run(command.args(["--rr", "--pid", "1", &thread])) {
+        tracing::warn!(%error, "the emulator runs without real-time priority");
+    }
+}

@@ -1,0 +1,58 @@
+//! What can go wrong in a lab, and whose fault it is.
+
+use std::io;
+
+/// Why a lab could not be built or a scenario could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The scenario asks for something that cannot be.
+    #[error("scenario: {0}")]
+    Scenario(String),
+    /// The host refused a system call.
+    #[error("failed to {doing}: {source}")]
+    Host {
+        /// What was tried.
+        doing: String,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// A program that the lab needs did not do its work.
+    #[error("`{command}` failed: {output}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// What it printed, or why it did not start.
+        output: String,
+    },
+    /// The emulated links are not what the scenario asked for, so no figure would be honest.
+    #[error("the links are not as asked, nothing is reported:\n{0}")]
+    SelfCheck(String),
+    /// A traffic tool did not deliver its figures.
+    #[error("traffic {name}: {reason}")]
+    Traffic {
+        /// Which of the step's traffic.
+        name: String,
+        /// Why there are no figures.
+        reason: String,
+    },
+    /// The tunnel did not come up or did not stay up.
+    #[error("tunnel: {0}")]
+    Tunnel(String),
+    /// Linux set-up through `sennit-linux`.
+    #[error(transparent)]
+    Linux(#[from] sennit_linux::Error),
+}
+
+/// Adds what was being done to an I/O error.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Host {
+            doing: what(),
+            source,
+        })
+    }
+}

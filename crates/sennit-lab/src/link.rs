@@ -1,0 +1,259 @@
+//! One link between edge and hub: what is asked of it, and what can be done to it.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sennit_netem::{Config, Counters};
+
+use crate::emulator::Control;
+use crate::error::Error;
+use crate::host::{Host, Role};
+use crate::lab::Lab;
+use crate::plan::{Dual, EDGE, Subnet};
+
+/// One link between edge and hub.
+#[derive(Debug, Clone)]
+pub struct LinkSpec {
+    /// Up to 11 characters; the devices are called `wan-<name>`.
+    pub name: String,
+    /// How it is made.
+    pub kind: Kind,
+    /// From edge to hub.
+    pub up: Config,
+    /// From hub to edge.
+    pub down: Config,
+    /// The devices' MTU.
+    pub mtu: u32,
+}
+
+/// How a link is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Two TUN devices with the emulator between them.
+    #[default]
+    Emulated,
+    /// A veth pair, as fast as the machine can; nothing can be changed on it but its state.
+    Veth,
+}
+
+/// A direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the edge to the hub.
+    Up,
+    /// From the hub to the edge.
+    Down,
+}
+
+impl Direction {
+    /// Both of them, in the order in which pairs are given.
+    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
+}
+
+impl LinkSpec {
+    /// An emulated link with equal directions.
+    pub fn symmetric(name: &str, config: &Config) -> Self {
+        Self {
+            name: name.into(),
+            kind: Kind::Emulated,
+            up: config.clone(),
+            down: config.clone(),
+            mtu: 1500,
+        }
+    }
+
+    /// The model's configuration in one direction.
+    pub fn config(&self, direction: Direction) -> &Config {
+        match direction {
+            Direction::Up => &self.up,
+            Direction::Down => &self.down,
+        }
+    }
+
+    /// The device's name, the same on edge and hub.
+    pub fn device(&self) -> String {
+        format!("wan-{}", self.name)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if !(1..=11).contains(&self.name.len()) || !self.name.chars().all(plain) {
+            let reason = format!("link name {:?} is not 1 to 11 of a-z, 0-9, '-'", self.name);
+            return Err(Error::Scenario(reason));
+        }
+        if !(1280..=9000).contains(&self.mtu) {
+            let reason = format!("link {}: MTU {} is not 1280 to 9000", self.name, self.mtu);
+            return Err(Error::Scenario(reason));
+        }
+        Ok(())
+    }
+}
+
+/// A link of a lab, with where to find its directions in the emulator.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    spec: LinkSpec,
+    pipes: Option<[usize; 2]>,
+    now: Mutex<[Config; 2]>,
+}
+
+impl Attached {
+    pub(crate) fn new(spec: &LinkSpec, pipes: Option<[usize; 2]>) -> Self {
+        let now = Mutex::new(Direction::BOTH.map(|direction| spec.config(direction).clone()));
+        Self {
+            spec: spec.clone(),
+            pipes,
+            now,
+        }
+    }
+}
+
+/// One link of a running lab.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkHandle<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) link: &'a Attached,
+    pub(crate) subnet: Subnet,
+}
+
+impl<'a> LinkHandle<'a> {
+    /// What was asked for when the lab was built.
+    pub fn spec(&self) -> &'a LinkSpec {
+        &self.link.spec
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        &self.link.spec.name
+    }
+
+    /// Its device, called the same on edge and hub.
+    pub fn device(&self) -> String {
+        self.link.spec.device()
+    }
+
+    /// Its addresses.
+    pub fn subnet(&self) -> Subnet {
+        self.subnet
+    }
+
+    /// Whether it passes through the emulator.
+    pub fn is_emulated(&self) -> bool {
+        self.link.pipes.is_some()
+    }
+
+    /// How a direction is configured at the moment.
+    pub fn config(&self, direction: Direction) -> Config {
+        self.now()[direction as usize].clone()
+    }
+
+    /// Changes a direction while packets are in it.
+    pub fn set(&self, direction: Direction, change: impl FnOnce(&mut Config)) -> Result<(), Error> {
+        let (pipes, control) = self.wires()?;
+        let mut now = self.now();
+        let config = &mut now[direction as usize];
+        change(config);
+        control.set(pipes[direction as usize], config.clone());
+        Ok(())
+    }
+
+    /// Silently loses everything in both directions, or stops doing so.
+    pub fn set_outage(&self, outage: bool) -> Result<(), Error> {
+        let set = |direction| self.set(direction, |config| config.outage = outage);
+        Direction::BOTH.into_iter().try_for_each(set)
+    }
+
+    /// Makes a direction again what the spec says.
+    pub fn restore(&self, direction: Direction) -> Result<(), Error> {
+        let asked = self.spec().config(direction).clone();
+        self.set(direction, |config| *config = asked)
+    }
+
+    /// What happened up and down since the lab was built or restarted.
+    pub fn counters(&self) -> Result<[Counters; 2], Error> {
+        let (pipes, control) = self.wires()?;
+        let all = control.counters();
+        Ok(pipes.map(|pipe| all.get(pipe).copied().unwrap_or_default()))
+    }
+
+    /// Plugs the edge's end in or out: the host sees it, unlike an outage.
+    pub fn set_carrier(&self, on: bool) -> Result<(), Error> {
+        let device = self.device();
+        match self.spec().kind {
+            Kind::Emulated => {
+                let state = if on { "on" } else { "off" };
+                self.edge()
+                    .ip(&format!("link set dev {device} carrier {state}\n"))
+            }
+            // A veth has a carrier while its peer is up.
+            Kind::Veth if on => self.configure_hub(),
+            Kind::Veth => self
+                .lab
+                .host(Role::Hub)
+                .ip(&format!("link set dev {device} down\n")),
+        }
+    }
+
+    /// Sets the edge's device administratively up, with addresses and routes, or down.
+    pub fn set_up(&self, up: bool) -> Result<(), Error> {
+        if up {
+            return self.set_address(Some(EDGE));
+        }
+        self.edge()
+            .ip(&format!("link set dev {} down\n", self.device()))
+    }
+
+    /// Gives the edge's end another host number, with routes to match, or no address at all.
+    pub fn set_address(&self, host: Option<u8>) -> Result<(), Error> {
+        let device = self.device();
+        let mut lines = format!("address flush dev {device}\n");
+        if let Some(host) = host {
+            lines.push_str(&addressed(&device, self.subnet.host(host)));
+            lines.push_str(&default_routes(&device, self.subnet));
+        }
+        self.edge().ip(&lines)
+    }
+
+    pub(crate) fn configure_hub(&self) -> Result<(), Error> {
+        let device = self.device();
+        let lines = addressed(&device, self.subnet.hub());
+        self.lab
+            .host(Role::Hub)
+            .ip(&format!("address flush dev {device}\n{lines}"))
+    }
+
+    fn edge(&self) -> &'a Host {
+        self.lab.host(Role::Edge)
+    }
+
+    fn wires(&self) -> Result<([usize; 2], Control), Error> {
+        let wires = self.link.pipes.zip(self.lab.control());
+        wires.ok_or_else(|| Error::Scenario(format!("link {} is not emulated", self.name())))
+    }
+
+    fn now(&self) -> MutexGuard<'a, [Config; 2]> {
+        self.link.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lines that put addresses on a device and bring it up.
+pub(crate) fn addressed(device: &str, Dual { v4, v6 }: Dual) -> String {
+    format!(
+        "address add {v4}/24 dev {device}\n\
+         address add {v6}/64 dev {device} nodad\n\
+         link set {device} up\n"
+    )
+}
+
+/// The edge's default routes over one link: for everybody, and in the link's own table.
+fn default_routes(device: &str, subnet: Subnet) -> String {
+    let (Dual { v4, v6 }, metric, table) = (subnet.hub(), subnet.metric(), subnet.table());
+    let mut lines = String::new();
+    for gateway in [v4.to_string(), v6.to_string()] {
+        let route = format!("route replace default via {gateway} dev {device}");
+        let _ = writeln!(lines, "{route} metric {metric}\n{route} table {table}");
+    }
+    lines
+}

@@ -1,0 +1,111 @@
+//! The address plan of a lab: who has which address, in one place.
+//!
+//! | where | IPv4 | IPv6 |
+//! | --- | --- | --- |
+//! | link *n* (from 1), hub `.1`, edge `.2` | 198.18.*n*.0/24 (RFC 2544) | fd18:*n*::/64 |
+//! | the hub's own, on its `lo` | 198.19.0.1 | fd19::1 |
+//! | edge `.1` and LAN host `.2` | 192.168.8.0/24 | fd08::/64 |
+//! | hub `.1` and server `.10` | 203.0.113.0/24 (RFC 5737) | 2001:db8:113::/64 (RFC 3849) |
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// An address of each family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dual {
+    /// In a /24.
+    pub v4: Ipv4Addr,
+    /// In a /64.
+    pub v6: Ipv6Addr,
+}
+
+/// The hub's address, reached over every link.
+pub const HUB: Dual = Dual {
+    v4: Ipv4Addr::new(198, 19, 0, 1),
+    v6: Ipv6Addr::new(0xfd19, 0, 0, 0, 0, 0, 0, 1),
+};
+
+/// The edge's address towards its LAN.
+pub const EDGE_LAN: Dual = lan(1);
+
+/// The host behind the edge.
+pub const LAN: Dual = lan(2);
+
+/// The hub's address towards the server.
+pub const HUB_SERVER: Dual = server(1, 0x1);
+
+/// The host behind the hub.
+pub const SERVER: Dual = server(10, 0x10);
+
+/// The prefixes of the edge's LAN.
+pub const LAN_PREFIXES: [&str; 2] = ["192.168.8.0/24", "fd08::/64"];
+
+/// The prefixes that hold all link addresses.
+pub const LINK_PREFIXES: [&str; 2] = ["198.18.0.0/16", "fd18::/16"];
+
+/// The largest number of links in one lab.
+pub const LINKS_MAX: usize = 16;
+
+/// The edge's usual host number on a link.
+pub const EDGE: u8 = 2;
+
+const fn lan(host: u8) -> Dual {
+    Dual {
+        v4: Ipv4Addr::new(192, 168, 8, host),
+        v6: Ipv6Addr::new(0xfd08, 0, 0, 0, 0, 0, 0, host as u16),
+    }
+}
+
+const fn server(v4: u8, v6: u16) -> Dual {
+    Dual {
+        v4: Ipv4Addr::new(203, 0, 113, v4),
+        v6: Ipv6Addr::new(0x2001, 0xdb8, 0x113, 0, 0, 0, 0, v6),
+    }
+}
+
+/// Where one link is in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subnet {
+    number: u8,
+}
+
+impl Subnet {
+    /// Of the link at this index, which is below [`LINKS_MAX`].
+    pub fn of(index: usize) -> Self {
+        let number = u8::try_from(index + 1).expect("a lab has few links");
+        Self { number }
+    }
+
+    /// The hub's end, which is the edge's gateway.
+    pub fn hub(self) -> Dual {
+        self.host(1)
+    }
+
+    /// The edge's usual end.
+    pub fn edge(self) -> Dual {
+        self.host(EDGE)
+    }
+
+    /// Any address on the link.
+    pub fn host(self, host: u8) -> Dual {
+        Dual {
+            v4: Ipv4Addr::new(198, 18, self.number, host),
+            v6: Ipv6Addr::new(0xfd18, self.number.into(), 0, 0, 0, 0, 0, host.into()),
+        }
+    }
+
+    /// All of the link's addresses.
+    pub fn prefixes(self) -> [String; 2] {
+        let Dual { v4, v6 } = self.host(0);
+        [format!("{v4}/24"), format!("{v6}/64")]
+    }
+
+    /// The edge's routing table for what is sent from its end.
+    pub fn table(self) -> u32 {
+        1000 + u32::from(self.number)
+    }
+
+    /// The metric of the edge's default route over this link.
+    pub fn metric(self) -> u32 {
+        1000 + u32::from(self.number)
+    }
+}

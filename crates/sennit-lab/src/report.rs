@@ -1,0 +1,525 @@
+//! What was measured: `results.json` in base units, and a table for humans.
+//!
+//! In the file bytes are bytes, times are seconds, rates are bytes per second, shares are ratios;
+//! goodput is payload at the receiver. `null` means that it was not measured.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sennit_netem::Counters;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::emulator::Lateness;
+use crate::error::{Doing, Error};
+use crate::lab::Lab;
+use crate::link::Direction;
+use crate::measure::Bins;
+use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
+use crate::selfcheck::Check;
+use crate::traffic::{Figures, TcpFigures};
+use crate::tunnel::Usage;
+
+/// The version of the file's shape.
+const SCHEMA: &str = "sennit.lab/1";
+
+/// Everything about one run of a scenario.
+#[derive(Debug, Clone, Serialize)]
+pub struct Results {
+    schema: &'static str,
+    scenario: String,
+    about: String,
+    /// The scenario file as it was.
+    text: String,
+    seed: u64,
+    started: String,
+    machine: Machine,
+    sennit: String,
+    /// What the links were before any traffic.
+    pub self_check: Vec<Check>,
+    /// One for each step.
+    pub steps: Vec<StepResult>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Machine {
+    kernel: String,
+    cpu: String,
+    cores: usize,
+    memory_bytes: u64,
+}
+
+/// What one step gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepResult {
+    /// As in the scenario.
+    pub name: String,
+    /// Wall time.
+    pub seconds: f64,
+    /// In the order of the scenario.
+    pub traffic: Vec<TrafficResult>,
+    /// In order of time.
+    pub faults: Vec<FaultResult>,
+    /// The emulated links.
+    pub links: Vec<LinkResult>,
+    /// Hub and edge, if the tunnel was used.
+    pub daemons: Vec<DaemonResult>,
+    /// The daemons' own view at the end: hub, then edge.
+    pub status: [serde_json::Value; 2],
+    /// How late the emulator was.
+    pub lateness: Lateness,
+    /// Packets lost because the emulator was too slow to read them.
+    pub overruns: u64,
+}
+
+/// What one traffic gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct TrafficResult {
+    /// What it was, in a few words.
+    pub label: String,
+    /// Absent if it failed.
+    pub figures: Option<Figures>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// Goodput against the frame rate of the links it could use.
+    pub line_share: Option<f64>,
+    /// The longest time in which almost nothing arrived (TCP only).
+    pub gap_seconds: Option<f64>,
+    /// Median goodput before the first fault, or overall (TCP only).
+    pub usual_goodput: Option<f64>,
+}
+
+/// What followed a fault.
+#[derive(Debug, Clone, Serialize)]
+pub struct FaultResult {
+    /// After the start of the step.
+    pub at_seconds: f64,
+    /// The link, if it happened to one.
+    pub link: Option<String>,
+    /// What happened.
+    pub action: Action,
+    /// Until each TCP traffic was back at 90 % of its usual rate for half a second.
+    pub traffic_recovery_seconds: Vec<Option<f64>>,
+    /// Until the link carried half of its usual load again.
+    pub link_recovery_seconds: Option<f64>,
+}
+
+/// What went over one link during a step.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkResult {
+    /// The link's name.
+    pub name: String,
+    /// From edge to hub.
+    pub up: WayResult,
+    /// From hub to edge.
+    pub down: WayResult,
+}
+
+/// One direction of a link during a step.
+#[derive(Debug, Clone, Serialize)]
+pub struct WayResult {
+    offered_packets: u64,
+    delivered_packets: u64,
+    delivered_bytes: u64,
+    dropped_queue: u64,
+    dropped_loss: u64,
+    dropped_outage: u64,
+    dropped_size: u64,
+    queue_max_bytes: usize,
+    /// Packet bytes per second in bins of 0.1 s.
+    bins: Bins,
+}
+
+/// What a daemon used during a step.
+#[derive(Debug, Clone, Serialize)]
+pub struct DaemonResult {
+    role: &'static str,
+    cpu_seconds: f64,
+    /// CPU time for 10⁹ bytes of TCP goodput.
+    cpu_seconds_per_gigabyte: Option<f64>,
+    rss_bytes: u64,
+    rss_peak_bytes: u64,
+}
+
+impl Results {
+    pub(crate) fn new(scenario: &Scenario, text: &str, sennit: &Path, checks: Vec<Check>) -> Self {
+        Self {
+            schema: SCHEMA,
+            scenario: scenario.name.clone(),
+            about: scenario.about.clone(),
+            text: text.to_owned(),
+            seed: scenario.seed,
+            started: OffsetDateTime::now_utc()
+                .format(&Rfc3339)
+                .unwrap_or_default(),
+            machine: Machine::here(),
+            sennit: sennit.display().to_string(),
+            self_check: checks,
+            steps: Vec::new(),
+        }
+    }
+
+    /// Writes `results.json` into `directory`.
+    pub fn write(&self, directory: &Path) -> Result<(), Error> {
+        let path = directory.join("results.json");
+        let text = self.to_json();
+        std::fs::write(&path, text).doing(|| format!("write {}", path.display()))
+    }
+
+    /// The file's text.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("results hold only numbers, texts and lists")
+    }
+
+    /// All traffic that failed, with its step.
+    pub fn failures(&self) -> Vec<String> {
+        self.steps.iter().flat_map(StepResult::failures).collect()
+    }
+
+    /// The table for humans.
+    pub fn table(&self) -> String {
+        let mut table = Table::new([
+            "step", "traffic", "Mbit/s", "of line", "gap", "rtt p50", "p99", "lost", "cpu s/GB",
+        ]);
+        for step in &self.steps {
+            step.add_rows(&mut table);
+        }
+        let mut text = table.to_string();
+        for step in &self.steps {
+            for fault in &step.faults {
+                fault.describe(step, &mut text);
+            }
+            if step.overruns > 0 || step.lateness.max > Duration::from_millis(5) {
+                step.describe_strain(&mut text);
+            }
+        }
+        text
+    }
+}
+
+impl Machine {
+    fn here() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let value = |text: &str, key: &str| {
+            let line = text.lines().find(|line| line.starts_with(key));
+            let value = line.and_then(|line| line.split_once(':'));
+            value
+                .map(|(_, value)| value.trim().to_owned())
+                .unwrap_or_default()
+        };
+        let memory = value(&read("/proc/meminfo"), "MemTotal");
+        let kilobytes = memory
+            .split_whitespace()
+            .next()
+            .and_then(|number| number.parse().ok());
+        Self {
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            cpu: value(&read("/proc/cpuinfo"), "model name"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: kilobytes.unwrap_or(0_u64) * 1024,
+        }
+    }
+}
+
+impl StepResult {
+    pub(crate) fn new(
+        name: &str,
+        took: Duration,
+        traffic: Vec<TrafficResult>,
+        faults: Vec<FaultResult>,
+        links: Vec<LinkResult>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            seconds: took.as_secs_f64(),
+            traffic,
+            faults,
+            links,
+            daemons: Vec::new(),
+            status: Default::default(),
+            lateness: Lateness::default(),
+            overruns: 0,
+        }
+    }
+
+    /// Adds what hub and edge used between two readings.
+    pub(crate) fn add_usage(&mut self, before: &[Usage; 2], after: &[Usage; 2]) {
+        let bytes: u64 = self
+            .traffic
+            .iter()
+            .filter_map(TrafficResult::tcp)
+            .map(|tcp| tcp.bytes)
+            .sum();
+        for (index, role) in ["hub", "edge"].into_iter().enumerate() {
+            let cpu_seconds = (after[index].cpu_seconds - before[index].cpu_seconds).max(0.0);
+            self.daemons.push(DaemonResult {
+                role,
+                cpu_seconds,
+                cpu_seconds_per_gigabyte: (bytes > 0).then(|| cpu_seconds * 1e9 / bytes as f64),
+                rss_bytes: after[index].rss_bytes,
+                rss_peak_bytes: after[index].rss_peak_bytes,
+            });
+        }
+    }
+
+    /// The traffic of this step that failed.
+    pub fn failures(&self) -> Vec<String> {
+        let failed = |traffic: &TrafficResult| {
+            let failure = traffic.failure.as_ref()?;
+            Some(format!("{}: {}: {failure}", self.name, traffic.label))
+        };
+        self.traffic.iter().filter_map(failed).collect()
+    }
+
+    fn add_rows(&self, table: &mut Table) {
+        let cpu: Option<f64> = self
+            .daemons
+            .iter()
+            .map(|daemon| daemon.cpu_seconds_per_gigabyte)
+            .sum();
+        let cpu = cpu.filter(|_| !self.daemons.is_empty());
+        for (index, traffic) in self.traffic.iter().enumerate() {
+            let name = if index == 0 { self.name.as_str() } else { "" };
+            let cpu = cpu.filter(|_| traffic.tcp().is_some());
+            table.add(traffic.row(name, cpu));
+        }
+    }
+
+    fn describe_strain(&self, text: &mut String) {
+        let late = self.lateness.max.as_secs_f64() * 1e3;
+        let _ = writeln!(
+            text,
+            "note: during \"{}\" this machine was too busy to be exact: packets left a link up to \
+             {late:.1} ms late, {} were dropped before it",
+            self.name, self.overruns
+        );
+    }
+}
+
+impl TrafficResult {
+    pub(crate) fn new(
+        traffic: &Traffic,
+        outcome: Result<Figures, Error>,
+        line_rate: Option<f64>,
+        first_fault: Option<Duration>,
+    ) -> Self {
+        let label = label(traffic);
+        let figures = match outcome {
+            Ok(figures) => figures,
+            Err(error) => return Self::failed(label, &error),
+        };
+        let goodput = match &figures {
+            Figures::Tcp(tcp) => Some(tcp.goodput),
+            Figures::Udp(udp) => Some(udp.goodput),
+            Figures::Ping(_) => None,
+        };
+        let mut result = Self {
+            label,
+            failure: None,
+            line_share: goodput.zip(line_rate).map(|(goodput, line)| goodput / line),
+            gap_seconds: None,
+            usual_goodput: None,
+            figures: Some(figures),
+        };
+        if let Some(tcp) = result.tcp() {
+            let offset = Duration::try_from_secs_f64(tcp.start_seconds).unwrap_or_default();
+            let usual = tcp
+                .bins
+                .usual(first_fault.map(|at| at.saturating_sub(offset)));
+            let gap = tcp.bins.longest_gap(usual).as_secs_f64();
+            (result.usual_goodput, result.gap_seconds) = (Some(usual), Some(gap));
+        }
+        result
+    }
+
+    fn failed(label: String, error: &Error) -> Self {
+        Self {
+            label,
+            figures: None,
+            failure: Some(error.to_string()),
+            line_share: None,
+            gap_seconds: None,
+            usual_goodput: None,
+        }
+    }
+
+    pub(crate) fn tcp(&self) -> Option<&TcpFigures> {
+        match &self.figures {
+            Some(Figures::Tcp(tcp)) => Some(tcp),
+            Some(Figures::Udp(_) | Figures::Ping(_)) | None => None,
+        }
+    }
+
+    fn row(&self, step: &str, cpu: Option<f64>) -> [String; 9] {
+        let none = || "-".to_owned();
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let millis = |time: Option<f64>| time.map_or_else(none, |t| format!("{:.1} ms", t * 1e3));
+        let (mut rate, mut p50, mut p99, mut lost) = (none(), none(), none(), none());
+        match &self.figures {
+            Some(Figures::Tcp(tcp)) => rate = format!("{:.1}", tcp.goodput * 8e-6),
+            Some(Figures::Udp(udp)) => {
+                rate = format!("{:.1}", udp.goodput * 8e-6);
+                lost = format!("{} of {}", udp.lost, udp.packets);
+            }
+            Some(Figures::Ping(ping)) => {
+                (p50, p99) = (millis(ping.p50_seconds), millis(ping.p99_seconds));
+                lost = format!(
+                    "{} of {}",
+                    ping.sent - ping.received.min(ping.sent),
+                    ping.sent
+                );
+            }
+            None => rate = "failed".into(),
+        }
+        [
+            step.to_owned(),
+            self.label.clone(),
+            rate,
+            self.line_share.map_or_else(none, percent),
+            self.gap_seconds
+                .map_or_else(none, |gap| format!("{gap:.1} s")),
+            p50,
+            p99,
+            lost,
+            cpu.map_or_else(none, |cpu| format!("{cpu:.2}")),
+        ]
+    }
+}
+
+/// What a traffic is, in a few words.
+fn label(traffic: &Traffic) -> String {
+    let way = |direction| match direction {
+        Direction::Up => "up",
+        Direction::Down => "down",
+    };
+    match traffic {
+        Traffic::Tcp(Tcp {
+            streams,
+            direction,
+            via,
+            ..
+        }) => {
+            let protocol = if *via == Via::Mptcp { "MPTCP" } else { "TCP" };
+            format!("{protocol} x{streams} {}", way(*direction))
+        }
+        Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, way(udp.direction)),
+        Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
+    }
+}
+
+impl FaultResult {
+    fn describe(&self, step: &StepResult, text: &mut String) {
+        let subject = self.link.as_deref().unwrap_or("daemon");
+        let _ = write!(
+            text,
+            "{}: {:?} of {subject} at {} s",
+            step.name, self.action, self.at_seconds
+        );
+        for (traffic, recovery) in step.traffic.iter().zip(&self.traffic_recovery_seconds) {
+            if let Some(seconds) = recovery {
+                let _ = write!(text, ", {} at 90 % after {seconds:.1} s", traffic.label);
+            }
+        }
+        if let (Action::Restore | Action::CarrierUp | Action::DeviceUp, Some(seconds)) =
+            (self.action, self.link_recovery_seconds)
+        {
+            let _ = write!(text, ", link in use again after {seconds:.1} s");
+        }
+        text.push('\n');
+    }
+}
+
+impl LinkResult {
+    pub(crate) fn new(lab: &Lab, name: &str, bins: [Bins; 2]) -> Self {
+        let counters = lab
+            .link(name)
+            .and_then(|link| link.counters())
+            .unwrap_or_default();
+        let [up, down] = bins;
+        let name = name.to_owned();
+        Self {
+            name,
+            up: WayResult::new(&counters[0], up),
+            down: WayResult::new(&counters[1], down),
+        }
+    }
+}
+
+impl WayResult {
+    fn new(counters: &Counters, bins: Bins) -> Self {
+        Self {
+            offered_packets: counters.offered,
+            delivered_packets: counters.delivered,
+            delivered_bytes: counters.delivered_bytes,
+            dropped_queue: counters.dropped_queue,
+            dropped_loss: counters.dropped_loss,
+            dropped_outage: counters.dropped_outage,
+            dropped_size: counters.dropped_size,
+            queue_max_bytes: counters.queue_max,
+            bins,
+        }
+    }
+}
+
+/// Columns as wide as their widest cell; the first two are texts, the others numbers.
+struct Table {
+    rows: Vec<[String; 9]>,
+}
+
+impl Table {
+    fn new(head: [&str; 9]) -> Self {
+        Self {
+            rows: vec![head.map(str::to_owned)],
+        }
+    }
+
+    fn add(&mut self, row: [String; 9]) {
+        self.rows.push(row);
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+        };
+        let widths: Vec<_> = (0..9).map(|column| width(column).unwrap_or(0)).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let _ = match column {
+                    0 | 1 => write!(line, "{cell:<width$}  "),
+                    _ => write!(line, "{cell:>width$}  "),
+                };
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_their_cells() {
+        let mut table = Table::new(["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
+        table.add(["long", "x", "1234", "-", "-", "-", "-", "-", "9"].map(str::to_owned));
+
+        let text = table.to_string();
+
+        assert_eq!(
+            text,
+            "a     b     c  d  e  f  g  h  i\nlong  x  1234  -  -  -  -  -  9\n"
+        );
+    }
+}

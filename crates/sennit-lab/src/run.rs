@@ -1,0 +1,383 @@
+//! Plays a scenario: builds the lab, checks it, runs the steps one after the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Doing, Error};
+use crate::host::{Family, Role};
+use crate::lab::Lab;
+use crate::link::{Direction, LinkHandle};
+use crate::measure::{BIN, Bins};
+use crate::plan;
+use crate::report::{FaultResult, LinkResult, Results, StepResult, TrafficResult};
+use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
+use crate::selfcheck;
+use crate::traffic::{self, Context, Figures, TcpFigures};
+use crate::tunnel::{Tunnel, Usage};
+
+/// Precedence of the rule that sends a baseline over one link, before those of any tunnel.
+const BASELINE_PRIORITY: u32 = 100;
+
+/// The edge's host number on a link after `address_change`.
+const OTHER_ADDRESS: u8 = 77;
+
+/// How to play a scenario.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The `sennit` program for the tunnel.
+    pub sennit: PathBuf,
+    /// Where logs, raw output of tools and `results.json` go.
+    pub out: PathBuf,
+}
+
+/// Plays all steps; `progress` is told what happens now.
+pub fn play(
+    scenario: &Scenario,
+    text: &str,
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(Lab, Results), Error> {
+    std::fs::create_dir_all(&options.out).doing(|| format!("create {}", options.out.display()))?;
+    progress("building hosts and links");
+    let lab = Lab::new(&scenario.spec()?)?;
+    progress("checking that the links are as asked");
+    let checks = selfcheck::run(&lab)?;
+    selfcheck::verdict(&checks)?;
+    let mut results = Results::new(scenario, text, &options.sennit, checks);
+    Player {
+        lab: &lab,
+        scenario,
+        options,
+        tunnel: None,
+    }
+    .play(&mut results, progress)?;
+    Ok((lab, results))
+}
+
+struct Player<'a> {
+    lab: &'a Lab,
+    scenario: &'a Scenario,
+    options: &'a Options,
+    tunnel: Option<Tunnel<'a>>,
+}
+
+impl Player<'_> {
+    fn play(mut self, results: &mut Results, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let steps = &self.scenario.step;
+        for (number, step) in steps.iter().enumerate() {
+            let seconds = length(step).as_secs();
+            progress(&format!(
+                "step {}/{}: {} ({seconds} s)",
+                number + 1,
+                steps.len(),
+                step.name
+            ));
+            let raw = self.options.out.join(format!("step-{:02}", number + 1));
+            let result = self.step(step, &raw)?;
+            for failure in result.failures() {
+                progress(&format!("  FAILED: {failure}"));
+            }
+            results.steps.push(result);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
+        self.prepare_tunnel(step)?;
+        let before = self.usage()?;
+        let overruns = self.lab.overruns()?;
+        self.lab.restart_links();
+        let redirected = self.redirect(step)?;
+        let played = self.play_step(step, raw);
+        if let Some(link) = &redirected {
+            self.end_redirect(link)?;
+        }
+        self.restore_links()?;
+        let mut result = played?;
+        result.overruns = self.lab.overruns()? - overruns;
+        result.lateness = self.lab.lateness();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.check_alive()?;
+            result.add_usage(&before, &tunnel.usage()?);
+            result.status = tunnel.status();
+        }
+        Ok(result)
+    }
+
+    /// The daemons run during the steps that use them, and not beside a baseline.
+    fn prepare_tunnel(&mut self, step: &Step) -> Result<(), Error> {
+        let wanted = step
+            .traffic
+            .iter()
+            .any(|traffic| *traffic.via() == Via::Tunnel);
+        match (&self.scenario.tunnel, wanted) {
+            (Some(table), true) if self.tunnel.is_none() => {
+                let Options { sennit, out } = self.options;
+                self.tunnel = Some(Tunnel::start(self.lab, table, sennit, out)?);
+            }
+            (_, false) => self.tunnel = None,
+            (Some(_) | None, true) => {}
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> Result<[Usage; 2], Error> {
+        self.tunnel
+            .as_ref()
+            .map_or(Ok(Default::default()), Tunnel::usage)
+    }
+
+    /// Sends everything over one link for a baseline; gives its name.
+    fn redirect(&self, step: &Step) -> Result<Option<String>, Error> {
+        let link = step.traffic.iter().find_map(|traffic| match traffic.via() {
+            Via::Link(name) => Some(name.clone()),
+            Via::Tunnel | Via::Mptcp => None,
+        });
+        if let Some(name) = &link {
+            self.change_redirect("add", name)?;
+        }
+        Ok(link)
+    }
+
+    fn end_redirect(&self, link: &str) -> Result<(), Error> {
+        self.change_redirect("del", link)
+    }
+
+    fn change_redirect(&self, verb: &str, link: &str) -> Result<(), Error> {
+        let table = self.lab.link(link)?.subnet().table();
+        let line =
+            |from| format!("rule {verb} iif {from} lookup {table} priority {BASELINE_PRIORITY}\n");
+        let lines: String = ["lan0", "lo"].map(line).concat();
+        let edge = self.lab.host(Role::Edge);
+        Family::BOTH
+            .into_iter()
+            .try_for_each(|family| edge.ip_of(family, &lines))
+    }
+
+    fn restore_links(&self) -> Result<(), Error> {
+        for link in self.lab.links().filter(LinkHandle::is_emulated) {
+            Direction::BOTH
+                .into_iter()
+                .try_for_each(|direction| link.restore(direction))?;
+        }
+        Ok(())
+    }
+
+    /// Traffic in threads of its own, faults from this one, a look at the links every bin.
+    fn play_step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
+        let (lab, start) = (self.lab, Instant::now());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let sampler = scope.spawn(|| sample_links(lab, start, &done));
+            let running: Vec<_> = (0..)
+                .zip(&step.traffic)
+                .map(|(index, traffic)| {
+                    let raw = PathBuf::from(format!("{}-{}", raw.display(), index + 1));
+                    scope.spawn(move || run_traffic(lab, step, traffic, index, start, &raw))
+                })
+                .collect();
+            let faults = self.break_things(step, start);
+            let traffic: Vec<_> = running
+                .into_iter()
+                .map(|thread| thread.join().expect("traffic does not panic"))
+                .collect();
+            done.store(true, Ordering::Relaxed);
+            let links = sampler.join().expect("the sampler does not panic")?;
+            faults?;
+            Ok(evaluate(step, lab, start.elapsed(), traffic, links))
+        })
+    }
+
+    fn break_things(&mut self, step: &Step, start: Instant) -> Result<(), Error> {
+        for fault in &step.fault {
+            thread::sleep((start + fault.at_s.0).saturating_duration_since(Instant::now()));
+            self.apply(fault)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, fault: &Fault) -> Result<(), Error> {
+        let Some(name) = &fault.link else {
+            return self.restart_daemon(fault.action);
+        };
+        let link = self.lab.link(name)?;
+        let ways = match fault.direction {
+            Some(direction) => vec![direction],
+            None => Direction::BOTH.to_vec(),
+        };
+        match fault.action {
+            Action::Outage => ways
+                .into_iter()
+                .try_for_each(|way| link.set(way, |config| config.outage = true)),
+            Action::Restore => ways.into_iter().try_for_each(|way| link.restore(way)),
+            Action::Set => ways.into_iter().try_for_each(|way| {
+                let shape = fault.set.clone().unwrap_or_default();
+                let changed = shape.applied(&link.config(way)).map_err(Error::Scenario)?;
+                link.set(way, |config| *config = changed)
+            }),
+            Action::CarrierDown => link.set_carrier(false),
+            Action::CarrierUp => link.set_carrier(true),
+            Action::DeviceDown => link.set_up(false),
+            Action::DeviceUp => link.set_up(true),
+            Action::AddressRemove => link.set_address(None),
+            Action::AddressAdd => link.set_address(Some(plan::EDGE)),
+            Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
+            Action::RestartHub | Action::RestartEdge => self.restart_daemon(fault.action),
+        }
+    }
+
+    fn restart_daemon(&mut self, action: Action) -> Result<(), Error> {
+        let role = if action == Action::RestartHub {
+            Role::Hub
+        } else {
+            Role::Edge
+        };
+        self.tunnel
+            .as_mut()
+            .map_or(Ok(()), |tunnel| tunnel.restart(role))
+    }
+}
+
+/// When the last traffic or fault of a step ends.
+fn length(step: &Step) -> Duration {
+    let traffic = step.traffic.iter().map(|traffic| {
+        let (start, seconds) = traffic.span(step);
+        start + Duration::from_secs(seconds.into())
+    });
+    traffic
+        .chain(step.fault.iter().map(|fault| fault.at_s.0))
+        .max()
+        .unwrap_or_default()
+}
+
+fn run_traffic(
+    lab: &Lab,
+    step: &Step,
+    traffic: &Traffic,
+    index: usize,
+    start: Instant,
+    raw: &Path,
+) -> Result<Figures, Error> {
+    let (after, seconds) = traffic.span(step);
+    thread::sleep((start + after).saturating_duration_since(Instant::now()));
+    traffic::run(traffic, &Context::new(lab, start, seconds, index, raw))
+}
+
+/// Bytes per second that each emulated link delivered, up and down, in bins of the whole step.
+type LinkBins = Vec<(String, [Bins; 2])>;
+
+fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins, Error> {
+    let links: Vec<_> = lab.links().filter(|link| link.is_emulated()).collect();
+    let mut bins = vec![[Bins::default(), Bins::default()]; links.len()];
+    let mut last = vec![[0; 2]; links.len()];
+    for number in 1.. {
+        thread::sleep((start + BIN * number).saturating_duration_since(Instant::now()));
+        for (index, link) in links.iter().enumerate() {
+            let now = link.counters()?.map(|counters| counters.delivered_bytes);
+            for way in 0..2 {
+                let bytes = now[way].saturating_sub(last[index][way]);
+                bins[index][way].0.push(bytes as f64 / BIN.as_secs_f64());
+            }
+            last[index] = now;
+        }
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(links
+        .iter()
+        .map(|link| link.name().to_owned())
+        .zip(bins)
+        .collect())
+}
+
+fn evaluate(
+    step: &Step,
+    lab: &Lab,
+    took: Duration,
+    traffic: Vec<Result<Figures, Error>>,
+    links: LinkBins,
+) -> StepResult {
+    let traffic: Vec<_> = step
+        .traffic
+        .iter()
+        .zip(traffic)
+        .map(|(asked, outcome)| {
+            TrafficResult::new(asked, outcome, line_rate(lab, asked), first_fault(step))
+        })
+        .collect();
+    let faults = step
+        .fault
+        .iter()
+        .map(|fault| evaluate_fault(step, fault, &traffic, &links));
+    let faults = faults.collect();
+    let links = links
+        .into_iter()
+        .map(|(name, bins)| LinkResult::new(lab, &name, bins))
+        .collect();
+    StepResult::new(&step.name, took, traffic, faults, links)
+}
+
+fn first_fault(step: &Step) -> Option<Duration> {
+    step.fault.first().map(|fault| fault.at_s.0)
+}
+
+/// Frame bytes per second of the links that a traffic may use, in its direction.
+fn line_rate(lab: &Lab, traffic: &Traffic) -> Option<f64> {
+    let direction = match traffic {
+        Traffic::Tcp(tcp) => tcp.direction,
+        Traffic::Udp(udp) => udp.direction,
+        Traffic::Ping(_) => return None,
+    };
+    let used = lab.links().filter(|link| match traffic.via() {
+        Via::Link(name) => link.name() == name,
+        Via::Tunnel | Via::Mptcp => true,
+    });
+    used.map(|link| {
+        link.spec()
+            .config(direction)
+            .rate
+            .map(|rate| rate.as_bps() as f64 / 8.0)
+    })
+    .sum()
+}
+
+fn evaluate_fault(
+    step: &Step,
+    fault: &Fault,
+    traffic: &[TrafficResult],
+    links: &LinkBins,
+) -> FaultResult {
+    let (at, before) = (fault.at_s.0, first_fault(step));
+    let recovery = |tcp: &TcpFigures| {
+        let offset = Duration::try_from_secs_f64(tcp.start_seconds).unwrap_or_default();
+        let usual = tcp.bins.usual(before.map(|end| end.saturating_sub(offset)));
+        tcp.bins.recovery(at.saturating_sub(offset), usual)
+    };
+    let link = links
+        .iter()
+        .find(|(name, _)| Some(name) == fault.link.as_ref());
+    let used_again = link.and_then(|(_, bins)| {
+        let busier = bins
+            .iter()
+            .max_by(|a, b| a.usual(before).total_cmp(&b.usual(before)))?;
+        busier.recovery(at, 0.5 * busier.usual(before))
+    });
+    FaultResult {
+        at_seconds: at.as_secs_f64(),
+        link: fault.link.clone(),
+        action: fault.action,
+        traffic_recovery_seconds: traffic
+            .iter()
+            .map(|result| {
+                result
+                    .tcp()
+                    .and_then(recovery)
+                    .map(|time| time.as_secs_f64())
+            })
+            .collect(),
+        link_recovery_seconds: used_again.map(|time| time.as_secs_f64()),
+    }
+}

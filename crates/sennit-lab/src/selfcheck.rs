@@ -1,0 +1,439 @@
+//! Measures every emulated link before anything is reported about what runs on it.
+//!
+//! UDP probes with send times go through each direction: a few on a quiet link for the delay, many
+//! small ones for the loss, then more than fits for the rate. Both ends are on one machine, so one
+//! clock tells the one-way delay. What is measured must be what was asked: the rate within 2 %,
+//! the delay within 0.3 ms, the loss within its confidence interval.
+
+use std::fmt;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sennit_netem::{Config, Loss};
+use serde::Serialize;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::emulator::take_priority;
+use crate::error::{Doing, Error};
+use crate::host::Role;
+use crate::lab::Lab;
+use crate::link::{Direction, LinkHandle};
+use crate::measure::quantile;
+
+const RATE_TOLERANCE: f64 = 0.02;
+const DELAY_TOLERANCE: f64 = 0.3e-3;
+
+/// Standard deviations that chance may take: one false alarm in 16 000 checks.
+const CONFIDENCE: f64 = 4.0;
+
+/// IPv4 and UDP headers.
+const HEADERS: usize = 28;
+
+/// Send time and number of a probe.
+const PROBE: usize = 12;
+
+/// How long the loss is measured.
+const LOSS_TIME: Duration = Duration::from_secs(1);
+
+/// Fast enough for a thousandth of loss to show, slow enough for any machine.
+const LOSS_GAP: Duration = Duration::from_micros(100);
+
+/// What waits beyond the queue's time and the delay for late probes.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// One property of one direction of a link.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// The link's name.
+    pub link: String,
+    /// The direction.
+    pub direction: Direction,
+    /// The property.
+    pub property: Property,
+    /// In bytes per second, seconds, or as a ratio.
+    pub asked: f64,
+    /// In the same unit.
+    pub measured: f64,
+    /// The largest difference that passes.
+    pub tolerance: f64,
+}
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Property {
+    /// Frame bytes per second.
+    Rate,
+    /// One way, in seconds.
+    Delay,
+    /// Lost share of packets.
+    Loss,
+}
+
+impl Check {
+    /// Whether the link is as asked.
+    pub fn passes(&self) -> bool {
+        (self.measured - self.asked).abs() <= self.tolerance
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.property {
+            Property::Rate => (8e-6, "Mbit/s"),
+            Property::Delay => (1e3, "ms"),
+            Property::Loss => (1e2, "%"),
+        };
+        let [asked, measured, tolerance] =
+            [self.asked, self.measured, self.tolerance].map(|value| value * scale);
+        let verdict = if self.passes() { "ok" } else { "WRONG" };
+        let (link, direction, property) = (&self.link, self.direction, self.property);
+        write!(
+            f,
+            "{link} {direction:?} {property:?}: asked {asked:.3} {unit}, measured {measured:.3} \
+             (± {tolerance:.3}): {verdict}"
+        )
+    }
+}
+
+/// Measures all emulated links and sets them back to their start.
+pub fn run(lab: &Lab) -> Result<Vec<Check>, Error> {
+    let probes = probes(lab)?;
+    let mut checks = Vec::new();
+    checks.extend(together(&probes, Probe::check_delay)?);
+    checks.extend(together(&probes, Probe::check_loss)?);
+    // Both directions of one link together, one link after the other: the CPU is shared.
+    for link in probes.chunks(2) {
+        checks.extend(together(link, Probe::check_rate)?);
+    }
+    lab.restart_links();
+    Ok(checks)
+}
+
+/// An error that lists every check if one of them does not pass.
+pub fn verdict(checks: &[Check]) -> Result<(), Error> {
+    if checks.iter().all(Check::passes) {
+        return Ok(());
+    }
+    let lines: Vec<_> = checks.iter().map(Check::to_string).collect();
+    Err(Error::SelfCheck(lines.join("\n")))
+}
+
+/// A socket at each end of one direction.
+#[derive(Debug)]
+struct Probe {
+    link: String,
+    direction: Direction,
+    config: Config,
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+/// A probe that arrived.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    delay: Duration,
+    at: Instant,
+}
+
+/// Probes to send.
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    count: u32,
+    gap: Duration,
+    payload: usize,
+}
+
+fn probes(lab: &Lab) -> Result<Vec<Probe>, Error> {
+    let mut probes = Vec::new();
+    for link in lab.links().filter(LinkHandle::is_emulated) {
+        for direction in Direction::BOTH {
+            probes.push(Probe::new(lab, link, direction)?);
+        }
+    }
+    Ok(probes)
+}
+
+fn together(
+    probes: &[Probe],
+    check: impl Fn(&Probe) -> std::io::Result<Option<Check>> + Sync,
+) -> Result<Vec<Check>, Error> {
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = probes
+            .iter()
+            .map(|probe| scope.spawn(|| check(probe)))
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("a probe does not panic"))
+            .collect()
+    });
+    let checks = outcomes.into_iter().collect::<std::io::Result<Vec<_>>>();
+    Ok(checks
+        .doing(|| "probe the links".into())?
+        .into_iter()
+        .flatten()
+        .collect())
+}
+
+impl Probe {
+    fn new(lab: &Lab, link: LinkHandle<'_>, direction: Direction) -> Result<Self, Error> {
+        let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);
+        let open = |role, address| {
+            let opened = lab.host(role).netns().run(|| open(&link.device(), address));
+            opened
+                .and_then(|socket| socket)
+                .doing(|| format!("open a probe on {role}"))
+        };
+        let edge = open(Role::Edge, SocketAddr::from((edge, 0)))?;
+        let hub = open(Role::Hub, SocketAddr::from((hub, 0)))?;
+        let (sender, receiver) = match direction {
+            Direction::Up => (edge, hub),
+            Direction::Down => (hub, edge),
+        };
+        let connected = receiver
+            .local_addr()
+            .and_then(|address| sender.connect(address));
+        connected.doing(|| "connect a probe".into())?;
+        let (link, config) = (link.name().to_owned(), link.config(direction));
+        Ok(Self {
+            link,
+            direction,
+            config,
+            sender,
+            receiver,
+        })
+    }
+
+    fn check(&self, property: Property, asked: f64, measured: f64, tolerance: f64) -> Check {
+        let (link, direction) = (self.link.clone(), self.direction);
+        Check {
+            link,
+            direction,
+            property,
+            asked,
+            measured,
+            tolerance,
+        }
+    }
+
+    fn check_delay(&self) -> std::io::Result<Option<Check>> {
+        if self.config.outage {
+            return Ok(None);
+        }
+        let burst = Burst {
+            count: 100,
+            gap: Duration::from_millis(5),
+            payload: PROBE,
+        };
+        let delays: Vec<f64> = self
+            .exchange(burst)?
+            .iter()
+            .map(|arrival| arrival.delay.as_secs_f64())
+            .collect();
+        let asked = self.config.delay + self.config.wire_time(PROBE + HEADERS);
+        let spread = self.config.jitter.spread.as_secs_f64();
+        let mean = delays.iter().sum::<f64>() / delays.len() as f64;
+        // The median does not mind that the CPU was elsewhere for some of the probes.
+        let median = quantile(&delays, 0.5).unwrap_or(f64::NAN);
+        let (measured, chance) = match (spread > 0.0, self.config.jitter.reorder) {
+            (false, _) => (median, 0.0),
+            (true, true) => (mean, CONFIDENCE * spread / (delays.len() as f64).sqrt()),
+            // Half a second shows but a piece of a slow walk.
+            (true, false) => (mean, spread),
+        };
+        let tolerance = DELAY_TOLERANCE + chance;
+        Ok(Some(self.check(
+            Property::Delay,
+            asked.as_secs_f64(),
+            measured,
+            tolerance,
+        )))
+    }
+
+    fn check_loss(&self) -> std::io::Result<Option<Check>> {
+        let asked = if self.config.outage {
+            Some(1.0)
+        } else {
+            self.config.loss.ratio()
+        };
+        let Some(asked) = asked else { return Ok(None) };
+        // At most half of the rate, so that nothing is lost in the queue.
+        let gap = LOSS_GAP.max(self.config.wire_time(PROBE + HEADERS) * 2);
+        let count = (LOSS_TIME.as_nanos() / gap.as_nanos()) as u32;
+        let arrived = self
+            .exchange(Burst {
+                count,
+                gap,
+                payload: PROBE,
+            })?
+            .len();
+        let measured = 1.0 - arrived as f64 / f64::from(count);
+        let tolerance = loss_tolerance(&self.config.loss, asked, count);
+        Ok(Some(self.check(Property::Loss, asked, measured, tolerance)))
+    }
+
+    fn check_rate(&self) -> std::io::Result<Option<Check>> {
+        let Some(rate) = self.config.rate.filter(|_| !self.config.outage) else {
+            return Ok(None);
+        };
+        let payload = self.config.mtu.min(1500) - HEADERS;
+        let wire_time = self.config.wire_time(payload + HEADERS);
+        // Loss thins the stream, but what is lost has used the rate too.
+        let survive = 1.0 - self.config.loss.ratio().unwrap_or(0.0);
+        let span = Duration::from_millis(500).max(wire_time * 40);
+        let gap = wire_time.mul_f64(0.8);
+        let count = (span.as_nanos() / gap.as_nanos()) as u32;
+        let arrivals = self.exchange(Burst {
+            count,
+            gap,
+            payload,
+        })?;
+        // The first fifth fills the queue; from then on the wire is never idle.
+        let steady = arrivals.get(arrivals.len() / 5..).unwrap_or_default();
+        let measured = match steady {
+            [first, .., last] => {
+                let frames = (steady.len() - 1) as f64 / survive;
+                let frame = (payload + HEADERS + self.config.frame_overhead) as f64;
+                frames * frame / (last.at - first.at).as_secs_f64()
+            }
+            _ => 0.0,
+        };
+        let asked = rate.as_bps() as f64 / 8.0;
+        let chance = loss_tolerance(&self.config.loss, 1.0 - survive, count) / survive;
+        let tolerance = asked * (RATE_TOLERANCE + chance);
+        Ok(Some(self.check(Property::Rate, asked, measured, tolerance)))
+    }
+
+    /// Sends a burst and gives what arrives of it.
+    fn exchange(&self, burst: Burst) -> std::io::Result<Vec<Arrival>> {
+        let epoch = Instant::now();
+        let queue = self.config.rate.map_or(Duration::ZERO, |rate| {
+            rate.time_for(self.config.queue_limit())
+        });
+        let end = epoch + burst.gap * burst.count + queue + self.config.delay * 2 + PATIENCE;
+        thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                take_priority();
+                self.receive(burst, epoch, end)
+            });
+            self.send(burst, epoch)?;
+            receiver.join().expect("a receiver does not panic")
+        })
+    }
+
+    fn send(&self, burst: Burst, epoch: Instant) -> std::io::Result<()> {
+        let mut packet = vec![0; burst.payload];
+        let start = Instant::now();
+        for number in 0..burst.count {
+            let due = start + burst.gap * number;
+            let early = due.saturating_duration_since(Instant::now());
+            if early > Duration::from_micros(100) {
+                thread::sleep(early);
+            }
+            packet[..8].copy_from_slice(&nanos(epoch.elapsed()).to_be_bytes());
+            packet[8..PROBE].copy_from_slice(&number.to_be_bytes());
+            self.sender.send(&packet)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&self, burst: Burst, epoch: Instant, end: Instant) -> std::io::Result<Vec<Arrival>> {
+        let mut arrivals = Vec::with_capacity(burst.count as usize);
+        let mut packet = vec![0; burst.payload];
+        while arrivals.len() < burst.count as usize {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.receiver.set_read_timeout(Some(left))?;
+            match self.receiver.recv(&mut packet) {
+                Ok(_) => arrivals.push(arrival(&packet, epoch)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(arrivals)
+    }
+}
+
+fn arrival(packet: &[u8], epoch: Instant) -> Arrival {
+    let at = Instant::now();
+    let sent = packet
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    let delay = (at - epoch).saturating_sub(Duration::from_nanos(sent));
+    Arrival { delay, at }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// How far the lost share of `count` packets may be from the asked one by chance.
+fn loss_tolerance(loss: &Loss, ratio: f64, count: u32) -> f64 {
+    let correlation = match *loss {
+        Loss::GilbertElliott { p, r, .. } => 1.0 - p - r,
+        Loss::None | Loss::Random(_) | Loss::Exact(_) => 0.0,
+    };
+    // The variance of a mean of terms whose correlation falls off geometrically.
+    let inflation = (1.0 + correlation) / (1.0 - correlation).max(1e-6);
+    CONFIDENCE * (ratio * (1.0 - ratio) * inflation / f64::from(count)).sqrt()
+}
+
+fn open(device: &str, address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind_device(Some(device.as_bytes()))?;
+    socket.bind(&address.into())?;
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(property: Property, asked: f64, measured: f64, tolerance: f64) -> Check {
+        let (link, direction) = ("a".to_owned(), Direction::Up);
+        Check {
+            link,
+            direction,
+            property,
+            asked,
+            measured,
+            tolerance,
+        }
+    }
+
+    #[test]
+    fn one_wrong_property_is_an_error_with_both_figures() {
+        let right = check(Property::Rate, 1e6, 1.01e6, 0.02e6);
+        let wrong = check(Property::Delay, 0.010, 0.0108, DELAY_TOLERANCE);
+
+        assert!(verdict(std::slice::from_ref(&right)).is_ok());
+        let error = verdict(&[right, wrong])
+            .expect_err("the delay is off")
+            .to_string();
+
+        assert!(
+            error.contains("asked 10.000 ms, measured 10.800 (± 0.300): WRONG"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_measurement_that_is_no_number_does_not_pass() {
+        assert!(!check(Property::Delay, 0.01, f64::NAN, 1.0).passes());
+    }
+
+    #[test]
+    fn bursts_widen_the_interval_of_the_loss() {
+        let random = loss_tolerance(&Loss::Random(0.01), 0.01, 10_000);
+        let bursts = loss_tolerance(&Loss::bursts(0.01, 5.0), 0.01, 10_000);
+
+        assert!((random - 4.0 * (0.01 * 0.99 / 1e4_f64).sqrt()).abs() < 1e-12);
+        assert!(bursts > 2.9 * random && bursts < 3.1 * random);
+    }
+}

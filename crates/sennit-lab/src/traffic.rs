@@ -1,0 +1,167 @@
+//! The traffic of a step: real programs and sockets of the kernel, measured at the receiver.
+//!
+//! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution. The iperf3 of Debian
+//! knows no MPTCP, so [`bulk`] is a sender and a receiver of our own for it.
+
+mod bulk;
+mod iperf;
+mod ping;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::{Doing, Error};
+use crate::host::Running;
+use crate::lab::Lab;
+use crate::measure::Bins;
+use crate::scenario::{Traffic, Via};
+
+/// How much longer than asked a program may take: connecting and ending through a cut link.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// The first of the ports for traffic that does not ask for one.
+const PORT: u16 = 5201;
+
+/// What one traffic of a step did.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Figures {
+    /// Bulk TCP or MPTCP.
+    Tcp(TcpFigures),
+    /// UDP at a constant rate.
+    Udp(UdpFigures),
+    /// ICMP echo.
+    Ping(PingFigures),
+}
+
+/// Bulk TCP, as its receiver saw it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct TcpFigures {
+    /// Payload bytes received.
+    pub bytes: u64,
+    /// Time from the start of the test to its end.
+    pub seconds: f64,
+    /// Payload bytes per second over all of that time.
+    pub goodput: f64,
+    /// Segments sent again, where the tool tells.
+    pub retransmits: Option<u64>,
+    /// When the first bin began, after the start of the step; exact to about 0.1 s.
+    pub start_seconds: f64,
+    /// Payload bytes per second in bins of 0.1 s.
+    pub bins: Bins,
+}
+
+/// UDP, as its receiver saw it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct UdpFigures {
+    /// Payload bytes per second received.
+    pub goodput: f64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets that did not arrive.
+    pub lost: u64,
+    /// RFC 3550 §6.4.1.
+    pub jitter_seconds: f64,
+}
+
+/// ICMP echo.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PingFigures {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests that were answered.
+    pub received: u64,
+    /// Requests that were answered more than once.
+    pub duplicates: u64,
+    /// The longest run of unanswered requests, times the interval.
+    pub gap_seconds: f64,
+    /// Round-trip times.
+    pub p50_seconds: Option<f64>,
+    /// 99 % of the answers were faster.
+    pub p99_seconds: Option<f64>,
+    /// The slowest answer.
+    pub max_seconds: Option<f64>,
+}
+
+/// Where and when traffic runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Context<'a> {
+    pub(crate) lab: &'a Lab,
+    /// The start of the step.
+    pub(crate) start: Instant,
+    /// Seconds of traffic.
+    pub(crate) seconds: u32,
+    /// The server's port if the scenario does not say.
+    pub(crate) port: u16,
+    /// Path prefix of the files with what the tools print.
+    pub(crate) raw: PathBuf,
+}
+
+impl<'a> Context<'a> {
+    /// For the traffic at `index` within its step.
+    pub(crate) fn new(
+        lab: &'a Lab,
+        start: Instant,
+        seconds: u32,
+        index: usize,
+        raw: &Path,
+    ) -> Self {
+        let port = PORT + index as u16;
+        Self {
+            lab,
+            start,
+            seconds,
+            port,
+            raw: raw.to_owned(),
+        }
+    }
+
+    /// When a tool that started now must have ended.
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.seconds.into()) + GRACE
+    }
+
+    /// The file that keeps what a tool prints.
+    fn file(&self, what: &str) -> Result<(PathBuf, File), Error> {
+        let mut path = self.raw.clone().into_os_string();
+        path.push(format!("-{what}"));
+        let path = PathBuf::from(path);
+        let file = File::create(&path).doing(|| format!("create {}", path.display()))?;
+        Ok((path, file))
+    }
+}
+
+/// Runs one traffic to its end.
+pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, Error> {
+    match traffic {
+        Traffic::Tcp(tcp) if tcp.via == Via::Mptcp => bulk::mptcp(tcp, context).map(Figures::Tcp),
+        Traffic::Tcp(tcp) => iperf::tcp(tcp, context).map(Figures::Tcp),
+        Traffic::Udp(udp) => iperf::udp(udp, context).map(Figures::Udp),
+        Traffic::Ping(ping) => ping::run(ping, context).map(Figures::Ping),
+    }
+}
+
+/// Waits for a program to end by itself.
+fn wait(program: &mut Running, deadline: Instant) -> Result<(), Error> {
+    let line = program.line().to_owned();
+    loop {
+        let status = program
+            .child()
+            .try_wait()
+            .doing(|| format!("wait for `{line}`"))?;
+        if status.is_some() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let output = format!("no result within {} s after its time", GRACE.as_secs());
+            return Err(Error::Command {
+                command: line,
+                output,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,237 @@
+//! Bulk TCP and constant-rate UDP by iperf3, with the figures of whichever side received.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::{Context, TcpFigures, UdpFigures, wait};
+use crate::error::{Doing, Error};
+use crate::host::{Role, Running};
+use crate::link::Direction;
+use crate::measure::{BIN, Bins};
+use crate::plan;
+use crate::scenario::{Tcp, Udp};
+
+/// The part of iperf3's JSON that we use.
+#[derive(Debug, Deserialize)]
+struct Report {
+    #[serde(default)]
+    intervals: Vec<Interval>,
+    #[serde(default)]
+    end: End,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Interval {
+    sum: Sum,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct End {
+    sum_sent: Sum,
+    sum_received: Sum,
+    sum: Sum,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Sum {
+    seconds: f64,
+    end: f64,
+    bytes: u64,
+    bits_per_second: f64,
+    retransmits: Option<u64>,
+    jitter_ms: f64,
+    lost_packets: u64,
+    packets: u64,
+}
+
+/// What the two sides printed.
+struct Outcome {
+    client: Report,
+    server: Report,
+    /// When the client ended, after the start of the step.
+    ended: Duration,
+}
+
+pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Error> {
+    let arguments = [
+        format!("--parallel={}", tcp.streams),
+        format!("--congestion={}", tcp.congestion),
+        format!("--dscp={}", tcp.dscp),
+    ];
+    let port = tcp.port.unwrap_or(context.port);
+    let outcome = run(tcp.from, tcp.direction, port, &arguments, context)?;
+    let receiver = match tcp.direction {
+        Direction::Up => &outcome.server,
+        Direction::Down => &outcome.client,
+    };
+    let total = &outcome.client.end.sum_received;
+    let last = receiver
+        .intervals
+        .last()
+        .map_or(0.0, |interval| interval.sum.end);
+    Ok(TcpFigures {
+        bytes: total.bytes,
+        seconds: total.seconds,
+        goodput: total.bits_per_second / 8.0,
+        retransmits: outcome.client.end.sum_sent.retransmits,
+        start_seconds: outcome.ended.as_secs_f64() - last,
+        bins: bins(receiver),
+    })
+}
+
+pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error> {
+    let arguments = [
+        "--udp".to_owned(),
+        format!("--bitrate={}", udp.rate_mbit * 1e6),
+        format!("--length={}", udp.bytes),
+        format!("--dscp={}", udp.dscp),
+    ];
+    let port = udp.port.unwrap_or(context.port);
+    let end = run(udp.from, udp.direction, port, &arguments, context)?
+        .client
+        .end;
+    let received = end.sum.packets.saturating_sub(end.sum.lost_packets);
+    Ok(UdpFigures {
+        goodput: received as f64 * f64::from(udp.bytes) / end.sum.seconds.max(1e-3),
+        packets: end.sum.packets,
+        lost: end.sum.lost_packets,
+        jitter_seconds: end.sum.jitter_ms / 1e3,
+    })
+}
+
+/// Whole bins only: the last one may have been cut short.
+fn bins(receiver: &Report) -> Bins {
+    let whole = |sum: &&Sum| sum.seconds > 0.5 * BIN.as_secs_f64();
+    let sums = receiver
+        .intervals
+        .iter()
+        .map(|interval| &interval.sum)
+        .filter(whole);
+    Bins(sums.map(|sum| sum.bytes as f64 / sum.seconds).collect())
+}
+
+fn run(
+    from: Role,
+    direction: Direction,
+    port: u16,
+    arguments: &[String],
+    context: &Context<'_>,
+) -> Result<Outcome, Error> {
+    let port_text = port.to_string();
+    let (server_path, server_file) = context.file("server.json")?;
+    let host = context.lab.host(Role::Server);
+    let mut command = host.command("iperf3");
+    command.args([
+        "--server",
+        "--one-off",
+        "--json",
+        "--interval=0.1",
+        "--port",
+        &port_text,
+    ]);
+    let mut server = Running::start(command.stdin(Stdio::null()).stdout(server_file))?;
+    until_listening(context, &port_text)?;
+
+    let (client_path, client_file) = context.file("client.json")?;
+    let (address, seconds) = (plan::SERVER.v4.to_string(), context.seconds.to_string());
+    let mut command = context.lab.host(from).command("iperf3");
+    command.args([
+        "--client",
+        &address,
+        "--json",
+        "--interval=0.1",
+        "--connect-timeout=10000",
+    ]);
+    command
+        .args(["--port", &port_text, "--time", &seconds])
+        .args(arguments);
+    if direction == Direction::Down {
+        command.arg("--reverse");
+    }
+    let deadline = context.deadline();
+    let mut client = Running::start(command.stdin(Stdio::null()).stdout(client_file))?;
+    wait(&mut client, deadline)?;
+    let ended = context.start.elapsed();
+    let client = report(&client_path)?;
+    wait(&mut server, deadline)?;
+    Ok(Outcome {
+        client,
+        server: report(&server_path)?,
+        ended,
+    })
+}
+
+/// A client that comes too early is refused.
+fn until_listening(context: &Context<'_>, port: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let filter = format!("sport = :{port}");
+    while Instant::now() < deadline {
+        let sockets = context.lab.exec(Role::Server, &["ss", "-Hltn", &filter])?;
+        if !sockets.stdout.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err(failed(format!("iperf3 does not listen on port {port}")))
+}
+
+fn report(path: &Path) -> Result<Report, Error> {
+    let text = std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?;
+    parse(&text).map_err(failed)
+}
+
+fn parse(text: &str) -> Result<Report, String> {
+    let report: Report = serde_json::from_str(text)
+        .map_err(|error| format!("iperf3 printed no report ({error}): {:.200}", text.trim()))?;
+    match report.error {
+        Some(error) => Err(error),
+        None => Ok(report),
+    }
+}
+
+fn failed(reason: String) -> Error {
+    Error::Traffic {
+        name: "iperf3".into(),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_gives_its_whole_bins() {
+        let text = r#"{"intervals": [
+            {"sum": {"start": 0, "end": 0.1, "seconds": 0.1, "bytes": 1000}},
+            {"sum": {"start": 0.1, "end": 0.2, "seconds": 0.1, "bytes": 3000}},
+            {"sum": {"start": 0.2, "end": 0.21, "seconds": 0.01, "bytes": 7}}
+        ], "end": {"sum_received": {"bytes": 4007, "seconds": 0.21}}}"#;
+
+        let report = parse(text).expect("it is complete");
+
+        assert_eq!(bins(&report), Bins(vec![10_000.0, 30_000.0]));
+        assert_eq!(report.end.sum_received.bytes, 4007);
+    }
+
+    #[test]
+    fn what_iperf3_complains_about_is_the_reason() {
+        let refused = r#"{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}"#;
+
+        assert_eq!(
+            parse(refused).expect_err("there was an error"),
+            "unable to connect"
+        );
+        assert!(
+            parse("")
+                .expect_err("nothing was printed")
+                .contains("no report")
+        );
+    }
+}
