@@ -12,7 +12,7 @@ mod values;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -31,9 +31,7 @@ use crate::{daemon, logging};
 #[derive(Debug, Parser)]
 #[command(name = "sennit", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
-    /// What to log: off, error, warn, info, debug, trace, or TARGET=LEVEL, comma separated
-    ///
-    /// [default: the environment's SENNIT_LOG, else info for daemons and warn for all else]
+    /// What to log, like warn, debug or sennit_engine=trace [default: $SENNIT_LOG, else info]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     #[command(subcommand)]
@@ -225,10 +223,13 @@ struct CheckArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+A daemon cleans up when it stops, and when it starts after it was killed; this is for a daemon that
+will not start again. What a running daemon uses is left alone.")]
 struct CleanupArgs {
-    /// Only what belongs to this TUN device
-    #[arg(long, value_name = "NAME")]
-    device: Option<String>,
+    /// The daemon's TUN device
+    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
+    device: String,
 }
 
 /// Runs the program with `args`, the first of which is its own name.
@@ -319,6 +320,9 @@ fn hub(command: HubCommand) -> Result<Exit, Failure> {
     }
 }
 
-fn cleanup(_args: &CleanupArgs) -> Result<Exit, Failure> {
-    Err(Failure::runtime("cleanup is not built yet"))
+fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
+    let device = args.device.parse()?;
+    sennit_linux::cleanup(&device, Path::new(config::RUN_DIRECTORY))?;
+    eprintln!("Nothing of {device} is left on this host.");
+    Ok(Exit::Ok)
 }

@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use sennit_linux::DeviceName;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -41,8 +42,14 @@ pub const DEFAULT_STATE: &str = "/var/lib/sennit";
 pub const DEFAULT_HUB_CONTROL: &str = "/run/sennit/hub.sock";
 /// Control socket of an edge unless `control` says otherwise.
 pub const DEFAULT_EDGE_CONTROL: &str = "/run/sennit/edge.sock";
+/// Where daemons keep what must not survive a reboot.
+pub const RUN_DIRECTORY: &str = "/run/sennit";
 /// Name of the TUN device unless `device` says otherwise.
 pub const DEFAULT_DEVICE: &str = "sennit0";
+
+fn default_device() -> DeviceName {
+    DEFAULT_DEVICE.parse().expect("it is a device name")
+}
 
 /// A config is a page or two; anything near this size is not one.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -55,7 +62,7 @@ pub struct HubConfig {
     pub pool: Pool,
     /// Masquerade what leaves for the internet.
     pub nat: bool,
-    pub device: String,
+    pub device: DeviceName,
     pub control: PathBuf,
     /// MTU of the TUN device, in bytes.
     pub mtu: Option<u16>,
@@ -75,7 +82,7 @@ pub struct EdgeConfig {
     /// Set when the far side is a CONNECT-IP proxy that is not a Sennit hub.
     pub proxy: Option<Proxy>,
     pub state: PathBuf,
-    pub device: String,
+    pub device: DeviceName,
     /// What goes into the tunnel; empty when the router decides.
     pub routes: Vec<Prefix>,
     /// Prefixes behind this edge.
@@ -124,7 +131,7 @@ pub struct Class {
     pub share: Option<u8>,
     pub fec: Fec,
     /// A TUN device of its own: all that is routed there belongs to the class.
-    pub device: Option<String>,
+    pub device: Option<DeviceName>,
 }
 
 impl Class {

@@ -133,7 +133,13 @@ fn the_documented_edge_config_is_read() {
         (Congestion::Bbr, Some(20))
     );
     assert_eq!(critical.matches.len(), 3);
-    assert_eq!(edge.classes[1].device.as_deref(), Some("bulk0"));
+    assert_eq!(
+        edge.classes[1]
+            .device
+            .as_ref()
+            .map(sennit_linux::DeviceName::as_str),
+        Some("bulk0")
+    );
 }
 
 #[test]

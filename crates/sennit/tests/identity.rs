@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use proptest::prelude::*;
 use rustls::pki_types::{CertificateDer, ServerName};
 use sennit::config::Proxy;
 use sennit::identity::{
@@ -384,12 +385,32 @@ fn a_certificate_is_renewed_by_showing_it() {
     let without = hub.answer(&[], &request, 250 * DAY);
     let exchange = hub.answer(&old, &request, 250 * DAY);
     edge.identity.accept(&exchange.body).unwrap();
+    let again = hub.answer(&old, &request, 250 * DAY + DAY / 2);
+    assert_eq!(
+        again.body, exchange.body,
+        "an answer that was lost is repeated"
+    );
 
     assert_refused(without.outcome, "no_credential");
     assert_ne!(edge.chain(), old);
     assert!(!edge.identity.is_renewal_due(now + 250 * DAY));
     let site = identity::authorize(&hub.store, &edge.chain(), now + 400 * DAY).unwrap();
     assert_eq!(site, name("van-07"));
+}
+
+#[test]
+fn a_certificate_is_not_renewed_for_the_key_of_another() {
+    let mut hub = Hub::new();
+    let edge = hub.enrolled("van-07");
+    let other = hub.enrolled("van-08");
+
+    let exchange = hub.answer(
+        &edge.chain(),
+        &other.identity.enrollment_request().unwrap(),
+        DAY,
+    );
+
+    assert_refused(exchange.outcome, "malformed");
 }
 
 #[test]
@@ -667,4 +688,46 @@ fn a_foreign_client_trusts_the_hub_by_its_exported_authority() {
     fs::write(&ca, Hub::new().identity.authority.pem()).unwrap();
     let wrong_ca = identity::proxy_config(&proxy("hub.example.org"), address).unwrap();
     assert!(handshake(wrong_ca, &hub.identity).is_err());
+}
+
+/// Every run tries the same cases.
+fn seeded() -> ProptestConfig {
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(0x5e_17);
+    ProptestConfig {
+        rng_seed,
+        failure_persistence: None,
+        cases: 64,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(seeded())]
+
+    #[test]
+    fn any_text_is_a_token_or_refused(text in "(sennit_)?[A-Za-z0-9_=-]{0,300}") {
+        // The check makes a token by chance impossible.
+        prop_assert!(text.parse::<Invitation>().is_err());
+    }
+
+    #[test]
+    fn any_altered_request_gets_nobody_but_the_edge_a_certificate(at in 0..600_usize, byte: u8, cut: bool) {
+        let mut hub = Hub::new();
+        let mut edge = Edge::join(&hub.invite("van-07"));
+        let mut request = edge.identity.enrollment_request().unwrap();
+        let at = at % request.len();
+        if cut { request.truncate(at) } else { request[at] = byte }
+
+        let exchange = hub.answer(&[], &request, Duration::ZERO);
+
+        prop_assert_eq!(edge.identity.accept(&exchange.body).is_ok(), exchange.outcome.is_ok());
+        prop_assert!(!cut || exchange.outcome.is_err());
+    }
+
+    #[test]
+    fn any_answer_is_taken_or_refused(answer in "(\\{\"(certificate|refused)\":\\{)?[a-z0-9\"\\[\\]{}:,]{0,80}") {
+        let mut hub = Hub::new();
+        let mut edge = Edge::join(&hub.invite("van-07"));
+        prop_assert!(edge.identity.accept(answer.as_bytes()).is_err());
+    }
 }

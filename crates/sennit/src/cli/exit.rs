@@ -136,6 +136,19 @@ impl From<IdentityError> for Failure {
     }
 }
 
+impl From<sennit_linux::Error> for Failure {
+    fn from(error: sennit_linux::Error) -> Self {
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+        let exit = match &error {
+            sennit_linux::Error::NotPrivileged => Exit::Permission,
+            sennit_linux::Error::NoInterface(_) => Exit::NotFound,
+            sennit_linux::Error::BadDeviceName(_) => Exit::Usage,
+            _ => Exit::Runtime,
+        };
+        Self::new(exit, format!("{error}{}", source.unwrap_or_default()))
+    }
+}
+
 impl From<InvitationError> for Failure {
     fn from(error: InvitationError) -> Self {
         let hint = match error {

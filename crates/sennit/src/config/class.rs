@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use sennit_linux::DeviceName;
 use toml::Spanned;
 
 use super::finding::Finding;
@@ -21,7 +22,7 @@ pub(super) struct ReadClass {
     congestion: Option<Spanned<Congestion>>,
     share: Option<Spanned<u8>>,
     fec: Option<Spanned<Fec>>,
-    pub(super) device: Option<Spanned<String>>,
+    pub(super) device: Option<Spanned<DeviceName>>,
     has_device: bool,
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use sennit_linux::DeviceName;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -9,7 +10,7 @@ use super::class::{self, ReadClass};
 use super::finding::Finding;
 use super::section::Section;
 use super::{
-    DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_STATE, EdgeConfig, Link, Policy, Prefix, Proxy,
+    DEFAULT_EDGE_CONTROL, DEFAULT_STATE, EdgeConfig, Link, Policy, Prefix, Proxy, default_device,
     tables, values,
 };
 
@@ -74,14 +75,14 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         .strings("lan", lan_prefix, findings)
         .unwrap_or_default();
     check_repeats("lan", &lan, findings);
-    let control = edge.string("control", values::path, findings);
+    let control = edge.string("control", values::socket_path, findings);
     let mtu = edge.integer("mtu", MTU, findings);
     edge.finish(findings);
     EdgeConfig {
         hub: inner(hub),
         proxy,
         state: state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner),
-        device: device.map_or_else(|| DEFAULT_DEVICE.into(), Spanned::into_inner),
+        device: device.map_or_else(default_device, Spanned::into_inner),
         routes: inner(routes),
         lan: inner(lan),
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
@@ -152,7 +153,7 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
     link.require("name", "\"lte-a\"", findings);
     let name = link.string("name", values::name, findings);
     link.require("interface", "\"wwan0\"", findings);
-    let interface = link.string("interface", values::device, findings);
+    let interface = link.string("interface", values::interface, findings);
     let tier = link.integer("tier", 1..=255, findings);
     let weight = link.integer("weight", 1..=1000, findings);
     link.finish(findings);
@@ -175,7 +176,7 @@ impl ReadLink {
     }
 }
 
-fn check_links(links: &[ReadLink], device: &str, findings: &mut Vec<Finding>) {
+fn check_links(links: &[ReadLink], device: &DeviceName, findings: &mut Vec<Finding>) {
     for (n, link) in links.iter().enumerate() {
         if links[..n]
             .iter()
@@ -198,7 +199,7 @@ fn check_links(links: &[ReadLink], device: &str, findings: &mut Vec<Finding>) {
                 Finding::error(link.interface.span(), message).help("a link is one WAN interface"),
             );
         }
-        if interface == device {
+        if interface == device.as_str() {
             let message = format!("link `{}` is the tunnel's own device", link.name.get_ref());
             findings.push(Finding::error(link.interface.span(), message));
         }
@@ -207,7 +208,7 @@ fn check_links(links: &[ReadLink], device: &str, findings: &mut Vec<Finding>) {
 
 /// A class's device is its own, and not the edge's nor a link.
 fn check_devices(
-    main: &str,
+    main: &DeviceName,
     links: &[ReadLink],
     classes: &[ReadClass],
     findings: &mut Vec<Finding>,
@@ -218,7 +219,7 @@ fn check_devices(
             Some("the edge".to_owned())
         } else if let Some(link) = links
             .iter()
-            .find(|link| link.interface.get_ref() == own.get_ref())
+            .find(|link| link.interface.get_ref() == own.get_ref().as_str())
         {
             Some(format!("link `{}`", link.name.get_ref()))
         } else {

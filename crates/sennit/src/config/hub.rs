@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use super::finding::Finding;
 use super::section::Section;
-use super::{DEFAULT_DEVICE, DEFAULT_HUB_CONTROL, DEFAULT_STATE, HubConfig, Pool, Prefix, values};
+use super::{DEFAULT_HUB_CONTROL, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device, values};
 
 pub(super) fn read(
     root: &DeTable<'_>,
@@ -54,7 +54,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     let pool = read_pool(&pool, findings);
     let nat = hub.boolean("nat", findings);
     let device = hub.string("device", values::device, findings);
-    let control = hub.string("control", values::path, findings);
+    let control = hub.string("control", values::socket_path, findings);
     let mtu = hub.integer("mtu", super::edge::MTU, findings);
     hub.finish(findings);
     Some(HubConfig {
@@ -62,7 +62,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         state: state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner),
         pool: pool?,
         nat: nat.unwrap_or(true),
-        device: device.map_or_else(|| DEFAULT_DEVICE.into(), Spanned::into_inner),
+        device: device.map_or_else(default_device, Spanned::into_inner),
         control: control.map_or_else(|| DEFAULT_HUB_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map(Spanned::into_inner),
     })

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use sennit_linux::DeviceName;
+
 use super::finding::Finding;
 use super::{Congestion, Delivery, Fec, Policy, Prefix};
 
@@ -248,8 +250,19 @@ pub(super) fn name(typed: &str) -> Result<String, Wrong> {
     Ok(typed.into())
 }
 
-/// A network device as Linux names them (`dev_valid_name` of the kernel).
-pub(super) fn device(typed: &str) -> Result<String, Wrong> {
+/// A TUN device of our own.
+pub(super) fn device(typed: &str) -> Result<DeviceName, Wrong> {
+    typed.parse().map_err(|_| {
+        Wrong::new(format!(
+            "`{}` is no name for a device",
+            typed.escape_debug()
+        ))
+        .help("write 1 to 15 letters, digits, `-`, `_` or `.`, like sennit0")
+    })
+}
+
+/// A network interface as Linux names them (`dev_valid_name` of the kernel).
+pub(super) fn interface(typed: &str) -> Result<String, Wrong> {
     let legal = |c: char| c.is_ascii_graphic() && c != '/' && c != ':' && c != '%';
     if typed.is_empty()
         || typed.len() > 15
@@ -258,7 +271,7 @@ pub(super) fn device(typed: &str) -> Result<String, Wrong> {
         || !typed.chars().all(legal)
     {
         return Err(
-            Wrong::new(format!("`{}` is no device name", typed.escape_debug()))
+            Wrong::new(format!("`{}` is no interface", typed.escape_debug()))
                 .help("Linux allows 1 to 15 characters, none of them a space, `/`, `:` or `%`"),
         );
     }
@@ -270,6 +283,14 @@ pub(super) fn path(typed: &str) -> Result<PathBuf, Wrong> {
         return Err(Wrong::new("this is no path").help("write a path, like /var/lib/sennit"));
     }
     Ok(typed.into())
+}
+
+/// The path of a Unix socket, which the kernel bounds (`sun_path`, 108 bytes with the final zero).
+pub(super) fn socket_path(typed: &str) -> Result<PathBuf, Wrong> {
+    if typed.len() > 107 {
+        return Err(Wrong::new("the path is too long for a socket").label("107 bytes are the most"));
+    }
+    path(typed)
 }
 
 /// `file:PATH`: a secret is never in the config itself.

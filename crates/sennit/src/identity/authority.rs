@@ -20,7 +20,7 @@ use crate::store::Store;
 /// The authority is pinned by every edge and cannot be replaced without a new invitation.
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long a site may be away and still come back without a new invitation.
-const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+pub(super) const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 /// Two clocks that both keep time differ by less.
 const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
@@ -60,9 +60,7 @@ impl HubIdentity {
     pub fn init(state: &Path, names: &[String], now: SystemTime) -> Result<Self, IdentityError> {
         files::make_state_dir(state)?;
         let certificate = state.join(AUTHORITY_CERTIFICATE);
-        if files::read_if_any(&certificate)?.is_some()
-            || files::read_if_any(&state.join(AUTHORITY_KEY))?.is_some()
-        {
+        if files::read_if_any(&certificate)?.is_some() {
             return Err(IdentityError::HubExists {
                 state: state.into(),
             });

@@ -3,7 +3,6 @@
 //! Three files of the state directory: `edge.key`; `site.json` with what the invitation said, in
 //! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is one.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -80,14 +79,9 @@ impl EdgeIdentity {
             });
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let old = state.join(CERTIFICATE);
-        if old.exists() {
-            fs::remove_file(&old).map_err(|source| IdentityError::Io {
-                action: "remove",
-                path: old,
-                source,
-            })?;
-        }
+        // What is left of a former site, if this is cut short, is no identity.
+        files::remove_if_any(&state.join(SITE))?;
+        files::remove_if_any(&state.join(CERTIFICATE))?;
         files::write(
             &state.join(KEY),
             Access::Private,

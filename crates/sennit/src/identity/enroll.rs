@@ -13,6 +13,7 @@ use rcgen::{CertificateSigningRequestParams, PublicKey, PublicKeyData as _};
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use serde::{Deserialize, Serialize};
 
+use super::authority::SITE_LIFETIME;
 use super::secret::sha256;
 use super::{Authority, Fingerprint, IdentityError, Issued, Refusal, Secret, authorize};
 use crate::site::SiteName;
@@ -20,6 +21,8 @@ use crate::store::{NewCertificate, Store, TokenKind};
 
 /// Where the hub takes these requests.
 pub const ENROLL_PATH: &str = "/.well-known/sennit/enroll";
+/// A site gets at most one certificate in this time.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Larger bodies, either way, are no requests and no answers.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024;
 
@@ -201,7 +204,10 @@ pub fn enroll(
     })
 }
 
-/// Gives a site that shows a valid certificate a fresh one, for its old or a new key.
+/// Gives a site that shows a valid certificate a fresh one for the same key.
+///
+/// The answer may be lost, and the store must not grow with each question: who asks again within
+/// [`RENEWAL_INTERVAL`] gets the same certificate.
 pub fn renew(
     store: &mut Store,
     authority: &Authority,
@@ -211,6 +217,18 @@ pub fn renew(
 ) -> Result<Certified, Refusal> {
     let site = authorize(store, peer, now)?;
     let public_key = Request::parse(request)?.public_key()?;
+    let key = sha256(public_key.der_bytes());
+    let newest = store.certificate_for(&site, &key)?;
+    let newest = newest.ok_or(Refusal::Malformed(
+        "the key is not the one of the certificate",
+    ))?;
+    if newest.not_after + RENEWAL_INTERVAL > now + SITE_LIFETIME {
+        return Ok(Certified {
+            site,
+            chain: authority.chain(newest.der.into()),
+            expires: newest.not_after,
+        });
+    }
     let issued = authority
         .certify_site(&site, &public_key, now)
         .map_err(cannot_certify)?;

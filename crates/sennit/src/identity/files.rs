@@ -67,6 +67,17 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
+pub(super) fn remove_if_any(path: &Path) -> Result<(), IdentityError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(IdentityError::Io {
+            action: "remove",
+            path: path.into(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn read(path: &Path) -> Result<String, IdentityError> {
     fs::read_to_string(path).map_err(|source| IdentityError::Io {
         action: "read",
