@@ -7,7 +7,7 @@
 //! alone, and closes it when the datagrams are out.
 //!
 //! The wrapper also keeps what noq does not tell: bytes in flight, and whether the window was used.
-//! noq's own pacer is told an endless rate; [`sennit_core::Pacer`] does that work, because a packet
+//! noq's own pacer is switched off by showing it an endless window; [`sennit_core::Pacer`] does that work, because a packet
 //! held back inside noq has already lost its path.
 
 use std::{
@@ -25,7 +25,7 @@ use noq_proto::{
 };
 use sennit_core::Congestion;
 
-/// What noq is told to pace at, in bytes per second: faster than any link, far from overflow.
+/// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
 
 /// The driver's view of one path's controller, shared with the controller inside noq.
@@ -39,7 +39,8 @@ pub(crate) struct GateState {
     slow_start: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
-    acked_bytes: AtomicU64,
+    /// The window is never taken for less than this.
+    floor: AtomicU64,
 }
 
 impl GateState {
@@ -48,7 +49,12 @@ impl GateState {
     }
 
     pub(crate) fn window(&self) -> u64 {
-        self.window.load(Relaxed)
+        self.window.load(Relaxed).max(self.floor.load(Relaxed))
+    }
+
+    /// Allows `bytes` in flight whatever the controller says.
+    pub(crate) fn set_floor(&self, bytes: u64) {
+        self.floor.store(bytes, Relaxed);
     }
 
     /// Bytes that the congestion window still allows.
@@ -63,11 +69,6 @@ impl GateState {
 
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         micros(&self.min_rtt_micros)
-    }
-
-    /// Bytes acknowledged since the path opened.
-    pub(crate) fn acked_bytes(&self) -> u64 {
-        self.acked_bytes.load(Relaxed)
     }
 
     /// Bytes per second at which packets may leave.
@@ -178,7 +179,6 @@ impl Controller for Gate {
         rtt: &RttEstimator,
     ) {
         self.usage.on_ack(pn, self.in_flight());
-        self.state.acked_bytes.fetch_add(bytes, Relaxed);
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
@@ -246,7 +246,8 @@ impl Controller for Gate {
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
-        metrics.pacing_rate = Some(ENDLESS);
+        metrics.congestion_window = ENDLESS;
+        metrics.pacing_rate = None;
         metrics.send_quantum = None;
         metrics
     }
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(controller.window(), 12_000);
         state.set_open(false);
         assert_eq!(controller.window(), 1);
-        assert_eq!(controller.metrics().congestion_window, 12_000);
+        assert_eq!(controller.metrics().congestion_window, ENDLESS);
         assert_eq!(state.window(), 12_000);
     }
 

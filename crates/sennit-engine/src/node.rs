@@ -360,7 +360,10 @@ impl<R> Node<R> {
                 | Event::NatTraversal(_) => {}
             }
         }
-        conn.h3.pump(&mut conn.tunnel.conn, now);
+        // There are no streams before the handshake is done.
+        if !conn.tunnel.conn.is_handshaking() {
+            conn.h3.pump(&mut conn.tunnel.conn, now);
+        }
         while let Some(event) = conn.h3.poll_event() {
             events.push_back(NodeEvent::Http(id, event));
         }

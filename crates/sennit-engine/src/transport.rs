@@ -6,7 +6,7 @@ use aws_lc_rs::hmac;
 use noq_proto::{
     AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
 };
-use sennit_core::{Congestion, frame::HEADROOM};
+use sennit_core::{Congestion, frame::Header};
 
 use crate::{
     cid::{self, Issuer},

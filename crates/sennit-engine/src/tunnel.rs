@@ -159,10 +159,17 @@ impl Tunnel {
     /// The hub learns the treatment with the request.
     pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
         self.scheduler = Scheduler::new(treatment.policy);
+        self.set_floors();
     }
 
-    pub(crate) fn policy(&self) -> Policy {
-        self.scheduler.policy()
+    /// Packets that are sent twice are few; a copy must not be withheld because the other path's
+    /// death, which takes the acknowledgements of both with it, has shrunk this one's window. So
+    /// these paths always have the initial window (RFC 9002 §7.2).
+    fn set_floors(&self) {
+        let packets = if self.scheduler.policy() == Policy::Redundant { 10 } else { 0 };
+        for path in &self.paths {
+            path.gate.set_floor(packets * self.packet_size);
+        }
     }
 
     pub(crate) fn is_numbered(&self) -> bool {
@@ -175,6 +182,7 @@ impl Tunnel {
         self.paths
             .extend(Path::adopt(&self.conn, id, socket, link, now));
         self.paths.sort_by_key(|path| path.id);
+        self.set_floors();
         self.abort_batch();
     }
 
@@ -204,8 +212,9 @@ impl Tunnel {
 
     /// Largest inner packet that fits every path now.
     pub(crate) fn max_packet(&mut self) -> usize {
-        let datagram = self.conn.datagrams().max_size().unwrap_or(0);
-        datagram.saturating_sub(HEADROOM)
+        let Some(data) = &self.data else { return 0 };
+        let prefix = datagram::encode_prefix(data.stream, CONTEXT_NUMBERED).len() + Header::LEN;
+        self.conn.datagrams().max_size().unwrap_or(0).saturating_sub(prefix)
     }
 
     // ---- inner packets -------------------------------------------------------------------------

@@ -1,0 +1,448 @@
+//! A hub, an edge and the links between them in virtual time.
+//!
+//! A [`World`] owns both state machines and, for each link, two one-directional emulators. Time
+//! moves from one event to the next, so an hour costs as much as what happens in it, and the same
+//! seed gives the same run. Inner packets are handed in and taken out by the test.
+
+mod tls;
+mod traffic;
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use sennit_core::{Classifier, Congestion, Delivery, Policy};
+use sennit_engine::{
+    ClassConfig, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer, LinkLabel,
+    LinkUpdate, Local, Purpose, Received, Settings, SocketId, Transmit, Treatment,
+    status::TunnelStatus,
+};
+use sennit_netem::{Config, Link};
+use sennit_packet::gso::VirtioNetHdr;
+
+pub use tls::Authority;
+pub use traffic::{EDGE, SERVER, Stream, udp};
+
+/// Where the hub listens.
+const HUB: &str = "203.0.113.1:443";
+/// IPv4 and UDP headers around every QUIC packet.
+const UDP_OVERHEAD: usize = 28;
+
+/// One link of the edge.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// Edge to hub.
+    pub up: Config,
+    /// Hub to edge.
+    pub down: Config,
+    /// Lower is preferred.
+    pub tier: u8,
+    /// Share under `balanced`.
+    pub weight: u16,
+}
+
+impl LinkSpec {
+    /// The same both ways.
+    pub fn symmetric(config: Config) -> Self {
+        Self {
+            up: config.clone(),
+            down: config,
+            tier: 1,
+            weight: 1,
+        }
+    }
+}
+
+/// A UDP packet on an emulated link.
+#[derive(Debug)]
+struct Wire {
+    from: SocketAddr,
+    to: SocketAddr,
+    ecn: u8,
+    bytes: BytesMut,
+}
+
+/// Both directions of one link.
+struct Cable {
+    up: Link<Wire>,
+    down: Link<Wire>,
+    address: SocketAddr,
+}
+
+/// An inner packet and when it came out of the tunnel.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// When.
+    pub at: Instant,
+    /// The IP packet.
+    pub packet: Bytes,
+}
+
+/// A hub, an edge, and their links.
+pub struct World {
+    /// The site side.
+    pub edge: Edge,
+    /// The far side.
+    pub hub: Hub,
+    cables: Vec<Cable>,
+    labels: Vec<LinkLabel>,
+    now: Instant,
+    start: Instant,
+    /// Inner packets that reached the edge.
+    pub at_edge: VecDeque<Arrival>,
+    /// Inner packets that reached the hub.
+    pub at_hub: VecDeque<Arrival>,
+    /// Everything the edge said.
+    pub edge_events: Vec<(Duration, EdgeEvent)>,
+    /// Everything the hub said.
+    pub hub_events: Vec<(Duration, HubEvent)>,
+    buffer: Vec<u8>,
+}
+
+/// A class of the given policy with the usual rest.
+pub fn class(name: &str, policy: Policy) -> ClassConfig {
+    ClassConfig {
+        name: name.into(),
+        treatment: Treatment {
+            policy,
+            delivery: Delivery::Datagram,
+        },
+        congestion: Congestion::Auto,
+    }
+}
+
+impl World {
+    /// A world of one class with `policy`.
+    pub fn new(links: &[LinkSpec], policy: Policy, seed: u64, start: Instant) -> Self {
+        Self::with_classes(
+            links,
+            vec![class("default", policy)],
+            Classifier::default(),
+            seed,
+            start,
+        )
+    }
+
+    /// A world of several classes.
+    pub fn with_classes(
+        links: &[LinkSpec],
+        classes: Vec<ClassConfig>,
+        classifier: Classifier,
+        seed: u64,
+        start: Instant,
+    ) -> Self {
+        let authority = Authority::new();
+        let config = EdgeConfig {
+            hubs: vec![hub_address()],
+            server_name: tls::HUB_NAME.into(),
+            classes,
+            classifier,
+            lan: Vec::new(),
+            bearer: None,
+        };
+        let edge = Edge::new(
+            settings(seed, 1),
+            config,
+            authority.client(),
+            Purpose::Tunnels,
+            start,
+        );
+        let mut world = Self {
+            edge: edge.expect("the test configuration has QUIC's initial suite"),
+            hub: new_hub(&authority, seed, start),
+            cables: links
+                .iter()
+                .enumerate()
+                .map(|(i, link)| cable(i, link, seed))
+                .collect(),
+            labels: links
+                .iter()
+                .enumerate()
+                .map(|(i, link)| label(i, link))
+                .collect(),
+            now: start,
+            start,
+            at_edge: VecDeque::new(),
+            at_hub: VecDeque::new(),
+            edge_events: Vec::new(),
+            hub_events: Vec::new(),
+            buffer: Vec::new(),
+        };
+        for index in 0..links.len() {
+            world.set_link(index, true);
+        }
+        world
+    }
+
+    /// Virtual time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.now - self.start
+    }
+
+    /// The virtual clock.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Changes both directions of a link while it runs.
+    pub fn change(&mut self, link: usize, change: impl Fn(&mut Config)) {
+        let cable = &mut self.cables[link];
+        for direction in [&mut cable.up, &mut cable.down] {
+            let mut config = direction.config().clone();
+            change(&mut config);
+            direction.set_config(config, self.now);
+        }
+    }
+
+    /// Silently swallows everything on a link, or no longer.
+    pub fn blackhole(&mut self, link: usize, on: bool) {
+        self.change(link, |config| config.outage = on);
+    }
+
+    /// Swallows only what the edge sends (`up`) or receives on a link.
+    pub fn blackhole_one_way(&mut self, link: usize, up: bool, on: bool) {
+        let cable = &mut self.cables[link];
+        let direction = if up { &mut cable.up } else { &mut cable.down };
+        let mut config = direction.config().clone();
+        config.outage = on;
+        direction.set_config(config, self.now);
+    }
+
+    /// What the kernel would say of a link.
+    pub fn set_link(&mut self, link: usize, up: bool) {
+        let update = LinkUpdate {
+            socket: SocketId(link as u32),
+            label: self.labels[link].clone(),
+            v4: up,
+            v6: false,
+        };
+        self.edge.handle_link(update, self.now);
+        self.settle();
+    }
+
+    /// The link's address changes, as behind a NAT that forgot it.
+    pub fn rebind(&mut self, link: usize) {
+        let address = self.cables[link].address;
+        self.cables[link].address.set_port(address.port() + 1);
+    }
+
+    /// Replaces the hub by a fresh one with the same identity, as a restart does.
+    pub fn restart_hub(&mut self, authority: &Authority, seed: u64) {
+        self.hub = new_hub(authority, seed, self.now);
+    }
+
+    /// Hands the edge an inner packet, as its TUN device would.
+    pub fn send_from_edge(&mut self, packet: &[u8]) {
+        self.edge
+            .handle_packet(&VirtioNetHdr::default(), packet, self.now);
+        self.settle();
+    }
+
+    /// Hands the hub an inner packet.
+    pub fn send_from_hub(&mut self, packet: &[u8]) {
+        self.hub
+            .handle_packet(&VirtioNetHdr::default(), packet, self.now);
+        self.settle();
+    }
+
+    /// Lets `span` of virtual time pass.
+    pub fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(next) = self.next_event().filter(|&next| next <= end) {
+            self.now = self.now.max(next);
+            self.deliver();
+            if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.edge.handle_timeout(self.now);
+            }
+            if self.hub.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.hub.handle_timeout(self.now);
+            }
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    /// Lets time pass until `done`, at most `limit`; false if that was reached.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + limit;
+        while self.now < end {
+            if done(self) {
+                return true;
+            }
+            self.run(Duration::from_millis(1));
+        }
+        done(self)
+    }
+
+    /// Runs until the first class is up with `paths` paths on both sides.
+    pub fn connect(&mut self, paths: usize) -> bool {
+        self.run_until(Duration::from_secs(20), |world| {
+            let ready = |status: &TunnelStatus| status.up && status.paths.len() == paths;
+            let edge = world.edge.status();
+            edge.iter().all(ready)
+                && world.hub.status().iter().filter(|s| ready(s)).count() == edge.len()
+        })
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let links = self
+            .cables
+            .iter()
+            .flat_map(|c| [c.up.poll_timeout(), c.down.poll_timeout()]);
+        links
+            .chain([self.edge.poll_timeout(), self.hub.poll_timeout()])
+            .flatten()
+            .min()
+    }
+
+    /// Hands out what the links deliver now.
+    fn deliver(&mut self) {
+        for index in 0..self.cables.len() {
+            while let Some(wire) = self.cables[index].up.poll_output(self.now) {
+                let local = Local {
+                    socket: SocketId(0),
+                    ip: Some(wire.to.ip()),
+                };
+                self.hub
+                    .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+            }
+            while let Some(wire) = self.cables[index].down.poll_output(self.now) {
+                if wire.to == self.cables[index].address {
+                    let local = Local {
+                        socket: SocketId(index as u32),
+                        ip: None,
+                    };
+                    self.edge
+                        .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+                }
+            }
+        }
+    }
+
+    /// Drains both machines.
+    fn settle(&mut self) {
+        self.settle_edge();
+        self.settle_hub();
+    }
+
+    fn settle_edge(&mut self) {
+        while let Some(event) = self.edge.poll_event(self.now) {
+            self.edge_events.push((self.elapsed(), event));
+        }
+        while let Some(packet) = self.edge.poll_packet() {
+            self.at_edge.push_back(Arrival {
+                at: self.now,
+                packet,
+            });
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(transmit) = self.edge.poll_transmit(&mut buffer, self.now) {
+            let cable = &mut self.cables[transmit.local.socket.0 as usize];
+            let from = cable.address;
+            offer(&mut cable.up, from, &transmit, &buffer, self.now);
+            buffer.clear();
+        }
+        self.buffer = buffer;
+    }
+
+    fn settle_hub(&mut self) {
+        while let Some(event) = self.hub.poll_event(self.now) {
+            if let HubEvent::Connect { request, .. } = event {
+                let grant = Grant {
+                    site: "site".into(),
+                    addresses: vec![EDGE.into()],
+                };
+                self.hub.grant(request, grant, self.now);
+            }
+            self.hub_events.push((self.elapsed(), event));
+        }
+        while let Some(packet) = self.hub.poll_packet(self.now) {
+            self.at_hub.push_back(Arrival {
+                at: self.now,
+                packet,
+            });
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(transmit) = self.hub.poll_transmit(&mut buffer, self.now) {
+            let to = transmit.remote;
+            let cable = self
+                .cables
+                .iter_mut()
+                .find(|cable| cable.address.ip() == to.ip());
+            if let Some(cable) = cable {
+                offer(&mut cable.down, hub_address(), &transmit, &buffer, self.now);
+            }
+            buffer.clear();
+        }
+        self.buffer = buffer;
+    }
+}
+
+fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
+    let config = HubConfig {
+        addresses: vec![IpAddr::from([10, 200, 0, 1])],
+        pool: vec!["10.200.0.0/16".parse().expect("a valid prefix")],
+        max_strangers: 100,
+    };
+    Hub::new(settings(seed, 2), config, authority.server(), now)
+        .expect("the test configuration has QUIC's initial suite")
+}
+
+fn settings(seed: u64, salt: u8) -> Settings {
+    let mut bytes = [salt; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    Settings {
+        inner_mtu: 1400,
+        issuer: Issuer::default(),
+        seed: bytes,
+        reset_key: [salt; 32],
+    }
+}
+
+fn hub_address() -> SocketAddr {
+    HUB.parse().expect("a valid address")
+}
+
+fn cable(index: usize, link: &LinkSpec, seed: u64) -> Cable {
+    let seed = seed.wrapping_mul(1000) + 2 * index as u64;
+    Cable {
+        up: Link::new(link.up.clone(), seed),
+        down: Link::new(link.down.clone(), seed + 1),
+        address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
+    }
+}
+
+fn label(index: usize, link: &LinkSpec) -> LinkLabel {
+    let name = char::from(b'a' + index as u8).to_string();
+    LinkLabel {
+        name,
+        tier: link.tier,
+        weight: link.weight,
+    }
+}
+
+fn received(local: Local, wire: &Wire) -> Received {
+    Received {
+        local,
+        remote: wire.from,
+        ecn: wire.ecn,
+        segment: wire.bytes.len(),
+    }
+}
+
+/// Puts a batch on a link, packet by packet.
+fn offer(link: &mut Link<Wire>, from: SocketAddr, transmit: &Transmit, bytes: &[u8], now: Instant) {
+    for packet in bytes.chunks(transmit.segment.unwrap_or(bytes.len()).max(1)) {
+        let wire = Wire {
+            from,
+            to: transmit.remote,
+            ecn: transmit.ecn,
+            bytes: BytesMut::from(packet),
+        };
+        // A dropped packet is what the link is for.
+        let _ = link.handle_packet(packet.len() + UDP_OVERHEAD, wire, now);
+    }
+}

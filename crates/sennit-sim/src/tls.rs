@@ -1,0 +1,70 @@
+//! A throw-away certificate authority.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    version::TLS13,
+};
+
+/// The name in the hub's certificate.
+pub(crate) const HUB_NAME: &str = "hub.sennit";
+
+/// Issues the hub's certificate and makes edges trust it.
+pub struct Authority {
+    root: CertificateDer<'static>,
+    hub: CertificateDer<'static>,
+    key: Vec<u8>,
+}
+
+impl Authority {
+    /// A fresh authority. Keys are random, which no simulated behaviour depends on.
+    ///
+    /// # Panics
+    /// If the cryptographic library cannot make keys.
+    #[expect(
+        clippy::new_without_default,
+        reason = "it makes keys, which no default should"
+    )]
+    pub fn new() -> Self {
+        let key = KeyPair::generate().expect("the library makes keys");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("valid parameters");
+        let key = KeyPair::generate().expect("the library makes keys");
+        let params = CertificateParams::new([HUB_NAME.to_owned()]).expect("a valid name");
+        let hub = params.signed_by(&key, &issuer).expect("valid parameters");
+        Self {
+            root: issuer.der().clone(),
+            hub: hub.der().clone(),
+            key: key.serialize_der(),
+        }
+    }
+
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.root.clone()).expect("our own root is valid");
+        let mut config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider has TLS 1.3")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        Arc::new(config)
+    }
+
+    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
+        let mut config = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider has TLS 1.3")
+            .with_no_client_auth()
+            .with_single_cert(vec![self.hub.clone()], key)
+            .expect("our own certificate is valid");
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        Arc::new(config)
+    }
+}

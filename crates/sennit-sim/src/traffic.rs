@@ -1,0 +1,109 @@
+//! Inner packets that can be told apart.
+
+use std::{
+    collections::BTreeSet,
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+use sennit_packet::checksum::Sum;
+
+use crate::{Arrival, World};
+
+/// The edge's inner address.
+pub const EDGE: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
+/// A host behind the hub.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
+
+const IP: usize = 20;
+const UDP: usize = 8;
+
+/// A UDP packet of `len` bytes in all from `source` to `destination`, with a number in its payload.
+/// UDP checksum 0 means none (RFC 768).
+pub fn udp(source: Ipv4Addr, destination: Ipv4Addr, port: u16, number: u32, len: usize) -> Vec<u8> {
+    let mut packet = vec![0; len.max(IP + UDP + 4)];
+    let len = packet.len();
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    packet[8] = 64;
+    packet[9] = 17;
+    packet[12..16].copy_from_slice(&source.octets());
+    packet[16..20].copy_from_slice(&destination.octets());
+    let checksum = Sum::of(&packet[..IP]).checksum();
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet[20..22].copy_from_slice(&40_000_u16.to_be_bytes());
+    packet[22..24].copy_from_slice(&port.to_be_bytes());
+    packet[24..26].copy_from_slice(&((len - IP) as u16).to_be_bytes());
+    packet[28..32].copy_from_slice(&number.to_be_bytes());
+    packet
+}
+
+fn number(packet: &[u8]) -> Option<u32> {
+    packet
+        .get(28..32)
+        .map(|n| u32::from_be_bytes([n[0], n[1], n[2], n[3]]))
+}
+
+/// A steady stream of numbered packets from the edge to the server, and what became of it.
+pub struct Stream {
+    interval: Duration,
+    len: usize,
+    sent: u32,
+    next: Instant,
+    arrived: BTreeSet<u32>,
+    last_arrival: Instant,
+    /// Longest time without an arrival.
+    pub longest_gap: Duration,
+    /// Packets that arrived a second time.
+    pub duplicates: u32,
+}
+
+impl Stream {
+    /// Packets of `len` bytes, one per `interval`.
+    pub fn new(interval: Duration, len: usize, now: Instant) -> Self {
+        Self {
+            interval,
+            len,
+            sent: 0,
+            next: now,
+            arrived: BTreeSet::new(),
+            last_arrival: now,
+            longest_gap: Duration::ZERO,
+            duplicates: 0,
+        }
+    }
+
+    /// Sends and receives for `span`.
+    pub fn run(&mut self, world: &mut World, span: Duration) {
+        let end = world.now() + span;
+        while self.next <= end {
+            world.run(self.next - world.now());
+            world.send_from_edge(&udp(EDGE, SERVER, 7, self.sent, self.len));
+            self.sent += 1;
+            self.next += self.interval;
+            self.take(world);
+        }
+        world.run(end - world.now());
+        self.take(world);
+    }
+
+    fn take(&mut self, world: &mut World) {
+        while let Some(Arrival { at, packet }) = world.at_hub.pop_front() {
+            self.longest_gap = self.longest_gap.max(at - self.last_arrival);
+            self.last_arrival = at;
+            if number(&packet).is_some_and(|number| !self.arrived.insert(number)) {
+                self.duplicates += 1;
+            }
+        }
+    }
+
+    /// Packets that have not arrived.
+    pub fn lost(&self) -> usize {
+        self.sent as usize - self.arrived.len()
+    }
+
+    /// Packets sent.
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+}

@@ -1,0 +1,209 @@
+//! One class over two or three links, in virtual time.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::Policy;
+use sennit_netem::{Bitrate, Config};
+use sennit_sim::{EDGE, LinkSpec, SERVER, Stream, World, udp};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn link(mbit: u64, delay: u32) -> LinkSpec {
+    LinkSpec::symmetric(Config {
+        rate: Some(Bitrate::mbit(mbit)),
+        delay: MS * delay,
+        ..Config::default()
+    })
+}
+
+fn world(links: &[LinkSpec], policy: Policy) -> World {
+    let mut world = World::new(links, policy, 1, Instant::now());
+    assert!(
+        world.connect(links.len()),
+        "not connected: {:?}",
+        world.edge.status()
+    );
+    world
+}
+
+#[test]
+fn packets_pass_both_ways() {
+    let mut world = world(&[link(50, 10), link(50, 20)], Policy::Bond);
+    world.send_from_edge(&udp(EDGE, SERVER, 7, 1, 100));
+    world.send_from_hub(&udp(SERVER, EDGE, 7, 2, 1400));
+    world.run(MS * 100);
+    assert_eq!(world.at_hub.len(), 1);
+    assert_eq!(
+        &world.at_hub[0].packet[..],
+        &udp(EDGE, SERVER, 7, 1, 100)[..]
+    );
+    assert_eq!(
+        &world.at_edge[0].packet[..],
+        &udp(SERVER, EDGE, 7, 2, 1400)[..]
+    );
+}
+
+#[test]
+fn a_dead_first_link_delays_nothing() {
+    let links = [link(50, 10), link(50, 20)];
+    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+    world.blackhole(0, true);
+    assert!(world.run_until(MS * 300, |world| world.edge.status()[0].up));
+}
+
+#[test]
+fn a_silent_blackhole_under_load_leaves_a_short_gap() {
+    for dead in [0, 1] {
+        let mut world = world(&[link(50, 10), link(50, 30)], Policy::Bond);
+        let mut stream = Stream::new(MS, 1200, world.now());
+        stream.run(&mut world, MS * 2000);
+        stream.longest_gap = Duration::ZERO;
+        world.blackhole(dead, true);
+        stream.run(&mut world, MS * 3000);
+        assert!(
+            stream.longest_gap < MS * 300,
+            "link {dead}: {:?}",
+            stream.longest_gap
+        );
+        world.blackhole(dead, false);
+        stream.run(&mut world, MS * 2000);
+        let status = &world.edge.status()[0];
+        assert!(
+            status
+                .paths
+                .iter()
+                .all(|p| p.state == sennit_core::PathState::Up),
+            "{status:?}"
+        );
+    }
+}
+
+#[test]
+fn redundant_loses_nothing_when_either_link_dies() {
+    let mut world = world(&[link(50, 10), link(50, 30)], Policy::Redundant);
+    let mut stream = Stream::new(MS * 10, 100, world.now());
+    for round in 0..10 {
+        stream.run(&mut world, MS * (700 + 37 * round));
+        world.blackhole((round % 2) as usize, true);
+        stream.run(&mut world, MS * 1500);
+        world.blackhole((round % 2) as usize, false);
+        stream.run(&mut world, MS * 1500);
+    }
+    assert_eq!(
+        (stream.lost(), stream.duplicates),
+        (0, 0),
+        "of {}",
+        stream.sent()
+    );
+}
+
+#[test]
+fn failover_moves_to_the_next_tier_and_back() {
+    let links = [
+        link(50, 10),
+        LinkSpec {
+            tier: 2,
+            ..link(50, 30)
+        },
+    ];
+    let mut world = world(&links, Policy::Failover);
+    let mut stream = Stream::new(MS * 5, 200, world.now());
+    stream.run(&mut world, MS * 1000);
+    let sent = |world: &mut World, path: usize| world.edge.status()[0].paths[path].sent_bytes;
+    let before = sent(&mut world, 1);
+    stream.run(&mut world, MS * 1000);
+    assert!(
+        sent(&mut world, 1) - before < 10_000,
+        "the second tier rests"
+    );
+    world.blackhole(0, true);
+    stream.run(&mut world, MS * 2000);
+    let during = sent(&mut world, 1);
+    assert!(
+        during - before > 60_000,
+        "the second tier works: {}",
+        during - before
+    );
+    world.blackhole(0, false);
+    stream.run(&mut world, MS * 1000);
+    let after = sent(&mut world, 1);
+    stream.run(&mut world, MS * 1000);
+    assert!(sent(&mut world, 1) - after < 10_000, "and rests again");
+}
+
+#[test]
+fn a_link_that_dies_in_one_direction_is_avoided_by_both_ends() {
+    for up in [true, false] {
+        let mut world = world(&[link(50, 10), link(50, 30)], Policy::Bond);
+        let mut stream = Stream::new(MS, 600, world.now());
+        stream.run(&mut world, MS * 1000);
+        world.blackhole_one_way(0, up, true);
+        stream.longest_gap = Duration::ZERO;
+        stream.run(&mut world, MS * 2000);
+        assert!(
+            stream.longest_gap < MS * 300,
+            "up {up}: {:?}",
+            stream.longest_gap
+        );
+    }
+}
+
+#[test]
+fn idle_paths_stay_up_for_an_hour() {
+    let mut world = world(
+        &[link(50, 10), link(50, 30), link(20, 60)],
+        Policy::Failover,
+    );
+    world.run(Duration::from_secs(3600));
+    let status = &world.edge.status()[0];
+    assert_eq!(status.paths.len(), 3);
+    assert!(
+        status
+            .paths
+            .iter()
+            .all(|p| p.state == sennit_core::PathState::Up),
+        "{status:?}"
+    );
+    world.send_from_edge(&udp(EDGE, SERVER, 7, 1, 100));
+    world.run(MS * 50);
+    assert_eq!(world.at_hub.len(), 1);
+}
+
+#[test]
+fn a_nat_that_forgets_a_binding_costs_nothing() {
+    let mut world = world(&[link(50, 10), link(50, 30)], Policy::Bond);
+    let mut stream = Stream::new(MS * 5, 600, world.now());
+    stream.run(&mut world, MS * 500);
+    world.rebind(0);
+    stream.run(&mut world, MS * 2000);
+    assert!(stream.lost() < 40, "lost {}", stream.lost());
+    let status = &world.edge.status()[0];
+    assert!(
+        status
+            .paths
+            .iter()
+            .all(|p| p.state == sennit_core::PathState::Up),
+        "{status:?}"
+    );
+}
+
+#[test]
+fn both_links_add_up() {
+    let mut world = world(&[link(30, 10), link(10, 30)], Policy::Bond);
+    // 1200-byte packets every 250 µs are 38.4 Mbit/s; the links carry 40 with all overhead.
+    let mut stream = Stream::new(Duration::from_micros(280), 1200, world.now());
+    stream.run(&mut world, MS * 5000);
+    let ratio = stream.lost() as f64 / f64::from(stream.sent());
+    assert!(ratio < 0.15, "lost {:.1} %", 100.0 * ratio);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = || {
+        let mut world = world(&[link(20, 10), link(10, 30)], Policy::Bond);
+        let mut stream = Stream::new(MS, 1200, world.now());
+        stream.run(&mut world, MS * 3000);
+        (stream.lost(), stream.longest_gap)
+    };
+    assert_eq!(run(), run());
+}
