@@ -148,6 +148,19 @@ impl Host {
         )
     }
 
+    /// What `ip -json -stats link show` says about a device.
+    pub(crate) fn show_link(&self, device: &str) -> Result<serde_json::Value, Error> {
+        let mut command = Command::new("ip");
+        let output =
+            run(command.args(["-n", &self.name, "-j", "-s", "link", "show", "dev", device]))?;
+        let mut shown: Vec<serde_json::Value> =
+            serde_json::from_slice(&output.stdout).unwrap_or_default();
+        shown.pop().ok_or_else(|| Error::Command {
+            command: line_of(&command),
+            output: "it printed no link".into(),
+        })
+    }
+
     /// Runs an `nft` script here.
     pub fn nft(&self, script: &str) -> Result<(), Error> {
         feed(self.command("nft").args(["-f", "-"]), script)

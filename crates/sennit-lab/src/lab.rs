@@ -14,6 +14,8 @@
 //! come first and must work by themselves.
 
 use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use sennit_linux::DeviceName;
 use sennit_linux::tun::{Offload, Tun, TunConfig};
@@ -34,8 +36,11 @@ const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Precedence of the rules that tie an address to its link.
 const RULE_PRIORITY: u32 = 30_000;
 
+/// Longer than any kernel takes.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What every host of a lab has in common, whatever the machine's defaults are.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 9] = [
     // What one run has learnt must not help the next.
     "net.ipv4.tcp_no_metrics_save=1",
     // Let one connection fill 1 Gbit/s at 100 ms.
@@ -43,6 +48,9 @@ const SETTINGS: [&str; 7] = [
     "net.ipv4.tcp_wmem=4096 262144 33554432",
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
+    // Nobody else has our addresses: they work at once.
+    "net.ipv6.conf.default.accept_dad=0",
+    "net.ipv6.conf.default.router_solicitations=0",
     // Every probe of a test deserves its error message.
     "net.ipv4.icmp_ratelimit=0",
     "net.ipv6.icmp.ratelimit=0",
@@ -100,6 +108,7 @@ impl Lab {
         lab.connect_stubs(spec)?;
         lab.connect_links(spec)?;
         lab.route_links()?;
+        lab.wait_for_carriers()?;
         Ok(lab)
     }
 
@@ -158,10 +167,8 @@ impl Lab {
     }
 
     fn tx_dropped(&self, role: Role, device: &str) -> Result<u64, Error> {
-        let output = self.exec(role, &["ip", "-j", "-s", "link", "show", "dev", device])?;
-        let shown: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .map_err(|error| Error::Scenario(format!("`ip -j` printed no JSON: {error}")))?;
-        Ok(shown[0]["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0))
+        let shown = self.host(role).show_link(device)?;
+        Ok(shown["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0))
     }
 
     pub(crate) fn control(&self) -> Option<Control> {
@@ -281,6 +288,27 @@ impl Lab {
             self.host(Role::Edge).ip_of(family, &rules)?;
         }
         self.host(Role::Edge).nft(MASQUERADE)
+    }
+
+    /// The kernel takes up to a second to notice that the two ends of a veth are up.
+    fn wait_for_carriers(&self) -> Result<(), Error> {
+        let stubs = [(Role::Edge, "lan0"), (Role::Hub, "srv0")];
+        let mut waiting = Vec::from(stubs.map(|(role, device)| (role, device.to_owned())));
+        waiting.extend([Role::Lan, Role::Server].map(|role| (role, "eth0".to_owned())));
+        for link in self.links().filter(|link| !link.is_emulated()) {
+            waiting.extend([Role::Edge, Role::Hub].map(|role| (role, link.device())));
+        }
+        let deadline = Instant::now() + CARRIER_PATIENCE;
+        for (role, device) in waiting {
+            while self.host(role).show_link(&device)?["operstate"] != "UP" {
+                if Instant::now() > deadline {
+                    let reason = format!("{device} of the {role} has no carrier");
+                    return Err(Error::Scenario(reason));
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
     }
 }
 

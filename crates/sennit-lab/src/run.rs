@@ -269,7 +269,7 @@ fn run_traffic(
 type LinkBins = Vec<(String, [Bins; 2])>;
 
 fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins, Error> {
-    let links: Vec<_> = lab.links().filter(|link| link.is_emulated()).collect();
+    let links: Vec<_> = lab.links().filter(LinkHandle::is_emulated).collect();
     let mut bins = vec![[Bins::default(), Bins::default()]; links.len()];
     let mut last = vec![[0; 2]; links.len()];
     for number in 1.. {

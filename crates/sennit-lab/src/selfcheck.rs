@@ -196,7 +196,10 @@ impl Probe {
             .local_addr()
             .and_then(|address| sender.connect(address));
         connected.doing(|| "connect a probe".into())?;
-        let (link, config) = (link.name().to_owned(), link.config(direction));
+        let (link, config) = (
+            link.name().to_owned(),
+            link.spec().config(direction).clone(),
+        );
         Ok(Self {
             link,
             direction,

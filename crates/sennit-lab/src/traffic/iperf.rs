@@ -93,15 +93,20 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
         format!("--dscp={}", udp.dscp),
     ];
     let port = udp.port.unwrap_or(context.port);
-    let end = run(udp.from, udp.direction, port, &arguments, context)?
-        .client
-        .end;
-    let received = end.sum.packets.saturating_sub(end.sum.lost_packets);
+    let outcome = run(udp.from, udp.direction, port, &arguments, context)?;
+    let receiver = match udp.direction {
+        Direction::Up => &outcome.server,
+        Direction::Down => &outcome.client,
+    };
+    // What waits in queues arrives after the sender's last second, so its own clock counts.
+    let sums = || receiver.intervals.iter().map(|interval| &interval.sum);
+    let seconds: f64 = sums().map(|sum| sum.seconds).sum();
+    let total = &outcome.client.end.sum;
     Ok(UdpFigures {
-        goodput: received as f64 * f64::from(udp.bytes) / end.sum.seconds.max(1e-3),
-        packets: end.sum.packets,
-        lost: end.sum.lost_packets,
-        jitter_seconds: end.sum.jitter_ms / 1e3,
+        goodput: sums().map(|sum| sum.bytes as f64).sum::<f64>() / seconds.max(1e-3),
+        packets: total.packets,
+        lost: total.lost_packets,
+        jitter_seconds: total.jitter_ms / 1e3,
     })
 }
 

@@ -100,8 +100,8 @@ mod tests {
 
     const OUTPUT: &str = "\
 PING 203.0.113.10 (203.0.113.10) 56(84) bytes of data.
-[1700000000.100000] 64 bytes from 203.0.113.10: icmp_seq=2 ttl=62 time=20.3 ms
-[1700000000.200000] 64 bytes from 203.0.113.10: icmp_seq=3 ttl=62 time=30.0 ms
+[1700000000.100000] 64 bytes from 203.0.113.10: icmp_seq=2 ttl=62 time=20.5 ms
+[1700000000.200000] 64 bytes from 203.0.113.10: icmp_seq=3 ttl=62 time=31.25 ms
 [1700000000.200500] 64 bytes from 203.0.113.10: icmp_seq=3 ttl=62 time=30.5 ms (DUP!)
 From 192.168.8.1 icmp_seq=4 Destination Net Unreachable
 [1700000000.700000] 64 bytes from 203.0.113.10: icmp_seq=7 ttl=62 time=0.512 ms
@@ -122,8 +122,8 @@ From 192.168.8.1 icmp_seq=4 Destination Net Unreachable
             (figures.gap_seconds - 0.3).abs() < 1e-9,
             "4, 5 and 6 are missing"
         );
-        assert_eq!(figures.p50_seconds, Some(0.0203));
-        assert_eq!(figures.max_seconds, Some(0.03));
+        assert_eq!(figures.p50_seconds, Some(0.0205));
+        assert_eq!(figures.max_seconds, Some(0.03125));
     }
 
     #[test]

@@ -1,0 +1,388 @@
+//! Labs on the real kernel: what is built, what can be changed, and that nothing is left.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use sennit_lab::{Kind, Lab, LinkSpec, Role, Spec, remove_leftovers, selfcheck};
+use sennit_netem::{Bitrate, Config, Jitter, Loss, Shape};
+
+/// Namespaces need root; without it a test says so and proves nothing.
+fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: needs root");
+    }
+    root
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn link(mbit: u64, delay: u64) -> Config {
+    Config {
+        rate: Some(Bitrate::mbit(mbit)),
+        delay: ms(delay),
+        ..Config::default()
+    }
+}
+
+fn two_links() -> Spec {
+    let links = vec![
+        LinkSpec::symmetric("a", &link(100, 5)),
+        LinkSpec::symmetric("b", &link(50, 20)),
+    ];
+    Spec {
+        links,
+        seed: 1,
+        ..Spec::default()
+    }
+}
+
+fn namespace_exists(name: &str) -> bool {
+    Path::new("/run/netns").join(name).exists()
+}
+
+/// Whether one ping is answered within a second.
+fn reaches(lab: &Lab, from: Role, arguments: &[&str]) -> bool {
+    let line = [&["ping", "-n", "-c", "1", "-W", "1"], arguments].concat();
+    lab.exec(from, &line).is_ok()
+}
+
+#[test]
+fn every_kind_of_link_passes_the_self_check() {
+    if !root() {
+        return;
+    }
+    let reordering = Jitter {
+        spread: ms(2),
+        shape: Shape::Uniform,
+        reorder: true,
+    };
+    let ordered = Jitter {
+        spread: ms(2),
+        shape: Shape::Normal,
+        reorder: false,
+    };
+    let mut asymmetric = LinkSpec::symmetric("asym", &link(20, 25));
+    asymmetric.up = link(5, 15);
+    let links = vec![
+        LinkSpec::symmetric("plain", &link(100, 10)),
+        LinkSpec::symmetric(
+            "loss",
+            &Config {
+                loss: Loss::Random(0.02),
+                ..link(50, 3)
+            },
+        ),
+        LinkSpec::symmetric(
+            "burst",
+            &Config {
+                loss: Loss::bursts(0.03, 4.0),
+                ..link(50, 3)
+            },
+        ),
+        LinkSpec::symmetric(
+            "reorder",
+            &Config {
+                jitter: reordering,
+                ..link(20, 10)
+            },
+        ),
+        LinkSpec::symmetric(
+            "ordered",
+            &Config {
+                jitter: ordered,
+                ..link(20, 10)
+            },
+        ),
+        asymmetric,
+    ];
+    let lab = Lab::new(&Spec {
+        links,
+        seed: 7,
+        ..Spec::default()
+    })
+    .expect("it can be built");
+
+    let checks = selfcheck::run(&lab).expect("probes can be sent");
+
+    selfcheck::verdict(&checks).expect("all links are as asked");
+    assert_eq!(checks.len(), 6 * 2 * 3, "rate, delay and loss each way");
+}
+
+#[test]
+fn a_link_that_is_not_as_asked_fails_the_self_check() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    lab.link("a")
+        .and_then(|link| link.set(sennit_lab::Direction::Up, |config| config.delay = ms(7)))
+        .expect("links can be changed");
+
+    let checks = selfcheck::run(&lab).expect("probes can be sent");
+
+    let error = selfcheck::verdict(&checks)
+        .expect_err("5 ms were asked for")
+        .to_string();
+    assert!(error.contains("a Up Delay: asked 5"), "{error}");
+    assert_eq!(
+        checks.iter().filter(|check| !check.passes()).count(),
+        1,
+        "{error}"
+    );
+}
+
+#[test]
+fn the_hub_is_reached_over_each_link() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+
+    for device in ["wan-a", "wan-b"] {
+        assert!(
+            reaches(&lab, Role::Edge, &["-I", device, "198.19.0.1"]),
+            "bound to {device}"
+        );
+        assert!(
+            reaches(&lab, Role::Edge, &["-I", device, "fd19::1"]),
+            "IPv6 bound to {device}"
+        );
+    }
+    lab.link("a")
+        .and_then(|a| a.set_outage(true))
+        .expect("a is emulated");
+    assert!(!reaches(
+        &lab,
+        Role::Edge,
+        &["-I", "198.18.1.2", "198.19.0.1"]
+    ));
+    assert!(
+        reaches(&lab, Role::Edge, &["-I", "198.18.2.2", "198.19.0.1"]),
+        "it leaves by b"
+    );
+}
+
+#[test]
+fn the_lan_reaches_the_server_through_the_routers() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+
+    assert!(reaches(&lab, Role::Lan, &["203.0.113.10"]));
+    assert!(reaches(&lab, Role::Lan, &["2001:db8:113::10"]));
+}
+
+#[test]
+fn the_server_answers_private_addresses_only_if_asked_to() {
+    if !root() {
+        return;
+    }
+    for server_routes_all in [false, true] {
+        let spec = Spec {
+            server_routes_all,
+            ..two_links()
+        };
+        let lab = Lab::new(&spec).expect("it can be built");
+        let hub = lab.host(Role::Hub);
+        hub.ip("address add 10.200.0.1/32 dev lo\n")
+            .expect("an address can be added");
+
+        let answered = reaches(&lab, Role::Hub, &["-I", "10.200.0.1", "203.0.113.10"]);
+
+        assert_eq!(answered, server_routes_all);
+    }
+}
+
+#[test]
+fn an_outage_is_silent_and_a_lost_carrier_is_not() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    let a = lab.link("a").expect("it is there");
+    let carrier = || {
+        let shown = lab
+            .exec(Role::Edge, &["ip", "link", "show", "wan-a"])
+            .expect("it exists");
+        !String::from_utf8_lossy(&shown.stdout).contains("NO-CARRIER")
+    };
+    let through = || reaches(&lab, Role::Edge, &["-I", "wan-a", "198.19.0.1"]);
+
+    a.set_outage(true).expect("a is emulated");
+    assert!(carrier() && !through());
+    a.set_outage(false).expect("a is emulated");
+    assert!(carrier() && through());
+    a.set_carrier(false).expect("a carrier can be taken");
+    assert!(!carrier() && !through());
+    a.set_carrier(true).expect("a carrier can be given");
+    assert!(carrier() && through());
+}
+
+#[test]
+fn an_address_goes_changes_and_comes_back_with_its_routes() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    let b = lab.link("b").expect("it is there");
+    let through = |address| reaches(&lab, Role::Edge, &["-I", address, "198.19.0.1"]);
+
+    b.set_address(None).expect("an address can be taken");
+    assert!(!through("198.18.2.2"));
+    b.set_address(Some(9)).expect("an address can be given");
+    assert!(through("198.18.2.9") && !through("198.18.2.2"));
+    b.set_up(false).expect("a device can be set down");
+    assert!(!through("198.18.2.9"));
+    b.set_up(true).expect("a device can be set up");
+    assert!(through("198.18.2.2"));
+}
+
+#[test]
+fn a_veth_link_connects_without_an_emulator() {
+    if !root() {
+        return;
+    }
+    let mut veth = LinkSpec::symmetric("a", &Config::default());
+    veth.kind = Kind::Veth;
+    let lab = Lab::new(&Spec {
+        links: vec![veth],
+        ..Spec::default()
+    })
+    .expect("it can be built");
+    let a = lab.link("a").expect("it is there");
+
+    assert!(reaches(&lab, Role::Lan, &["203.0.113.10"]));
+    assert!(a.set_outage(true).is_err(), "nothing can be emulated on it");
+    a.set_carrier(false).expect("its peer can be set down");
+    assert!(!reaches(&lab, Role::Lan, &["203.0.113.10"]));
+    a.set_carrier(true).expect("its peer can be set up");
+    assert!(reaches(&lab, Role::Lan, &["203.0.113.10"]));
+}
+
+#[test]
+fn a_dropped_lab_ends_its_processes_and_leaves_no_namespace() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    let names = Role::ALL.map(|role| lab.host(role).name().to_owned());
+    let mut command = lab.host(Role::Server).command("sleep");
+    let mut sleeper = command.arg("1000").spawn().expect("sleep is everywhere");
+    assert!(names.iter().all(|name| namespace_exists(name)));
+
+    drop(lab);
+
+    assert!(!names.iter().any(|name| namespace_exists(name)));
+    assert!(
+        !sleeper.wait().expect("it was ours").success(),
+        "it was killed"
+    );
+}
+
+#[test]
+fn a_panic_leaves_no_namespace() {
+    if !root() {
+        return;
+    }
+    let name = std::sync::Mutex::new(String::new());
+    let panicked = std::panic::catch_unwind(|| {
+        let lab = Lab::new(&two_links()).expect("it can be built");
+        lab.host(Role::Hub)
+            .name()
+            .clone_into(&mut name.lock().expect("nobody else holds it"));
+        panic!("as a failing test does");
+    });
+
+    assert!(panicked.is_err());
+    let name = name.lock().expect("the lock was released");
+    assert!(name.starts_with("snt") && !namespace_exists(&name));
+}
+
+#[test]
+fn a_spec_that_cannot_be_is_refused_before_anything_is_built() {
+    let refused = |links: Vec<LinkSpec>| {
+        Lab::new(&Spec {
+            links,
+            ..Spec::default()
+        })
+        .expect_err("it cannot be")
+        .to_string()
+    };
+    let named = |name: &str| LinkSpec::symmetric(name, &Config::default());
+    let mut tiny = named("a");
+    tiny.mtu = 576;
+
+    assert!(refused(vec![named("Fast!")]).contains("link name"));
+    assert!(refused(vec![named("")]).contains("link name"));
+    assert!(refused(vec![named("a"), named("a")]).contains("two links"));
+    assert!(refused(vec![tiny]).contains("MTU 576"));
+    let many = (0..17).map(|number| named(&number.to_string())).collect();
+    assert!(refused(many).contains("17 links"));
+}
+
+/// Not a test: the process that the next test kills.
+#[test]
+#[ignore = "only for the test that kills it"]
+fn lab_that_waits_to_be_killed() {
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    println!("{}", lab.host(Role::Edge).name());
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn what_a_killed_process_leaves_is_removed_by_the_next() {
+    if !root() {
+        return;
+    }
+    let own = std::env::current_exe().expect("we are running");
+    let mut victim = Command::new(own)
+        .args([
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "lab_that_waits_to_be_killed",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the test binary runs");
+    let name = format!("snt{}-0-edge", victim.id());
+    let built = wait_until(|| namespace_exists(&name));
+    // The lab is complete, and not only its first namespace there, once it has printed its name.
+    let mut output = std::io::BufReader::new(victim.stdout.take().expect("it is piped"));
+    let printed = std::iter::from_fn(|| {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line)
+            .ok()
+            .filter(|read| *read > 0)?;
+        Some(line)
+    });
+    let announced = printed.into_iter().any(|line| line.contains(&name));
+    victim.kill().expect("it was ours");
+    victim.wait().expect("it was ours");
+    assert!(
+        built && announced && namespace_exists(&name),
+        "nobody has cleaned up yet"
+    );
+
+    let removed = remove_leftovers();
+
+    // A lab of another test may have been faster.
+    assert!(removed.contains(&name) || !namespace_exists(&name));
+    assert!(wait_until(|| !namespace_exists(&name)));
+}
+
+fn wait_until(condition: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(ms(10));
+    }
+    false
+}

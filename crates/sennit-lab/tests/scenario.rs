@@ -1,0 +1,151 @@
+//! Scenario files: what they say, and what is wrong with them.
+
+use std::time::Duration;
+
+use sennit_lab::{Direction, Kind, Scenario};
+use sennit_netem::{Bitrate, Jitter, Loss, Queue, Shape};
+
+const LINK: &str = "name = \"t\"\n[[link]]\nname = \"a\"\n";
+
+fn error(text: &str) -> String {
+    Scenario::parse(text).expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn a_link_means_what_it_says_in_both_directions() {
+    let text = "
+        name = \"t\"
+        [[link]]
+        name = \"a\"
+        rate_mbit = 100
+        delay_ms = 12.5
+        jitter_ms = 2
+        jitter_shape = \"normal\"
+        reorder = true
+        loss_percent = 2
+        queue_ms = 80
+        mtu = 1400
+        up = { rate_mbit = 10, loss_percent = 5, burst = 3 }
+    ";
+
+    let spec = Scenario::parse(text)
+        .and_then(|scenario| scenario.spec())
+        .expect("it is right");
+
+    let link = &spec.links[0];
+    assert_eq!(
+        (link.kind, link.mtu, link.up.mtu),
+        (Kind::Emulated, 1400, 1400)
+    );
+    assert_eq!(link.down.rate, Some(Bitrate::mbit(100)));
+    assert_eq!(link.config(Direction::Up).rate, Some(Bitrate::mbit(10)));
+    assert_eq!(link.down.delay, Duration::from_micros(12_500));
+    let spread = Duration::from_millis(2);
+    assert_eq!(
+        link.up.jitter,
+        Jitter {
+            spread,
+            shape: Shape::Normal,
+            reorder: true
+        }
+    );
+    assert_eq!(link.down.loss, Loss::Random(0.02));
+    assert_eq!(link.up.loss, Loss::bursts(0.05, 3.0));
+    assert_eq!(link.up.queue, Queue::Time(Duration::from_millis(80)));
+}
+
+#[test]
+fn unknown_keys_are_errors_at_every_level() {
+    let step = format!("{LINK}[tunnel]\n[[step]]\nname = \"s\"\n");
+    for text in [
+        format!("sped = 1\n{LINK}"),
+        format!("{LINK}rate_mbits = 3\n"),
+        format!("{LINK}up = {{ rate_mbits = 3 }}\n"),
+        format!("{LINK}[tunnel]\nclasses = []\n"),
+        format!("{step}second = 3\n"),
+        format!("{step}[[step.traffic]]\nkind = \"tcp\"\nstream = 4\n"),
+        format!("{step}[[step.traffic]]\nkind = \"ping\"\nstreams = 4\n"),
+        format!("{step}[[step.fault]]\nat_s = 1\nlink = \"a\"\naction = \"outage\"\nfor = 3\n"),
+    ] {
+        assert!(
+            error(&text).contains("unknown field"),
+            "{text}\n{}",
+            error(&text)
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let step = format!("{LINK}[[step]]\nname = \"s\"\n");
+    let traffic = |rest: &str| error(&format!("{step}[[step.traffic]]\n{rest}"));
+    let fault = |rest: &str| error(&format!("{step}[[step.fault]]\n{rest}"));
+
+    assert!(error(&format!("{LINK}rate_mbit = 0\n")).contains("rate_mbit"));
+    assert!(error(&format!("{LINK}loss_percent = 100\n")).contains("outage"));
+    assert!(error(&format!("{LINK}burst = 0.5\n")).contains("burst"));
+    assert!(error(&format!("{LINK}delay_ms = -1\n")).contains("delay_ms"));
+    assert!(error(&format!("{LINK}queue_ms = 1\nqueue_bytes = 1\n")).contains("excludes"));
+    assert!(error(&format!("{LINK}kind = \"veth\"\ndelay_ms = 1\n")).contains("veth"));
+    assert!(traffic("kind = \"tcp\"\n").contains("no [tunnel]"));
+    assert!(traffic("kind = \"tcp\"\nvia = \"link:b\"\n").contains("no link \"b\""));
+    assert!(traffic("kind = \"tcp\"\nvia = \"link:\"\n").contains("no link"));
+    assert!(traffic("kind = \"tcp\"\nvia = \"a\"\n").contains("link:NAME"));
+    assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nstreams = 0\n").contains("streams"));
+    assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nfrom = \"hub\"\n").contains("near host"));
+    assert!(traffic("kind = \"ping\"\nvia = \"mptcp\"\n").contains("no ping"));
+    assert!(traffic("kind = \"ping\"\nvia = \"link:a\"\ninterval_ms = 1\n").contains("interval"));
+    assert!(fault("at_s = 1\nlink = \"b\"\naction = \"outage\"\n").contains("no link \"b\""));
+    assert!(fault("at_s = 1\naction = \"outage\"\n").contains("link"));
+    assert!(fault("at_s = 1\nlink = \"a\"\naction = \"set\"\n").contains("belong together"));
+    assert!(fault("at_s = -1\nlink = \"a\"\naction = \"outage\"\n").contains("within a day"));
+}
+
+#[test]
+fn steps_do_not_mix_ways_that_disturb_each_other() {
+    let links = format!("{LINK}[[link]]\nname = \"b\"\n[tunnel]\n[[step]]\nname = \"s\"\n");
+    let both = |one: &str, two: &str| {
+        let traffic = |via: &str| format!("[[step.traffic]]\nkind = \"tcp\"\nvia = \"{via}\"\n");
+        error(&format!("{links}{}{}", traffic(one), traffic(two)))
+    };
+
+    assert!(both("link:a", "link:b").contains("different steps"));
+    assert!(both("link:a", "tunnel").contains("different steps"));
+    assert!(both("tunnel", "mptcp").contains("different steps"));
+}
+
+#[test]
+fn faults_come_in_order_of_time() {
+    let fault =
+        |at: u32| format!("[[step.fault]]\nat_s = {at}\nlink = \"a\"\naction = \"outage\"\n");
+    let text = format!("{LINK}[[step]]\nname = \"s\"\n{}{}", fault(3), fault(2));
+
+    assert!(error(&text).contains("order of time"));
+}
+
+#[test]
+fn an_error_points_at_the_line() {
+    let error = error("name = \"t\"\nlink = 3\n");
+
+    assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn the_shipped_scenarios_are_right() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("the scenarios are there") {
+        let path = entry.expect("the directory can be read").path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            let text = std::fs::read_to_string(&path).expect("a scenario can be read");
+            let scenario = Scenario::parse(&text);
+            let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert_eq!(path.file_stem(), Some(std::ffi::OsStr::new(&scenario.name)));
+            names.push(scenario.name);
+        }
+    }
+    assert!(names.contains(&"demo".to_owned()), "{names:?}");
+}
