@@ -31,7 +31,7 @@ use crate::{daemon, logging};
 #[derive(Debug, Parser)]
 #[command(name = "sennit", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
-    /// What to log, like warn, debug or sennit_engine=trace [default: $SENNIT_LOG, else info]
+    /// What to log, like warn, debug or sennit_engine=trace [default: $SENNIT_LOG, else info or, for commands that end, warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     #[command(subcommand)]
@@ -70,6 +70,8 @@ enum Command {
     Check(CheckArgs),
     /// Remove what a killed daemon left on this host: routes, rules, tables, devices
     Cleanup(CleanupArgs),
+    /// Measure tunnels over emulated links, all on this machine (as root)
+    Lab(sennit_lab::Args),
     /// Print the version
     Version,
 }
@@ -275,6 +277,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Cleanup(args) => cleanup(&args),
+        Command::Lab(args) => lab(args),
         Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
@@ -282,7 +285,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 impl Command {
     fn default_log(&self) -> &'static str {
         match self {
-            Self::Hub(HubArgs { command: None, .. }) | Self::Edge(_) => "info",
+            Self::Hub(HubArgs { command: None, .. }) | Self::Edge(_) | Self::Lab(_) => "info",
             Self::Hub(_)
             | Self::Invite(_)
             | Self::Join(_)
@@ -325,4 +328,11 @@ fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     sennit_linux::cleanup(&device, Path::new(config::RUN_DIRECTORY))?;
     eprintln!("Nothing of {device} is left on this host.");
     Ok(Exit::Ok)
+}
+
+fn lab(args: sennit_lab::Args) -> Result<Exit, Failure> {
+    if sennit_lab::run(args).map_err(Failure::runtime)? {
+        return Ok(Exit::Ok);
+    }
+    Err(Failure::runtime("some traffic failed, see above"))
 }

@@ -458,6 +458,7 @@ fn help_and_version_are_data() {
         "status",
         "check",
         "cleanup",
+        "lab",
         "Exit codes",
     ] {
         assert!(help.contains(word), "{word}");
@@ -571,5 +572,37 @@ fn a_daemon_of_another_version_is_told_from_a_broken_one() {
         &sennit(&["status", "--control", text(&control)]),
         1,
         "sennit.status/9",
+    );
+}
+
+#[test]
+fn without_the_right_to_configure_networks_is_exit_code_7() {
+    let Ok(output) = Command::new("setpriv")
+        .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", "--"])
+        .args([
+            env!("CARGO_BIN_EXE_sennit"),
+            "cleanup",
+            "--device",
+            "sennit-test0",
+        ])
+        .output()
+    else {
+        eprintln!("SKIPPED: needs setpriv");
+        return;
+    };
+    if stderr(&output).starts_with("setpriv") {
+        eprintln!("SKIPPED: needs the right to give up rights");
+        return;
+    }
+
+    assert_fails(&output, 7, "CAP_NET_ADMIN");
+}
+
+#[test]
+fn cleanup_of_a_name_that_no_device_can_have_is_exit_code_2() {
+    assert_fails(
+        &sennit(&["cleanup", "--device", "no/device"]),
+        2,
+        "no/device",
     );
 }

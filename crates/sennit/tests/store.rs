@@ -29,7 +29,7 @@ fn pool(v4: &str, v6: &str) -> Pool {
 fn with_sites(state: &Path, sites: &[&str]) -> Store {
     let mut store = Store::create(state).unwrap();
     for site in sites {
-        let hash = rand_hash(site);
+        let hash = hash_of(site);
         store
             .invite(
                 &name(site),
@@ -43,7 +43,7 @@ fn with_sites(state: &Path, sites: &[&str]) -> Store {
     store
 }
 
-fn rand_hash(site: &str) -> [u8; 32] {
+fn hash_of(site: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash[..site.len()].copy_from_slice(site.as_bytes());
     hash

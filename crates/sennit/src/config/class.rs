@@ -179,6 +179,20 @@ fn check_shares(classes: &[ReadClass], findings: &mut Vec<Finding>) {
             );
         }
     }
+    let last = classes.iter().rev().find_map(|class| class.share.as_ref());
+    if let (100, Some(last)) = (sum, last) {
+        let all_share = classes.iter().all(|class| class.share.is_some());
+        let complete = classes.iter().any(ReadClass::catches_all);
+        if !(all_share && complete) {
+            findings.push(
+                Finding::warning(
+                    last.span(),
+                    "the shares leave nothing for the other classes",
+                )
+                .help("a class without a share, like `default`, starves while the others are busy"),
+            );
+        }
+    }
 }
 
 fn check_fec(class: &ReadClass, findings: &mut Vec<Finding>) {

@@ -75,6 +75,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         .strings("lan", lan_prefix, findings)
         .unwrap_or_default();
     check_repeats("lan", &lan, findings);
+    check_own_lan(&routes, &lan, findings);
     let control = edge.string("control", values::socket_path, findings);
     let mtu = edge.integer("mtu", MTU, findings);
     edge.finish(findings);
@@ -89,6 +90,22 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         mtu: mtu.map(Spanned::into_inner),
         links: Vec::new(),
         classes: Vec::new(),
+    }
+}
+
+/// What is behind this edge is not at the far end of the tunnel.
+fn check_own_lan(routes: &[Spanned<Prefix>], lan: &[Spanned<Prefix>], findings: &mut Vec<Finding>) {
+    for route in routes {
+        if lan
+            .iter()
+            .any(|lan| lan.get_ref().contains(route.get_ref()))
+        {
+            let message = format!(
+                "{} is behind this edge, and `routes` sends it into the tunnel",
+                route.get_ref()
+            );
+            findings.push(Finding::warning(route.span(), message));
+        }
     }
 }
 
