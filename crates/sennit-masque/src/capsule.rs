@@ -209,7 +209,10 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn every_cut_of_a_value_is_refused_or_ends_at_a_field(capsule in any_capsule(), cut: prop::sample::Index) {
+        fn every_cut_of_a_value_is_refused_or_ends_at_a_field(
+            capsule in any_capsule(),
+            cut: prop::sample::Index,
+        ) {
             let mut value = Vec::new();
             let kind = capsule.encode_value(&mut value).expect("legal");
             value.truncate(cut.index(value.len() + 1));

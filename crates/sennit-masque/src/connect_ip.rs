@@ -290,6 +290,24 @@ mod tests {
     }
 
     #[test]
+    fn a_host_name_is_as_long_as_dns_allows() {
+        let long = [
+            "a".repeat(63),
+            "b".repeat(63),
+            "c".repeat(63),
+            "d".repeat(61),
+        ]
+        .join(".");
+        assert!(scope(&format!("{long}/*/")).is_ok());
+        assert_eq!(scope(&format!("{long}d/*/")), Err(ScopeError::Target));
+        assert_eq!(
+            scope(&format!("{}/*/", "a".repeat(64))),
+            Err(ScopeError::Target)
+        );
+        assert_eq!(scope("a..b/*/"), Err(ScopeError::Target));
+    }
+
+    #[test]
     fn a_request_for_a_tunnel_is_accepted_and_others_get_their_status() {
         let path = Scope::ANY.path();
         let tunnel = request("hub.example:443", &path);

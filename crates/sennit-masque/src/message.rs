@@ -103,7 +103,7 @@ impl RequestHead {
             (false, Some(_), _) => Err(Malformed(":protocol without CONNECT")),
             (true, None, (None, None)) => Ok(()),
             (true, None, _) => Err(Malformed("CONNECT with :scheme or :path")),
-            (_, _, (None, _)) => Err(Malformed("no :scheme")),
+            (_, _, (None | Some(""), _)) => Err(Malformed("no :scheme")),
             (_, _, (_, None)) => Err(Malformed("no :path")),
             (_, _, (Some(_), Some("*"))) if self.method == "OPTIONS" => Ok(()),
             (_, _, (Some(_), Some(path))) if path.starts_with('/') => Ok(()),
@@ -316,6 +316,8 @@ mod tests {
     fn a_plain_connect_has_an_authority_and_nothing_else() {
         let plain = lines(&[(":method", "CONNECT"), (":authority", "a:1")]);
         assert!(RequestHead::parse(plain).is_ok());
+        let with_host = lines(&[(":method", "CONNECT"), ("host", "a:1")]);
+        assert_eq!(malformed(RequestHead::parse(with_host)), "no authority");
         let with_path = lines(&[
             (":method", "CONNECT"),
             (":authority", "a:1"),
@@ -351,6 +353,7 @@ mod tests {
             malformed(request_with(&[(":path", "vpn")])),
             "a :path that is not a path"
         );
+        assert_eq!(malformed(request_with(&[(":scheme", "")])), "no :scheme");
         let reason = "an authority with user information";
         assert_eq!(malformed(request_with(&[(":authority", "me@hub")])), reason);
         assert_eq!(

@@ -186,7 +186,11 @@ mod tests {
         #![proptest_config(crate::seeded())]
 
         #[test]
-        fn a_prefix_contains_an_address_when_the_masked_bits_agree(a: u128, b: u128, len in 0u8..=128) {
+        fn a_prefix_contains_an_address_when_the_masked_bits_agree(
+            a: u128,
+            b: u128,
+            len in 0u8..=128,
+        ) {
             let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
             let prefix = IpPrefix::new(Ipv6Addr::from_bits(a & mask).into(), len).expect("masked");
             prop_assert!(prefix.contains(Ipv6Addr::from_bits(a & mask | b & !mask).into()));

@@ -41,7 +41,8 @@ impl Connection {
     /// CONNECT stays open for what follows, and its `body` is the first of that; any other request
     /// ends after its body.
     ///
-    /// An extended CONNECT has to wait for [`Event::Settings`] (RFC 9220 §3).
+    /// An extended CONNECT has to wait for [`Settings`](super::Event::Settings) of the peer (RFC
+    /// 9220 §3).
     pub fn send_request(
         &mut self,
         stream: StreamId,

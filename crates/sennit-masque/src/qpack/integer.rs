@@ -91,7 +91,11 @@ mod tests {
         #![proptest_config(crate::seeded())]
 
         #[test]
-        fn what_was_written_is_read_back(value in 0usize..1 << 61, shift in 0u32..61, bits in 3u8..8) {
+        fn what_was_written_is_read_back(
+            value in 0usize..1 << 61,
+            shift in 0u32..61,
+            bits in 3u8..8,
+        ) {
             let value = value >> shift;
             let mut out = Vec::new();
             put(&mut out, 0, bits, value);

@@ -201,6 +201,28 @@ fn a_refused_tunnel_is_an_ordinary_response_and_both_sides_let_go() {
 }
 
 #[test]
+fn a_grant_that_cannot_start_capsules_is_not_sent() {
+    // RFC 9297 §3.2
+    let mut pair = Pair::new(7);
+    let stream = StreamId(0);
+    pair.send_tunnel_request(stream);
+    pair.run();
+    let fields = connect_ip::response_fields().with("content-type", "text/plain");
+    for head in [
+        ResponseHead::new(204),
+        ResponseHead {
+            status: 200,
+            fields,
+        },
+    ] {
+        let result = pair.server.respond(stream, &head, false);
+        assert!(matches!(result, Err(SendError::Malformed(_))));
+    }
+    pair.grant(stream);
+    assert!(matches!(pair.run().0[..], [Event::Response { .. }]));
+}
+
+#[test]
 fn an_interim_response_leaves_the_real_one_to_come() {
     let mut pair = Pair::new(7);
     let stream = StreamId(0);
@@ -273,6 +295,17 @@ fn a_goaway_lets_open_tunnels_live_and_rejects_new_ones() {
     );
     pair.grant(StreamId(0));
     assert!(matches!(pair.run().0[..], [Event::Response { .. }]));
+}
+
+#[test]
+fn a_goaway_is_said_once_by_each_side() {
+    let mut pair = Pair::new(7);
+    for connection in [&mut pair.client, &mut pair.server] {
+        connection.goaway();
+        connection.goaway();
+        let said = std::iter::from_fn(|| connection.poll_output()).count();
+        assert_eq!(said, 1);
+    }
 }
 
 #[test]

@@ -179,6 +179,14 @@ fn a_body_that_is_not_as_long_as_announced_is_malformed() {
             "{body:?}"
         );
     }
+    let mut trailed = server();
+    trailed.handle_stream_data(StreamId(0), announced.clone(), false);
+    trailed.handle_stream_data(StreamId(0), data(b"ab"), false);
+    trailed.handle_stream_data(StreamId(0), headers(&[("x-sum", "1")]), false);
+    assert!(matches!(
+        failure(&mut trailed),
+        Some(StreamError::Malformed(_))
+    ));
     let mut server = server();
     server.handle_stream_data(StreamId(0), announced, false);
     server.handle_stream_data(StreamId(0), data(b"abc"), true);
@@ -367,6 +375,53 @@ fn unfinished_capsules_are_held_up_to_the_limit() {
 }
 
 #[test]
+fn an_unfinished_head_is_held_and_counted() {
+    let mut server = server();
+    let cut = &connect_ip()[..50];
+    server.handle_stream_data(StreamId(0), Bytes::copy_from_slice(cut), false);
+    assert_eq!(server.buffered(), 50 - 3);
+}
+
+#[test]
+fn a_closed_connection_holds_nothing() {
+    let mut server = server();
+    let unfinished = [connect_ip(), data(&[0x00, 0x05, 0x00])].concat();
+    server.handle_stream_data(StreamId(0), unfinished.into(), false);
+    assert_eq!(server.buffered(), 1);
+    server.close(Code::H3_NO_ERROR, "done");
+    assert_eq!(server.buffered(), 0);
+}
+
+#[test]
+fn a_reset_after_the_end_of_a_request_changes_nothing() {
+    let mut server = server();
+    let stream = StreamId(0);
+    server.handle_stream_data(stream, post(), true);
+    events(&mut server);
+    server.handle_stream_reset(stream, Code::H3_REQUEST_CANCELLED);
+    assert_eq!(events(&mut server), []);
+    assert_eq!(
+        server.respond(stream, &ResponseHead::new(200), true),
+        Ok(())
+    );
+}
+
+#[test]
+fn a_response_without_content_may_announce_a_length() {
+    // RFC 9110 §8.6, §15.4.5
+    for (status, result) in [("304", None), ("200", Some(()))] {
+        let mut client = client();
+        let head = RequestHead::new("GET", "hub", "/");
+        client
+            .send_request(StreamId(0), &head, None)
+            .expect("fresh");
+        let response = headers(&[(":status", status), ("content-length", "9")]);
+        client.handle_stream_data(StreamId(0), response, true);
+        assert_eq!(failure(&mut client).map(drop), result, "{status}");
+    }
+}
+
+#[test]
 fn nothing_happens_after_a_close() {
     let mut server = server();
     closed_by(&mut server, 0, &[&data(b"x")]);
@@ -461,7 +516,10 @@ proptest! {
     }
 
     #[test]
-    fn a_control_stream_in_single_bytes_is_the_same_stream(bytes in any_stream_bytes(), settings: bool) {
+    fn a_control_stream_in_single_bytes_is_the_same_stream(
+        bytes in any_stream_bytes(),
+        settings: bool,
+    ) {
         let begin: &[u8] = if settings { &SETTINGS } else { &[] };
         let bytes = control(&[begin, &bytes].concat());
         let mut at_once = server();
