@@ -24,10 +24,15 @@ pub struct Bins(pub Vec<f64>);
 impl Bins {
     /// The usual rate: the median up to `end`, or of all bins.
     pub(crate) fn usual(&self, end: Option<Duration>) -> f64 {
-        let end = end.map_or(self.0.len(), |end| {
-            index_of(end).clamp(1, self.0.len().max(1))
-        });
-        quantile(&self.0[..end.min(self.0.len())], 0.5).unwrap_or(0.0)
+        self.between(Duration::ZERO, end)
+    }
+
+    /// The median from `start` to `end`, or to the last bin.
+    pub(crate) fn between(&self, start: Duration, end: Option<Duration>) -> f64 {
+        let last = self.0.len();
+        let start = index_of(start).min(last);
+        let end = end.map_or(last, |end| index_of(end).clamp(start, last));
+        quantile(&self.0[start..end], 0.5).unwrap_or(0.0)
     }
 
     /// The longest run of bins in which almost nothing came through.

@@ -18,6 +18,17 @@ pub struct Dual {
     pub v6: Ipv6Addr,
 }
 
+impl Dual {
+    /// One of them as text.
+    pub fn text(self, ipv6: bool) -> String {
+        if ipv6 {
+            self.v6.to_string()
+        } else {
+            self.v4.to_string()
+        }
+    }
+}
+
 /// The hub's address, reached over every link.
 pub const HUB: Dual = Dual {
     v4: Ipv4Addr::new(198, 19, 0, 1),

@@ -3,7 +3,9 @@
 //! In the file bytes are bytes, times are seconds, rates are bytes per second, shares are ratios;
 //! goodput is payload at the receiver. `null` means that it was not measured.
 
-use std::fmt::Write as _;
+mod table;
+mod text;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -100,10 +102,19 @@ pub struct FaultResult {
     pub link: Option<String>,
     /// What happened.
     pub action: Action,
-    /// Until each TCP traffic was back at 90 % of its usual rate for half a second.
-    pub traffic_recovery_seconds: Vec<Option<f64>>,
+    /// What it meant for each traffic; empty for those that are not TCP.
+    pub traffic: Vec<Option<Aftermath>>,
     /// Until the link carried half of its usual load again.
     pub link_recovery_seconds: Option<f64>,
+}
+
+/// What a fault meant for one TCP traffic.
+#[derive(Debug, Clone, Serialize)]
+pub struct Aftermath {
+    /// Median goodput from the fault until the next one or the end.
+    pub goodput: f64,
+    /// Until it was back at 90 % of its usual goodput for half a second.
+    pub recovery_seconds: Option<f64>,
 }
 
 /// What went over one link during a step.
@@ -176,26 +187,6 @@ impl Results {
     /// All traffic that failed, with its step.
     pub fn failures(&self) -> Vec<String> {
         self.steps.iter().flat_map(StepResult::failures).collect()
-    }
-
-    /// The table for humans.
-    pub fn table(&self) -> String {
-        let mut table = Table::new([
-            "step", "traffic", "Mbit/s", "of line", "gap", "rtt p50", "p99", "lost", "cpu s/GB",
-        ]);
-        for step in &self.steps {
-            step.add_rows(&mut table);
-        }
-        let mut text = table.to_string();
-        for step in &self.steps {
-            for fault in &step.faults {
-                fault.describe(step, &mut text);
-            }
-            if step.overruns > 0 || step.lateness.max > Duration::from_millis(5) {
-                step.describe_strain(&mut text);
-            }
-        }
-        text
     }
 }
 
@@ -275,30 +266,6 @@ impl StepResult {
         };
         self.traffic.iter().filter_map(failed).collect()
     }
-
-    fn add_rows(&self, table: &mut Table) {
-        let cpu: Option<f64> = self
-            .daemons
-            .iter()
-            .map(|daemon| daemon.cpu_seconds_per_gigabyte)
-            .sum();
-        let cpu = cpu.filter(|_| !self.daemons.is_empty());
-        for (index, traffic) in self.traffic.iter().enumerate() {
-            let name = if index == 0 { self.name.as_str() } else { "" };
-            let cpu = cpu.filter(|_| traffic.tcp().is_some());
-            table.add(traffic.row(name, cpu));
-        }
-    }
-
-    fn describe_strain(&self, text: &mut String) {
-        let late = self.lateness.max.as_secs_f64() * 1e3;
-        let _ = writeln!(
-            text,
-            "note: during \"{}\" this machine was too busy to be exact: packets left a link up to \
-             {late:.1} ms late, {} were dropped before it",
-            self.name, self.overruns
-        );
-    }
 }
 
 impl TrafficResult {
@@ -327,10 +294,9 @@ impl TrafficResult {
             figures: Some(figures),
         };
         if let Some(tcp) = result.tcp() {
-            let offset = Duration::try_from_secs_f64(tcp.start_seconds).unwrap_or_default();
             let usual = tcp
                 .bins
-                .usual(first_fault.map(|at| at.saturating_sub(offset)));
+                .usual(first_fault.map(|at| at.saturating_sub(tcp.start())));
             let gap = tcp.bins.longest_gap(usual).as_secs_f64();
             (result.usual_goodput, result.gap_seconds) = (Some(usual), Some(gap));
         }
@@ -354,41 +320,6 @@ impl TrafficResult {
             Some(Figures::Udp(_) | Figures::Ping(_)) | None => None,
         }
     }
-
-    fn row(&self, step: &str, cpu: Option<f64>) -> [String; 9] {
-        let none = || "-".to_owned();
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let millis = |time: Option<f64>| time.map_or_else(none, |t| format!("{:.1} ms", t * 1e3));
-        let (mut rate, mut p50, mut p99, mut lost) = (none(), none(), none(), none());
-        match &self.figures {
-            Some(Figures::Tcp(tcp)) => rate = format!("{:.1}", tcp.goodput * 8e-6),
-            Some(Figures::Udp(udp)) => {
-                rate = format!("{:.1}", udp.goodput * 8e-6);
-                lost = format!("{} of {}", udp.lost, udp.packets);
-            }
-            Some(Figures::Ping(ping)) => {
-                (p50, p99) = (millis(ping.p50_seconds), millis(ping.p99_seconds));
-                lost = format!(
-                    "{} of {}",
-                    ping.sent - ping.received.min(ping.sent),
-                    ping.sent
-                );
-            }
-            None => rate = "failed".into(),
-        }
-        [
-            step.to_owned(),
-            self.label.clone(),
-            rate,
-            self.line_share.map_or_else(none, percent),
-            self.gap_seconds
-                .map_or_else(none, |gap| format!("{gap:.1} s")),
-            p50,
-            p99,
-            lost,
-            cpu.map_or_else(none, |cpu| format!("{cpu:.2}")),
-        ]
-    }
 }
 
 /// What a traffic is, in a few words.
@@ -409,28 +340,6 @@ fn label(traffic: &Traffic) -> String {
         }
         Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, way(udp.direction)),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
-    }
-}
-
-impl FaultResult {
-    fn describe(&self, step: &StepResult, text: &mut String) {
-        let subject = self.link.as_deref().unwrap_or("daemon");
-        let _ = write!(
-            text,
-            "{}: {:?} of {subject} at {} s",
-            step.name, self.action, self.at_seconds
-        );
-        for (traffic, recovery) in step.traffic.iter().zip(&self.traffic_recovery_seconds) {
-            if let Some(seconds) = recovery {
-                let _ = write!(text, ", {} at 90 % after {seconds:.1} s", traffic.label);
-            }
-        }
-        if let (Action::Restore | Action::CarrierUp | Action::DeviceUp, Some(seconds)) =
-            (self.action, self.link_recovery_seconds)
-        {
-            let _ = write!(text, ", link in use again after {seconds:.1} s");
-        }
-        text.push('\n');
     }
 }
 
@@ -463,63 +372,5 @@ impl WayResult {
             queue_max_bytes: counters.queue_max,
             bins,
         }
-    }
-}
-
-/// Columns as wide as their widest cell; the first two are texts, the others numbers.
-struct Table {
-    rows: Vec<[String; 9]>,
-}
-
-impl Table {
-    fn new(head: [&str; 9]) -> Self {
-        Self {
-            rows: vec![head.map(str::to_owned)],
-        }
-    }
-
-    fn add(&mut self, row: [String; 9]) {
-        self.rows.push(row);
-    }
-}
-
-impl std::fmt::Display for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let width = |column: usize| {
-            self.rows
-                .iter()
-                .map(|row| row[column].chars().count())
-                .max()
-        };
-        let widths: Vec<_> = (0..9).map(|column| width(column).unwrap_or(0)).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let _ = match column {
-                    0 | 1 => write!(line, "{cell:<width$}  "),
-                    _ => write!(line, "{cell:>width$}  "),
-                };
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_line_up_whatever_their_cells() {
-        let mut table = Table::new(["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
-        table.add(["long", "x", "1234", "-", "-", "-", "-", "-", "9"].map(str::to_owned));
-
-        let text = table.to_string();
-
-        assert_eq!(
-            text,
-            "a     b     c  d  e  f  g  h  i\nlong  x  1234  -  -  -  -  -  9\n"
-        );
     }
 }

@@ -11,10 +11,10 @@ use crate::lab::Lab;
 use crate::link::{Direction, LinkHandle};
 use crate::measure::{BIN, Bins};
 use crate::plan;
-use crate::report::{FaultResult, LinkResult, Results, StepResult, TrafficResult};
+use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
-use crate::traffic::{self, Context, Figures, TcpFigures};
+use crate::traffic::{self, Context, Figures};
 use crate::tunnel::{Tunnel, Usage};
 
 /// Precedence of the rule that sends a baseline over one link, before those of any tunnel.
@@ -351,11 +351,11 @@ fn evaluate_fault(
     links: &LinkBins,
 ) -> FaultResult {
     let (at, before) = (fault.at_s.0, first_fault(step));
-    let recovery = |tcp: &TcpFigures| {
-        let offset = Duration::try_from_secs_f64(tcp.start_seconds).unwrap_or_default();
-        let usual = tcp.bins.usual(before.map(|end| end.saturating_sub(offset)));
-        tcp.bins.recovery(at.saturating_sub(offset), usual)
-    };
+    let next = step
+        .fault
+        .iter()
+        .map(|fault| fault.at_s.0)
+        .find(|next| *next > at);
     let link = links
         .iter()
         .find(|(name, _)| Some(name) == fault.link.as_ref());
@@ -365,19 +365,21 @@ fn evaluate_fault(
             .max_by(|a, b| a.usual(before).total_cmp(&b.usual(before)))?;
         busier.recovery(at, 0.5 * busier.usual(before))
     });
+    let aftermath = |result: &TrafficResult| {
+        let tcp = result.tcp()?;
+        let since = |time: Duration| time.saturating_sub(tcp.start());
+        let usual = tcp.bins.usual(before.map(since));
+        let recovery = tcp.bins.recovery(since(at), usual);
+        Some(Aftermath {
+            goodput: tcp.bins.between(since(at), next.map(since)),
+            recovery_seconds: recovery.map(|time| time.as_secs_f64()),
+        })
+    };
     FaultResult {
         at_seconds: at.as_secs_f64(),
         link: fault.link.clone(),
         action: fault.action,
-        traffic_recovery_seconds: traffic
-            .iter()
-            .map(|result| {
-                result
-                    .tcp()
-                    .and_then(recovery)
-                    .map(|time| time.as_secs_f64())
-            })
-            .collect(),
+        traffic: traffic.iter().map(aftermath).collect(),
         link_recovery_seconds: used_again.map(|time| time.as_secs_f64()),
     }
 }

@@ -46,16 +46,20 @@
 //!
 //! Unknown keys are errors. After each step the links are as at the start of it.
 
+mod link;
+mod traffic;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sennit_netem::{Bitrate, Config, Jitter, Loss, Queue, Shape as JitterShape};
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::host::Role;
 use crate::lab::Spec;
-use crate::link::{Direction, Kind, LinkSpec};
+use crate::link::Direction;
+
+pub use link::{LinkTable, Shape};
+pub use traffic::{Ping, Tcp, Traffic, Udp, Via};
 
 /// A parsed scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -79,45 +83,6 @@ pub struct Scenario {
     /// What to do.
     #[serde(default)]
     pub step: Vec<Step>,
-}
-
-/// A `[[link]]` table.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkTable {
-    name: String,
-    #[serde(default)]
-    kind: Kind,
-    mtu: Option<u32>,
-    #[serde(default)]
-    up: Shape,
-    #[serde(default)]
-    down: Shape,
-    #[serde(flatten)]
-    both: Shape,
-}
-
-/// Properties of a link that a scenario sets or changes; what is absent stays as it was.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Shape {
-    rate_mbit: Option<f64>,
-    delay_ms: Option<f64>,
-    jitter_ms: Option<f64>,
-    jitter_shape: Option<JitterKind>,
-    reorder: Option<bool>,
-    loss_percent: Option<f64>,
-    burst: Option<f64>,
-    queue_ms: Option<f64>,
-    queue_bytes: Option<usize>,
-    outage: Option<bool>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum JitterKind {
-    Uniform,
-    Normal,
 }
 
 /// The `[tunnel]` table: what is added to the configs of edge and hub.
@@ -151,116 +116,21 @@ pub struct Step {
     pub fault: Vec<Fault>,
 }
 
-/// A `[[step.traffic]]` table.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Traffic {
-    /// Bulk TCP.
-    Tcp(Tcp),
-    /// UDP at a constant rate.
-    Udp(Udp),
-    /// ICMP echo.
-    Ping(Ping),
-}
+/// A duration written as a number of seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Deserialize)]
+#[serde(try_from = "f64")]
+pub struct Seconds(pub Duration);
 
-/// Which way traffic takes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Via {
-    /// Through Sennit.
-    #[default]
-    Tunnel,
-    /// Over one link without a tunnel.
-    Link(String),
-    /// Kernel MPTCP over all links, without a tunnel.
-    Mptcp,
-}
+impl TryFrom<f64> for Seconds {
+    type Error = String;
 
-/// Bulk TCP.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tcp {
-    /// Default: the tunnel.
-    #[serde(default)]
-    pub via: Via,
-    /// The near host: `lan` (default) or `edge`. MPTCP runs on the edge, which has the links.
-    #[serde(default = "lan")]
-    pub from: Role,
-    /// Which way the data goes.
-    #[serde(default = "down")]
-    pub direction: Direction,
-    /// Parallel connections.
-    #[serde(default = "one")]
-    pub streams: u32,
-    /// Default: the step's.
-    pub seconds: Option<u32>,
-    /// After the start of the step.
-    #[serde(default)]
-    pub start_s: Seconds,
-    /// The sender's congestion control.
-    #[serde(default = "cubic")]
-    pub congestion: String,
-    /// The server's port; default: one that nothing else in the step uses.
-    pub port: Option<u16>,
-    /// DSCP of its packets.
-    #[serde(default)]
-    pub dscp: u8,
-}
-
-/// UDP at a constant rate.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Udp {
-    /// Default: the tunnel. MPTCP carries no UDP.
-    #[serde(default)]
-    pub via: Via,
-    /// The near host.
-    #[serde(default = "lan")]
-    pub from: Role,
-    /// Which way the data goes.
-    #[serde(default = "down")]
-    pub direction: Direction,
-    /// Payload bits per second.
-    pub rate_mbit: f64,
-    /// Payload bytes per packet.
-    #[serde(default = "kilobyte")]
-    pub bytes: u16,
-    /// Default: the step's.
-    pub seconds: Option<u32>,
-    /// After the start of the step.
-    #[serde(default)]
-    pub start_s: Seconds,
-    /// The server's port; default: one that nothing else in the step uses.
-    pub port: Option<u16>,
-    /// DSCP of its packets.
-    #[serde(default)]
-    pub dscp: u8,
-}
-
-/// ICMP echo from the near host to the server.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Ping {
-    /// Default: the tunnel.
-    #[serde(default)]
-    pub via: Via,
-    /// The near host.
-    #[serde(default = "lan")]
-    pub from: Role,
-    /// Between two requests.
-    #[serde(default = "tenth")]
-    pub interval_ms: f64,
-    /// Default: the step's.
-    pub seconds: Option<u32>,
-    /// After the start of the step.
-    #[serde(default)]
-    pub start_s: Seconds,
-    /// Payload bytes.
-    #[serde(default = "ping_bytes")]
-    pub bytes: u16,
-    /// DSCP of its packets.
-    #[serde(default)]
-    pub dscp: u8,
+    fn try_from(seconds: f64) -> Result<Self, String> {
+        let sane = (0.0..=86_400.0).contains(&seconds);
+        let duration = sane.then(|| Duration::from_secs_f64(seconds));
+        duration
+            .map(Self)
+            .ok_or_else(|| format!("{seconds} seconds are not within a day"))
+    }
 }
 
 /// A `[[step.fault]]` table.
@@ -307,70 +177,6 @@ pub enum Action {
     RestartHub,
     /// The edge is killed and started.
     RestartEdge,
-}
-
-/// A duration written as a number of seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Deserialize)]
-#[serde(try_from = "f64")]
-pub struct Seconds(pub Duration);
-
-impl TryFrom<f64> for Seconds {
-    type Error = String;
-
-    fn try_from(seconds: f64) -> Result<Self, String> {
-        let sane = (0.0..=86_400.0).contains(&seconds);
-        let duration = sane.then(|| Duration::from_secs_f64(seconds));
-        duration
-            .map(Self)
-            .ok_or_else(|| format!("{seconds} seconds are not within a day"))
-    }
-}
-
-impl TryFrom<String> for Via {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            "tunnel" => Ok(Self::Tunnel),
-            "mptcp" => Ok(Self::Mptcp),
-            other => match other.strip_prefix("link:") {
-                Some(name) => Ok(Self::Link(name.into())),
-                None => Err(format!(
-                    "{text:?} is not \"tunnel\", \"mptcp\" or \"link:NAME\""
-                )),
-            },
-        }
-    }
-}
-
-impl Traffic {
-    /// The way it takes.
-    pub fn via(&self) -> &Via {
-        match self {
-            Self::Tcp(Tcp { via, .. })
-            | Self::Udp(Udp { via, .. })
-            | Self::Ping(Ping { via, .. }) => via,
-        }
-    }
-
-    /// The near host.
-    pub fn from(&self) -> Role {
-        match self {
-            Self::Tcp(Tcp { from, .. })
-            | Self::Udp(Udp { from, .. })
-            | Self::Ping(Ping { from, .. }) => *from,
-        }
-    }
-
-    /// Start after the start of the step, and length.
-    pub fn span(&self, step: &Step) -> (Duration, u32) {
-        let (start, seconds) = match self {
-            Self::Tcp(tcp) => (tcp.start_s, tcp.seconds),
-            Self::Udp(udp) => (udp.start_s, udp.seconds),
-            Self::Ping(ping) => (ping.start_s, ping.seconds),
-        };
-        (start.0, seconds.unwrap_or(step.seconds))
-    }
 }
 
 impl Scenario {
@@ -444,27 +250,22 @@ impl Scenario {
     }
 }
 
-impl Traffic {
-    fn check(&self) -> Result<(), String> {
-        if !matches!(self.from(), Role::Lan | Role::Edge) {
-            return Err("`from` is the near host, lan or edge".into());
-        }
+impl Action {
+    /// Whether it ends a trouble, so that recovery counts from it.
+    pub(crate) fn repairs(self) -> bool {
         match self {
-            Self::Tcp(tcp) if !(1..=128).contains(&tcp.streams) => {
-                Err("`streams` is 1 to 128".into())
-            }
-            Self::Tcp(tcp) if tcp.via == Via::Mptcp && tcp.dscp != 0 => {
-                Err("`dscp` cannot be set on MPTCP".into())
-            }
-            Self::Udp(udp) if udp.via == Via::Mptcp => Err("MPTCP carries no UDP".into()),
-            Self::Udp(udp) if !(udp.rate_mbit > 0.0 && udp.bytes >= 16) => {
-                Err("UDP needs a rate and at least 16 bytes per packet".into())
-            }
-            Self::Ping(ping) if ping.via == Via::Mptcp => Err("MPTCP carries no ping".into()),
-            Self::Ping(ping) if !(2.0..=10_000.0).contains(&ping.interval_ms) => {
-                Err("`interval_ms` is 2 to 10000".into())
-            }
-            Self::Tcp(_) | Self::Udp(_) | Self::Ping(_) => Ok(()),
+            Self::Restore
+            | Self::CarrierUp
+            | Self::DeviceUp
+            | Self::AddressAdd
+            | Self::AddressChange
+            | Self::RestartHub
+            | Self::RestartEdge => true,
+            Self::Outage
+            | Self::Set
+            | Self::CarrierDown
+            | Self::DeviceDown
+            | Self::AddressRemove => false,
         }
     }
 }
@@ -485,138 +286,10 @@ impl Fault {
     }
 }
 
-impl LinkTable {
-    fn spec(&self) -> Result<LinkSpec, Error> {
-        let mtu = self.mtu.unwrap_or(1500);
-        let base = Config {
-            mtu: mtu as usize,
-            ..Config::default()
-        };
-        let direction = |own: &Shape| {
-            self.both
-                .applied(&base)
-                .and_then(|both| own.applied(&both))
-                .map_err(|reason| Error::Scenario(format!("link {:?}: {reason}", self.name)))
-        };
-        let (up, down) = (direction(&self.up)?, direction(&self.down)?);
-        if self.kind == Kind::Veth && [&self.both, &self.up, &self.down] != [&Shape::default(); 3] {
-            return Err(Error::Scenario(format!(
-                "link {:?}: a veth cannot be shaped",
-                self.name
-            )));
-        }
-        Ok(LinkSpec {
-            name: self.name.clone(),
-            kind: self.kind,
-            up,
-            down,
-            mtu,
-        })
-    }
-}
-
-impl Shape {
-    /// `config` with what is set here changed.
-    pub fn applied(&self, config: &Config) -> Result<Config, String> {
-        let mut config = config.clone();
-        if let Some(rate) = self.rate_mbit {
-            let sane = (0.001..=100_000.0).contains(&rate);
-            let rate = sane.then(|| Bitrate::bps((rate * 1e6).round() as u64));
-            config.rate = Some(rate.ok_or("`rate_mbit` is 0.001 to 100000")?);
-        }
-        if let Some(delay) = self.delay_ms {
-            config.delay = millis("delay_ms", delay)?;
-        }
-        self.apply_jitter(&mut config)?;
-        self.apply_loss(&mut config)?;
-        config.queue = match (self.queue_ms, self.queue_bytes) {
-            (Some(_), Some(_)) => return Err("`queue_ms` excludes `queue_bytes`".into()),
-            (Some(time), None) => Queue::Time(millis("queue_ms", time)?),
-            (None, Some(bytes)) => Queue::Bytes(bytes),
-            (None, None) => config.queue,
-        };
-        config.outage = self.outage.unwrap_or(config.outage);
-        Ok(config)
-    }
-
-    fn apply_jitter(&self, config: &mut Config) -> Result<(), String> {
-        let Jitter {
-            spread,
-            shape,
-            reorder,
-        } = config.jitter;
-        config.jitter = Jitter {
-            spread: self
-                .jitter_ms
-                .map_or(Ok(spread), |jitter| millis("jitter_ms", jitter))?,
-            shape: match self.jitter_shape {
-                Some(JitterKind::Uniform) => JitterShape::Uniform,
-                Some(JitterKind::Normal) => JitterShape::Normal,
-                None => shape,
-            },
-            reorder: self.reorder.unwrap_or(reorder),
-        };
-        Ok(())
-    }
-
-    fn apply_loss(&self, config: &mut Config) -> Result<(), String> {
-        if self.loss_percent.is_none() && self.burst.is_none() {
-            return Ok(());
-        }
-        let ratio = self
-            .loss_percent
-            .map_or(config.loss.ratio().unwrap_or(0.0), |p| p / 100.0);
-        if !(0.0..1.0).contains(&ratio) {
-            return Err("`loss_percent` is 0 to less than 100; `outage` loses everything".into());
-        }
-        config.loss = match self.burst {
-            Some(burst) if burst >= 1.0 => Loss::bursts(ratio, burst),
-            Some(_) => return Err("`burst` is at least 1 packet".into()),
-            None if ratio == 0.0 => Loss::None,
-            None => Loss::Random(ratio),
-        };
-        Ok(())
-    }
-}
-
-fn millis(key: &str, value: f64) -> Result<Duration, String> {
-    let sane = (0.0..=60_000.0).contains(&value);
-    let duration = sane.then(|| Duration::from_secs_f64(value / 1e3));
-    duration.ok_or_else(|| format!("`{key}` is 0 to 60000"))
-}
-
 fn default_seed() -> u64 {
     1
 }
 
 fn default_seconds() -> u32 {
     10
-}
-
-fn lan() -> Role {
-    Role::Lan
-}
-
-fn down() -> Direction {
-    Direction::Down
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn cubic() -> String {
-    "cubic".into()
-}
-
-fn kilobyte() -> u16 {
-    1000
-}
-
-fn tenth() -> f64 {
-    100.0
-}
-
-fn ping_bytes() -> u16 {
-    56
 }

@@ -5,21 +5,20 @@
 //! clock tells the one-way delay. What is measured must be what was asked: the rate within 2 %,
 //! the delay within 0.3 ms, the loss within its confidence interval.
 
+mod probe;
+
 use std::fmt;
-use std::net::{SocketAddr, UdpSocket};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sennit_netem::{Config, Loss};
+use sennit_netem::Loss;
 use serde::Serialize;
-use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::emulator::take_priority;
 use crate::error::{Doing, Error};
-use crate::host::Role;
 use crate::lab::Lab;
 use crate::link::{Direction, LinkHandle};
 use crate::measure::quantile;
+use probe::{Burst, HEADERS, PROBE, Probe};
 
 const RATE_TOLERANCE: f64 = 0.02;
 const DELAY_TOLERANCE: f64 = 0.3e-3;
@@ -27,20 +26,11 @@ const DELAY_TOLERANCE: f64 = 0.3e-3;
 /// Standard deviations that chance may take: one false alarm in 16 000 checks.
 const CONFIDENCE: f64 = 4.0;
 
-/// IPv4 and UDP headers.
-const HEADERS: usize = 28;
-
-/// Send time and number of a probe.
-const PROBE: usize = 12;
-
 /// How long the loss is measured.
 const LOSS_TIME: Duration = Duration::from_secs(1);
 
 /// Fast enough for a thousandth of loss to show, slow enough for any machine.
 const LOSS_GAP: Duration = Duration::from_micros(100);
-
-/// What waits beyond the queue's time and the delay for late probes.
-const PATIENCE: Duration = Duration::from_millis(150);
 
 /// One property of one direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -71,6 +61,17 @@ pub enum Property {
     Loss,
 }
 
+impl Property {
+    /// The factor from base units to those that humans use, and their name.
+    pub(crate) fn scale(self) -> (f64, &'static str) {
+        match self {
+            Self::Rate => (8e-6, "Mbit/s"),
+            Self::Delay => (1e3, "ms"),
+            Self::Loss => (1e2, "%"),
+        }
+    }
+}
+
 impl Check {
     /// Whether the link is as asked.
     pub fn passes(&self) -> bool {
@@ -80,11 +81,7 @@ impl Check {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scale, unit) = match self.property {
-            Property::Rate => (8e-6, "Mbit/s"),
-            Property::Delay => (1e3, "ms"),
-            Property::Loss => (1e2, "%"),
-        };
+        let (scale, unit) = self.property.scale();
         let [asked, measured, tolerance] =
             [self.asked, self.measured, self.tolerance].map(|value| value * scale);
         let verdict = if self.passes() { "ok" } else { "WRONG" };
@@ -120,31 +117,6 @@ pub fn verdict(checks: &[Check]) -> Result<(), Error> {
     Err(Error::SelfCheck(lines.join("\n")))
 }
 
-/// A socket at each end of one direction.
-#[derive(Debug)]
-struct Probe {
-    link: String,
-    direction: Direction,
-    config: Config,
-    sender: UdpSocket,
-    receiver: UdpSocket,
-}
-
-/// A probe that arrived.
-#[derive(Debug, Clone, Copy)]
-struct Arrival {
-    delay: Duration,
-    at: Instant,
-}
-
-/// Probes to send.
-#[derive(Debug, Clone, Copy)]
-struct Burst {
-    count: u32,
-    gap: Duration,
-    payload: usize,
-}
-
 fn probes(lab: &Lab) -> Result<Vec<Probe>, Error> {
     let mut probes = Vec::new();
     for link in lab.links().filter(LinkHandle::is_emulated) {
@@ -178,37 +150,6 @@ fn together(
 }
 
 impl Probe {
-    fn new(lab: &Lab, link: LinkHandle<'_>, direction: Direction) -> Result<Self, Error> {
-        let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);
-        let open = |role, address| {
-            let opened = lab.host(role).netns().run(|| open(&link.device(), address));
-            opened
-                .and_then(|socket| socket)
-                .doing(|| format!("open a probe on {role}"))
-        };
-        let edge = open(Role::Edge, SocketAddr::from((edge, 0)))?;
-        let hub = open(Role::Hub, SocketAddr::from((hub, 0)))?;
-        let (sender, receiver) = match direction {
-            Direction::Up => (edge, hub),
-            Direction::Down => (hub, edge),
-        };
-        let connected = receiver
-            .local_addr()
-            .and_then(|address| sender.connect(address));
-        connected.doing(|| "connect a probe".into())?;
-        let (link, config) = (
-            link.name().to_owned(),
-            link.spec().config(direction).clone(),
-        );
-        Ok(Self {
-            link,
-            direction,
-            config,
-            sender,
-            receiver,
-        })
-    }
-
     fn check(&self, property: Property, asked: f64, measured: f64, tolerance: f64) -> Check {
         let (link, direction) = (self.link.clone(), self.direction);
         Check {
@@ -308,71 +249,6 @@ impl Probe {
         let tolerance = asked * (RATE_TOLERANCE + chance);
         Ok(Some(self.check(Property::Rate, asked, measured, tolerance)))
     }
-
-    /// Sends a burst and gives what arrives of it.
-    fn exchange(&self, burst: Burst) -> std::io::Result<Vec<Arrival>> {
-        let epoch = Instant::now();
-        let queue = self.config.rate.map_or(Duration::ZERO, |rate| {
-            rate.time_for(self.config.queue_limit())
-        });
-        let end = epoch + burst.gap * burst.count + queue + self.config.delay * 2 + PATIENCE;
-        thread::scope(|scope| {
-            let receiver = scope.spawn(|| {
-                take_priority();
-                self.receive(burst, epoch, end)
-            });
-            self.send(burst, epoch)?;
-            receiver.join().expect("a receiver does not panic")
-        })
-    }
-
-    fn send(&self, burst: Burst, epoch: Instant) -> std::io::Result<()> {
-        let mut packet = vec![0; burst.payload];
-        let start = Instant::now();
-        for number in 0..burst.count {
-            let due = start + burst.gap * number;
-            let early = due.saturating_duration_since(Instant::now());
-            if early > Duration::from_micros(100) {
-                thread::sleep(early);
-            }
-            packet[..8].copy_from_slice(&nanos(epoch.elapsed()).to_be_bytes());
-            packet[8..PROBE].copy_from_slice(&number.to_be_bytes());
-            self.sender.send(&packet)?;
-        }
-        Ok(())
-    }
-
-    fn receive(&self, burst: Burst, epoch: Instant, end: Instant) -> std::io::Result<Vec<Arrival>> {
-        let mut arrivals = Vec::with_capacity(burst.count as usize);
-        let mut packet = vec![0; burst.payload];
-        while arrivals.len() < burst.count as usize {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            self.receiver.set_read_timeout(Some(left))?;
-            match self.receiver.recv(&mut packet) {
-                Ok(_) => arrivals.push(arrival(&packet, epoch)),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(arrivals)
-    }
-}
-
-fn arrival(packet: &[u8], epoch: Instant) -> Arrival {
-    let at = Instant::now();
-    let sent = packet
-        .first_chunk()
-        .map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    let delay = (at - epoch).saturating_sub(Duration::from_nanos(sent));
-    Arrival { delay, at }
-}
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
 }
 
 /// How far the lost share of `count` packets may be from the asked one by chance.
@@ -384,14 +260,6 @@ fn loss_tolerance(loss: &Loss, ratio: f64, count: u32) -> f64 {
     // The variance of a mean of terms whose correlation falls off geometrically.
     let inflation = (1.0 + correlation) / (1.0 - correlation).max(1e-6);
     CONFIDENCE * (ratio * (1.0 - ratio) * inflation / f64::from(count)).sqrt()
-}
-
-fn open(device: &str, address: SocketAddr) -> std::io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-    socket.bind_device(Some(device.as_bytes()))?;
-    socket.bind(&address.into())?;
-    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20)?;
-    Ok(socket.into())
 }
 
 #[cfg(test)]

@@ -54,6 +54,13 @@ pub struct TcpFigures {
     pub bins: Bins,
 }
 
+impl TcpFigures {
+    /// When the first bin began, after the start of the step.
+    pub(crate) fn start(&self) -> Duration {
+        Duration::try_from_secs_f64(self.start_seconds).unwrap_or_default()
+    }
+}
+
 /// UDP, as its receiver saw it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct UdpFigures {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::error::{Doing, Error};
-use crate::host::{Role, Running, run};
+use crate::host::{Role, Running, feed, run};
 use crate::lab::Lab;
 use crate::plan;
 use crate::scenario::TunnelTable;
@@ -183,11 +183,10 @@ fn join(program: &Path, scratch: &Path) -> Result<(), Error> {
     let invited = run(invite
         .args(["invite", "lab", "--hub", &address, "--state"])
         .arg(&hub))?;
-    let token = String::from_utf8_lossy(&invited.stdout).trim().to_owned();
-    run(Command::new(program)
-        .args(["join", &token, "--state"])
-        .arg(&edge))
-    .map(drop)
+    let token = String::from_utf8_lossy(&invited.stdout);
+    // By standard input: everybody may read command lines.
+    let mut join = Command::new(program);
+    feed(join.args(["join", "-", "--state"]).arg(&edge), &token)
 }
 
 fn start(lab: &Lab, role: Role, program: &Path, logs: &Path) -> Result<Running, Error> {

@@ -1,6 +1,6 @@
 //! Bulk TCP and constant-rate UDP by iperf3, with the figures of whichever side received.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,11 @@ use crate::measure::{BIN, Bins};
 use crate::plan;
 use crate::scenario::{Tcp, Udp};
 
+/// Longer than any start of iperf3.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The part of iperf3's JSON that we use.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Report {
     #[serde(default)]
     intervals: Vec<Interval>,
@@ -24,12 +27,12 @@ struct Report {
     error: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Interval {
     sum: Sum,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct End {
     sum_sent: Sum,
@@ -37,7 +40,7 @@ struct End {
     sum: Sum,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Sum {
     seconds: f64,
@@ -50,28 +53,44 @@ struct Sum {
     packets: u64,
 }
 
-/// What the two sides printed.
+/// One run of a client against a server of its own.
+struct Session<'a> {
+    context: &'a Context<'a>,
+    from: Role,
+    direction: Direction,
+    port: String,
+    address: String,
+    /// Of the client, beyond those that every session has.
+    arguments: Vec<String>,
+}
+
+/// What a session gave.
 struct Outcome {
+    /// Of the side that asked for the traffic; it holds the totals of both.
     client: Report,
-    server: Report,
+    /// Of the side that received the data.
+    receiver: Report,
     /// When the client ended, after the start of the step.
     ended: Duration,
 }
 
 pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Error> {
-    let arguments = [
-        format!("--parallel={}", tcp.streams),
-        format!("--congestion={}", tcp.congestion),
-        format!("--dscp={}", tcp.dscp),
-    ];
-    let port = tcp.port.unwrap_or(context.port);
-    let outcome = run(tcp.from, tcp.direction, port, &arguments, context)?;
-    let receiver = match tcp.direction {
-        Direction::Up => &outcome.server,
-        Direction::Down => &outcome.client,
+    let session = Session {
+        context,
+        from: tcp.from,
+        direction: tcp.direction,
+        port: tcp.port.unwrap_or(context.port).to_string(),
+        address: plan::SERVER.text(tcp.ipv6),
+        arguments: vec![
+            format!("--parallel={}", tcp.streams),
+            format!("--congestion={}", tcp.congestion),
+            format!("--dscp={}", tcp.dscp),
+        ],
     };
+    let outcome = session.run()?;
     let total = &outcome.client.end.sum_received;
-    let last = receiver
+    let last = outcome
+        .receiver
         .intervals
         .last()
         .map_or(0.0, |interval| interval.sum.end);
@@ -81,27 +100,31 @@ pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Error>
         goodput: total.bits_per_second / 8.0,
         retransmits: outcome.client.end.sum_sent.retransmits,
         start_seconds: outcome.ended.as_secs_f64() - last,
-        bins: bins(receiver),
+        bins: bins(&outcome.receiver),
     })
 }
 
 pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error> {
-    let arguments = [
-        "--udp".to_owned(),
-        format!("--bitrate={}", udp.rate_mbit * 1e6),
-        format!("--length={}", udp.bytes),
-        format!("--dscp={}", udp.dscp),
-    ];
-    let port = udp.port.unwrap_or(context.port);
-    let outcome = run(udp.from, udp.direction, port, &arguments, context)?;
-    let receiver = match udp.direction {
-        Direction::Up => &outcome.server,
-        Direction::Down => &outcome.client,
+    let session = Session {
+        context,
+        from: udp.from,
+        direction: udp.direction,
+        port: udp.port.unwrap_or(context.port).to_string(),
+        address: plan::SERVER.text(udp.ipv6),
+        arguments: vec![
+            "--udp".to_owned(),
+            format!("--bitrate={}", udp.rate_mbit * 1e6),
+            format!("--length={}", udp.bytes),
+            format!("--dscp={}", udp.dscp),
+        ],
     };
-    // What waits in queues arrives after the sender's last second, so its own clock counts.
+    let Outcome {
+        client, receiver, ..
+    } = session.run()?;
+    // What waits in queues arrives after the sender's last second, so the receiver's time counts.
     let sums = || receiver.intervals.iter().map(|interval| &interval.sum);
     let seconds: f64 = sums().map(|sum| sum.seconds).sum();
-    let total = &outcome.client.end.sum;
+    let total = &client.end.sum;
     Ok(UdpFigures {
         goodput: sums().map(|sum| sum.bytes as f64).sum::<f64>() / seconds.max(1e-3),
         packets: total.packets,
@@ -121,69 +144,78 @@ fn bins(receiver: &Report) -> Bins {
     Bins(sums.map(|sum| sum.bytes as f64 / sum.seconds).collect())
 }
 
-fn run(
-    from: Role,
-    direction: Direction,
-    port: u16,
-    arguments: &[String],
-    context: &Context<'_>,
-) -> Result<Outcome, Error> {
-    let port_text = port.to_string();
-    let (server_path, server_file) = context.file("server.json")?;
-    let host = context.lab.host(Role::Server);
-    let mut command = host.command("iperf3");
-    command.args([
-        "--server",
-        "--one-off",
-        "--json",
-        "--interval=0.1",
-        "--port",
-        &port_text,
-    ]);
-    let mut server = Running::start(command.stdin(Stdio::null()).stdout(server_file))?;
-    until_listening(context, &port_text)?;
-
-    let (client_path, client_file) = context.file("client.json")?;
-    let (address, seconds) = (plan::SERVER.v4.to_string(), context.seconds.to_string());
-    let mut command = context.lab.host(from).command("iperf3");
-    command.args([
-        "--client",
-        &address,
-        "--json",
-        "--interval=0.1",
-        "--connect-timeout=10000",
-    ]);
-    command
-        .args(["--port", &port_text, "--time", &seconds])
-        .args(arguments);
-    if direction == Direction::Down {
-        command.arg("--reverse");
+impl Session<'_> {
+    fn run(&self) -> Result<Outcome, Error> {
+        let deadline = self.context.deadline();
+        let (server_path, mut server) = self.serve()?;
+        self.until_listening()?;
+        let (client_path, mut client) = self.connect()?;
+        wait(&mut client, deadline)?;
+        let ended = self.context.start.elapsed();
+        let client = report(&client_path)?;
+        wait(&mut server, deadline)?;
+        let server = report(&server_path)?;
+        Ok(match self.direction {
+            Direction::Up => Outcome {
+                client,
+                receiver: server,
+                ended,
+            },
+            Direction::Down => Outcome {
+                receiver: client.clone(),
+                client,
+                ended,
+            },
+        })
     }
-    let deadline = context.deadline();
-    let mut client = Running::start(command.stdin(Stdio::null()).stdout(client_file))?;
-    wait(&mut client, deadline)?;
-    let ended = context.start.elapsed();
-    let client = report(&client_path)?;
-    wait(&mut server, deadline)?;
-    Ok(Outcome {
-        client,
-        server: report(&server_path)?,
-        ended,
-    })
-}
 
-/// A client that comes too early is refused.
-fn until_listening(context: &Context<'_>, port: &str) -> Result<(), Error> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let filter = format!("sport = :{port}");
-    while Instant::now() < deadline {
-        let sockets = context.lab.exec(Role::Server, &["ss", "-Hltn", &filter])?;
-        if !sockets.stdout.is_empty() {
-            return Ok(());
+    fn serve(&self) -> Result<(PathBuf, Running), Error> {
+        let (path, file) = self.context.file("server.json")?;
+        let mut command = self.context.lab.host(Role::Server).command("iperf3");
+        command.args(["--server", "--one-off", "--json", "--interval=0.1"]);
+        command
+            .args(["--port", &self.port])
+            .stdin(Stdio::null())
+            .stdout(file);
+        Ok((path, Running::start(&mut command)?))
+    }
+
+    fn connect(&self) -> Result<(PathBuf, Running), Error> {
+        let (path, file) = self.context.file("client.json")?;
+        let mut command = self.context.lab.host(self.from).command("iperf3");
+        command.args(["--client", &self.address, "--json", "--interval=0.1"]);
+        command.args(["--connect-timeout=10000", "--port", &self.port]);
+        command
+            .args(["--time", &self.context.seconds.to_string()])
+            .args(&self.arguments);
+        if self.direction == Direction::Down {
+            command.arg("--reverse");
         }
-        std::thread::sleep(Duration::from_millis(5));
+        Ok((
+            path,
+            Running::start(command.stdin(Stdio::null()).stdout(file))?,
+        ))
     }
-    Err(failed(format!("iperf3 does not listen on port {port}")))
+
+    /// A client that comes too early is refused.
+    fn until_listening(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + LISTEN_PATIENCE;
+        let filter = format!("sport = :{}", self.port);
+        while Instant::now() < deadline {
+            let sockets = self
+                .context
+                .lab
+                .exec(Role::Server, &["ss", "-Hltn", &filter])?;
+            if !sockets.stdout.is_empty() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(failed(format!(
+            "iperf3 does not listen on port {}",
+            self.port
+        )))
+    }
 }
 
 fn report(path: &Path) -> Result<Report, Error> {

@@ -38,7 +38,7 @@ pub(super) fn run(ping: &Ping, context: &Context<'_>) -> Result<PingFigures, Err
     command.args([
         "-Q",
         &(ping.dscp << 2).to_string(),
-        &plan::SERVER.v4.to_string(),
+        &plan::SERVER.text(ping.ipv6),
     ]);
     let deadline = context.deadline();
     wait(

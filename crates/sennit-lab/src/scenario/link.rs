@@ -1,0 +1,149 @@
+//! `[[link]]` tables, and the changes that a fault's `set` makes.
+
+use std::time::Duration;
+
+use sennit_netem::{Bitrate, Config, Jitter, Loss, Queue, Shape as JitterShape};
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::link::{Kind, LinkSpec};
+
+/// A `[[link]]` table.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkTable {
+    pub(super) name: String,
+    #[serde(default)]
+    kind: Kind,
+    mtu: Option<u32>,
+    #[serde(default)]
+    up: Shape,
+    #[serde(default)]
+    down: Shape,
+    #[serde(flatten)]
+    both: Shape,
+}
+
+/// Properties of a link that a scenario sets or changes; what is absent stays as it was.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shape {
+    rate_mbit: Option<f64>,
+    delay_ms: Option<f64>,
+    jitter_ms: Option<f64>,
+    jitter_shape: Option<JitterKind>,
+    reorder: Option<bool>,
+    loss_percent: Option<f64>,
+    burst: Option<f64>,
+    queue_ms: Option<f64>,
+    queue_bytes: Option<usize>,
+    outage: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum JitterKind {
+    Uniform,
+    Normal,
+}
+
+impl LinkTable {
+    /// The link that it asks for.
+    pub(super) fn spec(&self) -> Result<LinkSpec, Error> {
+        let mtu = self.mtu.unwrap_or(1500);
+        let base = Config {
+            mtu: mtu as usize,
+            ..Config::default()
+        };
+        let direction = |own: &Shape| {
+            self.both
+                .applied(&base)
+                .and_then(|both| own.applied(&both))
+                .map_err(|reason| Error::Scenario(format!("link {:?}: {reason}", self.name)))
+        };
+        let (up, down) = (direction(&self.up)?, direction(&self.down)?);
+        if self.kind == Kind::Veth && [&self.both, &self.up, &self.down] != [&Shape::default(); 3] {
+            return Err(Error::Scenario(format!(
+                "link {:?}: a veth cannot be shaped",
+                self.name
+            )));
+        }
+        Ok(LinkSpec {
+            name: self.name.clone(),
+            kind: self.kind,
+            up,
+            down,
+            mtu,
+        })
+    }
+}
+
+impl Shape {
+    /// `config` with what is set here changed.
+    pub fn applied(&self, config: &Config) -> Result<Config, String> {
+        let mut config = config.clone();
+        if let Some(rate) = self.rate_mbit {
+            let sane = (0.001..=100_000.0).contains(&rate);
+            let rate = sane.then(|| Bitrate::bps((rate * 1e6).round() as u64));
+            config.rate = Some(rate.ok_or("`rate_mbit` is 0.001 to 100000")?);
+        }
+        if let Some(delay) = self.delay_ms {
+            config.delay = millis("delay_ms", delay)?;
+        }
+        self.apply_jitter(&mut config)?;
+        self.apply_loss(&mut config)?;
+        config.queue = match (self.queue_ms, self.queue_bytes) {
+            (Some(_), Some(_)) => return Err("`queue_ms` excludes `queue_bytes`".into()),
+            (Some(time), None) => Queue::Time(millis("queue_ms", time)?),
+            (None, Some(bytes)) => Queue::Bytes(bytes),
+            (None, None) => config.queue,
+        };
+        config.outage = self.outage.unwrap_or(config.outage);
+        Ok(config)
+    }
+
+    fn apply_jitter(&self, config: &mut Config) -> Result<(), String> {
+        let Jitter {
+            spread,
+            shape,
+            reorder,
+        } = config.jitter;
+        config.jitter = Jitter {
+            spread: self
+                .jitter_ms
+                .map_or(Ok(spread), |jitter| millis("jitter_ms", jitter))?,
+            shape: match self.jitter_shape {
+                Some(JitterKind::Uniform) => JitterShape::Uniform,
+                Some(JitterKind::Normal) => JitterShape::Normal,
+                None => shape,
+            },
+            reorder: self.reorder.unwrap_or(reorder),
+        };
+        Ok(())
+    }
+
+    fn apply_loss(&self, config: &mut Config) -> Result<(), String> {
+        if self.loss_percent.is_none() && self.burst.is_none() {
+            return Ok(());
+        }
+        let ratio = self
+            .loss_percent
+            .map_or(config.loss.ratio().unwrap_or(0.0), |p| p / 100.0);
+        if !(0.0..1.0).contains(&ratio) {
+            return Err("`loss_percent` is 0 to less than 100; `outage` loses everything".into());
+        }
+        config.loss = match self.burst {
+            Some(burst) if burst >= 1.0 => Loss::bursts(ratio, burst),
+            Some(_) => return Err("`burst` is at least 1 packet".into()),
+            None if ratio == 0.0 => Loss::None,
+            None => Loss::Random(ratio),
+        };
+        Ok(())
+    }
+}
+
+fn millis(key: &str, value: f64) -> Result<Duration, String> {
+    let sane = (0.0..=60_000.0).contains(&value);
+    let duration = sane.then(|| Duration::from_secs_f64(value / 1e3));
+    duration.ok_or_else(|| format!("`{key}` is 0 to 60000"))
+}

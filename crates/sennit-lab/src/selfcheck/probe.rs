@@ -1,0 +1,158 @@
+//! UDP packets with their send time, from one end of a link to the other.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sennit_netem::Config;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::emulator::take_priority;
+use crate::error::{Doing, Error};
+use crate::host::Role;
+use crate::lab::Lab;
+use crate::link::{Direction, LinkHandle};
+
+/// IPv4 and UDP headers.
+pub(super) const HEADERS: usize = 28;
+
+/// Send time and number of a probe.
+pub(super) const PROBE: usize = 12;
+
+/// What waits beyond the queue's time and the delay for late probes.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// A socket at each end of one direction.
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) link: String,
+    pub(super) direction: Direction,
+    pub(super) config: Config,
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+/// A probe that arrived.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) delay: Duration,
+    pub(super) at: Instant,
+}
+
+/// Probes to send.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Burst {
+    pub(super) count: u32,
+    pub(super) gap: Duration,
+    pub(super) payload: usize,
+}
+
+impl Probe {
+    pub(super) fn new(
+        lab: &Lab,
+        link: LinkHandle<'_>,
+        direction: Direction,
+    ) -> Result<Self, Error> {
+        let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);
+        let open = |role, address| {
+            let opened = lab.host(role).netns().run(|| open(&link.device(), address));
+            opened
+                .and_then(|socket| socket)
+                .doing(|| format!("open a probe on {role}"))
+        };
+        let edge = open(Role::Edge, SocketAddr::from((edge, 0)))?;
+        let hub = open(Role::Hub, SocketAddr::from((hub, 0)))?;
+        let (sender, receiver) = match direction {
+            Direction::Up => (edge, hub),
+            Direction::Down => (hub, edge),
+        };
+        let connected = receiver
+            .local_addr()
+            .and_then(|address| sender.connect(address));
+        connected.doing(|| "connect a probe".into())?;
+        let (link, config) = (
+            link.name().to_owned(),
+            link.spec().config(direction).clone(),
+        );
+        Ok(Self {
+            link,
+            direction,
+            config,
+            sender,
+            receiver,
+        })
+    }
+
+    /// Sends a burst and gives what arrives of it.
+    pub(super) fn exchange(&self, burst: Burst) -> std::io::Result<Vec<Arrival>> {
+        let epoch = Instant::now();
+        let queue = self.config.rate.map_or(Duration::ZERO, |rate| {
+            rate.time_for(self.config.queue_limit())
+        });
+        let end = epoch + burst.gap * burst.count + queue + self.config.delay * 2 + PATIENCE;
+        thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                take_priority();
+                self.receive(burst, epoch, end)
+            });
+            self.send(burst, epoch)?;
+            receiver.join().expect("a receiver does not panic")
+        })
+    }
+
+    fn send(&self, burst: Burst, epoch: Instant) -> std::io::Result<()> {
+        let mut packet = vec![0; burst.payload];
+        let start = Instant::now();
+        for number in 0..burst.count {
+            let due = start + burst.gap * number;
+            let early = due.saturating_duration_since(Instant::now());
+            if early > Duration::from_micros(100) {
+                thread::sleep(early);
+            }
+            packet[..8].copy_from_slice(&nanos(epoch.elapsed()).to_be_bytes());
+            packet[8..PROBE].copy_from_slice(&number.to_be_bytes());
+            self.sender.send(&packet)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&self, burst: Burst, epoch: Instant, end: Instant) -> std::io::Result<Vec<Arrival>> {
+        let mut arrivals = Vec::with_capacity(burst.count as usize);
+        let mut packet = vec![0; burst.payload];
+        while arrivals.len() < burst.count as usize {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.receiver.set_read_timeout(Some(left))?;
+            match self.receiver.recv(&mut packet) {
+                Ok(_) => arrivals.push(arrival(&packet, epoch)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(arrivals)
+    }
+}
+
+fn arrival(packet: &[u8], epoch: Instant) -> Arrival {
+    let at = Instant::now();
+    let sent = packet
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    let delay = (at - epoch).saturating_sub(Duration::from_nanos(sent));
+    Arrival { delay, at }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+fn open(device: &str, address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind_device(Some(device.as_bytes()))?;
+    socket.bind(&address.into())?;
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,357 @@
+//! Whole scenarios on the real kernel, with a stand-in where the tunnel would be.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use clap::Parser;
+use sennit_lab::report::Results;
+use sennit_lab::traffic::{Figures, PingFigures, TcpFigures};
+use sennit_lab::{Args, Error, Options, Role, Scenario, play};
+
+const LINKS: &str = "
+name = \"test\"
+[[link]]
+name = \"a\"
+rate_mbit = 20
+delay_ms = 5
+[[link]]
+name = \"b\"
+rate_mbit = 10
+delay_ms = 10
+[tunnel]
+edge = { mtu = 1300 }
+link.b = { tier = 2 }
+[[tunnel.class]]
+name = \"default\"
+policy = \"bond\"
+";
+
+/// Joins and comes up as the real one does, but lets the routers do the work.
+const STAND_IN: &str = r#"#!/bin/sh
+case "$1" in
+invite) echo TOKEN ;;
+join) read -r token; [ "$token" = TOKEN ] ;;
+status) echo '{"state": "up"}' ;;
+hub | edge)
+    [ "$2" = init ] && exit 0
+    echo "$1 runs with $(wc -l <"$3") lines"
+    exec sleep 1000 ;;
+esac
+"#;
+
+/// The edge of this one does not like its config.
+const BROKEN: &str = r#"#!/bin/sh
+case "$1" in
+join) read -r token || true ;;
+status) exit 4 ;;
+edge) echo "the stars are wrong" >&2; exit 5 ;;
+hub) [ "$2" = init ] || exec sleep 1000 ;;
+esac
+"#;
+
+/// Namespaces need root; without it a test says so and proves nothing.
+fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: needs root");
+    }
+    root
+}
+
+/// A directory of this test alone.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sennit-lab-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("our directory is writable");
+        path
+    }
+
+    fn program(&self, text: &str) -> PathBuf {
+        let path = self.file("stand-in", text);
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, executable).expect("it is our file");
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Plays steps on the links of this file.
+fn play_steps(directory: &Directory, program: &str, steps: &str) -> Result<Results, Error> {
+    let text = format!("{LINKS}{steps}");
+    let scenario = Scenario::parse(&text).expect("the scenario is right");
+    let options = Options {
+        sennit: directory.program(program),
+        out: directory.0.join("out"),
+    };
+    let (lab, results) = play(&scenario, &text, &options, &mut |what| eprintln!("{what}"))?;
+    let name = lab.host(Role::Hub).name().to_owned();
+    drop(lab);
+    assert!(!Path::new("/run/netns").join(name).exists());
+    Ok(results)
+}
+
+fn tcp(results: &Results, step: usize) -> &TcpFigures {
+    match &results.steps[step].traffic[0].figures {
+        Some(Figures::Tcp(tcp)) => tcp,
+        other => panic!("no TCP in step {step}: {other:?}"),
+    }
+}
+
+fn ping(results: &Results, step: usize, index: usize) -> &PingFigures {
+    match &results.steps[step].traffic[index].figures {
+        Some(Figures::Ping(ping)) => ping,
+        other => panic!("no ping in step {step}: {other:?}"),
+    }
+}
+
+#[test]
+fn baselines_give_what_the_links_can_carry() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"idle\"
+        seconds = 1
+        traffic = [{ kind = \"ping\", via = \"link:b\", interval_ms = 50 }]
+        [[step]]
+        name = \"one link\"
+        seconds = 4
+        traffic = [{ kind = \"tcp\", via = \"link:a\", streams = 2 }]
+        [[step]]
+        name = \"both\"
+        seconds = 6
+        traffic = [{ kind = \"tcp\", via = \"mptcp\", direction = \"up\", streams = 2 }]
+        [[step]]
+        name = \"udp\"
+        seconds = 2
+        traffic = [{ kind = \"udp\", via = \"link:b\", rate_mbit = 5 }]
+    ";
+
+    let results = play_steps(&directory, STAND_IN, steps).expect("everything works");
+
+    assert_eq!(results.failures(), Vec::<String>::new());
+    let idle = ping(&results, 0, 0);
+    assert_eq!((idle.sent, idle.received), (20, 20));
+    let rtt = idle.p50_seconds.expect("all were answered");
+    assert!(
+        (0.020..0.022).contains(&rtt),
+        "10 ms each way, measured {rtt}"
+    );
+    let alone = tcp(&results, 1).goodput * 8e-6;
+    assert!(
+        (17.0..19.2).contains(&alone),
+        "{alone} of 20 Mbit/s, 4 % of them headers"
+    );
+    let both = tcp(&results, 2).goodput * 8e-6;
+    assert!((23.0..28.8).contains(&both), "{both} of 30 Mbit/s");
+    let Some(Figures::Udp(udp)) = &results.steps[3].traffic[0].figures else {
+        panic!("no UDP")
+    };
+    assert_eq!(udp.lost, 0);
+    assert!(
+        (4.8..5.2).contains(&(udp.goodput * 8e-6)),
+        "{}",
+        udp.goodput
+    );
+}
+
+#[test]
+fn a_cut_shows_as_a_gap_and_a_recovery() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"cut\"
+        seconds = 8
+        traffic = [
+            { kind = \"tcp\", via = \"link:a\" },
+            { kind = \"ping\", via = \"link:a\", interval_ms = 50 },
+        ]
+        fault = [
+            { at_s = 3, link = \"a\", action = \"outage\" },
+            { at_s = 4, link = \"a\", action = \"restore\" },
+        ]
+    ";
+
+    let results = play_steps(&directory, STAND_IN, steps).expect("everything works");
+
+    let step = &results.steps[0];
+    let gap = step.traffic[0].gap_seconds.expect("TCP has gaps");
+    assert!((0.9..4.0).contains(&gap), "cut for 1 s, silent for {gap} s");
+    let quiet = ping(&results, 0, 1).gap_seconds;
+    assert!(
+        (0.9..1.3).contains(&quiet),
+        "cut for 1 s, no answer for {quiet} s"
+    );
+    let during = step.faults[0].traffic[0]
+        .as_ref()
+        .expect("it is TCP")
+        .goodput;
+    assert!(during < 1000.0, "{during} bytes/s through a dead link");
+    assert!(
+        step.faults[1]
+            .link_recovery_seconds
+            .is_some_and(|time| time < 3.0)
+    );
+}
+
+#[test]
+fn the_tunnel_is_joined_started_and_accounted_for() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"tunnel\"
+        seconds = 2
+        traffic = [{ kind = \"tcp\" }]
+        fault = [{ at_s = 1, action = \"restart_edge\" }]
+    ";
+
+    let results = play_steps(&directory, STAND_IN, steps).expect("everything works");
+
+    let step = &results.steps[0];
+    assert_eq!(step.daemons.len(), 2);
+    assert_eq!(step.status[1]["state"], "up");
+    let read = |name| std::fs::read_to_string(directory.0.join("out").join(name));
+    let config: toml::Table = read("edge.toml")
+        .expect("it was written")
+        .parse()
+        .expect("it is TOML");
+    assert_eq!(config["edge"]["mtu"].as_integer(), Some(1300));
+    assert_eq!(config["link"][1]["interface"].as_str(), Some("wan-b"));
+    assert_eq!(config["link"][1]["tier"].as_integer(), Some(2));
+    assert_eq!(config["class"][0]["policy"].as_str(), Some("bond"));
+    let log = read("edge.log").expect("it was written");
+    assert_eq!(
+        log.matches("edge runs with").count(),
+        2,
+        "started and started again: {log}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&results.to_json()).expect("it is JSON");
+    assert_eq!(json["schema"], "sennit.lab/1");
+    assert!(json["steps"][0]["daemons"][0]["rss_bytes"].as_u64() > Some(0));
+    assert!(
+        json["self_check"]
+            .as_array()
+            .is_some_and(|checks| checks.len() == 12)
+    );
+    assert!(
+        results.table().contains("tunnel  TCP x1 down"),
+        "{}",
+        results.table()
+    );
+}
+
+#[test]
+fn a_daemon_that_ends_is_reported_with_its_last_words() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "[[step]]\nname = \"s\"\nseconds = 1\ntraffic = [{ kind = \"ping\" }]\n";
+
+    let error = play_steps(&directory, BROKEN, steps)
+        .expect_err("the edge ends")
+        .to_string();
+
+    assert!(error.contains("the edge ended by itself"), "{error}");
+    assert!(error.contains("the stars are wrong"), "{error}");
+}
+
+#[test]
+fn traffic_that_fails_is_reported_and_the_rest_goes_on() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"impossible\"
+        seconds = 1
+        traffic = [{ kind = \"tcp\", via = \"link:a\", congestion = \"magic\" }]
+        [[step]]
+        name = \"possible\"
+        seconds = 1
+        traffic = [{ kind = \"ping\", via = \"link:a\" }]
+    ";
+
+    let results = play_steps(&directory, STAND_IN, steps).expect("the scenario goes on");
+
+    let failures = results.failures();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(
+        failures[0].starts_with("impossible: TCP x1 down:"),
+        "{failures:?}"
+    );
+    assert_eq!(ping(&results, 1, 0).received, 10);
+}
+
+/// Not a test: the process that the next test interrupts.
+#[test]
+#[ignore = "only for the test that interrupts it"]
+fn lab_that_waits_for_a_signal() {
+    let file = std::env::var("SCENARIO").expect("the other test sets it");
+    let _ = sennit_lab::run(Args::parse_from(["lab", "links", &file]));
+}
+
+#[test]
+fn a_signal_removes_everything() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let own = std::env::current_exe().expect("we are running");
+    let mut lab = Command::new(own)
+        .args([
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "lab_that_waits_for_a_signal",
+        ])
+        .env("SCENARIO", directory.file("links.toml", LINKS))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test binary runs");
+    // The end of its input would end it too, so that stays open.
+    let _input = lab.stdin.take();
+    let mut lines = std::io::BufReader::new(lab.stderr.take().expect("it is piped"));
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        let read = std::io::BufRead::read_line(&mut lines, &mut said).expect("it is text");
+        assert!(read > 0, "it ended early: {said}");
+    }
+    let name = format!("snt{}-0-edge", lab.id());
+    assert!(Path::new("/run/netns").join(&name).exists());
+
+    let pid = rustix::process::Pid::from_child(&lab);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is ours");
+    let status = lab.wait().expect("it is ours");
+
+    assert_eq!(status.code(), Some(130));
+    assert!(!Path::new("/run/netns").join(&name).exists());
+}
