@@ -1,0 +1,161 @@
+//! The source files of a crate: those that its root file leads to, tests left out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{Package, TargetKind};
+use syn::visit::{self, Visit};
+use syn::{Attribute, File, Item, ItemMod};
+
+use crate::{Finding, layers, purity};
+
+/// What a crate's manifest and sources say and may not.
+pub(crate) fn check(package: &Package) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = manifest(package).into_iter().collect();
+    for (path, source) in files(package) {
+        let objections = source.map_or_else(
+            |why| vec![(0, why)],
+            |file| objections(&package.name, &file),
+        );
+        findings.extend(objections.into_iter().map(|(line, message)| Finding {
+            file: path.clone(),
+            line,
+            message,
+        }));
+    }
+    findings
+}
+
+/// What a file of the crate `name` may not say, by line.
+fn objections(name: &str, file: &File) -> Vec<(usize, String)> {
+    let layer = layers::layer(name);
+    let mut objections = Vec::new();
+    if layer.is_some_and(|layer| layer.pure.is_some()) {
+        let found = purity::impurities(file).into_iter();
+        objections.extend(found.map(|found| {
+            let (words, what) = (found.words, found.what);
+            let message = format!("{name} is pure and may not use {what}: `{words}`");
+            (found.line, message)
+        }));
+    }
+    if !layer.is_some_and(|layer| layer.may_be_unsafe) {
+        let bans = lifted_bans(file).into_iter();
+        objections
+            .extend(bans.map(|line| (line, format!("{name} may not lift the ban on unsafe"))));
+    }
+    objections
+}
+
+/// Every crate takes the lints of the workspace.
+fn manifest(package: &Package) -> Option<Finding> {
+    let text = fs::read_to_string(&package.manifest_path).unwrap_or_default();
+    let mut lines = text.lines().map(str::trim);
+    let has = lines.any(|line| line == "[lints]") && lines.next() == Some("workspace = true");
+    (!has).then(|| {
+        Finding::package(
+            package,
+            "it needs [lints] with workspace = true on the next line".into(),
+        )
+    })
+}
+
+type Source = Result<File, String>;
+
+/// All files that the library and the programs of a crate are made of.
+fn files(package: &Package) -> Vec<(PathBuf, Source)> {
+    let mut files = Vec::new();
+    let shipped = |kind: &TargetKind| matches!(kind, TargetKind::Lib | TargetKind::Bin);
+    for target in &package.targets {
+        if target.kind.iter().any(shipped) {
+            let root: PathBuf = target.src_path.clone().into();
+            let folder = root.parent().unwrap_or(Path::new("")).to_owned();
+            follow(root, &folder, &mut files);
+        }
+    }
+    files
+}
+
+/// Reads `path` and the files of its modules, which are in `folder`.
+fn follow(path: PathBuf, folder: &Path, files: &mut Vec<(PathBuf, Source)>) {
+    let source = read(&path);
+    let modules = source.as_ref().map_or_else(|_| Vec::new(), modules);
+    files.push((path, source));
+    for module in modules {
+        let folder = folder.join(&module);
+        follow(folder.with_extension("rs"), &folder, files);
+    }
+}
+
+fn read(path: &Path) -> Source {
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
+    syn::parse_file(&text).map_err(|error| format!("cannot be parsed: {error}"))
+}
+
+/// The modules of a file that are files of their own, as paths below its folder.
+fn modules(file: &File) -> Vec<PathBuf> {
+    below(&file.items, Path::new(""))
+}
+
+fn below(items: &[Item], folder: &Path) -> Vec<PathBuf> {
+    let modules = items.iter().filter_map(|item| match item {
+        Item::Mod(module) if !purity::is_test(&module.attrs) => Some(module),
+        _ => None,
+    });
+    modules.flat_map(|module| inside(module, folder)).collect()
+}
+
+fn inside(module: &ItemMod, folder: &Path) -> Vec<PathBuf> {
+    let path = folder.join(module.ident.to_string());
+    match &module.content {
+        Some((_, items)) => below(items, &path),
+        None => vec![path],
+    }
+}
+
+/// Lines of attributes that name the lint `unsafe_code`.
+fn lifted_bans(file: &File) -> Vec<usize> {
+    struct Bans(Vec<usize>);
+    impl<'ast> Visit<'ast> for Bans {
+        fn visit_attribute(&mut self, attribute: &'ast Attribute) {
+            let tokens = attribute
+                .meta
+                .require_list()
+                .map(|list| list.tokens.to_string());
+            if tokens.is_ok_and(|tokens| tokens.contains("unsafe_code")) {
+                self.0.push(attribute.pound_token.span.start().line);
+            }
+            visit::visit_attribute(self, attribute);
+        }
+    }
+    let mut bans = Bans(Vec::new());
+    bans.visit_file(file);
+    bans.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(source: &str) -> File {
+        syn::parse_file(source).expect("it is Rust")
+    }
+
+    #[test]
+    fn modules_lead_to_files_and_test_modules_do_not() {
+        let file = parse("mod a; mod b { mod c; mod d {} } #[cfg(test)] mod tests;");
+        assert_eq!(modules(&file), [Path::new("a"), Path::new("b/c")]);
+    }
+
+    #[test]
+    fn lifting_the_ban_on_unsafe_is_seen_wherever_it_is() {
+        let file = parse(
+            "#![expect(unsafe_code, reason = \"x\")]
+             mod a {
+                 #[allow(dead_code, unsafe_code)]
+                 fn f() {}
+             }",
+        );
+        assert_eq!(lifted_bans(&file), [1, 3]);
+        assert!(lifted_bans(&parse("#[expect(dead_code)] fn f() {}")).is_empty());
+    }
+}
