@@ -309,6 +309,16 @@ fn a_goaway_is_said_once_by_each_side() {
 }
 
 #[test]
+fn a_client_that_goes_away_still_hears_the_answers() {
+    let mut pair = Pair::new(7);
+    pair.send_tunnel_request(StreamId(0));
+    pair.client.goaway();
+    pair.run();
+    pair.grant(StreamId(0));
+    assert!(matches!(pair.run().0[..], [Event::Response { .. }]));
+}
+
+#[test]
 fn what_may_not_be_sent_is_refused_to_the_caller() {
     let mut pair = Pair::new(7);
     let head = RequestHead::new("GET", "hub", "/");
