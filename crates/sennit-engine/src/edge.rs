@@ -276,12 +276,20 @@ impl Edge {
         self.node.handle_datagrams(from, data, now);
     }
 
-    /// A packet, or a super-packet, came from the TUN device.
-    pub fn handle_packet(&mut self, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
+    /// A packet, or a super-packet, came from a TUN device; `class` if that device belongs to one,
+    /// otherwise the rules decide.
+    pub fn handle_packet(
+        &mut self,
+        header: &VirtioNetHdr,
+        packet: &[u8],
+        class: Option<ClassId>,
+        now: Instant,
+    ) {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return;
         };
-        let class = usize::from(self.config.classifier.classify(&parsed).0);
+        let class = class.unwrap_or_else(|| self.config.classifier.classify(&parsed));
+        let class = usize::from(class.0);
         let live = self.slots.get(class).and_then(|slot| slot.live);
         let Some(conn) = live.and_then(|id| self.node.get_mut(id)) else {
             return;
@@ -331,11 +339,14 @@ impl Edge {
         self.events.pop_front()
     }
 
-    /// The next packet for the TUN device.
-    pub fn poll_packet(&mut self) -> Option<Bytes> {
-        self.to_tun
-            .pop_front()
-            .or_else(|| self.node.poll_packet().map(|(_, packet)| packet))
+    /// The next packet for the TUN device of a class.
+    pub fn poll_packet(&mut self) -> Option<(ClassId, Bytes)> {
+        if let Some(packet) = self.to_tun.pop_front() {
+            return Some((ClassId::default(), packet));
+        }
+        let (id, packet) = self.node.poll_packet()?;
+        let slot = self.node.get(id).map_or(0, |conn| conn.role.slot);
+        Some((ClassId(slot as u8), packet))
     }
 
     /// The next batch for a link's socket, its bytes appended to the empty `buffer`.

@@ -14,8 +14,9 @@ use crate::{
 };
 
 /// Bytes of a QUIC packet that are not inner packet: short header (1), connection ID, packet number
-/// (at most 4), AEAD tag (16), DATAGRAM type and length (at most 9), and our own prefix.
-const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + HEADROOM as u16;
+/// (at most 4), AEAD tag (16), DATAGRAM type and length (at most 9), and our own prefix: Quarter
+/// Stream ID of the first stream (1), context (1), header.
+const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + 1 + 1 + Header::LEN as u16;
 /// Without any sign of the peer for this long the tunnel is given up (RFC 9000 §10.1). Long enough
 /// to sit out a tunnel under a bridge, short enough that a vanished edge is forgotten.
 const IDLE: Duration = Duration::from_secs(30);

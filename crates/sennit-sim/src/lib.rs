@@ -237,7 +237,7 @@ impl World {
     /// Hands the edge an inner packet, as its TUN device would.
     pub fn send_from_edge(&mut self, packet: &[u8]) {
         self.edge
-            .handle_packet(&VirtioNetHdr::default(), packet, self.now);
+            .handle_packet(&VirtioNetHdr::default(), packet, None, self.now);
         self.settle();
     }
 
@@ -332,7 +332,7 @@ impl World {
         while let Some(event) = self.edge.poll_event(self.now) {
             self.edge_events.push((self.elapsed(), event));
         }
-        while let Some(packet) = self.edge.poll_packet() {
+        while let Some((_, packet)) = self.edge.poll_packet() {
             self.at_edge.push_back(Arrival {
                 at: self.now,
                 packet,

@@ -1,0 +1,141 @@
+//! From what the engine knows to the status document.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use sennit_engine::{SocketId, status};
+
+use crate::{
+    config::{Delivery, Policy},
+    site::SiteName,
+    status::{PathState, PathStatus, State, TunnelStatus},
+};
+
+/// Shares are of what was sent between two looks at least this far apart.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Remembers counters between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    before: BTreeMap<(String, u32), u64>,
+    now: BTreeMap<(String, u32), u64>,
+    taken: Option<Instant>,
+}
+
+impl Recent {
+    fn look(&mut self, tunnels: &[status::TunnelStatus], now: Instant) {
+        if self.taken.is_some_and(|taken| now.saturating_duration_since(taken) < WINDOW) {
+            return;
+        }
+        self.taken = Some(now);
+        self.before = std::mem::take(&mut self.now);
+        for tunnel in tunnels {
+            let key = key(tunnel);
+            self.now.extend(tunnel.paths.iter().map(|p| ((key.clone(), p.id), p.sent_bytes)));
+        }
+    }
+
+    fn sent(&self, tunnel: &str, path: &status::PathStatus) -> u64 {
+        let before = self.before.get(&(tunnel.to_owned(), path.id)).copied().unwrap_or(0);
+        path.sent_bytes.saturating_sub(before)
+    }
+}
+
+fn key(tunnel: &status::TunnelStatus) -> String {
+    format!("{}/{}", tunnel.site.as_deref().unwrap_or_default(), tunnel.class)
+}
+
+/// The tunnels as the document shows them. `local` says what address a socket has.
+pub(super) fn tunnels(
+    tunnels: Vec<status::TunnelStatus>,
+    site: Option<&SiteName>,
+    recent: &mut Recent,
+    local: impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
+    now: Instant,
+) -> Vec<TunnelStatus> {
+    recent.look(&tunnels, now);
+    tunnels
+        .into_iter()
+        .filter_map(|tunnel| {
+            let name = tunnel.site.as_deref().and_then(|site| site.parse().ok());
+            Some(self::tunnel(&tunnel, name.or_else(|| site.cloned())?, recent, &local, now))
+        })
+        .collect()
+}
+
+fn tunnel(
+    tunnel: &status::TunnelStatus,
+    site: SiteName,
+    recent: &Recent,
+    local: &impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
+    now: Instant,
+) -> TunnelStatus {
+    let key = key(tunnel);
+    let total: u64 = tunnel.paths.iter().map(|path| recent.sent(&key, path)).sum();
+    let usable = tunnel.paths.iter().any(|path| path.state == sennit_core::PathState::Up);
+    let state = match (tunnel.up, usable) {
+        (true, true) => State::Up,
+        (true, false) => State::Down,
+        (false, _) => State::Connecting,
+    };
+    let share = |path| (total > 0).then(|| recent.sent(&key, path) as f64 / total as f64);
+    TunnelStatus {
+        class: tunnel.class.clone(),
+        site,
+        policy: policy(tunnel.treatment.policy),
+        delivery: delivery(tunnel.treatment.delivery),
+        state,
+        reason: (state != State::Up).then(|| tunnel.reason.clone()),
+        since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
+        sent_bytes: tunnel.stats.bytes_sent,
+        received_bytes: tunnel.stats.bytes_out,
+        paths: tunnel.paths.iter().map(|p| path(p, share(p), local(p.socket, p.remote.ip()))).collect(),
+    }
+}
+
+fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>) -> PathStatus {
+    let state = match path.state {
+        sennit_core::PathState::Up => PathState::Up,
+        sennit_core::PathState::Suspect => PathState::Suspect,
+        sennit_core::PathState::Down => PathState::Down,
+    };
+    PathStatus {
+        id: path.id.into(),
+        link: Some(path.link.name.clone()),
+        local,
+        remote: path.remote,
+        state,
+        reason: (state != PathState::Up).then(|| path.reason.to_string()),
+        rtt_seconds: path.rtt.map(|rtt| rtt.as_secs_f64()),
+        rtt_min_seconds: path.rtt_min.map(|rtt| rtt.as_secs_f64()),
+        loss_ratio: (path.sent_packets > 0)
+            .then(|| path.lost_packets as f64 / path.sent_packets as f64),
+        rate_bytes_per_second: path.rtt.map(|_| path.rate as f64),
+        cwnd_bytes: path.cwnd,
+        mtu_bytes: path.mtu.into(),
+        sent_bytes: path.sent_bytes,
+        received_bytes: path.received_bytes,
+        share_ratio: share,
+    }
+}
+
+fn policy(policy: sennit_core::Policy) -> Policy {
+    match policy {
+        sennit_core::Policy::Single => Policy::Single,
+        sennit_core::Policy::Failover => Policy::Failover,
+        sennit_core::Policy::Balanced => Policy::Balanced,
+        sennit_core::Policy::Bond => Policy::Bond,
+        sennit_core::Policy::Redundant => Policy::Redundant,
+    }
+}
+
+fn delivery(delivery: sennit_core::Delivery) -> Delivery {
+    match delivery {
+        sennit_core::Delivery::Datagram => Delivery::Datagram,
+        sennit_core::Delivery::Repair => Delivery::Repair,
+        sennit_core::Delivery::Reliable => Delivery::Reliable,
+    }
+}

@@ -1,0 +1,160 @@
+//! The thread of a hub that decides who is let in.
+//!
+//! It owns the store and the authority's key, so that neither a slow disk nor a signature ever
+//! holds up a packet. The worker asks it and goes on; the answer comes by the worker's mailbox.
+
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
+use sennit_engine::{Grant, RequestId};
+
+use super::mailbox::Slot;
+use crate::{
+    config::{Pool, Prefix},
+    identity::{self, Authority, Refusal},
+    site::SiteName,
+    store::Store,
+};
+
+/// How often the store is looked at for revocations made by another process.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the worker wants to know.
+#[derive(Debug)]
+pub(super) enum Query {
+    /// May this peer have a tunnel?
+    Connect {
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        bearer: Option<String>,
+    },
+    /// May this peer have a certificate?
+    Enrol {
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        body: Bytes,
+    },
+    /// Remember what a site announced.
+    Lan { site: String, prefixes: Vec<Prefix> },
+}
+
+/// What the registrar decided.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Grant(RequestId, Grant),
+    Refuse(RequestId, u16, String),
+    Reply(RequestId, u16, Bytes),
+    /// A site was revoked.
+    Expel(SiteName),
+}
+
+struct Registrar {
+    store: Store,
+    authority: Authority,
+    pool: Pool,
+    verdicts: Slot<Verdict>,
+    generation: i64,
+}
+
+/// Starts the thread; it ends when the sender is dropped.
+pub(super) fn start(
+    state: PathBuf,
+    authority: Authority,
+    pool: Pool,
+    verdicts: Slot<Verdict>,
+) -> Result<Sender<Query>, crate::cli::Failure> {
+    let store = Store::open(&state)?;
+    let generation = store.generation()?;
+    let mut registrar = Registrar { store, authority, pool, verdicts, generation };
+    let (sender, queries) = mpsc::channel();
+    let run = move || {
+        loop {
+            match queries.recv_timeout(LOOK_EVERY) {
+                Ok(query) => registrar.answer(query),
+                Err(RecvTimeoutError::Timeout) => registrar.look_for_revocations(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("registrar".into()).spawn(run);
+    thread.map_err(crate::cli::Failure::runtime)?;
+    Ok(sender)
+}
+
+impl Registrar {
+    fn answer(&mut self, query: Query) {
+        let now = SystemTime::now();
+        match query {
+            Query::Connect { request, certificates, bearer } => {
+                let verdict = match self.admit(&certificates, bearer.as_deref(), now) {
+                    Ok(grant) => Verdict::Grant(request, grant),
+                    Err(refusal) => {
+                        tracing::warn!(reason = %refusal, code = refusal.code(), "peer refused");
+                        Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
+                    }
+                };
+                self.verdicts.post(verdict);
+            }
+            Query::Enrol { request, certificates, body } => {
+                let store = &mut self.store;
+                let exchange =
+                    identity::exchange(store, &self.authority, &certificates, &body, now);
+                match &exchange.outcome {
+                    Ok(site) => tracing::info!(%site, "certificate issued"),
+                    Err(refusal) => tracing::warn!(reason = %refusal, code = refusal.code(), "enrolment refused"),
+                }
+                let body = exchange.body.into();
+                self.verdicts.post(Verdict::Reply(request, exchange.http_status, body));
+            }
+            Query::Lan { site, prefixes } => self.remember(&site, &prefixes),
+        }
+    }
+
+    fn admit(
+        &mut self,
+        certificates: &[CertificateDer<'static>],
+        bearer: Option<&str>,
+        now: SystemTime,
+    ) -> Result<Grant, Refusal> {
+        let site = match bearer {
+            Some(token) if certificates.is_empty() => {
+                identity::authorize_bearer(&self.store, token, now)?
+            }
+            _ => identity::authorize(&self.store, certificates, now)?,
+        };
+        let lease = self.store.lease(&site, &self.pool)?;
+        let addresses = lease.v4.map(IpAddr::V4).into_iter().chain(lease.v6.map(IpAddr::V6));
+        Ok(Grant { site: site.to_string(), addresses: addresses.collect() })
+    }
+
+    fn remember(&mut self, site: &str, prefixes: &[Prefix]) {
+        let Ok(site) = site.parse::<SiteName>() else { return };
+        if let Err(error) = self.store.announce(&site, prefixes) {
+            tracing::warn!(%site, %error, "cannot remember the LAN prefixes");
+        }
+    }
+
+    fn look_for_revocations(&mut self) {
+        let generation = match self.store.generation() {
+            Ok(generation) => generation,
+            Err(error) => return tracing::warn!(%error, "cannot look into the store"),
+        };
+        if std::mem::replace(&mut self.generation, generation) == generation {
+            return;
+        }
+        match self.store.sites(SystemTime::now()) {
+            Ok(sites) => sites
+                .into_iter()
+                .filter(|site| site.revoked.is_some())
+                .for_each(|site| self.verdicts.post(Verdict::Expel(site.name))),
+            Err(error) => tracing::warn!(%error, "cannot list the sites"),
+        }
+    }
+}

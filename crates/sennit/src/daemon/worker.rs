@@ -1,0 +1,396 @@
+//! The loop: one thread that owns sockets, TUN devices and a state machine.
+//!
+//! Every turn reads what is ready (bounded, so that neither side starves the other), lets the
+//! machine digest it, writes what came out, and sleeps until there is more or the machine wants to
+//! be woken. The clock is read once per turn.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice, IoSliceMut},
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU64,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta};
+use sennit_engine::{Local, Received, SocketId, Transmit};
+use sennit_linux::{
+    poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
+    tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
+    udp::{LinkSocket, SendError},
+};
+use sennit_packet::{
+    coalesce::Coalescer,
+    gso::{Tier, VirtioNetHdr},
+};
+
+/// Receive calls per socket and turn; each takes up to [`BATCH_SIZE`] runs of datagrams.
+const SOCKET_READS: usize = 4;
+/// Packets (or super-packets) read from a TUN device per turn.
+const TUN_READS: usize = 32;
+/// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
+const UNSENT_LIMIT: usize = 1 << 20;
+/// The kernel may delay our timers by this much; pacing works in steps of a millisecond.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(20_000).expect("20 µs is not zero");
+/// Events taken per sleep.
+const EVENTS: usize = 64;
+
+/// Tokens below this are the machine's own; sockets and devices come after it.
+const FIRST_SOCKET: u64 = 1 << 16;
+const FIRST_TUN: u64 = 1 << 32;
+
+/// The state machine with its events turned into deeds.
+pub(super) trait Machine {
+    fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant);
+    fn handle_packet(&mut self, tun: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant);
+    fn handle_timeout(&mut self, now: Instant);
+    /// A descriptor of the machine's own is ready.
+    fn handle_ready(&mut self, token: u64, io: &mut Io, now: Instant);
+    /// Lets the state machine digest its input and does what its events ask for.
+    fn digest(&mut self, io: &mut Io, now: Instant);
+    /// A packet for the TUN device with this number.
+    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Bytes)>;
+    fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit>;
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// Says goodbye to the peers.
+    fn close(&mut self, now: Instant);
+}
+
+/// A request to end the loop, from a signal handler or another thread.
+#[derive(Clone, Debug)]
+pub(super) struct Stop {
+    requested: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl Stop {
+    pub(super) fn new(waker: Waker) -> Self {
+        Self { requested: Arc::default(), waker }
+    }
+
+    pub(super) fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+}
+
+/// A socket and what its kernel buffer had no room for.
+struct Outlet {
+    socket: LinkSocket,
+    unsent: VecDeque<(Transmit, Bytes)>,
+    unsent_bytes: usize,
+}
+
+/// One TUN device and the packets on their way to it.
+struct Device {
+    tun: Tun,
+    coalescer: Coalescer,
+    batch: Vec<Bytes>,
+}
+
+/// Everything with a file descriptor.
+pub(super) struct Io {
+    pub(super) poller: Arc<Poller>,
+    /// By socket number, IPv4 first; a link may have one of each family.
+    outlets: Vec<[Option<Outlet>; 2]>,
+    devices: Vec<Device>,
+    receive: Vec<Box<[u8]>>,
+    metas: Vec<RecvMeta>,
+    tun_buffer: Box<[u8; TUN_BUFFER]>,
+}
+
+impl Io {
+    pub(super) fn new(poller: Arc<Poller>) -> Self {
+        Self {
+            poller,
+            outlets: Vec::new(),
+            devices: Vec::new(),
+            receive: (0..BATCH_SIZE).map(|_| vec![0; 1 << 16].into_boxed_slice()).collect(),
+            metas: vec![RecvMeta::default(); BATCH_SIZE],
+            tun_buffer: Box::new([0; TUN_BUFFER]),
+        }
+    }
+
+    /// Puts a socket in place of the one with the same number and family, if there is one.
+    pub(super) fn set_socket(
+        &mut self,
+        id: SocketId,
+        family_of: IpAddr,
+        socket: Option<LinkSocket>,
+    ) -> io::Result<()> {
+        let (index, family) = (id.0 as usize, family(family_of));
+        if self.outlets.len() <= index {
+            self.outlets.resize_with(index + 1, || [None, None]);
+        }
+        let place = &mut self.outlets[index][family];
+        if let Some(old) = place.take() {
+            self.poller.remove(&old.socket)?;
+        }
+        if let Some(socket) = socket {
+            self.poller.add(&socket, socket_token(index, family), Interest::Read)?;
+            *place = Some(Outlet { socket, unsent: VecDeque::new(), unsent_bytes: 0 });
+        }
+        Ok(())
+    }
+
+    /// The address that the socket is bound to.
+    pub(super) fn socket_address(&self, id: SocketId, family_of: IpAddr) -> Option<SocketAddr> {
+        let outlet = self.outlets.get(id.0 as usize)?[family(family_of)].as_ref()?;
+        Some(outlet.socket.local_addr())
+    }
+
+    /// Adds a TUN device; its number is how many there were.
+    pub(super) fn add_tun(&mut self, tun: Tun) -> io::Result<()> {
+        let token = FIRST_TUN + self.devices.len() as u64;
+        self.poller.add(&tun, token, Interest::Read)?;
+        let tier = match tun.tier() {
+            OffloadTier::None => Tier::None,
+            OffloadTier::Tso => Tier::Tso,
+            OffloadTier::TsoUso => Tier::TsoUso,
+        };
+        let coalescer = Coalescer::new(tier);
+        self.devices.push(Device { tun, coalescer, batch: Vec::with_capacity(256) });
+        Ok(())
+    }
+
+    /// Interface index of a TUN device.
+    pub(super) fn tun_index(&self, number: usize) -> Option<u32> {
+        self.devices.get(number).map(|device| device.tun.index())
+    }
+
+    fn read_socket(&mut self, token: u64, machine: &mut impl Machine, now: Instant) {
+        let (index, family) = socket_place(token);
+        for _ in 0..SOCKET_READS {
+            let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
+                return;
+            };
+            let mut slices: Vec<IoSliceMut<'_>> =
+                self.receive.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+            let count = match outlet.socket.recv(&mut slices, &mut self.metas) {
+                Ok(0) => return,
+                Ok(count) => count,
+                Err(error) => {
+                    tracing::debug!(socket = index, %error, "cannot receive");
+                    return;
+                }
+            };
+            // A socket of many addresses must answer from the one that was asked.
+            let many = outlet.socket.local_addr().ip().is_unspecified();
+            for (buffer, meta) in self.receive.iter().zip(&self.metas).take(count) {
+                let ip = meta.dst_ip.filter(|_| many);
+                let from = Received {
+                    local: Local { socket: SocketId(index as u32), ip },
+                    remote: meta.addr,
+                    ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
+                    segment: meta.stride,
+                };
+                machine.handle_datagrams(from, BytesMut::from(&buffer[..meta.len]), now);
+            }
+            if count < BATCH_SIZE {
+                return;
+            }
+        }
+    }
+
+    fn read_tun(&mut self, number: usize, machine: &mut impl Machine, now: Instant) -> io::Result<()> {
+        let Some(device) = self.devices.get_mut(number) else { return Ok(()) };
+        for _ in 0..TUN_READS {
+            match device.tun.recv(&mut self.tun_buffer[..]) {
+                Ok(Some((header, len))) => {
+                    machine.handle_packet(number, &header, &self.tun_buffer[..len], now);
+                }
+                Ok(None) => break,
+                Err(error) if Tun::is_gone(&error) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(device = number, %error, "cannot read a packet");
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all packets that the machine has for the host.
+    fn write_tuns(&mut self, machine: &mut impl Machine, now: Instant) {
+        while let Some((number, packet)) = machine.poll_packet(now) {
+            if let Some(device) = self.devices.get_mut(number) {
+                device.batch.push(packet);
+            }
+        }
+        for device in self.devices.iter_mut().filter(|device| !device.batch.is_empty()) {
+            device.flush();
+        }
+    }
+
+    /// Sends every batch that `poll` puts into `buffer`.
+    pub(super) fn flush_transmits(
+        &mut self,
+        mut poll: impl FnMut(&mut Vec<u8>) -> Option<Transmit>,
+        buffer: &mut Vec<u8>,
+    ) {
+        while let Some(transmit) = poll(buffer) {
+            self.send(&transmit, buffer);
+            buffer.clear();
+        }
+    }
+
+    fn send(&mut self, transmit: &Transmit, bytes: &[u8]) {
+        let (index, family) = (transmit.local.socket.0 as usize, family(transmit.remote.ip()));
+        let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
+            return;
+        };
+        let sent = if outlet.unsent.is_empty() { outlet.offer(transmit, bytes) } else { 0 };
+        if sent < bytes.len() && outlet.unsent_bytes < UNSENT_LIMIT {
+            let was_empty = outlet.unsent.is_empty();
+            outlet.unsent_bytes += bytes.len() - sent;
+            outlet.unsent.push_back((*transmit, Bytes::copy_from_slice(&bytes[sent..])));
+            if was_empty {
+                self.watch(index, family, Interest::ReadWrite);
+            }
+        }
+    }
+
+    /// A socket has room again.
+    fn resume(&mut self, token: u64) {
+        let (index, family) = socket_place(token);
+        let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
+            return;
+        };
+        while let Some((transmit, mut bytes)) = outlet.unsent.pop_front() {
+            let sent = outlet.offer(&transmit, &bytes);
+            outlet.unsent_bytes -= sent;
+            let _ = bytes.split_to(sent);
+            if !bytes.is_empty() {
+                outlet.unsent.push_front((transmit, bytes));
+                return;
+            }
+        }
+        self.watch(index, family, Interest::Read);
+    }
+
+    fn watch(&self, index: usize, family: usize, interest: Interest) {
+        let Some(Some(outlet)) = self.outlets.get(index).map(|o| o[family].as_ref()) else { return };
+        if let Err(error) = self.poller.modify(&outlet.socket, socket_token(index, family), interest)
+        {
+            tracing::warn!(socket = index, %error, "cannot watch a socket");
+        }
+    }
+}
+
+impl Outlet {
+    /// Sends a batch; returns how many bytes need not be sent again.
+    fn offer(&mut self, transmit: &Transmit, bytes: &[u8]) -> usize {
+        let message = noq_udp::Transmit {
+            destination: transmit.remote,
+            ecn: EcnCodepoint::from_bits(transmit.ecn),
+            contents: bytes,
+            segment_size: transmit.segment,
+            src_ip: transmit.local.ip,
+        };
+        match self.socket.send(&message) {
+            Ok(sent) => sent.bytes,
+            Err(SendError::LinkDown(error) | SendError::Refused(error)) => {
+                tracing::trace!(remote = %transmit.remote, %error, "not sent");
+                bytes.len()
+            }
+            Err(SendError::TooBig) => {
+                tracing::trace!(remote = %transmit.remote, "too large for the link");
+                bytes.len()
+            }
+        }
+    }
+}
+
+impl Device {
+    fn flush(&mut self) {
+        for write in self.coalescer.coalesce(&self.batch) {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let pieces = std::iter::once(write.head()).chain(write.payloads());
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(pieces.filter(|piece| !piece.is_empty())) {
+                *slice = IoSlice::new(piece);
+                count += 1;
+            }
+            // A device that is full drops, as any interface does; a refused packet costs no other.
+            if let Err(error) = self.tun.send(write.header(), &slices[..count]) {
+                tracing::debug!(%error, "the host refused a packet");
+            }
+        }
+        self.batch.clear();
+    }
+}
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// If the poller fails or a TUN device is taken away.
+pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
+    set_timer_slack(TIMER_SLACK)?;
+    let mut events = Events::with_capacity(EVENTS);
+    let mut buffer = Vec::with_capacity(1 << 16);
+    let mut now = Instant::now();
+    while !stop.is_requested() {
+        let timeout = machine.poll_timeout().map(|at| at.saturating_duration_since(now));
+        io.poller.clone().wait(&mut events, timeout)?;
+        now = Instant::now();
+        for ready in events.iter() {
+            dispatch(ready, machine, io, now)?;
+        }
+        if machine.poll_timeout().is_some_and(|at| at <= now) {
+            machine.handle_timeout(now);
+        }
+        settle(machine, io, &mut buffer, now);
+    }
+    machine.close(now);
+    settle(machine, io, &mut buffer, now);
+    Ok(())
+}
+
+fn socket_token(index: usize, family: usize) -> u64 {
+    FIRST_SOCKET + 2 * index as u64 + family as u64
+}
+
+fn socket_place(token: u64) -> (usize, usize) {
+    let place = (token - FIRST_SOCKET) as usize;
+    (place / 2, place % 2)
+}
+
+fn family(address: IpAddr) -> usize {
+    usize::from(address.is_ipv6())
+}
+
+fn dispatch(
+    ready: Ready,
+    machine: &mut impl Machine,
+    io: &mut Io,
+    now: Instant,
+) -> io::Result<()> {
+    match ready.token {
+        FIRST_TUN.. => io.read_tun((ready.token - FIRST_TUN) as usize, machine, now)?,
+        FIRST_SOCKET.. => {
+            if ready.writable {
+                io.resume(ready.token);
+            }
+            if ready.readable {
+                io.read_socket(ready.token, machine, now);
+            }
+        }
+        own => machine.handle_ready(own, io, now),
+    }
+    Ok(())
+}
+
+fn settle(machine: &mut impl Machine, io: &mut Io, buffer: &mut Vec<u8>, now: Instant) {
+    machine.digest(io, now);
+    io.write_tuns(machine, now);
+    io.flush_transmits(|buffer| machine.poll_transmit(buffer, now), buffer);
+}
