@@ -1,0 +1,47 @@
+# make demo    two emulated links, one tunnel over both, one link cut: under two minutes after the build
+# make test    every test; those that need root say so when they are skipped
+# make lint    format, clippy, layers, licences
+# make bench   the scenarios of lab/, measured with a release build (BENCH="bond-300-80 failover")
+# make build   target/release/sennit
+# make install the program and its systemd units, under PREFIX
+#
+# Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.
+
+PREFIX ?= /usr/local
+BENCH ?= bond-300-80 failover redundant classes unshaped
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+# command:package
+TO_BUILD := cc:build-essential
+TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping sysctl:procps
+TO_INTEROPERATE := go:golang-go
+
+.PHONY: demo test lint bench build install
+
+demo: build
+	@tools/need $(TO_MEASURE)
+	$(ROOT) $(RELEASE)/sennit lab demo
+
+# Without root, the tests that would use these tools are skipped.
+test:
+	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE))
+	@tools/test
+
+lint:
+	@tools/need cargo $(TO_BUILD)
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo run --locked --quiet --package sennit-lint
+
+bench: build
+	@tools/need $(TO_MEASURE)
+	set -e; for scenario in $(BENCH); do $(ROOT) $(RELEASE)/sennit lab run lab/$$scenario.toml; done
+
+build:
+	@tools/need cargo $(TO_BUILD)
+	cargo build --locked --release --package sennit
+
+install: build
+	install -D $(RELEASE)/sennit $(DESTDIR)$(PREFIX)/bin/sennit
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service
