@@ -68,6 +68,15 @@ pub struct FqCodel {
     stats: QueueStats,
 }
 
+/// What a flow did with its turn.
+#[derive(Debug)]
+enum Turn {
+    Sends(Queued),
+    /// Its credit grew, or it left its list.
+    Changes,
+    Refused,
+}
+
 #[derive(Debug, Default)]
 struct Flow {
     packets: VecDeque<(Instant, Queued)>,
@@ -111,30 +120,42 @@ impl FqCodel {
 
     /// Takes the next packet of a flow that `accepts` says may send now.
     pub fn pop(&mut self, accepts: impl Fn(u32) -> bool, now: Instant) -> Option<Queued> {
-        // Each listed flow is offered its turn at most twice: once to refill its deficit.
-        for _ in 0..2 * (self.new_flows.len() + self.old_flows.len()) + 1 {
-            let from_new = !self.new_flows.is_empty();
-            let index = *self.new_flows.front().or_else(|| self.old_flows.front())?;
-            let flow = &mut self.flows[usize::from(index)];
-            if flow.deficit <= 0 {
-                flow.deficit += QUANTUM;
-                self.rotate(from_new);
-                continue;
-            }
-            let Some((_, head)) = flow.packets.front() else {
-                self.retire(from_new);
-                continue;
-            };
-            if !accepts(head.flow) {
-                self.rotate(from_new);
-                continue;
-            }
-            match self.dequeue(index, now) {
-                Some(packet) => return Some(packet),
-                None => self.retire(from_new),
+        // After a round in which every flow was refused the next one would be the same.
+        let mut changed = true;
+        while std::mem::take(&mut changed) {
+            for _ in 0..self.new_flows.len() + self.old_flows.len() {
+                match self.take_turn(&accepts, now)? {
+                    Turn::Sends(packet) => return Some(packet),
+                    Turn::Changes => changed = true,
+                    Turn::Refused => {}
+                }
             }
         }
         None
+    }
+
+    /// Offers the flow at the head its turn; `None` if there are no flows.
+    fn take_turn(&mut self, accepts: &impl Fn(u32) -> bool, now: Instant) -> Option<Turn> {
+        let from_new = !self.new_flows.is_empty();
+        let index = *self.new_flows.front().or_else(|| self.old_flows.front())?;
+        let flow = &mut self.flows[usize::from(index)];
+        if flow.deficit <= 0 {
+            // A packet of several quanta is paid for over as many rounds.
+            flow.deficit += QUANTUM;
+            self.rotate(from_new);
+            return Some(Turn::Changes);
+        }
+        if let Some((_, head)) = flow.packets.front() {
+            if !accepts(head.flow) {
+                self.rotate(from_new);
+                return Some(Turn::Refused);
+            }
+            if let Some(packet) = self.dequeue(index, now) {
+                return Some(Turn::Sends(packet));
+            }
+        }
+        self.retire(from_new);
+        Some(Turn::Changes)
     }
 
     /// Bytes of packets waiting.
@@ -336,6 +357,24 @@ mod tests {
         assert!(queue.pop(|flow| flow == 2, now).is_none());
         assert_eq!(queue.pop(any, now).unwrap().flow, 1);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn packets_of_several_quanta_keep_coming_and_leave_others_their_share() {
+        let now = Instant::now();
+        let mut queue = FqCodel::default();
+        for _ in 0..3 {
+            queue.push(packet(1, 9000), now);
+        }
+        for _ in 0..20 {
+            queue.push(packet(2, 1500), now);
+        }
+        let order: Vec<u32> = std::iter::from_fn(|| queue.pop(any, now))
+            .map(|p| p.flow)
+            .collect();
+        assert_eq!(order.len(), 23);
+        let between = order[1..].iter().position(|&flow| flow == 1);
+        assert!((5..=6).contains(&between.unwrap()), "{order:?}");
     }
 
     /// Offers twice what is taken, for two seconds, and returns the statistics at the end.
