@@ -1,0 +1,120 @@
+//! Frames and scripts for the structures of `sennit-core`.
+
+use sennit_core::frame::{Header, PathReport, Report};
+
+use crate::Seed;
+use crate::script::Script;
+
+pub(crate) fn all() -> Vec<Seed> {
+    [frames(), numbers(), queues()].concat()
+}
+
+fn frames() -> Vec<Seed> {
+    let header = Header {
+        flow: 0xabcd,
+        seq: u32::MAX,
+        sent_micros: 7,
+    };
+    let entry = |path| PathReport {
+        path,
+        heard: path % 2 == 0,
+    };
+    let report = |count| {
+        let paths = (0..count).map(entry).collect();
+        let mut wire = Vec::new();
+        Report { paths }.encode(&mut wire);
+        wire
+    };
+    let inputs = [
+        ("header", [&header.encode()[..], b"packet"].concat()),
+        ("report", report(3)),
+        ("report-full", report(64)),
+        ("report-too-long", [report(64), report(1)].concat()),
+        ("report-cut", report(3)[..12].to_vec()),
+        ("empty", Vec::new()),
+    ];
+    inputs
+        .into_iter()
+        .map(|(name, bytes)| ("core_frame", name, bytes))
+        .collect()
+}
+
+fn numbers() -> Vec<Seed> {
+    let near_wrap = Script::default()
+        .bytes(&[0x80])
+        .bytes(&(u32::MAX - 3).to_be_bytes());
+    let jump = |script: Script, by: i16| script.bytes(&[0x7f]).u16(by.cast_unsigned());
+    let inputs = [
+        ("in-order", vec![2; 100]),
+        ("swapped", [4, 0xfe, 4].repeat(40)),
+        ("twice", [2, 0].repeat(50)),
+        ("wrap", near_wrap.bytes(&[2; 20]).bytes(&[0xf0; 5]).done()),
+        (
+            "window",
+            jump(jump(Script::default().bytes(&[2; 9]), 4096), -4096)
+                .bytes(&[2; 9])
+                .done(),
+        ),
+        (
+            "far",
+            jump(Script::default().bytes(&[2; 9]), 30_000)
+                .bytes(&[0xfe; 9])
+                .done(),
+        ),
+    ];
+    inputs
+        .into_iter()
+        .map(|(name, bytes)| ("core_dedup", name, bytes))
+        .collect()
+}
+
+fn queues() -> Vec<Seed> {
+    let push = |flow: u8, len: u16, ecn: u8| {
+        Script::default()
+            .bytes(&[0, flow])
+            .u16(len)
+            .bytes(&[ecn])
+            .done()
+    };
+    let pop = vec![3];
+    let wait = |millis: u16| Script::default().bytes(&[5]).u16(millis * 100).done();
+    let two_flows = [push(1, 1400, 0), push(2, 100, 0)].concat();
+    let standing = [push(1, 1400, 2), wait(20), pop.clone()].concat();
+    let inputs = [
+        ("two-flows", [two_flows.repeat(20), pop.repeat(45)].concat()),
+        (
+            "jumbo",
+            [push(1, 8999, 0), push(1, 8999, 0), pop.repeat(3)].concat(),
+        ),
+        (
+            "marks",
+            [push(1, 1400, 2).repeat(40), standing.repeat(30)].concat(),
+        ),
+        (
+            "drops",
+            [
+                push(1, 1400, 0).repeat(40),
+                [wait(20), pop.clone()].concat().repeat(40),
+            ]
+            .concat(),
+        ),
+        (
+            "overflow",
+            [vec![6, 1, 255], vec![6, 2, 255]].concat().repeat(3),
+        ),
+        (
+            "choosy",
+            [two_flows.repeat(5), vec![4, 0, 0, 0, 2], pop.clone()]
+                .concat()
+                .repeat(3),
+        ),
+        (
+            "target",
+            [vec![7, 30], push(1, 1400, 0).repeat(9), wait(30), pop].concat(),
+        ),
+    ];
+    inputs
+        .into_iter()
+        .map(|(name, bytes)| ("core_fq_codel", name, bytes))
+        .collect()
+}

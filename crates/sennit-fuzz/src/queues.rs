@@ -1,0 +1,187 @@
+//! `sennit-core`: the frames of a tunnel, and the structures that a peer's numbers and packets
+//! drive.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use sennit_core::frame::{HEADROOM, Header, Report};
+use sennit_core::queue::{Queued, TARGET};
+use sennit_core::{Dedup, FqCodel};
+
+use crate::input::Input;
+
+/// The private contexts: what is decoded is what is encoded.
+pub fn frame(data: &[u8]) {
+    match Header::decode(data) {
+        Some((header, packet)) => {
+            assert_eq!([&header.encode()[..], packet].concat(), data);
+        }
+        None => assert!(data.len() < Header::LEN),
+    }
+    let Some(report) = Report::decode(data) else {
+        return;
+    };
+    assert!(report.paths.len() <= Report::MAX_PATHS);
+    let mut wire = Vec::new();
+    report.encode(&mut wire);
+    assert_eq!(wire.len(), data.len());
+    assert_eq!(Report::decode(&wire), Some(report));
+}
+
+/// The window that [`Dedup`] promises.
+const WINDOW: u32 = 4096;
+
+/// Sequence numbers in any order, against a window made of a set.
+///
+/// Script: per number a step (1): -64 to 63 from the last number, or, at the two ends of that
+/// range, any number (4) or a step of up to ±32767 (2).
+pub fn dedup(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (mut dedup, mut model) = (Dedup::default(), Window::default());
+    let mut seq = 0_u32;
+    while !input.is_empty() {
+        seq = match input.byte() {
+            0x80 => input.u32(),
+            0x7f => seq.wrapping_add_signed(i32::from(input.u16().cast_signed())),
+            step => seq.wrapping_add_signed(i32::from(step.cast_signed()) / 2),
+        };
+        assert_eq!(dedup.first(seq), model.first(seq), "{seq}");
+        assert!(!dedup.first(seq), "no number passes twice in a row");
+    }
+}
+
+/// RFC 4303 §3.4.3 in the plainest way.
+#[derive(Default)]
+struct Window {
+    newest: Option<u32>,
+    seen: BTreeSet<u32>,
+}
+
+impl Window {
+    fn first(&mut self, seq: u32) -> bool {
+        let newest = *self.newest.get_or_insert(seq);
+        let ahead = seq.wrapping_sub(newest);
+        if ahead < u32::MAX / 2 {
+            self.newest = Some(seq);
+            self.seen.retain(|old| seq.wrapping_sub(*old) < WINDOW);
+        } else if newest.wrapping_sub(seq) >= WINDOW {
+            return false;
+        }
+        self.seen.insert(seq)
+    }
+}
+
+/// The memory that the queue may take.
+const LIMIT: usize = 8 << 20;
+/// The largest inner packet of any config.
+const MAX_PACKET: usize = 9000;
+
+/// Packets in and out in any order, at any pace.
+///
+/// Script: per step an opcode (1), then what it needs.
+pub fn fq_codel(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut check = Check::new();
+    while !input.is_empty() {
+        match input.byte() % 8 {
+            0..=2 => {
+                let (flow, len, ecn) = (input.byte(), input.u16(), input.byte());
+                check.push(flow.into(), usize::from(len) % MAX_PACKET + 1, ecn);
+            }
+            3 => check.pop(u32::MAX),
+            4 => check.pop(input.u32()),
+            5 => check.now += Duration::from_micros(u64::from(input.u16()) * 10),
+            6 => check.flood(input.byte(), input.byte()),
+            _ => {
+                let extra = Duration::from_millis(input.byte().into());
+                check.queue.set_target(TARGET + extra);
+            }
+        }
+        check.books();
+    }
+    check.drain();
+}
+
+/// A queue and what should be in it.
+struct Check {
+    queue: FqCodel,
+    /// Per flow the numbers and lengths of the packets that were not yet seen or overtaken.
+    waiting: Vec<VecDeque<(u32, usize)>>,
+    pushed: u32,
+    popped: u64,
+    now: Instant,
+}
+
+impl Check {
+    fn new() -> Self {
+        Self {
+            queue: FqCodel::default(),
+            waiting: vec![VecDeque::new(); 256],
+            pushed: 0,
+            popped: 0,
+            now: Instant::now(),
+        }
+    }
+
+    /// An IPv4 packet of at least its header and a number, of one of 256 flows.
+    fn push(&mut self, flow: u32, len: usize, ecn: u8) {
+        let len = len.max(24);
+        let mut buffer = BytesMut::zeroed(HEADROOM + len);
+        let packet = &mut buffer[HEADROOM..];
+        packet[..2].copy_from_slice(&[0x45, ecn & 0b11]);
+        let stated = u16::try_from(len).expect("it is at most MAX_PACKET");
+        packet[2..4].copy_from_slice(&stated.to_be_bytes());
+        packet[20..24].copy_from_slice(&self.pushed.to_be_bytes());
+        self.waiting[flow as usize].push_back((self.pushed, len));
+        self.pushed += 1;
+        self.queue.push(Queued { buffer, flow }, self.now);
+    }
+
+    fn flood(&mut self, flow: u8, count: u8) {
+        for _ in 0..count {
+            self.push(flow.into(), MAX_PACKET, 0);
+        }
+    }
+
+    /// `mask` has a bit for each of 32 groups of flows that may send.
+    fn pop(&mut self, mask: u32) {
+        let accepts = |flow: u32| mask >> (flow % 32) & 1 == 1;
+        let Some(packet) = self.queue.pop(accepts, self.now) else {
+            assert!(
+                mask != u32::MAX || self.queue.is_empty(),
+                "a queue with packets gives one if all flows may send"
+            );
+            return;
+        };
+        assert!(accepts(packet.flow));
+        self.popped += 1;
+        let bytes = packet.buffer[HEADROOM + 20..].first_chunk();
+        let number = u32::from_be_bytes(*bytes.expect("a number was written there"));
+        let flow = &mut self.waiting[packet.flow as usize];
+        while let Some((first, len)) = flow.pop_front() {
+            if first == number {
+                assert_eq!(len, packet.packet_len());
+                return;
+            }
+        }
+        panic!("packet {number} was overtaken by a later one of its flow, or came twice");
+    }
+
+    /// What went in came out, was dropped, or is still there.
+    fn books(&self) {
+        let stats = self.queue.stats();
+        assert_eq!(stats.enqueued, u64::from(self.pushed));
+        assert!(self.queue.backlog() <= LIMIT);
+        let gone = self.popped + stats.dropped + stats.overflowed;
+        assert_eq!(self.queue.is_empty(), gone == stats.enqueued);
+        assert_eq!(self.queue.is_empty(), self.queue.backlog() == 0);
+    }
+
+    fn drain(&mut self) {
+        while !self.queue.is_empty() {
+            self.pop(u32::MAX);
+        }
+        self.books();
+    }
+}
