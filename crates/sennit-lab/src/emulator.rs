@@ -43,16 +43,17 @@ pub(crate) struct Pipe {
     pub(crate) seed: u64,
 }
 
-/// How late packets left, against the time at which the model said they were due.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Lateness {
+/// How hard it was for the emulator to be exact.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+pub struct Strain {
     /// Batches of packets written.
     pub batches: u64,
-    /// Batches whose first packet was more than a millisecond late.
+    /// Batches whose first packet left more than a millisecond after the model's time.
     pub over_1ms: u64,
-    /// The largest lateness in seconds.
-    #[serde(rename = "max_seconds", serialize_with = "crate::measure::as_seconds")]
-    pub max: Duration,
+    /// The most that a packet was late.
+    pub late_max_seconds: f64,
+    /// CPU time of the emulator.
+    pub cpu_seconds: f64,
 }
 
 /// A running emulator; dropping it stops the thread.
@@ -77,7 +78,9 @@ enum Request {
     /// Starts over as if no packet had ever been sent.
     Restart(Sender<()>),
     Counters(Sender<Vec<Counters>>),
-    Lateness(Sender<Lateness>),
+    Strain(Sender<Strain>),
+    /// Counts packets and strain from zero.
+    ResetCounters,
     Stop,
 }
 
@@ -122,7 +125,7 @@ impl Control {
         self.tell(Request::Set { pipe, config });
     }
 
-    /// Empties all links and sets their counters, their chance and the lateness to the start.
+    /// Empties all links, with their counters and their chance at the start.
     pub(crate) fn restart(&self) {
         self.ask(Request::Restart);
     }
@@ -132,8 +135,12 @@ impl Control {
         self.ask(Request::Counters).unwrap_or_default()
     }
 
-    pub(crate) fn lateness(&self) -> Lateness {
-        self.ask(Request::Lateness).unwrap_or_default()
+    pub(crate) fn strain(&self) -> Strain {
+        self.ask(Request::Strain).unwrap_or_default()
+    }
+
+    pub(crate) fn reset_counters(&self) {
+        self.tell(Request::ResetCounters);
     }
 
     fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Option<T> {
@@ -160,7 +167,9 @@ struct Wires {
     poller: Poller,
     waker: Waker,
     inbox: Receiver<Request>,
-    lateness: Lateness,
+    strain: Strain,
+    /// CPU time at the last reset.
+    cpu_start: f64,
 }
 
 impl Wires {
@@ -181,7 +190,8 @@ impl Wires {
             poller,
             waker,
             inbox,
-            lateness: Lateness::default(),
+            strain: Strain::default(),
+            cpu_start: 0.0,
         }
     }
 
@@ -264,9 +274,15 @@ impl Wires {
             count += 1;
         }
         if let (Some(due), true) = (due, count > 0) {
-            self.lateness.note(now.saturating_duration_since(due));
+            self.strain.note(now.saturating_duration_since(due));
         }
         count
+    }
+
+    fn reset_counters(&mut self) {
+        self.links.iter_mut().for_each(Link::reset_counters);
+        self.strain = Strain::default();
+        self.cpu_start = thread_cpu_seconds();
     }
 
     fn recycle(&mut self, packet: Vec<u8>) {
@@ -284,15 +300,17 @@ impl Wires {
                 }
                 Request::Restart(done) => {
                     self.links = self.pipes.iter().map(new_link).collect();
-                    self.lateness = Lateness::default();
+                    self.reset_counters();
                     let _ = done.send(());
                 }
                 Request::Counters(reply) => {
                     let _ = reply.send(self.links.iter().map(Link::counters).collect());
                 }
-                Request::Lateness(reply) => {
-                    let _ = reply.send(self.lateness);
+                Request::Strain(reply) => {
+                    self.strain.cpu_seconds = thread_cpu_seconds() - self.cpu_start;
+                    let _ = reply.send(self.strain);
                 }
+                Request::ResetCounters => self.reset_counters(),
                 Request::Stop => return false,
             }
         }
@@ -300,12 +318,17 @@ impl Wires {
     }
 }
 
-impl Lateness {
+impl Strain {
     fn note(&mut self, late: Duration) {
         self.batches += 1;
         self.over_1ms += u64::from(late > Duration::from_millis(1));
-        self.max = self.max.max(late);
+        self.late_max_seconds = self.late_max_seconds.max(late.as_secs_f64());
     }
+}
+
+fn thread_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 fn new_link(pipe: &Pipe) -> Link<Vec<u8>> {

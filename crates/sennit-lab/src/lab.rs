@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use sennit_linux::DeviceName;
 use sennit_linux::tun::{Offload, Tun, TunConfig};
 
-use crate::emulator::{Control, Emulator, Lateness, Pipe};
+use crate::emulator::{Control, Emulator, Pipe, Strain};
 use crate::error::{Doing, Error};
 use crate::host::{self, Family, Host, Role};
 use crate::link::{Attached, Kind, LinkHandle, LinkSpec, addressed};
@@ -139,17 +139,24 @@ impl Lab {
         self.links.iter().enumerate().map(handle)
     }
 
-    /// How late the emulator was so far.
-    pub fn lateness(&self) -> Lateness {
+    /// How hard it was for the emulator to be exact since the counters were reset.
+    pub fn strain(&self) -> Strain {
         self.control()
-            .map(|control| control.lateness())
+            .map(|control| control.strain())
             .unwrap_or_default()
     }
 
-    /// Empties all emulated links, and sets their counters and their chance to the start.
+    /// Empties all emulated links, with their counters and their chance at the start.
     pub fn restart_links(&self) {
         if let Some(control) = self.control() {
             control.restart();
+        }
+    }
+
+    /// Counts the packets of all links from zero; those in them stay.
+    pub fn reset_counters(&self) {
+        if let Some(control) = self.control() {
+            control.reset_counters();
         }
     }
 

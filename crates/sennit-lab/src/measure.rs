@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// The width of a time bin.
 pub(crate) const BIN: Duration = Duration::from_millis(100);
@@ -62,11 +62,6 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
-}
-
-/// Serialises a duration as seconds.
-pub(crate) fn as_seconds<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Error> {
-    out.serialize_f64(time.as_secs_f64())
 }
 
 #[cfg(test)]

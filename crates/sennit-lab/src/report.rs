@@ -14,7 +14,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::emulator::Lateness;
+use crate::emulator::Strain;
 use crate::error::{Doing, Error};
 use crate::lab::Lab;
 use crate::link::Direction;
@@ -54,10 +54,12 @@ struct Machine {
 }
 
 /// What one step gave.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct StepResult {
     /// As in the scenario.
     pub name: String,
+    /// Why it was given up, if it was.
+    pub failure: Option<String>,
     /// Wall time.
     pub seconds: f64,
     /// In the order of the scenario.
@@ -70,8 +72,8 @@ pub struct StepResult {
     pub daemons: Vec<DaemonResult>,
     /// The daemons' own view at the end: hub, then edge.
     pub status: [serde_json::Value; 2],
-    /// How late the emulator was.
-    pub lateness: Lateness,
+    /// How hard it was for the emulator to be exact.
+    pub strain: Strain,
     /// Packets lost because the emulator was too slow to read them.
     pub overruns: u64,
 }
@@ -225,16 +227,23 @@ impl StepResult {
         faults: Vec<FaultResult>,
         links: Vec<LinkResult>,
     ) -> Self {
+        let (name, seconds) = (name.to_owned(), took.as_secs_f64());
         Self {
-            name: name.to_owned(),
-            seconds: took.as_secs_f64(),
+            name,
+            seconds,
             traffic,
             faults,
             links,
-            daemons: Vec::new(),
-            status: Default::default(),
-            lateness: Lateness::default(),
-            overruns: 0,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn given_up(name: &str, error: &Error) -> Self {
+        let (name, failure) = (name.to_owned(), Some(error.to_string()));
+        Self {
+            name,
+            failure,
+            ..Self::default()
         }
     }
 
@@ -258,13 +267,19 @@ impl StepResult {
         }
     }
 
-    /// The traffic of this step that failed.
+    /// What of this step failed: all of it, or some traffic.
     pub fn failures(&self) -> Vec<String> {
         let failed = |traffic: &TrafficResult| {
             let failure = traffic.failure.as_ref()?;
             Some(format!("{}: {}: {failure}", self.name, traffic.label))
         };
-        self.traffic.iter().filter_map(failed).collect()
+        let whole = self
+            .failure
+            .iter()
+            .map(|failure| format!("{}: {failure}", self.name));
+        whole
+            .chain(self.traffic.iter().filter_map(failed))
+            .collect()
     }
 }
 

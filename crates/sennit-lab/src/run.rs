@@ -33,6 +33,9 @@ pub struct Options {
 }
 
 /// Plays all steps; `progress` is told what happens now.
+///
+/// A step that fails is in the results with the reason, and the next one is played all the same.
+/// An error means that there was nothing to play on: no lab, or links that are not as asked.
 pub fn play(
     scenario: &Scenario,
     text: &str,
@@ -52,7 +55,7 @@ pub fn play(
         options,
         tunnel: None,
     }
-    .play(&mut results, progress)?;
+    .play(&mut results, progress);
     Ok((lab, results))
 }
 
@@ -64,7 +67,7 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    fn play(mut self, results: &mut Results, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fn play(mut self, results: &mut Results, progress: &mut dyn FnMut(&str)) {
         let steps = &self.scenario.step;
         for (number, step) in steps.iter().enumerate() {
             let seconds = length(step).as_secs();
@@ -75,20 +78,23 @@ impl Player<'_> {
                 step.name
             ));
             let raw = self.options.out.join(format!("step-{:02}", number + 1));
-            let result = self.step(step, &raw)?;
+            let result = self.step(step, &raw).unwrap_or_else(|error| {
+                // Whatever state the daemons are in, the next step begins with fresh ones.
+                self.tunnel = None;
+                StepResult::given_up(&step.name, &error)
+            });
             for failure in result.failures() {
                 progress(&format!("  FAILED: {failure}"));
             }
             results.steps.push(result);
         }
-        Ok(())
     }
 
     fn step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
         self.prepare_tunnel(step)?;
         let before = self.usage()?;
         let overruns = self.lab.overruns()?;
-        self.lab.restart_links();
+        self.lab.reset_counters();
         let redirected = self.redirect(step)?;
         let played = self.play_step(step, raw);
         if let Some(link) = &redirected {
@@ -97,7 +103,7 @@ impl Player<'_> {
         self.restore_links()?;
         let mut result = played?;
         result.overruns = self.lab.overruns()? - overruns;
-        result.lateness = self.lab.lateness();
+        result.strain = self.lab.strain();
         if let Some(tunnel) = &mut self.tunnel {
             tunnel.check_alive()?;
             result.add_usage(&before, &tunnel.usage()?);

@@ -74,6 +74,8 @@ pub struct Link<P> {
     /// When the last bit of the queue's head leaves; `None` while the wire is idle.
     head_done: Option<Instant>,
     flight: BinaryHeap<Reverse<Flying<P>>>,
+    /// Over the link's whole life, unlike the counters.
+    offered: u64,
     departed: u64,
     last_arrival: Option<Instant>,
     loss: loss::Process,
@@ -90,6 +92,7 @@ impl<P> Link<P> {
             queued_bytes: 0,
             head_done: None,
             flight: BinaryHeap::new(),
+            offered: 0,
             departed: 0,
             last_arrival: None,
             loss: loss::Process::new(seed),
@@ -108,6 +111,11 @@ impl<P> Link<P> {
         self.counters
     }
 
+    /// Counts from zero again; what is in the link stays and will count as delivered.
+    pub fn reset_counters(&mut self) {
+        self.counters = Counters::default();
+    }
+
     /// Packets that are in the link.
     pub fn len(&self) -> usize {
         self.queue.len() + self.flight.len()
@@ -121,7 +129,8 @@ impl<P> Link<P> {
     /// Offers a packet of `len` bytes; an error hands back one that will never arrive.
     pub fn handle_packet(&mut self, len: usize, packet: P, now: Instant) -> Result<(), Dropped<P>> {
         self.advance(now);
-        let number = self.counters.offered;
+        let number = self.offered;
+        self.offered += 1;
         self.counters.offered += 1;
         self.counters.offered_bytes += len as u64;
         if let Some(reason) = self.refuses(len) {

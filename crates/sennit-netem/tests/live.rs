@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sennit_netem::{Bitrate, Config, Jitter, Link, Reason, Shape};
+use sennit_netem::{Bitrate, Config, Jitter, Link, Loss, Reason, Shape};
 
 const LEN: usize = 1250 - 14;
 
@@ -132,7 +132,7 @@ fn a_shorter_delay_does_not_reorder_unless_asked() {
 #[test]
 fn every_packet_is_accounted_for_exactly_once() {
     let start = Instant::now();
-    let loss = sennit_netem::Loss::Random(0.2);
+    let loss = Loss::Random(0.2);
     let mut link = Link::new(Config { loss, ..config(5) }, 9);
     for micros in (0..2_000_000).step_by(1500) {
         let now = start + Duration::from_micros(micros);
@@ -157,4 +157,34 @@ fn every_packet_is_accounted_for_exactly_once() {
     assert!(counters.dropped_loss > 0 && counters.dropped_queue > 0);
     assert!(counters.dropped_outage > 0);
     assert_eq!(counters.offered, counters.delivered + counters.dropped());
+}
+
+#[test]
+fn counting_anew_changes_nothing_else() {
+    let start = Instant::now();
+    let exact = Loss::Exact([2].into());
+    let mut link = Link::new(
+        Config {
+            loss: exact,
+            ..config(10)
+        },
+        1,
+    );
+    for number in 0..2 {
+        link.handle_packet(LEN, number, start)
+            .expect("the queue has room");
+    }
+
+    link.reset_counters();
+
+    assert!(
+        link.handle_packet(LEN, 2, start).is_err(),
+        "the third of all is on the list"
+    );
+    assert_eq!(arrivals(&mut link, start).len(), 2);
+    let counters = link.counters();
+    assert_eq!(
+        (counters.offered, counters.delivered, counters.dropped_loss),
+        (1, 2, 1)
+    );
 }

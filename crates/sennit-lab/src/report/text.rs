@@ -1,15 +1,15 @@
 //! The results as a person reads them: a table, and below it what does not fit into one.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use super::table::Table;
 use super::{Aftermath, FaultResult, Results, StepResult, TrafficResult};
-use crate::selfcheck::Property;
+use crate::link::Direction;
+use crate::selfcheck::{Check, Property};
 use crate::traffic::Figures;
 
 /// A step whose packets were later than this is marked.
-const TOLERABLE_LATENESS: Duration = Duration::from_millis(5);
+const TOLERABLE_LATENESS: f64 = 5e-3;
 
 /// How to read the table.
 const LEGEND: &str = "\
@@ -30,21 +30,42 @@ impl Results {
         for step in &self.steps {
             step.describe(&mut text);
         }
+        self.describe_memory(&mut text);
         self.describe_links(&mut text);
         text
     }
 
-    /// What the links were measured to be, in one line each.
-    fn describe_links(&self, text: &mut String) {
-        let mut names: Vec<_> = self.self_check.iter().map(|check| &check.link).collect();
-        names.dedup();
-        names.sort();
-        names.dedup();
-        for name in names {
+    /// At the end of the last step with a tunnel.
+    fn describe_memory(&self, text: &mut String) {
+        let last = self
+            .steps
+            .iter()
+            .rev()
+            .find(|step| !step.daemons.is_empty());
+        for daemon in last.iter().flat_map(|step| &step.daemons) {
+            let megabytes = |bytes: u64| bytes as f64 / 1e6;
+            let (now, peak) = (
+                megabytes(daemon.rss_bytes),
+                megabytes(daemon.rss_peak_bytes),
+            );
+            let role = daemon.role;
             let _ = writeln!(
                 text,
-                "link {name}, measured before: {}",
-                self.measured(name)
+                "memory of the {role}: {now:.1} MB, at most {peak:.1} MB"
+            );
+        }
+    }
+
+    /// What the links were measured to be, in one line each.
+    fn describe_links(&self, text: &mut String) {
+        // Every emulated link has a delay in both directions.
+        let each =
+            |check: &&Check| check.property == Property::Delay && check.direction == Direction::Up;
+        for Check { link, .. } in self.self_check.iter().filter(each) {
+            let _ = writeln!(
+                text,
+                "link {link}, measured before: {}",
+                self.measured(link)
             );
         }
         text.push_str(LEGEND);
@@ -84,23 +105,14 @@ impl StepResult {
     }
 
     fn describe(&self, text: &mut String) {
+        for failure in self.failures() {
+            let _ = writeln!(text, "FAILED: {failure}");
+        }
         for fault in &self.faults {
             fault.describe(self, text);
         }
-        for daemon in &self.daemons {
-            let megabytes = |bytes: u64| bytes as f64 / 1e6;
-            let (now, peak) = (
-                megabytes(daemon.rss_bytes),
-                megabytes(daemon.rss_peak_bytes),
-            );
-            let (step, role) = (&self.name, daemon.role);
-            let _ = writeln!(
-                text,
-                "{step}: {role} has {now:.1} MB of memory, at most {peak:.1} MB"
-            );
-        }
-        if self.overruns > 0 || self.lateness.max > TOLERABLE_LATENESS {
-            let late = self.lateness.max.as_secs_f64() * 1e3;
+        if self.overruns > 0 || self.strain.late_max_seconds > TOLERABLE_LATENESS {
+            let late = self.strain.late_max_seconds * 1e3;
             let _ = writeln!(
                 text,
                 "{}: NOT EXACT, this machine was too busy: packets left a link up to {late:.1} ms \
