@@ -8,13 +8,13 @@
 # Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.
 
 PREFIX ?= /usr/local
-BENCH ?= bond-300-80 failover redundant classes unshaped
+BENCH ?= bond-300-80 failover redundant classes unshaped lan mixed
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # command:package
 TO_BUILD := cc:build-essential
-TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping sysctl:procps
+TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping ethtool:ethtool sysctl:procps
 TO_INTEROPERATE := go:golang-go
 
 .PHONY: demo test lint bench build install
@@ -33,6 +33,7 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo run --locked --quiet --package sennit-lint
+	if command -v go >/dev/null; then cd interop && test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./...; fi
 
 bench: build
 	@tools/need $(TO_MEASURE)
