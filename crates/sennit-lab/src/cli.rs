@@ -76,11 +76,6 @@ struct RunArgs {
 
 /// Runs `sennit lab`; `false` means that it ran but some traffic failed.
 pub fn run(args: Args) -> Result<bool, Error> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::Scenario(
-            "the lab makes network namespaces: run it as root".into(),
-        ));
-    }
     leave_nothing_on_signals()?;
     match args.command {
         LabCommand::Run { file, options } => run_text(&read(&file)?, options),

@@ -24,6 +24,17 @@ pub enum Error {
         /// What it printed, or why it did not start.
         output: String,
     },
+    /// Programs of the distribution are not installed.
+    #[error("{programs} not found: install the packages {packages}")]
+    ProgramsMissing {
+        /// Their names.
+        programs: String,
+        /// Debian's names for what has them.
+        packages: String,
+    },
+    /// Making network namespaces takes root.
+    #[error("the lab makes network namespaces: run it as root")]
+    NotRoot,
     /// The emulated links are not what the scenario asked for, so no figure would be honest.
     #[error("the links are not as asked, nothing is reported:\n{0}")]
     SelfCheck(String),

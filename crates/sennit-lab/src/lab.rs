@@ -25,6 +25,7 @@ use crate::error::{Doing, Error};
 use crate::host::{self, Family, Host, Role};
 use crate::link::{Attached, Kind, LinkHandle, LinkSpec, addressed};
 use crate::plan::{self, Dual, Subnet};
+use crate::programs;
 
 /// Room for the largest bursts between two turns of the emulator; what overflows is reported by
 /// [`Lab::overruns`].
@@ -93,6 +94,10 @@ impl Lab {
     /// Builds the topology; on an error nothing is left behind.
     pub fn new(spec: &Spec) -> Result<Self, Error> {
         spec.check()?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::NotRoot);
+        }
+        programs::require(&programs::BUILDING)?;
         host::remove_leftovers();
         let prefix = host::unique_prefix();
         let hosts = Role::ALL

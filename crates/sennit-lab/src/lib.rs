@@ -30,6 +30,7 @@ mod lab;
 mod link;
 mod measure;
 pub mod plan;
+mod programs;
 pub mod report;
 mod run;
 pub mod scenario;

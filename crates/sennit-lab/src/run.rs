@@ -11,6 +11,7 @@ use crate::lab::Lab;
 use crate::link::{Direction, LinkHandle};
 use crate::measure::{BIN, Bins};
 use crate::plan;
+use crate::programs;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
@@ -42,6 +43,7 @@ pub fn play(
     options: &Options,
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Lab, Results), Error> {
+    programs::require(&programs::TRAFFIC)?;
     std::fs::create_dir_all(&options.out).doing(|| format!("create {}", options.out.display()))?;
     progress("building hosts and links");
     let lab = Lab::new(&scenario.spec()?)?;

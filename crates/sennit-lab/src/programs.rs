@@ -1,0 +1,75 @@
+//! The programs of the distribution that a lab calls.
+
+use std::path::PathBuf;
+
+use crate::error::Error;
+
+/// A program, and the Debian package that has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    name: &'static str,
+    package: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str) -> Program {
+    Program { name, package }
+}
+
+/// What it takes to build a lab.
+pub(crate) const BUILDING: [Program; 3] = [
+    program("ip", "iproute2"),
+    program("nft", "nftables"),
+    program("sysctl", "procps"),
+];
+
+/// What it takes to run traffic in it.
+pub(crate) const TRAFFIC: [Program; 3] = [
+    program("iperf3", "iperf3"),
+    program("ping", "iputils-ping"),
+    program("ss", "iproute2"),
+];
+
+/// An error that names the packages of all programs that are not there.
+pub(crate) fn require(programs: &[Program]) -> Result<(), Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let missing =
+        |program: &&Program| !places.iter().any(|place| place.join(program.name).exists());
+    let missing: Vec<_> = programs.iter().filter(missing).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = |of: fn(&Program) -> &'static str| {
+        missing
+            .iter()
+            .map(|program| of(program))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    Err(Error::ProgramsMissing {
+        programs: list(|program| program.name),
+        packages: list(|program| program.package),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package() {
+        let programs = [
+            program("sh", "dash"),
+            program("no-such-program", "no-such-package"),
+        ];
+
+        let error = require(&programs).expect_err("one is missing").to_string();
+
+        assert!(
+            error.contains("no-such-program") && error.contains("no-such-package"),
+            "{error}"
+        );
+        assert!(!error.contains("dash"), "{error}");
+        assert!(require(&programs[..1]).is_ok());
+    }
+}
