@@ -12,7 +12,7 @@ mod dial;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
     time::Instant,
 };
@@ -288,30 +288,33 @@ impl Edge {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return;
         };
-        let class = class.unwrap_or_else(|| self.config.classifier.classify(&parsed));
-        let class = usize::from(class.0);
-        let live = self.slots.get(class).and_then(|slot| slot.live);
-        let Some(conn) = live.and_then(|id| self.node.get_mut(id)) else {
+        if inner::stays_local(&parsed) {
             return;
+        }
+        let class = class.unwrap_or_else(|| self.config.classifier.classify(&parsed));
+        let live = self
+            .slots
+            .get(usize::from(class.0))
+            .and_then(|slot| slot.live);
+        let up = |conn: &&mut Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
+        let Some(conn) = live.and_then(|id| self.node.get_mut(id)).filter(up) else {
+            return self.say(&parsed, icmp::Reason::NoRoute, now);
         };
         let mtu = conn.tunnel.max_packet();
         let sink = |queued| conn.tunnel.handle_packet(queued, now);
         if inner::segment(header, packet, mtu, sink) == Err(Refused::TooBig) {
-            self.say_too_big(packet, mtu, now);
+            self.say(&parsed, icmp::Reason::TooBig { mtu: mtu as u32 }, now);
         }
     }
 
-    fn say_too_big(&mut self, packet: &[u8], mtu: usize, now: Instant) {
-        let Ok(parsed) = IpPacket::parse(packet) else {
+    /// Tells the sender of a packet why it went no further.
+    fn say(&mut self, packet: &IpPacket<'_>, reason: icmp::Reason, now: Instant) {
+        let ours = self.addresses.iter().map(Prefix::first);
+        let Some(source) = inner::error_source(packet, ours) else {
             return;
         };
-        let ours: Vec<IpAddr> = self.addresses.iter().map(Prefix::first).collect();
-        let Some(source) = inner::error_source(&parsed, &ours) else {
-            return;
-        };
-        let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
-        self.to_tun
-            .extend(self.errors.about(packet, reason, source, now));
+        let error = self.errors.about(packet.bytes(), reason, source, now);
+        self.to_tun.extend(error);
     }
 
     /// The time of [`Self::poll_timeout`] has come.
@@ -476,11 +479,16 @@ impl Edge {
 
     fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
         match event {
+            masque::Event::Settings(settings) if !settings.h3_datagram => {
+                self.give_up(id, "the hub takes no HTTP datagrams".into(), now);
+            }
             masque::Event::Settings(_) => self.request(id, now),
             masque::Event::Response { stream, head } => {
                 self.handle_response(id, stream, &head, now)
             }
-            masque::Event::Capsule { stream, capsule } => self.handle_capsule(id, stream, capsule),
+            masque::Event::Capsule { stream, capsule } => {
+                self.handle_capsule(id, stream, capsule, now)
+            }
             masque::Event::Data { bytes, .. } => self.handle_answer(&bytes),
             masque::Event::Finished { .. } => self.handle_finished(id, now),
             masque::Event::Reset { code, .. } => {
@@ -501,7 +509,10 @@ impl Edge {
             return;
         }
         let (head, body) = match &self.purpose {
-            Purpose::Tunnels => (tunnel_request(&self.config, conn.role.slot), None),
+            Purpose::Tunnels => (
+                tunnel_request(&self.config, conn.role.slot, conn.role.remote.port()),
+                None,
+            ),
             Purpose::Enrol(body) => (
                 RequestHead::new("POST", &self.config.server_name, ENROL_PATH),
                 Some(body.clone()),
@@ -568,7 +579,7 @@ impl Edge {
         self.settle(now);
     }
 
-    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule) {
+    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
         match capsule {
             Capsule::AddressAssign(assigned) => self.handle_addresses(&assigned),
             Capsule::AddressRequest(requests) => {
@@ -582,7 +593,12 @@ impl Edge {
                         .send_capsule(stream, &Capsule::AddressAssign(refusals));
                 }
             }
-            Capsule::RouteAdvertisement(_) | Capsule::Link(_) | Capsule::Datagram(_) => {}
+            Capsule::Datagram(content) => {
+                if let Some(conn) = self.node.get_mut(id) {
+                    conn.tunnel.handle_capsule(content, now);
+                }
+            }
+            Capsule::RouteAdvertisement(_) | Capsule::Link(_) => {}
         }
     }
 
@@ -629,14 +645,19 @@ impl Edge {
     }
 }
 
-fn tunnel_request(config: &EdgeConfig, slot: usize) -> RequestHead {
+/// The request for a tunnel. Some proxies compare `:authority` with their own address including the
+/// port, so it is always there.
+fn tunnel_request(config: &EdgeConfig, slot: usize, port: u16) -> RequestHead {
     let class = &config.classes[slot];
     let hello = Hello {
         class: class.name.clone(),
         index: ClassId(slot as u8),
         treatment: class.treatment,
     };
-    let mut head = connect_ip::request(&config.server_name, &connect_ip::Scope::ANY.path());
+    let mut head = connect_ip::request(
+        &format!("{}:{port}", config.server_name),
+        &connect_ip::Scope::ANY.path(),
+    );
     head.fields.push(hello::NAME, hello.encode());
     if let Some(bearer) = &config.bearer {
         head.fields

@@ -41,6 +41,8 @@ pub(crate) struct GateState {
     min_rtt_micros: AtomicU64,
     /// The window is never taken for less than this.
     floor: AtomicU64,
+    /// Losses are not news of congestion for now.
+    frozen: AtomicBool,
 }
 
 impl GateState {
@@ -55,6 +57,14 @@ impl GateState {
     /// Allows `bytes` in flight whatever the controller says.
     pub(crate) fn set_floor(&self, bytes: u64) {
         self.floor.store(bytes, Relaxed);
+    }
+
+    /// Keeps what the controller has learned through an outage.
+    ///
+    /// What is lost while a path is dead says nothing about how much it carries when it returns, and
+    /// a controller that starts from its least window again takes seconds to find out.
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        self.frozen.store(frozen, Relaxed);
     }
 
     /// Bytes that the congestion window still allows.
@@ -205,6 +215,9 @@ impl Controller for Gate {
         lost_bytes: u64,
         largest_lost_pn: u64,
     ) {
+        if self.state.frozen.load(Relaxed) {
+            return;
+        }
         self.inner.on_congestion_event(
             now,
             sent,
@@ -219,7 +232,9 @@ impl Controller for Gate {
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         let left = self.in_flight().saturating_sub(u64::from(lost_bytes));
         self.state.in_flight.store(left, Relaxed);
-        self.inner.on_packet_lost(lost_bytes, pn, now);
+        if !self.state.frozen.load(Relaxed) {
+            self.inner.on_packet_lost(lost_bytes, pn, now);
+        }
     }
 
     fn on_spurious_congestion_event(&mut self) {
@@ -355,6 +370,18 @@ mod tests {
         assert_eq!(state.room(), 12_000 - 3600);
         controller.on_end_acks(now, 1200, false, Some(3));
         assert_eq!(state.room(), 12_000 - 1200);
+    }
+
+    #[test]
+    fn a_frozen_window_does_not_shrink() {
+        let (mut controller, state) = gate();
+        let now = Instant::now();
+        state.set_frozen(true);
+        controller.on_congestion_event(now, now, true, false, 12_000, 9);
+        assert_eq!(state.window(), 12_000);
+        state.set_frozen(false);
+        controller.on_congestion_event(now, now, true, false, 12_000, 9);
+        assert_eq!(state.window(), 2400);
     }
 
     #[test]

@@ -221,6 +221,9 @@ impl Hub {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return;
         };
+        if inner::stays_local(&parsed) {
+            return;
+        }
         let Some(id) = self.sites.route(&parsed, now) else {
             return self.say(packet, &parsed, icmp::Reason::HostUnreachable, now);
         };
@@ -240,7 +243,8 @@ impl Hub {
     }
 
     fn say(&mut self, packet: &[u8], parsed: &IpPacket<'_>, reason: icmp::Reason, now: Instant) {
-        let Some(source) = inner::error_source(parsed, &self.config.addresses) else {
+        let Some(source) = inner::error_source(parsed, self.config.addresses.iter().copied())
+        else {
             return;
         };
         self.to_tun
@@ -516,7 +520,9 @@ impl Hub {
         match event {
             masque::Event::Request { stream, head } => self.handle_request(id, stream, &head, now),
             masque::Event::Data { stream, bytes } => self.handle_body(id, stream, &bytes, now),
-            masque::Event::Capsule { stream, capsule } => self.handle_capsule(id, stream, capsule),
+            masque::Event::Capsule { stream, capsule } => {
+                self.handle_capsule(id, stream, capsule, now)
+            }
             masque::Event::Finished { stream } => self.handle_finished(id, stream, now),
             masque::Event::Reset { stream, .. } | masque::Event::Failed { stream, .. } => {
                 self.handle_ended(id, stream, now);
@@ -634,7 +640,7 @@ impl Hub {
         }
     }
 
-    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule) {
+    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -680,7 +686,8 @@ impl Hub {
                     None => {}
                 }
             }
-            Capsule::AddressAssign(_) | Capsule::Datagram(_) => {}
+            Capsule::Datagram(content) => conn.tunnel.handle_capsule(content, now),
+            Capsule::AddressAssign(_) => {}
         }
     }
 

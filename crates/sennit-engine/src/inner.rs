@@ -97,9 +97,20 @@ impl Errors {
     }
 }
 
+/// Whether a packet must not leave its link: multicast and link-local (RFC 9484 §8). Kernels send such
+/// packets into any interface that is up.
+pub(crate) fn stays_local(packet: &IpPacket<'_>) -> bool {
+    let local = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    packet.dst().is_multicast() || local(packet.dst()) || local(packet.src())
+}
+
 /// The address of `ours` that answers for errors about a packet of this family.
-pub(crate) fn error_source(packet: &IpPacket<'_>, ours: &[IpAddr]) -> Option<IpAddr> {
-    ours.iter()
-        .copied()
-        .find(|address| address.is_ipv4() == packet.src().is_ipv4())
+pub(crate) fn error_source(
+    packet: &IpPacket<'_>,
+    mut ours: impl Iterator<Item = IpAddr>,
+) -> Option<IpAddr> {
+    ours.find(|address| address.is_ipv4() == packet.src().is_ipv4())
 }

@@ -18,14 +18,14 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use noq_proto::{Connection, ConnectionEvent, FourTuple, PathId, Transmit};
+use noq_proto::{Connection, ConnectionEvent, FourTuple, PathId, Transmit, VarInt};
 use sennit_core::{
     Choice, Dedup, Delivery, FqCodel, PathState, PathView, Policy, Scheduler,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, HEADROOM, Header, PathReport, Report},
     queue::{Queued, TARGET},
 };
 use sennit_masque::{
-    StreamId,
+    Code, StreamId,
     datagram::{self, Datagram},
 };
 
@@ -166,7 +166,11 @@ impl Tunnel {
     /// death, which takes the acknowledgements of both with it, has shrunk this one's window. So
     /// these paths always have the initial window (RFC 9002 §7.2).
     fn set_floors(&self) {
-        let packets = if self.scheduler.policy() == Policy::Redundant { 10 } else { 0 };
+        let packets = if self.scheduler.policy() == Policy::Redundant {
+            10
+        } else {
+            0
+        };
         for path in &self.paths {
             path.gate.set_floor(packets * self.packet_size);
         }
@@ -214,7 +218,11 @@ impl Tunnel {
     pub(crate) fn max_packet(&mut self) -> usize {
         let Some(data) = &self.data else { return 0 };
         let prefix = datagram::encode_prefix(data.stream, CONTEXT_NUMBERED).len() + Header::LEN;
-        self.conn.datagrams().max_size().unwrap_or(0).saturating_sub(prefix)
+        self.conn
+            .datagrams()
+            .max_size()
+            .unwrap_or(0)
+            .saturating_sub(prefix)
     }
 
     // ---- inner packets -------------------------------------------------------------------------
@@ -257,42 +265,69 @@ impl Tunnel {
     }
 
     fn handle_datagram(&mut self, mut datagram: Bytes, now: Instant) {
-        let Ok(Datagram {
+        let Datagram {
             stream,
             context,
             payload,
-        }) = datagram::decode(&datagram)
-        else {
+        } = match datagram::decode(&datagram) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.stats.malformed += 1;
+                // RFC 9297 §2.1: without a stream id it is the connection that is at fault.
+                if let Some(code) = error.code() {
+                    self.fail(code, &error.to_string(), now);
+                }
+                return;
+            }
+        };
+        if self.data.as_ref().is_none_or(|data| data.stream != stream) {
+            self.stats.malformed += 1;
+            return;
+        }
+        datagram.advance(datagram.len() - payload.len());
+        self.handle_payload(context, datagram, now);
+    }
+
+    /// The same content in a capsule of the request stream (RFC 9297 §3.5).
+    pub(crate) fn handle_capsule(&mut self, mut content: Bytes, now: Instant) {
+        let Some((context, payload)) = datagram::split_context(&content) else {
             self.stats.malformed += 1;
             return;
         };
-        let prefix = datagram.len() - payload.len();
+        content.advance(content.len() - payload.len());
+        self.handle_payload(context, content, now);
+    }
+
+    fn handle_payload(&mut self, context: u64, mut payload: Bytes, now: Instant) {
+        // Nothing else is sent twice, and what comes late over a slow link is still wanted.
+        let copies = self.scheduler.policy() == Policy::Redundant;
         match (context, &mut self.data) {
-            (CONTEXT_IP, Some(data)) if data.stream == stream => {
-                datagram.advance(prefix);
-                self.hand_out(datagram, now);
-            }
-            (CONTEXT_NUMBERED, Some(data)) if data.stream == stream && data.numbered => {
-                let Some((header, _)) = Header::decode(payload) else {
+            (CONTEXT_IP, Some(_)) => self.hand_out(payload, now),
+            (CONTEXT_NUMBERED, Some(data)) if data.numbered => {
+                let Some((header, _)) = Header::decode(&payload) else {
                     self.stats.malformed += 1;
                     return;
                 };
-                if data.dedup.first(header.seq) {
-                    datagram.advance(prefix + Header::LEN);
-                    self.hand_out(datagram, now);
+                if !copies || data.dedup.first(header.seq) {
+                    payload.advance(Header::LEN);
+                    self.hand_out(payload, now);
                 } else {
                     self.stats.duplicates += 1;
                 }
             }
-            (CONTEXT_REPORT, Some(data)) if data.stream == stream && data.numbered => {
-                match Report::decode(payload) {
-                    Some(report) => self.handle_report(&report, now),
-                    None => self.stats.malformed += 1,
-                }
-            }
+            (CONTEXT_REPORT, Some(data)) if data.numbered => match Report::decode(&payload) {
+                Some(report) => self.handle_report(&report, now),
+                None => self.stats.malformed += 1,
+            },
             // RFC 9484 §6: datagrams of contexts that are not known are dropped.
             _ => self.stats.malformed += 1,
         }
+    }
+
+    fn fail(&mut self, code: Code, reason: &str, now: Instant) {
+        let code = VarInt::from_u64(code.0).unwrap_or(VarInt::MAX);
+        self.conn
+            .close(now, code, Bytes::copy_from_slice(reason.as_bytes()));
     }
 
     fn hand_out(&mut self, packet: Bytes, now: Instant) {
@@ -501,6 +536,7 @@ impl Tunnel {
             if listens && path.health.handle_timeout(now) {
                 // Fails only for a path that is closing.
                 let _ = self.conn.set_path_status(path.id, path.status());
+                path.gate.set_frozen(path.health.state().0 != PathState::Up);
                 self.reports_left = REPORTS_PER_CHANGE;
                 self.next_report = now;
                 changed(path);

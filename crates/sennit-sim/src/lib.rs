@@ -23,7 +23,7 @@ use sennit_engine::{
 use sennit_netem::{Config, Link};
 use sennit_packet::gso::VirtioNetHdr;
 
-pub use tls::Authority;
+pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, udp};
 
 /// Where the hub listens.

@@ -11,7 +11,7 @@ use rustls::{
 };
 
 /// The name in the hub's certificate.
-pub(crate) const HUB_NAME: &str = "hub.sennit";
+pub const HUB_NAME: &str = "hub.sennit";
 
 /// Issues the hub's certificate and makes edges trust it.
 pub struct Authority {
@@ -44,7 +44,8 @@ impl Authority {
         }
     }
 
-    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+    /// For an edge that trusts this authority.
+    pub fn client(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("our own root is valid");
         let mut config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
@@ -56,7 +57,8 @@ impl Authority {
         Arc::new(config)
     }
 
-    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+    /// For a hub that this authority vouches for.
+    pub fn server(&self) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         let mut config = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
             .with_protocol_versions(&[&TLS13])

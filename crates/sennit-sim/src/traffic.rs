@@ -87,6 +87,12 @@ impl Stream {
         self.take(world);
     }
 
+    /// Waits for what is still on its way.
+    pub fn finish(&mut self, world: &mut World) {
+        world.run(Duration::from_secs(1));
+        self.take(world);
+    }
+
     fn take(&mut self, world: &mut World) {
         while let Some(Arrival { at, packet }) = world.at_hub.pop_front() {
             self.longest_gap = self.longest_gap.max(at - self.last_arrival);
@@ -100,6 +106,11 @@ impl Stream {
     /// Packets that have not arrived.
     pub fn lost(&self) -> usize {
         self.sent as usize - self.arrived.len()
+    }
+
+    /// Packets that have arrived.
+    pub fn arrived(&self) -> usize {
+        self.arrived.len()
     }
 
     /// Packets sent.

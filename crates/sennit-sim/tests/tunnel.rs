@@ -79,6 +79,24 @@ fn a_silent_blackhole_under_load_leaves_a_short_gap() {
 }
 
 #[test]
+fn a_link_that_returns_carries_its_share_again_within_two_seconds() {
+    for dead in [0, 1] {
+        let mut world = world(&[link(30, 10), link(20, 30)], Policy::Bond);
+        // 41 Mbit/s of the 50 that the links carry: neither can do it alone.
+        let mut stream = Stream::new(Duration::from_micros(235), 1200, world.now());
+        stream.run(&mut world, MS * 5000);
+        world.blackhole(dead, true);
+        stream.run(&mut world, MS * 10_000);
+        world.blackhole(dead, false);
+        stream.run(&mut world, MS * 2000);
+        let (arrived, sent) = (stream.arrived(), stream.sent());
+        stream.run(&mut world, MS * 2000);
+        let ratio = (stream.arrived() - arrived) as f64 / f64::from(stream.sent() - sent);
+        assert!(ratio > 0.9, "link {dead}: {:.1} % arrive", 100.0 * ratio);
+    }
+}
+
+#[test]
 fn redundant_loses_nothing_when_either_link_dies() {
     let mut world = world(&[link(50, 10), link(50, 30)], Policy::Redundant);
     let mut stream = Stream::new(MS * 10, 100, world.now());
@@ -89,6 +107,7 @@ fn redundant_loses_nothing_when_either_link_dies() {
         world.blackhole((round % 2) as usize, false);
         stream.run(&mut world, MS * 1500);
     }
+    stream.finish(&mut world);
     assert_eq!(
         (stream.lost(), stream.duplicates),
         (0, 0),
