@@ -50,6 +50,13 @@ impl Bins {
             .position(|bins| bins.iter().sum::<f64>() >= RECOVERED * usual * STEADY as f64)?;
         Some(BIN * steady as u32)
     }
+
+    /// How long after `event` the first bin ended that had this rate.
+    pub(crate) fn reaches(&self, event: Duration, rate: f64) -> Option<Duration> {
+        let later = self.0.get(index_of(event)..)?;
+        let first = later.iter().position(|bin| *bin >= rate)?;
+        Some(BIN * (first as u32 + 1))
+    }
 }
 
 fn index_of(at: Duration) -> usize {
@@ -98,6 +105,18 @@ mod tests {
 
         assert_eq!(recovery, Some(Duration::from_millis(400)));
         assert_eq!(bins.recovery(Duration::from_secs(9), 100.0), None);
+    }
+
+    #[test]
+    fn a_rate_is_reached_at_the_end_of_its_first_bin() {
+        let bins = Bins(vec![100.0, 0.0, 10.0, 60.0, 100.0]);
+
+        assert_eq!(
+            bins.reaches(Duration::from_millis(100), 50.0),
+            Some(Duration::from_millis(300))
+        );
+        assert_eq!(bins.reaches(Duration::from_millis(100), 200.0), None);
+        assert_eq!(bins.reaches(Duration::from_secs(9), 50.0), None);
     }
 
     #[test]

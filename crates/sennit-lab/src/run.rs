@@ -371,7 +371,7 @@ fn evaluate_fault(
         let busier = bins
             .iter()
             .max_by(|a, b| a.usual(before).total_cmp(&b.usual(before)))?;
-        busier.recovery(at, 0.5 * busier.usual(before))
+        busier.reaches(at, 0.5 * busier.usual(before))
     });
     let aftermath = |result: &TrafficResult| {
         let tcp = result.tcp()?;
