@@ -57,7 +57,9 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
 
     let mut io = Io::new(poller);
     let links = Links::open(&config.links)?;
-    io.poller.add(links.monitor(), MONITOR, Interest::Read).map_err(Failure::runtime)?;
+    io.poller
+        .add(links.monitor(), MONITOR, Interest::Read)
+        .map_err(Failure::runtime)?;
     let engine = engine(&config, &far_side)?;
     let mut edge = EdgeMachine {
         edge: engine,
@@ -142,8 +144,14 @@ fn engine(config: &EdgeConfig, far_side: &FarSide) -> Result<Edge, Failure> {
         bearer: tls.bearer,
     };
     let purpose = far_side.purpose()?;
-    Edge::new(settings, engine_config, Arc::new(tls.config), purpose, Instant::now())
-        .map_err(Failure::runtime)
+    Edge::new(
+        settings,
+        engine_config,
+        Arc::new(tls.config),
+        purpose,
+        Instant::now(),
+    )
+    .map_err(Failure::runtime)
 }
 
 fn prefix(net: config::Prefix) -> Prefix {
@@ -169,7 +177,11 @@ fn class_config(class: &Class) -> ClassConfig {
         config::Congestion::Bbr => sennit_core::Congestion::Bbr,
         config::Congestion::Bbr3 => sennit_core::Congestion::Bbr3,
     };
-    ClassConfig { name: class.name.clone(), treatment: Treatment { policy, delivery }, congestion }
+    ClassConfig {
+        name: class.name.clone(),
+        treatment: Treatment { policy, delivery },
+        congestion,
+    }
 }
 
 fn classifier(classes: &[Class]) -> Classifier {
@@ -179,7 +191,10 @@ fn classifier(classes: &[Class]) -> Classifier {
         .enumerate()
         .flat_map(|(index, class)| class.matches.iter().map(move |m| (rule(m), id(index))))
         .collect();
-    let fallback = classes.iter().position(Class::catches_all).unwrap_or(classes.len() - 1);
+    let fallback = classes
+        .iter()
+        .position(Class::catches_all)
+        .unwrap_or(classes.len() - 1);
     Classifier::new(rules, id(fallback))
 }
 
@@ -227,7 +242,8 @@ impl EdgeMachine {
                 self.footprint.forward(family)?;
             }
         }
-        self.links.refresh(&mut self.edge, &mut self.footprint, io, Instant::now());
+        self.links
+            .refresh(&mut self.edge, &mut self.footprint, io, Instant::now());
         Ok(())
     }
 
@@ -238,7 +254,12 @@ impl EdgeMachine {
         io: &mut Io,
     ) -> Result<(), Failure> {
         let mtu = self.config.mtu.unwrap_or(DEFAULT_MTU).into();
-        let config = TunConfig { name: name.clone(), mtu, queues: 1, offload: Offload::Auto };
+        let config = TunConfig {
+            name: name.clone(),
+            mtu,
+            queues: 1,
+            offload: Offload::Auto,
+        };
         for tun in Tun::open(&config)? {
             tracing::info!(device = %name, offload = ?tun.tier(), "TUN device is up");
             io.add_tun(tun).map_err(Failure::runtime)?;
@@ -251,20 +272,36 @@ impl EdgeMachine {
         match event {
             EdgeEvent::Enrolled(answer) => self.handle_enrolled(&answer, io, now),
             EdgeEvent::Addresses(addresses) => self.handle_addresses(&addresses, io),
-            EdgeEvent::TunnelUp { class, link, multipath } => {
+            EdgeEvent::TunnelUp {
+                class,
+                link,
+                multipath,
+            } => {
                 tracing::info!(class, first_link = link, multipath, "tunnel is up");
                 if !multipath {
-                    tracing::warn!(class, "the hub does not speak multipath: one link at a time");
+                    tracing::warn!(
+                        class,
+                        "the hub does not speak multipath: one link at a time"
+                    );
                 }
             }
             EdgeEvent::TunnelDown { class, reason } => {
                 tracing::warn!(class, reason, "tunnel is down");
             }
             EdgeEvent::Refused { class, reason } => tracing::warn!(class, reason, "not connected"),
-            EdgeEvent::Path { class, link, state, reason } => {
+            EdgeEvent::Path {
+                class,
+                link,
+                state,
+                reason,
+            } => {
                 tracing::info!(class, link, %state, %reason, "path changed");
             }
-            EdgeEvent::PathClosed { class, link, reason } => {
+            EdgeEvent::PathClosed {
+                class,
+                link,
+                reason,
+            } => {
                 tracing::info!(class, link, reason, "path closed");
             }
         }
@@ -272,7 +309,9 @@ impl EdgeMachine {
 
     /// The first connection has exchanged the token for a certificate: now for the tunnels.
     fn handle_enrolled(&mut self, answer: &[u8], io: &mut Io, now: Instant) {
-        let FarSide::Hub(identity) = &mut self.far_side else { return };
+        let FarSide::Hub(identity) = &mut self.far_side else {
+            return;
+        };
         match identity.accept(answer) {
             Ok(()) => {
                 tracing::info!(site = %identity.site, "certificate received");
@@ -308,18 +347,28 @@ impl EdgeMachine {
         let nets: Vec<IpNet> = addresses.iter().map(Prefix::net).collect();
         tracing::info!(addresses = ?nets, "addresses assigned");
         for number in 0..self.tun_classes.len() {
-            let Some(index) = io.tun_index(number) else { continue };
+            let Some(index) = io.tun_index(number) else {
+                continue;
+            };
             if let Err(error) = self.footprint.set_addresses(index, &nets) {
                 tracing::error!(%error, "cannot set the addresses");
             }
         }
-        let Some(device) = io.tun_index(0) else { return };
+        let Some(device) = io.tun_index(0) else {
+            return;
+        };
         let source = |net: &config::Prefix| {
-            nets.iter().map(IpNet::addr).find(|a| a.is_ipv4() == net.addr().is_ipv4())
+            nets.iter()
+                .map(IpNet::addr)
+                .find(|a| a.is_ipv4() == net.addr().is_ipv4())
         };
         let routes = self.config.routes.iter().filter_map(|net| {
             let source = Some(source(net)?);
-            Some(TunnelRoute { prefix: prefix(*net), device, source })
+            Some(TunnelRoute {
+                prefix: prefix(*net),
+                device,
+                source,
+            })
         });
         if let Err(error) = self.footprint.route_into_tunnel(routes.collect()) {
             tracing::error!(%error, "cannot route into the tunnel");
@@ -329,21 +378,42 @@ impl EdgeMachine {
     fn status(&mut self, io: &Io, now: Instant) -> Status {
         let local = |socket: SocketId, remote: IpAddr| io.socket_address(socket, remote);
         let site = self.far_side.site();
-        let tunnels =
-            facts::tunnels(self.edge.status(), Some(&site), &mut self.recent, local, now);
+        let tunnels = facts::tunnels(
+            self.edge.status(),
+            Some(&site),
+            &mut self.recent,
+            local,
+            now,
+        );
         let links = self.links.status();
-        let up = tunnels.iter().filter(|tunnel| tunnel.state == State::Up).count();
-        let wanted = links.iter().filter(|link| link.state == LinkState::Up).count();
+        let up = tunnels
+            .iter()
+            .filter(|tunnel| tunnel.state == State::Up)
+            .count();
+        let wanted = links
+            .iter()
+            .filter(|link| link.state == LinkState::Up)
+            .count();
         let complete = |tunnel: &crate::status::TunnelStatus| {
             let up = |path: &&crate::status::PathStatus| path.state == crate::status::PathState::Up;
             tunnel.paths.iter().filter(up).count() >= wanted
         };
         let (state, reason) = if up == 0 && tunnels.iter().all(|t| t.state == State::Connecting) {
-            (State::Connecting, tunnels.first().and_then(|t| t.reason.clone()))
+            (
+                State::Connecting,
+                tunnels.first().and_then(|t| t.reason.clone()),
+            )
         } else if up == 0 {
             (State::Down, tunnels.iter().find_map(|t| t.reason.clone()))
         } else if up < tunnels.len() || links.len() > wanted {
-            (State::Degraded, Some(format!("{wanted} of {} links, {up} of {} tunnels", links.len(), tunnels.len())))
+            (
+                State::Degraded,
+                Some(format!(
+                    "{wanted} of {} links, {up} of {} tunnels",
+                    links.len(),
+                    tunnels.len()
+                )),
+            )
         } else if !tunnels.iter().all(complete) {
             (State::Degraded, Some("not every link has its path".into()))
         } else {
@@ -391,7 +461,8 @@ impl Machine for EdgeMachine {
                 question.answer(response);
             }
         } else if token == MONITOR && self.links.changed() {
-            self.links.refresh(&mut self.edge, &mut self.footprint, io, now);
+            self.links
+                .refresh(&mut self.edge, &mut self.footprint, io, now);
         }
     }
 
@@ -406,7 +477,13 @@ impl Machine for EdgeMachine {
 
     fn poll_packet(&mut self, _: Instant) -> Option<(usize, Bytes)> {
         let (class, packet) = self.edge.poll_packet()?;
-        Some((self.class_tuns.get(usize::from(class.0)).copied().unwrap_or(0), packet))
+        Some((
+            self.class_tuns
+                .get(usize::from(class.0))
+                .copied()
+                .unwrap_or(0),
+            packet,
+        ))
     }
 
     fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
@@ -414,7 +491,11 @@ impl Machine for EdgeMachine {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.edge.poll_timeout().into_iter().chain(self.enrol_at).min()
+        self.edge
+            .poll_timeout()
+            .into_iter()
+            .chain(self.enrol_at)
+            .min()
     }
 
     fn close(&mut self, now: Instant) {

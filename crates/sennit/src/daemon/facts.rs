@@ -27,25 +27,41 @@ pub(super) struct Recent {
 
 impl Recent {
     fn look(&mut self, tunnels: &[status::TunnelStatus], now: Instant) {
-        if self.taken.is_some_and(|taken| now.saturating_duration_since(taken) < WINDOW) {
+        if self
+            .taken
+            .is_some_and(|taken| now.saturating_duration_since(taken) < WINDOW)
+        {
             return;
         }
         self.taken = Some(now);
         self.before = std::mem::take(&mut self.now);
         for tunnel in tunnels {
             let key = key(tunnel);
-            self.now.extend(tunnel.paths.iter().map(|p| ((key.clone(), p.id), p.sent_bytes)));
+            self.now.extend(
+                tunnel
+                    .paths
+                    .iter()
+                    .map(|p| ((key.clone(), p.id), p.sent_bytes)),
+            );
         }
     }
 
     fn sent(&self, tunnel: &str, path: &status::PathStatus) -> u64 {
-        let before = self.before.get(&(tunnel.to_owned(), path.id)).copied().unwrap_or(0);
+        let before = self
+            .before
+            .get(&(tunnel.to_owned(), path.id))
+            .copied()
+            .unwrap_or(0);
         path.sent_bytes.saturating_sub(before)
     }
 }
 
 fn key(tunnel: &status::TunnelStatus) -> String {
-    format!("{}/{}", tunnel.site.as_deref().unwrap_or_default(), tunnel.class)
+    format!(
+        "{}/{}",
+        tunnel.site.as_deref().unwrap_or_default(),
+        tunnel.class
+    )
 }
 
 /// The tunnels as the document shows them. `local` says what address a socket has.
@@ -61,7 +77,13 @@ pub(super) fn tunnels(
         .into_iter()
         .filter_map(|tunnel| {
             let name = tunnel.site.as_deref().and_then(|site| site.parse().ok());
-            Some(self::tunnel(&tunnel, name.or_else(|| site.cloned())?, recent, &local, now))
+            Some(self::tunnel(
+                &tunnel,
+                name.or_else(|| site.cloned())?,
+                recent,
+                &local,
+                now,
+            ))
         })
         .collect()
 }
@@ -74,8 +96,15 @@ fn tunnel(
     now: Instant,
 ) -> TunnelStatus {
     let key = key(tunnel);
-    let total: u64 = tunnel.paths.iter().map(|path| recent.sent(&key, path)).sum();
-    let usable = tunnel.paths.iter().any(|path| path.state == sennit_core::PathState::Up);
+    let total: u64 = tunnel
+        .paths
+        .iter()
+        .map(|path| recent.sent(&key, path))
+        .sum();
+    let usable = tunnel
+        .paths
+        .iter()
+        .any(|path| path.state == sennit_core::PathState::Up);
     let state = match (tunnel.up, usable) {
         (true, true) => State::Up,
         (true, false) => State::Down,
@@ -92,7 +121,11 @@ fn tunnel(
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,
-        paths: tunnel.paths.iter().map(|p| path(p, share(p), local(p.socket, p.remote.ip()))).collect(),
+        paths: tunnel
+            .paths
+            .iter()
+            .map(|p| path(p, share(p), local(p.socket, p.remote.ip())))
+            .collect(),
     }
 }
 

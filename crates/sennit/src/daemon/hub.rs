@@ -11,7 +11,9 @@ use std::{
 use aws_lc_rs::hmac;
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
-use sennit_engine::{Hub, HubConfig as EngineConfig, HubEvent, Issuer, Received, Settings, SocketId, Transmit};
+use sennit_engine::{
+    Hub, HubConfig as EngineConfig, HubEvent, Issuer, Received, Settings, SocketId, Transmit,
+};
 use sennit_linux::{
     Footprint, Masquerade, TunnelRoute, forward_blockers,
     netlink::Family,
@@ -53,21 +55,27 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let stop = stop_on_signal(&poller, STOP)?;
     let (questions, question_slot) = mailbox::open(&poller, QUESTIONS).map_err(Failure::runtime)?;
     let (verdicts, verdict_slot) = mailbox::open(&poller, VERDICTS).map_err(Failure::runtime)?;
-    let _control =
-        Server::bind(&config.control, move |request| mailbox::ask(&question_slot, request))?;
+    let _control = Server::bind(&config.control, move |request| {
+        mailbox::ask(&question_slot, request)
+    })?;
 
     let mut io = Io::new(poller);
     for (index, &address) in config.listen.iter().enumerate() {
         let socket = LinkSocket::listen(address, false)?;
-        io.set_socket(SocketId(index as u32), address.ip(), Some(socket)).map_err(Failure::runtime)?;
+        io.set_socket(SocketId(index as u32), address.ip(), Some(socket))
+            .map_err(Failure::runtime)?;
         tracing::info!(%address, "listening");
     }
     let tls = Arc::new(identity::server_config(&identity)?);
     let settings = settings(&config, &identity)?;
     let engine = Hub::new(settings, engine_config(&config)?, tls, Instant::now())
         .map_err(Failure::runtime)?;
-    let queries =
-        registrar::start(config.state.clone(), identity.authority, config.pool, verdict_slot)?;
+    let queries = registrar::start(
+        config.state.clone(),
+        identity.authority,
+        config.pool,
+        verdict_slot,
+    )?;
     let mut hub = HubMachine {
         hub: engine,
         footprint,
@@ -113,14 +121,26 @@ fn engine_config(config: &HubConfig) -> Result<EngineConfig, Failure> {
 fn own_addresses(config: &HubConfig) -> Vec<IpNet> {
     let lease = Lease::of_hub(&config.pool);
     let net = |address: IpAddr, bits| IpNet::new(address, bits).expect("the pool's own length");
-    let v4 = lease.v4.zip(config.pool.v4).map(|(a, pool)| net(a.into(), pool.prefix_len()));
-    let v6 = lease.v6.zip(config.pool.v6).map(|(a, pool)| net(a.into(), pool.prefix_len()));
+    let v4 = lease
+        .v4
+        .zip(config.pool.v4)
+        .map(|(a, pool)| net(a.into(), pool.prefix_len()));
+    let v6 = lease
+        .v6
+        .zip(config.pool.v6)
+        .map(|(a, pool)| net(a.into(), pool.prefix_len()));
     v4.into_iter().chain(v6).collect()
 }
 
 fn pool(config: &HubConfig) -> Vec<Prefix> {
-    let nets = config.pool.v4.map(IpNet::V4).into_iter().chain(config.pool.v6.map(IpNet::V6));
-    nets.map(|net| Prefix::around(net.network(), net.prefix_len())).collect()
+    let nets = config
+        .pool
+        .v4
+        .map(IpNet::V4)
+        .into_iter()
+        .chain(config.pool.v6.map(IpNet::V6));
+    nets.map(|net| Prefix::around(net.network(), net.prefix_len()))
+        .collect()
 }
 
 struct HubMachine {
@@ -147,7 +167,8 @@ impl HubMachine {
         };
         for tun in Tun::open(&tun)? {
             tracing::info!(device = %self.config.device, offload = ?tun.tier(), "TUN device is up");
-            self.footprint.set_addresses(tun.index(), &own_addresses(&self.config))?;
+            self.footprint
+                .set_addresses(tun.index(), &own_addresses(&self.config))?;
             io.add_tun(tun).map_err(Failure::runtime)?;
         }
         let families = [
@@ -159,7 +180,10 @@ impl HubMachine {
         }
         self.translate()?;
         for chain in forward_blockers().unwrap_or_default() {
-            tracing::warn!(chain, "this chain drops forwarded packets; sites may not reach the internet");
+            tracing::warn!(
+                chain,
+                "this chain drops forwarded packets; sites may not reach the internet"
+            );
         }
         Ok(())
     }
@@ -170,24 +194,53 @@ impl HubMachine {
         }
         let mut sources = pool(&self.config);
         sources.extend(self.lans.values().flatten());
-        self.footprint.masquerade(&Masquerade { sources, inside: Vec::new() })?;
+        self.footprint.masquerade(&Masquerade {
+            sources,
+            inside: Vec::new(),
+        })?;
         Ok(())
     }
 
     fn handle_event(&mut self, event: HubEvent, io: &Io) {
         match event {
-            HubEvent::Connect { request, certificates, bearer } => {
-                self.query(Query::Connect { request, certificates, bearer });
+            HubEvent::Connect {
+                request,
+                certificates,
+                bearer,
+            } => {
+                self.query(Query::Connect {
+                    request,
+                    certificates,
+                    bearer,
+                });
             }
-            HubEvent::Enrol { request, certificates, body } => {
-                self.query(Query::Enrol { request, certificates, body });
+            HubEvent::Enrol {
+                request,
+                certificates,
+                body,
+            } => {
+                self.query(Query::Enrol {
+                    request,
+                    certificates,
+                    body,
+                });
             }
             HubEvent::TunnelUp { site, class } => tracing::info!(site, class, "tunnel is up"),
-            HubEvent::TunnelDown { site, class, reason } => {
+            HubEvent::TunnelDown {
+                site,
+                class,
+                reason,
+            } => {
                 tracing::info!(site, class, reason, "tunnel is down");
             }
             HubEvent::Lan { site, prefixes } => self.handle_lan(site, prefixes, io),
-            HubEvent::Path { site, class, link, state, reason } => {
+            HubEvent::Path {
+                site,
+                class,
+                link,
+                state,
+                reason,
+            } => {
                 tracing::info!(site, class, link, %state, %reason, "path changed");
             }
         }
@@ -201,16 +254,31 @@ impl HubMachine {
 
     /// Routes and translates the prefixes behind a site.
     fn handle_lan(&mut self, site: String, prefixes: Vec<Prefix>, io: &Io) {
-        if self.lans.get(&site).map_or(prefixes.is_empty(), |known| *known == prefixes) {
+        if self
+            .lans
+            .get(&site)
+            .map_or(prefixes.is_empty(), |known| *known == prefixes)
+        {
             return;
         }
         let nets = prefixes.iter().map(Prefix::net).collect();
-        self.query(Query::Lan { site: site.clone(), prefixes: nets });
+        self.query(Query::Lan {
+            site: site.clone(),
+            prefixes: nets,
+        });
         tracing::info!(site, count = prefixes.len(), "LAN prefixes routed");
         self.lans.insert(site, prefixes);
-        let Some(device) = io.tun_index(0) else { return };
+        let Some(device) = io.tun_index(0) else {
+            return;
+        };
         let all = self.lans.values().flatten();
-        let routes = all.map(|&prefix| TunnelRoute { prefix, device, source: None }).collect();
+        let routes = all
+            .map(|&prefix| TunnelRoute {
+                prefix,
+                device,
+                source: None,
+            })
+            .collect();
         if let Err(error) = self.footprint.route_into_tunnel(routes) {
             tracing::error!(%error, "cannot route the LAN prefixes");
         }
@@ -241,8 +309,7 @@ impl HubMachine {
     }
 
     fn status(&mut self, now: Instant) -> Status {
-        let tunnels =
-            facts::tunnels(self.hub.status(), None, &mut self.recent, |_, _| None, now);
+        let tunnels = facts::tunnels(self.hub.status(), None, &mut self.recent, |_, _| None, now);
         Status {
             schema: SCHEMA.into(),
             role: Role::Hub,
@@ -251,7 +318,10 @@ impl HubMachine {
             reason: None,
             uptime_seconds: now.saturating_duration_since(self.started).as_secs_f64(),
             device: self.config.device.to_string(),
-            addresses: own_addresses(&self.config).iter().map(IpNet::addr).collect(),
+            addresses: own_addresses(&self.config)
+                .iter()
+                .map(IpNet::addr)
+                .collect(),
             links: Vec::new(),
             tunnels,
         }

@@ -29,7 +29,10 @@ pub(super) struct Slot<T> {
 
 impl<T> Clone for Slot<T> {
     fn clone(&self) -> Self {
-        Self { letters: self.letters.clone(), waker: self.waker.clone() }
+        Self {
+            letters: self.letters.clone(),
+            waker: self.waker.clone(),
+        }
     }
 }
 
@@ -37,8 +40,17 @@ impl<T> Clone for Slot<T> {
 pub(super) fn open<T>(poller: &Poller, token: u64) -> io::Result<(Mailbox<T>, Slot<T>)> {
     let waker = Waker::new(poller, token)?;
     let (sender, receiver) = mpsc::channel();
-    let mailbox = Mailbox { letters: receiver, waker: waker.clone() };
-    Ok((mailbox, Slot { letters: sender, waker }))
+    let mailbox = Mailbox {
+        letters: receiver,
+        waker: waker.clone(),
+    };
+    Ok((
+        mailbox,
+        Slot {
+            letters: sender,
+            waker,
+        },
+    ))
 }
 
 impl<T> Mailbox<T> {
@@ -78,7 +90,10 @@ impl Question {
 /// Puts a question to the worker and waits for the answer.
 pub(super) fn ask(slot: &Slot<Question>, request: Request) -> Response {
     let (sender, receiver) = mpsc::channel();
-    slot.post(Question { request, answer: sender });
+    slot.post(Question {
+        request,
+        answer: sender,
+    });
     receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
         Response::refused("busy", "the daemon does not answer; it may be stopping")
     })

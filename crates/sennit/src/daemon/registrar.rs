@@ -72,7 +72,13 @@ pub(super) fn start(
 ) -> Result<Sender<Query>, crate::cli::Failure> {
     let store = Store::open(&state)?;
     let generation = store.generation()?;
-    let mut registrar = Registrar { store, authority, pool, verdicts, generation };
+    let mut registrar = Registrar {
+        store,
+        authority,
+        pool,
+        verdicts,
+        generation,
+    };
     let (sender, queries) = mpsc::channel();
     let run = move || {
         loop {
@@ -92,7 +98,11 @@ impl Registrar {
     fn answer(&mut self, query: Query) {
         let now = SystemTime::now();
         match query {
-            Query::Connect { request, certificates, bearer } => {
+            Query::Connect {
+                request,
+                certificates,
+                bearer,
+            } => {
                 let verdict = match self.admit(&certificates, bearer.as_deref(), now) {
                     Ok(grant) => Verdict::Grant(request, grant),
                     Err(refusal) => {
@@ -102,16 +112,23 @@ impl Registrar {
                 };
                 self.verdicts.post(verdict);
             }
-            Query::Enrol { request, certificates, body } => {
+            Query::Enrol {
+                request,
+                certificates,
+                body,
+            } => {
                 let store = &mut self.store;
                 let exchange =
                     identity::exchange(store, &self.authority, &certificates, &body, now);
                 match &exchange.outcome {
                     Ok(site) => tracing::info!(%site, "certificate issued"),
-                    Err(refusal) => tracing::warn!(reason = %refusal, code = refusal.code(), "enrolment refused"),
+                    Err(refusal) => {
+                        tracing::warn!(reason = %refusal, code = refusal.code(), "enrolment refused")
+                    }
                 }
                 let body = exchange.body.into();
-                self.verdicts.post(Verdict::Reply(request, exchange.http_status, body));
+                self.verdicts
+                    .post(Verdict::Reply(request, exchange.http_status, body));
             }
             Query::Lan { site, prefixes } => self.remember(&site, &prefixes),
         }
@@ -130,12 +147,21 @@ impl Registrar {
             _ => identity::authorize(&self.store, certificates, now)?,
         };
         let lease = self.store.lease(&site, &self.pool)?;
-        let addresses = lease.v4.map(IpAddr::V4).into_iter().chain(lease.v6.map(IpAddr::V6));
-        Ok(Grant { site: site.to_string(), addresses: addresses.collect() })
+        let addresses = lease
+            .v4
+            .map(IpAddr::V4)
+            .into_iter()
+            .chain(lease.v6.map(IpAddr::V6));
+        Ok(Grant {
+            site: site.to_string(),
+            addresses: addresses.collect(),
+        })
     }
 
     fn remember(&mut self, site: &str, prefixes: &[Prefix]) {
-        let Ok(site) = site.parse::<SiteName>() else { return };
+        let Ok(site) = site.parse::<SiteName>() else {
+            return;
+        };
         if let Err(error) = self.store.announce(&site, prefixes) {
             tracing::warn!(%site, %error, "cannot remember the LAN prefixes");
         }

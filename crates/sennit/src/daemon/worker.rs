@@ -70,7 +70,10 @@ pub(super) struct Stop {
 
 impl Stop {
     pub(super) fn new(waker: Waker) -> Self {
-        Self { requested: Arc::default(), waker }
+        Self {
+            requested: Arc::default(),
+            waker,
+        }
     }
 
     pub(super) fn request(&self) {
@@ -114,7 +117,9 @@ impl Io {
             poller,
             outlets: Vec::new(),
             devices: Vec::new(),
-            receive: (0..BATCH_SIZE).map(|_| vec![0; 1 << 16].into_boxed_slice()).collect(),
+            receive: (0..BATCH_SIZE)
+                .map(|_| vec![0; 1 << 16].into_boxed_slice())
+                .collect(),
             metas: vec![RecvMeta::default(); BATCH_SIZE],
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
@@ -136,8 +141,13 @@ impl Io {
             self.poller.remove(&old.socket)?;
         }
         if let Some(socket) = socket {
-            self.poller.add(&socket, socket_token(index, family), Interest::Read)?;
-            *place = Some(Outlet { socket, unsent: VecDeque::new(), unsent_bytes: 0 });
+            self.poller
+                .add(&socket, socket_token(index, family), Interest::Read)?;
+            *place = Some(Outlet {
+                socket,
+                unsent: VecDeque::new(),
+                unsent_bytes: 0,
+            });
         }
         Ok(())
     }
@@ -158,7 +168,11 @@ impl Io {
             OffloadTier::TsoUso => Tier::TsoUso,
         };
         let coalescer = Coalescer::new(tier);
-        self.devices.push(Device { tun, coalescer, batch: Vec::with_capacity(256) });
+        self.devices.push(Device {
+            tun,
+            coalescer,
+            batch: Vec::with_capacity(256),
+        });
         Ok(())
     }
 
@@ -173,8 +187,11 @@ impl Io {
             let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
                 return;
             };
-            let mut slices: Vec<IoSliceMut<'_>> =
-                self.receive.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+            let mut slices: Vec<IoSliceMut<'_>> = self
+                .receive
+                .iter_mut()
+                .map(|buffer| IoSliceMut::new(buffer))
+                .collect();
             let count = match outlet.socket.recv(&mut slices, &mut self.metas) {
                 Ok(0) => return,
                 Ok(count) => count,
@@ -188,7 +205,10 @@ impl Io {
             for (buffer, meta) in self.receive.iter().zip(&self.metas).take(count) {
                 let ip = meta.dst_ip.filter(|_| many);
                 let from = Received {
-                    local: Local { socket: SocketId(index as u32), ip },
+                    local: Local {
+                        socket: SocketId(index as u32),
+                        ip,
+                    },
                     remote: meta.addr,
                     ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
                     segment: meta.stride,
@@ -201,8 +221,15 @@ impl Io {
         }
     }
 
-    fn read_tun(&mut self, number: usize, machine: &mut impl Machine, now: Instant) -> io::Result<()> {
-        let Some(device) = self.devices.get_mut(number) else { return Ok(()) };
+    fn read_tun(
+        &mut self,
+        number: usize,
+        machine: &mut impl Machine,
+        now: Instant,
+    ) -> io::Result<()> {
+        let Some(device) = self.devices.get_mut(number) else {
+            return Ok(());
+        };
         for _ in 0..TUN_READS {
             match device.tun.recv(&mut self.tun_buffer[..]) {
                 Ok(Some((header, len))) => {
@@ -226,7 +253,11 @@ impl Io {
                 device.batch.push(packet);
             }
         }
-        for device in self.devices.iter_mut().filter(|device| !device.batch.is_empty()) {
+        for device in self
+            .devices
+            .iter_mut()
+            .filter(|device| !device.batch.is_empty())
+        {
             device.flush();
         }
     }
@@ -244,15 +275,24 @@ impl Io {
     }
 
     fn send(&mut self, transmit: &Transmit, bytes: &[u8]) {
-        let (index, family) = (transmit.local.socket.0 as usize, family(transmit.remote.ip()));
+        let (index, family) = (
+            transmit.local.socket.0 as usize,
+            family(transmit.remote.ip()),
+        );
         let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
             return;
         };
-        let sent = if outlet.unsent.is_empty() { outlet.offer(transmit, bytes) } else { 0 };
+        let sent = if outlet.unsent.is_empty() {
+            outlet.offer(transmit, bytes)
+        } else {
+            0
+        };
         if sent < bytes.len() && outlet.unsent_bytes < UNSENT_LIMIT {
             let was_empty = outlet.unsent.is_empty();
             outlet.unsent_bytes += bytes.len() - sent;
-            outlet.unsent.push_back((*transmit, Bytes::copy_from_slice(&bytes[sent..])));
+            outlet
+                .unsent
+                .push_back((*transmit, Bytes::copy_from_slice(&bytes[sent..])));
             if was_empty {
                 self.watch(index, family, Interest::ReadWrite);
             }
@@ -278,8 +318,12 @@ impl Io {
     }
 
     fn watch(&self, index: usize, family: usize, interest: Interest) {
-        let Some(Some(outlet)) = self.outlets.get(index).map(|o| o[family].as_ref()) else { return };
-        if let Err(error) = self.poller.modify(&outlet.socket, socket_token(index, family), interest)
+        let Some(Some(outlet)) = self.outlets.get(index).map(|o| o[family].as_ref()) else {
+            return;
+        };
+        if let Err(error) =
+            self.poller
+                .modify(&outlet.socket, socket_token(index, family), interest)
         {
             tracing::warn!(socket = index, %error, "cannot watch a socket");
         }
@@ -316,7 +360,10 @@ impl Device {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let pieces = std::iter::once(write.head()).chain(write.payloads());
             let mut count = 0;
-            for (slice, piece) in slices.iter_mut().zip(pieces.filter(|piece| !piece.is_empty())) {
+            for (slice, piece) in slices
+                .iter_mut()
+                .zip(pieces.filter(|piece| !piece.is_empty()))
+            {
                 *slice = IoSlice::new(piece);
                 count += 1;
             }
@@ -339,7 +386,9 @@ pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::R
     let mut buffer = Vec::with_capacity(1 << 16);
     let mut now = Instant::now();
     while !stop.is_requested() {
-        let timeout = machine.poll_timeout().map(|at| at.saturating_duration_since(now));
+        let timeout = machine
+            .poll_timeout()
+            .map(|at| at.saturating_duration_since(now));
         io.poller.clone().wait(&mut events, timeout)?;
         now = Instant::now();
         for ready in events.iter() {
@@ -368,12 +417,7 @@ fn family(address: IpAddr) -> usize {
     usize::from(address.is_ipv6())
 }
 
-fn dispatch(
-    ready: Ready,
-    machine: &mut impl Machine,
-    io: &mut Io,
-    now: Instant,
-) -> io::Result<()> {
+fn dispatch(ready: Ready, machine: &mut impl Machine, io: &mut Io, now: Instant) -> io::Result<()> {
     match ready.token {
         FIRST_TUN.. => io.read_tun((ready.token - FIRST_TUN) as usize, machine, now)?,
         FIRST_SOCKET.. => {

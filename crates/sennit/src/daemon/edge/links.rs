@@ -38,7 +38,11 @@ impl Links {
             bound: [None; 2],
             reason: Some("not looked at yet".into()),
         });
-        Ok(Self { netlink: Netlink::open()?, monitor: Monitor::open()?, links: links.collect() })
+        Ok(Self {
+            netlink: Netlink::open()?,
+            monitor: Monitor::open()?,
+            links: links.collect(),
+        })
     }
 
     pub(super) fn monitor(&self) -> &Monitor {
@@ -121,9 +125,10 @@ impl Link {
         }
         self.reason = match (carrier, wanted) {
             (false, _) => Some(format!("interface {} is {state}", self.config.interface)),
-            (true, [None, None]) => {
-                Some(format!("interface {} has no address", self.config.interface))
-            }
+            (true, [None, None]) => Some(format!(
+                "interface {} has no address",
+                self.config.interface
+            )),
             (true, _) => None,
         };
         for address in wanted.into_iter().flatten() {
@@ -143,9 +148,13 @@ impl Link {
             return;
         }
         let device = &self.config.interface;
-        let bound = footprint
-            .link_mark(index)
-            .and_then(|mark| LinkSocket::bind(&LinkBinding { device, address, mark: Some(mark) }));
+        let bound = footprint.link_mark(index).and_then(|mark| {
+            LinkSocket::bind(&LinkBinding {
+                device,
+                address,
+                mark: Some(mark),
+            })
+        });
         match bound {
             Ok(socket) => {
                 if let Err(error) = io.set_socket(SocketId(index as u32), address, Some(socket)) {
@@ -181,7 +190,9 @@ impl Link {
     }
 
     fn log(&self) {
-        let config::Link { name, interface, .. } = &self.config;
+        let config::Link {
+            name, interface, ..
+        } = &self.config;
         match &self.reason {
             Some(reason) => tracing::warn!(link = name, interface, reason, "link is down"),
             None => tracing::info!(link = name, interface, "link is up"),
