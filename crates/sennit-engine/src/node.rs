@@ -13,8 +13,9 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event,
-    FourTuple, Incoming, PathAbandonReason, PathEvent, PathId, ServerConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
+    EndpointEvent, Event, FourTuple, Incoming, PathAbandonReason, PathEvent, PathId, ServerConfig,
+    VarInt,
 };
 use sennit_core::{Delivery, Policy};
 use sennit_masque as masque;
@@ -100,6 +101,8 @@ pub(crate) struct Node<R> {
     /// Packets that belong to no connection: version negotiation, resets, refusals.
     stateless: VecDeque<(Transmit, Vec<u8>)>,
     incoming: VecDeque<(Incoming, Local)>,
+    /// Connections that are over, until the owner has heard of it.
+    drained: Vec<(ConnId, EndpointEvent)>,
 }
 
 /// More stateless answers than this are not kept: they are a courtesy.
@@ -120,6 +123,7 @@ impl<R> Node<R> {
             events: VecDeque::new(),
             stateless: VecDeque::new(),
             incoming: VecDeque::new(),
+            drained: Vec::new(),
         }
     }
 
@@ -330,7 +334,22 @@ impl<R> Node<R> {
                 self.digest(id, now);
             }
         }
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.forget_drained();
+        }
+        event
+    }
+
+    /// A connection that times out or is reset is drained at once. It stays until its loss has been
+    /// told, and so does its handle in the endpoint, lest another connection get the same.
+    fn forget_drained(&mut self) {
+        for (id, event) in std::mem::take(&mut self.drained) {
+            if let Some(conn) = self.conns.get(&id) {
+                self.endpoint.handle_event(conn.handle, event);
+            }
+            self.remove(id);
+        }
     }
 
     /// Lets one connection react to what happened to it.
@@ -367,15 +386,12 @@ impl<R> Node<R> {
         while let Some(event) = conn.h3.poll_event() {
             events.push_back(NodeEvent::Http(id, event));
         }
-        let mut drained = false;
         while let Some(event) = conn.tunnel.conn.poll_endpoint_events() {
-            drained |= event.is_drained();
-            if let Some(event) = self.endpoint.handle_event(conn.handle, event) {
+            if event.is_drained() {
+                self.drained.push((id, event));
+            } else if let Some(event) = self.endpoint.handle_event(conn.handle, event) {
                 conn.tunnel.conn.handle_event(event);
             }
-        }
-        if drained {
-            self.remove(id);
         }
     }
 

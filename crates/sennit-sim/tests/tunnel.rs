@@ -226,3 +226,18 @@ fn the_same_seed_gives_the_same_run() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn after_a_cut_longer_than_the_idle_timeout_both_ends_begin_anew() {
+    let mut world = world(&[link(50, 10)], Policy::Bond);
+    world.blackhole(0, true);
+    world.run(Duration::from_secs(60));
+    assert!(!world.edge.status()[0].up, "{:?}", world.edge.status());
+    assert_eq!(world.hub.status().len(), 0);
+
+    world.blackhole(0, false);
+    assert!(world.connect(1), "{:?}", world.edge.status());
+    world.send_from_edge(&udp(EDGE, SERVER, 7, 1, 100));
+    world.run(MS * 50);
+    assert_eq!(world.at_hub.len(), 1);
+}
