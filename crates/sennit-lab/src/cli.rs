@@ -82,6 +82,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
         LabCommand::Demo { options } => run_text(DEMO, options),
         LabCommand::Links { file } => hold_links(&read(&file)?).map(|()| true),
         LabCommand::Cleanup => {
+            scratch::remove_leftovers();
             for name in host::remove_leftovers() {
                 println!("{name}");
             }

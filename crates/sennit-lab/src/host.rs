@@ -281,9 +281,7 @@ pub fn remove_all() {
 
 /// Removes the namespaces of lab processes that are no longer alive; gives their names.
 pub fn remove_leftovers() -> Vec<String> {
-    let dead = |name: &String| {
-        owner(name).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
-    };
+    let dead = |name: &String| owner(name).is_some_and(|pid| !is_alive(pid));
     let names: Vec<_> = named().into_iter().filter(dead).collect();
     for name in &names {
         remove(name);
@@ -293,11 +291,20 @@ pub fn remove_leftovers() -> Vec<String> {
 
 /// The process that made a namespace of this name, if a lab did.
 fn owner(name: &str) -> Option<u32> {
-    let (pid, rest) = name.strip_prefix("snt")?.split_once('-')?;
-    let (number, role) = rest.split_once('-')?;
+    let (prefix, role) = name.rsplit_once('-')?;
     let known = Role::ALL.iter().any(|known| known.to_string() == role);
-    number.parse::<u32>().ok().filter(|_| known)?;
+    owner_of_prefix(prefix).filter(|_| known)
+}
+
+/// The process to which [`unique_prefix`] gave this.
+pub(crate) fn owner_of_prefix(prefix: &str) -> Option<u32> {
+    let (pid, number) = prefix.strip_prefix("snt")?.split_once('-')?;
+    number.parse::<u32>().ok()?;
     pid.parse().ok()
+}
+
+pub(crate) fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 fn named() -> Vec<String> {

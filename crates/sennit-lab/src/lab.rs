@@ -26,6 +26,7 @@ use crate::host::{self, Family, Host, Role};
 use crate::link::{Attached, Kind, LinkHandle, LinkSpec, addressed};
 use crate::plan::{self, Dual, Subnet};
 use crate::programs;
+use crate::scratch;
 
 /// Room for the largest bursts between two turns of the emulator; what overflows is reported by
 /// [`Lab::overruns`].
@@ -99,6 +100,7 @@ impl Lab {
         }
         programs::require(&programs::BUILDING)?;
         host::remove_leftovers();
+        scratch::remove_leftovers();
         let prefix = host::unique_prefix();
         let hosts = Role::ALL
             .into_iter()

@@ -3,7 +3,7 @@
 //! Not part of the results, because it holds private keys.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -44,6 +44,28 @@ pub(crate) fn remove_all() {
     }
 }
 
+/// Removes the directories of processes that are no longer alive.
+pub(crate) fn remove_leftovers() {
+    let entries = std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries {
+        let owner = entry.file_name().to_str().and_then(host::owner_of_prefix);
+        // Only directories of our own: the temporary directory is everybody's.
+        let ours = entry
+            .metadata()
+            .is_ok_and(|data| data.is_dir() && data.uid() == own_uid());
+        if ours && owner.is_some_and(|pid| !host::is_alive(pid)) {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path) {
         tracing::warn!(%error, path = %path.display(), "cannot be removed");
@@ -54,4 +76,28 @@ fn remove(path: &Path) {
 fn live() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
     LIVE.lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Above the largest process id that Linux can give.
+    const NOBODY: u32 = 4_194_305;
+
+    #[test]
+    fn only_directories_of_dead_processes_are_left_over() {
+        let own = Scratch::create().expect("the temporary directory is writable");
+        let [dead, other] = [format!("snt{NOBODY}-0"), format!("sntx{NOBODY}-0")]
+            .map(|name| std::env::temp_dir().join(name));
+        for path in [&dead, &other] {
+            std::fs::create_dir_all(path).expect("the temporary directory is writable");
+        }
+
+        remove_leftovers();
+
+        let left = [own.path().exists(), dead.exists(), other.exists()];
+        let _ = std::fs::remove_dir(&other);
+        assert_eq!(left, [true, false, true]);
+    }
 }

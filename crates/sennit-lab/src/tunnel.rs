@@ -120,6 +120,7 @@ impl<'a> Tunnel<'a> {
         }
     }
 
+    /// A daemon that ends meanwhile is the reason at once.
     fn wait_until_up(&mut self) -> Result<(), Error> {
         let (control, timeout) = (
             control(self.scratch.path(), Role::Edge),
@@ -128,11 +129,21 @@ impl<'a> Tunnel<'a> {
         let mut command = self.lab.host(Role::Edge).command(&self.program);
         command.arg("status").arg("--control").arg(control);
         command.args(["--json", "--wait", "up", "--timeout", &timeout]);
-        let waited = run(&mut command);
-        self.check_alive()?;
-        waited
-            .map(drop)
-            .map_err(|error| self.failed(Role::Edge, &error.to_string()))
+        let mut waiting = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        loop {
+            self.check_alive()?;
+            match waiting
+                .child()
+                .try_wait()
+                .doing(|| "wait for the tunnel".into())?
+            {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    return Err(self.failed(Role::Edge, &format!("did not come up ({status})")));
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
     }
 
     fn status_of(&self, role: Role) -> Option<serde_json::Value> {
