@@ -29,8 +29,8 @@ const CONFIDENCE: f64 = 4.0;
 /// How long the loss is measured.
 const LOSS_TIME: Duration = Duration::from_secs(1);
 
-/// Fast enough for a thousandth of loss to show, slow enough for any machine.
-const LOSS_GAP: Duration = Duration::from_micros(100);
+/// Between two probes of all directions together: as fast as any machine can.
+const LOSS_GAP: Duration = Duration::from_micros(25);
 
 /// One property of one direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -99,7 +99,8 @@ pub fn run(lab: &Lab) -> Result<Vec<Check>, Error> {
     let probes = probes(lab)?;
     let mut checks = Vec::new();
     checks.extend(together(&probes, Probe::check_delay)?);
-    checks.extend(together(&probes, Probe::check_loss)?);
+    let gap = LOSS_GAP * probes.len() as u32;
+    checks.extend(together(&probes, |probe| probe.check_loss(gap))?);
     // Both directions of one link together, one link after the other: the CPU is shared.
     for link in probes.chunks(2) {
         checks.extend(together(link, Probe::check_rate)?);
@@ -196,7 +197,7 @@ impl Probe {
         )))
     }
 
-    fn check_loss(&self) -> std::io::Result<Option<Check>> {
+    fn check_loss(&self, gap: Duration) -> std::io::Result<Option<Check>> {
         let asked = if self.config.outage {
             Some(1.0)
         } else {
@@ -204,7 +205,7 @@ impl Probe {
         };
         let Some(asked) = asked else { return Ok(None) };
         // At most half of the rate, so that nothing is lost in the queue.
-        let gap = LOSS_GAP.max(self.config.wire_time(PROBE + HEADERS) * 2);
+        let gap = gap.max(self.config.wire_time(PROBE + HEADERS) * 2);
         let count = (LOSS_TIME.as_nanos() / gap.as_nanos()) as u32;
         let arrived = self
             .exchange(Burst {
@@ -246,7 +247,9 @@ impl Probe {
         };
         let asked = rate.as_bps() as f64 / 8.0;
         let chance = loss_tolerance(&self.config.loss, 1.0 - survive, count) / survive;
-        let tolerance = asked * (RATE_TOLERANCE + chance);
+        // The delays of the first and the last packet differ by some spreads of the jitter.
+        let stretch = CONFIDENCE * self.config.jitter.spread.as_secs_f64() / span.as_secs_f64();
+        let tolerance = asked * (RATE_TOLERANCE + chance + stretch);
         Ok(Some(self.check(Property::Rate, asked, measured, tolerance)))
     }
 }

@@ -1,6 +1,8 @@
 //! UDP packets with their send time, from one end of a link to the other.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,9 @@ pub(super) const PROBE: usize = 12;
 
 /// What waits beyond the queue's time and the delay for late probes.
 const PATIENCE: Duration = Duration::from_millis(150);
+
+/// How often a receiver that waits asks whether it should go on.
+const LOOK_UP: Duration = Duration::from_millis(20);
 
 /// A socket at each end of one direction.
 #[derive(Debug)]
@@ -86,18 +91,30 @@ impl Probe {
     /// Sends a burst and gives what arrives of it.
     pub(super) fn exchange(&self, burst: Burst) -> std::io::Result<Vec<Arrival>> {
         let epoch = Instant::now();
-        let queue = self.config.rate.map_or(Duration::ZERO, |rate| {
-            rate.time_for(self.config.queue_limit())
-        });
-        let end = epoch + burst.gap * burst.count + queue + self.config.delay * 2 + PATIENCE;
+        let ready = Barrier::new(2);
+        let end = OnceLock::new();
         thread::scope(|scope| {
             let receiver = scope.spawn(|| {
                 take_priority();
-                self.receive(burst, epoch, end)
+                ready.wait();
+                self.receive(burst, epoch, &end)
             });
-            self.send(burst, epoch)?;
-            receiver.join().expect("a receiver does not panic")
+            prefer_this_thread();
+            ready.wait();
+            let sent = self.send(burst, epoch);
+            let _ = end.set(Instant::now() + self.longest_way());
+            let arrivals = receiver.join().expect("a receiver does not panic");
+            sent.and(arrivals)
         })
+    }
+
+    /// After this time nothing arrives any more.
+    fn longest_way(&self) -> Duration {
+        let rate = self.config.rate;
+        let queue = rate.map_or(Duration::ZERO, |rate| {
+            rate.time_for(self.config.queue_limit())
+        });
+        queue + self.config.delay * 2 + PATIENCE
     }
 
     fn send(&self, burst: Burst, epoch: Instant) -> std::io::Result<()> {
@@ -116,19 +133,25 @@ impl Probe {
         Ok(())
     }
 
-    fn receive(&self, burst: Burst, epoch: Instant, end: Instant) -> std::io::Result<Vec<Arrival>> {
+    /// Takes what arrives until all is there or `end` is known and over.
+    fn receive(
+        &self,
+        burst: Burst,
+        epoch: Instant,
+        end: &OnceLock<Instant>,
+    ) -> std::io::Result<Vec<Arrival>> {
         let mut arrivals = Vec::with_capacity(burst.count as usize);
         let mut packet = vec![0; burst.payload];
+        self.receiver.set_read_timeout(Some(LOOK_UP))?;
         while arrivals.len() < burst.count as usize {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            self.receiver.set_read_timeout(Some(left))?;
             match self.receiver.recv(&mut packet) {
                 Ok(_) => arrivals.push(arrival(&packet, epoch)),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if end.get().is_some_and(|end| Instant::now() > *end) {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
@@ -143,6 +166,15 @@ fn arrival(packet: &[u8], epoch: Instant) -> Arrival {
         .map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let delay = (at - epoch).saturating_sub(Duration::from_nanos(sent));
     Arrival { delay, at }
+}
+
+/// Other work on this machine should not slow the probes down; without privilege it may.
+fn prefer_this_thread() {
+    const MOST_PREFERRED: i32 = -20;
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), MOST_PREFERRED) {
+        tracing::debug!(%error, "probes are sent without preference");
+    }
 }
 
 fn nanos(time: Duration) -> u64 {
