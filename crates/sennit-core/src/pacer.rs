@@ -6,10 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-/// The bucket may hold this much sending time, so that one wake-up fills a GSO batch.
+/// The bucket may hold this much sending time.
 const BURST: Duration = Duration::from_millis(1);
 /// And never less than this many packets, so that slow paths still send in small batches.
 const MIN_BURST_PACKETS: u64 = 4;
+/// A path that has used up its credit waits for this part of a burst before it sends again. Waking
+/// for every single packet would make all batches small and cost several times as much CPU.
+const QUANTUM: f64 = 0.5;
 
 /// Sending credit of one path, in bytes.
 #[derive(Clone, Debug)]
@@ -27,15 +30,20 @@ impl Pacer {
         }
     }
 
-    /// Earns credit for the time since the last call and returns it, in bytes.
+    /// Earns credit for the time since the last call and returns what may be sent, in bytes: all of
+    /// it, or nothing while it is less than a worthwhile batch.
     ///
     /// `rate` is in bytes per second and `packet` the size of a full packet in bytes.
     pub fn credit(&mut self, rate: u64, packet: u64, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.updated);
         self.updated = now;
-        let burst = (rate as f64 * BURST.as_secs_f64()).max((MIN_BURST_PACKETS * packet) as f64);
+        let burst = burst(rate, packet);
         self.credit = (self.credit + rate as f64 * elapsed.as_secs_f64()).min(burst);
-        self.credit.max(0.0) as u64
+        if self.credit < QUANTUM * burst {
+            0
+        } else {
+            self.credit as u64
+        }
     }
 
     /// Spends credit. A packet that was sent regardless (an ACK, a probe) may push it below zero.
@@ -43,11 +51,17 @@ impl Pacer {
         self.credit -= bytes as f64;
     }
 
-    /// When there will be credit for `bytes` more.
-    pub fn ready_at(&self, rate: u64, bytes: u64) -> Instant {
-        let missing = (bytes as f64 - self.credit).max(0.0);
-        self.updated + Duration::from_secs_f64((missing / rate.max(1) as f64).min(1.0))
+    /// When [`Self::credit`] will allow something again.
+    pub fn ready_at(&self, rate: u64, packet: u64) -> Instant {
+        let missing = (QUANTUM * burst(rate, packet) - self.credit).max(0.0);
+        // A nanosecond more, so that rounding does not leave it a fraction of a byte short.
+        let wait = Duration::from_secs_f64((missing / rate.max(1) as f64).min(1.0));
+        self.updated + wait + Duration::from_nanos(1)
     }
+}
+
+fn burst(rate: u64, packet: u64) -> f64 {
+    (rate as f64 * BURST.as_secs_f64()).max((MIN_BURST_PACKETS * packet) as f64)
 }
 
 #[cfg(test)]
@@ -83,13 +97,17 @@ mod tests {
     }
 
     #[test]
-    fn says_when_the_next_packet_may_leave() {
+    fn says_when_the_next_batch_may_leave() {
         let start = Instant::now();
         let mut pacer = Pacer::new(start);
         pacer.credit(1_000_000, 1000, start);
         pacer.spend(4000);
         let ready = pacer.ready_at(1_000_000, 1000);
-        assert_eq!(ready, start + Duration::from_millis(1));
-        assert_eq!(pacer.credit(1_000_000, 1000, ready), 1000);
+        assert_eq!(
+            pacer.credit(1_000_000, 1000, start + Duration::from_micros(1999)),
+            0
+        );
+        assert!(ready - start <= Duration::from_micros(2001));
+        assert_eq!(pacer.credit(1_000_000, 1000, ready), 2000);
     }
 }
