@@ -198,7 +198,6 @@ pub struct Edge {
     events: VecDeque<EdgeEvent>,
     /// Body of the enrolment's answer so far.
     answer: BytesMut,
-    answer_ok: bool,
 }
 
 /// An enrolment's answer holds a certificate chain.
@@ -241,7 +240,6 @@ impl Edge {
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
             answer: BytesMut::new(),
-            answer_ok: false,
         })
     }
 
@@ -436,7 +434,9 @@ impl Edge {
         }
         conn.role.stage = Stage::Connected;
         slot.live = Some(id);
-        slot.reason = "waiting for the hub's answer".into();
+        if !slot.dial.is_failing() {
+            slot.reason = "waiting for the hub's answer".into();
+        }
         for loser in slot.dial.won(id) {
             self.node.close(
                 loser,
@@ -518,6 +518,7 @@ impl Edge {
                 Some(body.clone()),
             ),
         };
+        self.answer.clear();
         let sent = conn
             .h3
             .open_request(&mut conn.tunnel.conn)
@@ -533,23 +534,26 @@ impl Edge {
     }
 
     fn handle_response(&mut self, id: ConnId, stream: StreamId, head: &ResponseHead, now: Instant) {
-        if let Purpose::Enrol(_) = self.purpose {
-            self.answer_ok = head.is_success();
-            return;
-        }
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
         if conn.role.stage != Stage::Requested(stream) {
             return;
         }
+        let what = match self.purpose {
+            Purpose::Tunnels => "the tunnel",
+            Purpose::Enrol(_) => "a certificate",
+        };
         if !head.is_success() {
             let why = head
                 .fields
                 .text("sennit-reason")
                 .unwrap_or("no reason given");
-            let reason = format!("the hub refused the tunnel: {why} (status {})", head.status);
+            let reason = format!("the hub refused {what}: {why} (status {})", head.status);
             return self.give_up(id, reason, now);
+        }
+        if matches!(self.purpose, Purpose::Enrol(_)) {
+            return;
         }
         conn.role.stage = Stage::Up(stream);
         let numbered = head.fields.text(hello::NAME).is_some_and(hello::understood);
@@ -558,6 +562,7 @@ impl Edge {
         let (index, link) = (conn.role.slot, conn.role.link);
         announce_lan(conn, stream, &self.config.lan);
         let slot = &mut self.slots[index];
+        slot.dial.granted();
         slot.reason = if multipath {
             "up"
         } else {
@@ -624,11 +629,10 @@ impl Edge {
         let Purpose::Enrol(_) = self.purpose else {
             return self.give_up(id, "the hub ended the tunnel".into(), now);
         };
-        let answer = std::mem::take(&mut self.answer).freeze();
-        if self.answer_ok {
+        let requested = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Requested(_));
+        if self.node.get(id).is_some_and(requested) {
+            let answer = std::mem::take(&mut self.answer).freeze();
             self.events.push_back(EdgeEvent::Enrolled(answer));
-        } else {
-            self.give_up(id, String::from_utf8_lossy(&answer).into_owned(), now);
         }
     }
 

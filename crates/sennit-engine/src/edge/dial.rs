@@ -52,14 +52,24 @@ impl Dial {
 
     /// One attempt has won; the others are returned, to be closed.
     pub(super) fn won(&mut self, winner: ConnId) -> Vec<ConnId> {
-        self.failures = 0;
-        self.not_before.clear();
         let attempts = std::mem::take(&mut self.attempts);
         attempts
             .into_values()
             .map(|(id, _)| id)
             .filter(|&id| id != winner)
             .collect()
+    }
+
+    /// The hub has granted what was asked of it. A handshake alone is no success: a hub that
+    /// refuses would otherwise be asked again at once, by one link after the other.
+    pub(super) fn granted(&mut self) {
+        self.failures = 0;
+        self.not_before.clear();
+    }
+
+    /// Whether the last attempt failed; why is worth more than that there is another one.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failures > 0
     }
 
     /// A connection is gone, before or after it won.
@@ -173,7 +183,9 @@ impl Edge {
                 let dial = &mut self.slots[index].dial;
                 dial.attempts.insert(socket, (id, now));
                 dial.look_at(now + ATTEMPT);
-                self.slots[index].reason = "waiting for the hub to answer".into();
+                if !dial.is_failing() {
+                    self.slots[index].reason = "waiting for the hub to answer".into();
+                }
             }
             Err(error) => {
                 let reason = format!("cannot start a handshake: {error}");

@@ -75,6 +75,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
         identity.authority,
         config.pool,
         verdict_slot,
+        stop.lifeline(),
     )?;
     let mut hub = HubMachine {
         hub: engine,
@@ -293,7 +294,7 @@ impl HubMachine {
             Verdict::Refuse(request, status, reason) => {
                 self.hub.refuse(request, status, &reason, now);
             }
-            Verdict::Reply(request, status, body) => self.hub.reply(request, status, body, now),
+            Verdict::Reply(request, body) => self.hub.reply(request, 200, body, now),
             Verdict::Expel(site) => self.hub.expel(site.as_str(), "the site is revoked", now),
         }
     }

@@ -8,14 +8,14 @@ use std::{
     path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError, Sender},
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use sennit_engine::{Grant, RequestId};
 
-use super::mailbox::Slot;
+use super::{mailbox::Slot, worker::Lifeline};
 use crate::{
     config::{Pool, Prefix},
     identity::{self, Authority, Refusal},
@@ -50,7 +50,7 @@ pub(super) enum Query {
 pub(super) enum Verdict {
     Grant(RequestId, Grant),
     Refuse(RequestId, u16, String),
-    Reply(RequestId, u16, Bytes),
+    Reply(RequestId, Bytes),
     /// A site was revoked.
     Expel(SiteName),
 }
@@ -69,6 +69,7 @@ pub(super) fn start(
     authority: Authority,
     pool: Pool,
     verdicts: Slot<Verdict>,
+    lifeline: Lifeline,
 ) -> Result<Sender<Query>, crate::cli::Failure> {
     let store = Store::open(&state)?;
     let generation = store.generation()?;
@@ -81,10 +82,15 @@ pub(super) fn start(
     };
     let (sender, queries) = mpsc::channel();
     let run = move || {
+        let _lifeline = lifeline;
+        let mut next_look = Instant::now() + LOOK_EVERY;
         loop {
-            match queries.recv_timeout(LOOK_EVERY) {
+            match queries.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
                 Ok(query) => registrar.answer(query),
-                Err(RecvTimeoutError::Timeout) => registrar.look_for_revocations(),
+                Err(RecvTimeoutError::Timeout) => {
+                    registrar.look_for_revocations();
+                    next_look = Instant::now() + LOOK_EVERY;
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -106,7 +112,7 @@ impl Registrar {
                 let verdict = match self.admit(&certificates, bearer.as_deref(), now) {
                     Ok(grant) => Verdict::Grant(request, grant),
                     Err(refusal) => {
-                        tracing::warn!(reason = %refusal, code = refusal.code(), "peer refused");
+                        log(&refusal, "peer refused");
                         Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
                     }
                 };
@@ -120,15 +126,17 @@ impl Registrar {
                 let store = &mut self.store;
                 let exchange =
                     identity::exchange(store, &self.authority, &certificates, &body, now);
-                match &exchange.outcome {
-                    Ok(site) => tracing::info!(%site, "certificate issued"),
-                    Err(refusal) => {
-                        tracing::warn!(reason = %refusal, code = refusal.code(), "enrolment refused")
+                let verdict = match exchange.outcome {
+                    Ok(site) => {
+                        tracing::info!(%site, "certificate issued");
+                        Verdict::Reply(request, exchange.body.into())
                     }
-                }
-                let body = exchange.body.into();
-                self.verdicts
-                    .post(Verdict::Reply(request, exchange.http_status, body));
+                    Err(refusal) => {
+                        log(&refusal, "enrolment refused");
+                        Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
+                    }
+                };
+                self.verdicts.post(verdict);
             }
             Query::Lan { site, prefixes } => self.remember(&site, &prefixes),
         }
@@ -183,4 +191,10 @@ impl Registrar {
             Err(error) => tracing::warn!(%error, "cannot list the sites"),
         }
     }
+}
+
+/// The log also says what the peer is not told: what is wrong with this hub.
+fn log(refusal: &Refusal, what: &str) {
+    let cause = std::error::Error::source(refusal).map(ToString::to_string);
+    tracing::warn!(reason = %refusal, code = refusal.code(), cause, "{what}");
 }

@@ -13,6 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::Instant,
 };
 
@@ -65,15 +66,35 @@ pub(super) trait Machine {
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     requested: Arc<AtomicBool>,
+    panicked: Arc<AtomicBool>,
     waker: Waker,
+}
+
+/// Ends the loop, as a failure, if the thread that holds this panics: no daemon goes on half-dead.
+#[derive(Debug)]
+pub(super) struct Lifeline(Stop);
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.panicked.store(true, Ordering::Release);
+            self.0.request();
+        }
+    }
 }
 
 impl Stop {
     pub(super) fn new(waker: Waker) -> Self {
         Self {
             requested: Arc::default(),
+            panicked: Arc::default(),
             waker,
         }
+    }
+
+    /// For a thread that the daemon cannot do without.
+    pub(super) fn lifeline(&self) -> Lifeline {
+        Lifeline(self.clone())
     }
 
     pub(super) fn request(&self) {
@@ -379,7 +400,7 @@ impl Device {
 /// Runs until it is told to stop.
 ///
 /// # Errors
-/// If the poller fails or a TUN device is taken away.
+/// If the poller fails, a TUN device is taken away, or a thread with a [`Lifeline`] panics.
 pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     set_timer_slack(TIMER_SLACK)?;
     let mut events = Events::with_capacity(EVENTS);
@@ -401,6 +422,9 @@ pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::R
     }
     machine.close(now);
     settle(machine, io, &mut buffer, now);
+    if stop.panicked.load(Ordering::Acquire) {
+        return Err(io::Error::other("a thread of the daemon panicked"));
+    }
     Ok(())
 }
 
@@ -437,4 +461,62 @@ fn settle(machine: &mut impl Machine, io: &mut Io, buffer: &mut Vec<u8>, now: In
     machine.digest(io, now);
     io.write_tuns(machine, now);
     io.flush_transmits(|buffer| machine.poll_transmit(buffer, now), buffer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that never has anything to do.
+    struct Idle;
+
+    impl Machine for Idle {
+        fn handle_datagrams(&mut self, _: Received, _: BytesMut, _: Instant) {}
+        fn handle_packet(&mut self, _: usize, _: &VirtioNetHdr, _: &[u8], _: Instant) {}
+        fn handle_timeout(&mut self, _: Instant) {}
+        fn handle_ready(&mut self, _: u64, _: &mut Io, _: Instant) {}
+        fn digest(&mut self, _: &mut Io, _: Instant) {}
+        fn poll_packet(&mut self, _: Instant) -> Option<(usize, Bytes)> {
+            None
+        }
+        fn poll_transmit(&mut self, _: &mut Vec<u8>, _: Instant) -> Option<Transmit> {
+            None
+        }
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+        fn close(&mut self, _: Instant) {}
+    }
+
+    /// How the loop ended, and how the thread that ended it.
+    fn run_until(end: impl FnOnce(Stop) + Send) -> (io::Result<()>, thread::Result<()>) {
+        let poller = Arc::new(Poller::new().unwrap());
+        let stop = Stop::new(Waker::new(&poller, 0).unwrap());
+        thread::scope(|scope| {
+            let other = stop.clone();
+            let thread = scope.spawn(move || end(other));
+            (run(&mut Idle, &mut Io::new(poller), &stop), thread.join())
+        })
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_that_the_daemon_needs_ends_the_loop_as_a_failure() {
+        let (outcome, _) = run_until(|stop| {
+            let _lifeline = stop.lifeline();
+            panic!("on purpose");
+        });
+
+        assert!(outcome.unwrap_err().to_string().contains("panicked"));
+    }
+
+    #[test]
+    fn a_thread_that_only_ends_does_not_end_the_loop() {
+        let (outcome, thread) = run_until(|stop| {
+            drop(stop.lifeline());
+            assert!(!stop.is_requested());
+            stop.request();
+        });
+
+        assert!(outcome.is_ok() && thread.is_ok());
+    }
 }
