@@ -167,8 +167,6 @@ pub struct Hub {
     errors: Errors,
     to_tun: VecDeque<Bytes>,
     events: VecDeque<HubEvent>,
-    /// Packets from a site with a source address that is not its own.
-    wrong_source: u64,
 }
 
 impl Hub {
@@ -193,7 +191,6 @@ impl Hub {
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
-            wrong_source: 0,
         })
     }
 
@@ -325,7 +322,7 @@ impl Hub {
             .push_back(HubEvent::TunnelUp { site, class: name });
     }
 
-    /// Refuses a tunnel, saying why.
+    /// Refuses a tunnel or an enrolment, saying why.
     pub fn refuse(&mut self, request: RequestId, status: u16, reason: &str, now: Instant) {
         let Some(conn) = self.node.get_mut(request.conn) else {
             return;
@@ -392,17 +389,15 @@ impl Hub {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return false;
         };
-        let Some(conn) = self.node.get(id) else {
+        let Some(conn) = self.node.get_mut(id) else {
             return false;
         };
         let Stage::Up { site, class, .. } = &conn.role.stage else {
             return false;
         };
-        if self.sites.admit(site, *class, &parsed, now) {
-            return true;
-        }
-        self.wrong_source += 1;
-        false
+        let admitted = self.sites.admit(site, *class, &parsed, now);
+        conn.tunnel.stats.wrong_source += u64::from(!admitted);
+        admitted
     }
 
     /// The next batch for a socket, its bytes appended to the empty `buffer`.
@@ -413,11 +408,6 @@ impl Hub {
     /// When [`Self::handle_timeout`] should be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.node.poll_timeout()
-    }
-
-    /// Packets dropped because their source address was not the site's.
-    pub fn wrong_source(&self) -> u64 {
-        self.wrong_source
     }
 
     /// The state of every tunnel.
@@ -597,7 +587,7 @@ impl Hub {
         }
         if body.len() + bytes.len() > MAX_BODY {
             let request = RequestId { conn: id, stream };
-            return self.reply(request, 413, Bytes::from_static(b"too large"), now);
+            return self.refuse(request, 413, "the request is too large", now);
         }
         body.extend_from_slice(bytes);
     }

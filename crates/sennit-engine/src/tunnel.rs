@@ -71,6 +71,8 @@ pub struct TunnelStats {
     pub too_big: u64,
     /// Datagrams that were no IP packet, of an unknown context, or malformed.
     pub malformed: u64,
+    /// At a hub, packets with a source address that is not the site's.
+    pub wrong_source: u64,
 }
 
 /// What [`Tunnel::poll_transmit`] is doing.

@@ -96,6 +96,9 @@ pub struct TunnelStatus {
     pub sent_bytes: u64,
     /// Inner packets.
     pub received_bytes: u64,
+    /// At a hub: packets dropped because their source address is not the site's.
+    #[serde(default)]
+    pub wrong_source_packets: u64,
     pub paths: Vec<PathStatus>,
 }
 

@@ -307,6 +307,7 @@ fn sample() -> Status {
             since_seconds: 61.0,
             sent_bytes: 1_024,
             received_bytes: 5_368_709_120,
+            wrong_source_packets: 0,
             paths: vec![path("starlink", PathState::Up), dead],
         }],
     }

@@ -121,6 +121,7 @@ fn tunnel(
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,
+        wrong_source_packets: tunnel.stats.wrong_source,
         paths: tunnel
             .paths
             .iter()
