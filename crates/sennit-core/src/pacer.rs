@@ -53,7 +53,10 @@ impl Pacer {
 
     /// When [`Self::credit`] will allow something again.
     pub fn ready_at(&self, rate: u64, packet: u64) -> Instant {
-        let missing = (QUANTUM * burst(rate, packet) - self.credit).max(0.0);
+        let missing = QUANTUM * burst(rate, packet) - self.credit;
+        if missing <= 0.0 {
+            return self.updated;
+        }
         // A nanosecond more, so that rounding does not leave it a fraction of a byte short.
         let wait = Duration::from_secs_f64((missing / rate.max(1) as f64).min(1.0));
         self.updated + wait + Duration::from_nanos(1)

@@ -28,6 +28,8 @@ pub use traffic::{EDGE, SERVER, Stream, udp};
 
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
+/// Events at one instant; more is a machine that wakes without getting anywhere.
+const STUCK: u32 = 10_000;
 /// IPv4 and UDP headers around every QUIC packet.
 const UDP_OVERHEAD: usize = 28;
 
@@ -251,7 +253,20 @@ impl World {
     /// Lets `span` of virtual time pass.
     pub fn run(&mut self, span: Duration) {
         let end = self.now + span;
+        let mut stuck = 0;
         while let Some(next) = self.next_event().filter(|&next| next <= end) {
+            stuck = if next > self.now + Duration::from_nanos(100) {
+                0
+            } else {
+                stuck + 1
+            };
+            assert!(
+                stuck < STUCK,
+                "time stands still: edge {:?}, hub {:?}, now {:?}",
+                self.edge.poll_timeout(),
+                self.hub.poll_timeout(),
+                self.now
+            );
             self.now = self.now.max(next);
             self.deliver();
             if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {

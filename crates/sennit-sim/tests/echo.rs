@@ -6,7 +6,7 @@ use std::{
 };
 
 use sennit_core::Policy;
-use sennit_netem::{Bitrate, Config};
+use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{EDGE, LinkSpec, SERVER, World, udp};
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,13 +45,17 @@ fn redundant_pings_survive_the_death_of_either_link() {
         Instant::now(),
     );
     assert!(world.connect(2));
+    world.change(1, |config| config.loss = Loss::Random(0.01));
     let mut back = BTreeSet::new();
     let mut next = 0;
     let mut go = |world: &mut World, count: u32, back: &mut BTreeSet<u32>| {
         ping(world, next..next + count, back);
         next += count;
     };
-    for dead in [1, 0, 1, 0] {
+    for dead in [1, 0, 1, 0, 0, 0] {
+        if dead == 0 {
+            world.change(1, |config| config.loss = Loss::None);
+        }
         go(&mut world, 300, &mut back);
         world.blackhole(dead, true);
         go(&mut world, 500, &mut back);
