@@ -252,11 +252,10 @@ impl Controller for Gate {
     }
 
     fn window(&self) -> u64 {
-        if self.state.open.load(Relaxed) {
-            self.inner.window()
-        } else {
-            1
+        if !self.state.open.load(Relaxed) {
+            return 1;
         }
+        self.inner.window().max(self.state.floor.load(Relaxed))
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -370,6 +369,15 @@ mod tests {
         assert_eq!(state.room(), 12_000 - 3600);
         controller.on_end_acks(now, 1200, false, Some(3));
         assert_eq!(state.room(), 12_000 - 1200);
+    }
+
+    #[test]
+    fn the_floor_holds_for_noq_and_for_the_driver() {
+        let (controller, state) = gate();
+        state.set_floor(20_000);
+        assert_eq!((controller.window(), state.window()), (20_000, 20_000));
+        state.set_open(false);
+        assert_eq!(controller.window(), 1);
     }
 
     #[test]
