@@ -2,7 +2,8 @@
 //!
 //! The kernel repeats itself: every change of any attribute of a link, every renewed lease and
 //! every refreshed route is a message. The monitor remembers what it has said and reports only
-//! what differs: a link that can or cannot carry packets, an address that can or cannot be used.
+//! what differs: a link that can or cannot carry packets, or not as large ones as before, an address
+//! that can or cannot be used.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -43,6 +44,8 @@ pub enum LinkEvent {
         name: String,
         state: LinkState,
     },
+    /// The link takes larger packets than before, or no longer does.
+    MtuChanged { index: u32, mtu: u32 },
     /// The interface does not exist any more, or has another name now.
     Gone { index: u32, name: String },
     /// Packets can be sent from this address.
@@ -66,9 +69,17 @@ pub struct Monitor {
 /// What has been reported so far, and what is still to be reported.
 #[derive(Debug, Default)]
 struct Known {
-    links: BTreeMap<u32, (String, LinkState)>,
+    links: BTreeMap<u32, Link>,
     addresses: BTreeSet<(u32, IpAddr)>,
     pending: VecDeque<LinkEvent>,
+}
+
+/// What counts of an interface.
+#[derive(Debug)]
+struct Link {
+    name: String,
+    state: LinkState,
+    mtu: u32,
 }
 
 impl Monitor {
@@ -166,15 +177,19 @@ impl Known {
     }
 
     fn handle_link(&mut self, link: &LinkMessage) {
-        let Some(name) = name_of(link) else { return };
-        let (index, state) = (link.header.index, LinkState::of(link.header.flags));
-        let before = self.links.insert(index, (name.clone(), state));
-        let renamed = matches!(&before, Some((old, _)) if *old != name);
-        if let Some((old, _)) = before.as_ref().filter(|_| renamed) {
-            let name = old.clone();
-            self.pending.push_back(LinkEvent::Gone { index, name });
+        let index = link.header.index;
+        let Some(new) = Link::of(link) else { return };
+        let (name, state, mtu) = (new.name.clone(), new.state, new.mtu);
+        let before = self.links.insert(index, new);
+        let known = before.as_ref().filter(|before| before.name == name);
+        if known.is_some_and(|before| before.mtu != mtu) {
+            self.pending.push_back(LinkEvent::MtuChanged { index, mtu });
         }
-        if renamed || before.is_none_or(|(_, old)| old != state) {
+        let changed = known.is_none_or(|before| before.state != state);
+        if let Some(Link { name: old, .. }) = before.filter(|before| before.name != name) {
+            self.pending.push_back(LinkEvent::Gone { index, name: old });
+        }
+        if changed {
             self.pending.push_back(match state {
                 LinkState::Up => LinkEvent::Up { index, name },
                 LinkState::NoCarrier | LinkState::AdminDown => {
@@ -191,7 +206,7 @@ impl Known {
             return;
         }
         self.addresses.retain(|(owner, _)| *owner != index);
-        if let Some((name, _)) = self.links.remove(&index) {
+        if let Some(Link { name, .. }) = self.links.remove(&index) {
             self.pending.push_back(LinkEvent::Gone { index, name });
         }
     }
@@ -241,13 +256,23 @@ fn is_overflow(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-fn name_of(link: &LinkMessage) -> Option<String> {
-    link.attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
+impl Link {
+    fn of(message: &LinkMessage) -> Option<Self> {
+        let (mut name, mut mtu) = (None, 0);
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(found) => name = Some(found.clone()),
+                LinkAttribute::Mtu(found) => mtu = *found,
+                _ => {}
+            }
+        }
+        let state = LinkState::of(message.header.flags);
+        Some(Self {
+            name: name?,
+            state,
+            mtu,
         })
+    }
 }
 
 #[cfg(test)]
@@ -316,6 +341,21 @@ mod tests {
             down(LinkState::AdminDown),
         ];
         assert_eq!(events(messages), expected);
+    }
+
+    #[test]
+    fn an_mtu_is_reported_when_it_changes_only() {
+        let messages = [1500, 1500, 1300].map(|mtu| {
+            let mut message = link("eth1", UP);
+            message.attributes.push(LinkAttribute::Mtu(mtu));
+            RouteNetlinkMessage::NewLink(message)
+        });
+
+        let changed = LinkEvent::MtuChanged {
+            index: 3,
+            mtu: 1300,
+        };
+        assert_eq!(events(messages)[1..], [changed]);
     }
 
     #[test]

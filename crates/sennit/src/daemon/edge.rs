@@ -3,6 +3,7 @@
 mod links;
 
 use std::{
+    error::Error,
     net::IpAddr,
     path::Path,
     sync::Arc,
@@ -56,7 +57,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
     let _control = Server::bind(&config.control, move |request| mailbox::ask(&slot, request))?;
 
     let mut io = Io::new(poller);
-    let links = Links::open(&config.links)?;
+    let links = Links::open(&config.links, settings(&config)?.outer_mtu())?;
     io.poller
         .add(links.monitor(), MONITOR, Interest::Read)
         .map_err(Failure::runtime)?;
@@ -129,12 +130,6 @@ impl FarSide {
 
 fn engine(config: &EdgeConfig, far_side: &FarSide) -> Result<Edge, Failure> {
     let tls = far_side.tls(config)?;
-    let settings = Settings {
-        inner_mtu: config.mtu.unwrap_or(DEFAULT_MTU),
-        issuer: Issuer::default(),
-        seed: random_seed()?,
-        reset_key: random_seed()?,
-    };
     let engine_config = EngineConfig {
         hubs: config.hub.clone(),
         server_name: tls.server_name,
@@ -145,13 +140,22 @@ fn engine(config: &EdgeConfig, far_side: &FarSide) -> Result<Edge, Failure> {
     };
     let purpose = far_side.purpose()?;
     Edge::new(
-        settings,
+        settings(config)?,
         engine_config,
         Arc::new(tls.config),
         purpose,
         Instant::now(),
     )
     .map_err(Failure::runtime)
+}
+
+fn settings(config: &EdgeConfig) -> Result<Settings, Failure> {
+    Ok(Settings {
+        inner_mtu: config.mtu.unwrap_or(DEFAULT_MTU),
+        issuer: Issuer::default(),
+        seed: random_seed()?,
+        reset_key: random_seed()?,
+    })
 }
 
 fn prefix(net: config::Prefix) -> Prefix {
@@ -351,7 +355,7 @@ impl EdgeMachine {
                 continue;
             };
             if let Err(error) = self.footprint.set_addresses(index, &nets) {
-                tracing::error!(%error, "cannot set the addresses");
+                tracing::error!(error = &error as &dyn Error, "cannot set the addresses");
             }
         }
         let Some(device) = io.tun_index(0) else {
@@ -371,7 +375,7 @@ impl EdgeMachine {
             })
         });
         if let Err(error) = self.footprint.route_into_tunnel(routes.collect()) {
-            tracing::error!(%error, "cannot route into the tunnel");
+            tracing::error!(error = &error as &dyn Error, "cannot route into the tunnel");
         }
     }
 

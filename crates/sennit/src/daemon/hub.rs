@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     net::IpAddr,
     path::Path,
     sync::{Arc, mpsc::Sender},
@@ -281,7 +282,10 @@ impl HubMachine {
             })
             .collect();
         if let Err(error) = self.footprint.route_into_tunnel(routes) {
-            tracing::error!(%error, "cannot route the LAN prefixes");
+            tracing::error!(
+                error = &error as &dyn Error,
+                "cannot route the LAN prefixes"
+            );
         }
         if let Err(error) = self.translate() {
             tracing::error!(%error, "cannot translate for the LAN prefixes");

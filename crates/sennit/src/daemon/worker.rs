@@ -257,7 +257,9 @@ impl Io {
                     machine.handle_packet(number, &header, &self.tun_buffer[..len], now);
                 }
                 Ok(None) => break,
-                Err(error) if Tun::is_gone(&error) => return Err(error),
+                Err(error) if Tun::is_gone(&error) => {
+                    return Err(io::Error::other("its TUN device was deleted"));
+                }
                 Err(error) => {
                     tracing::debug!(device = number, %error, "cannot read a packet");
                     break;

@@ -162,7 +162,9 @@ impl Text {
         }
         if tunnel.wrong_source_packets > 0 {
             let count = tunnel.wrong_source_packets;
-            self.note(&format!("{count} packets dropped: their source is not the site's"));
+            self.note(&format!(
+                "{count} packets dropped: their source is not the site's"
+            ));
         }
         if !tunnel.paths.is_empty() {
             self.paths(&tunnel.paths);

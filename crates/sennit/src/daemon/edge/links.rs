@@ -1,6 +1,6 @@
 //! The edge's links: which interface has what address, and the sockets bound to them.
 
-use std::{net::IpAddr, time::Instant};
+use std::{error::Error, iter, net::IpAddr, time::Instant};
 
 use sennit_engine::{Edge, LinkLabel, LinkUpdate, SocketId};
 use sennit_linux::{
@@ -21,6 +21,8 @@ pub(super) struct Links {
     netlink: Netlink,
     monitor: Monitor,
     links: Vec<Link>,
+    /// UDP payload that a link must carry in one packet.
+    payload: u32,
 }
 
 struct Link {
@@ -32,7 +34,7 @@ struct Link {
 }
 
 impl Links {
-    pub(super) fn open(links: &[config::Link]) -> Result<Self, Failure> {
+    pub(super) fn open(links: &[config::Link], payload: u16) -> Result<Self, Failure> {
         let links = links.iter().map(|config| Link {
             config: config.clone(),
             bound: [None; 2],
@@ -42,6 +44,7 @@ impl Links {
             netlink: Netlink::open()?,
             monitor: Monitor::open()?,
             links: links.collect(),
+            payload: payload.into(),
         })
     }
 
@@ -78,7 +81,7 @@ impl Links {
         for (index, link) in self.links.iter_mut().enumerate() {
             let interface = Interface::lookup(&mut self.netlink, &link.config.interface);
             let before = (link.bound, link.reason.clone());
-            link.examine(interface, index, footprint, io);
+            link.examine(interface, self.payload, index, footprint, io);
             if before != (link.bound, link.reason.clone()) {
                 link.log();
                 edge.handle_link(link.update(index), now);
@@ -103,6 +106,7 @@ impl Link {
     fn examine(
         &mut self,
         interface: Result<Interface, sennit_linux::Error>,
+        payload: u32,
         index: usize,
         footprint: &mut Footprint,
         io: &mut Io,
@@ -111,26 +115,28 @@ impl Link {
             Ok(interface) => interface,
             Err(error) => {
                 self.unbind(index, io);
-                self.reason = Some(error.to_string());
+                self.reason = Some(explain(&error));
                 // There may be nothing to forget.
                 let _ = footprint.unroute_link(index);
                 return;
             }
         };
-        let carrier = interface.state == Carrier::Up;
-        let wanted = [Family::V4, Family::V6].map(|f| interface.source(f).filter(|_| carrier));
-        let state = interface.state;
-        if let Err(error) = footprint.route_link(index, interface) {
-            tracing::warn!(link = self.config.name, %error, "cannot route the link's packets");
-        }
-        self.reason = match (carrier, wanted) {
-            (false, _) => Some(format!("interface {} is {state}", self.config.interface)),
-            (true, [None, None]) => Some(format!(
-                "interface {} has no address",
-                self.config.interface
-            )),
-            (true, _) => None,
+        let wanted = [Family::V4, Family::V6].map(|family| {
+            let fits = |address: &IpAddr| interface.mtu >= packet(payload, *address);
+            source(&interface, family).filter(fits)
+        });
+        self.reason = match wanted {
+            [None, None] => Some(complaint(&interface, payload)),
+            [Some(_), _] | [_, Some(_)] => None,
         };
+        if let Err(error) = footprint.route_link(index, interface) {
+            let error = &error as &dyn Error;
+            tracing::warn!(
+                link = self.config.name,
+                error,
+                "cannot route the link's packets"
+            );
+        }
         for address in wanted.into_iter().flatten() {
             self.bind(address, index, footprint, io);
         }
@@ -165,7 +171,7 @@ impl Link {
             }
             Err(error) => {
                 self.bound[family] = None;
-                self.reason = Some(format!("failed to bind to {device}: {error}"));
+                self.reason = Some(explain(&error));
             }
         }
     }
@@ -211,6 +217,44 @@ impl Link {
             reason: self.reason.clone(),
         }
     }
+}
+
+/// The address that packets of a family may leave from.
+fn source(interface: &Interface, family: Family) -> Option<IpAddr> {
+    let source = interface.source(family);
+    source.filter(|_| interface.state == Carrier::Up)
+}
+
+/// Size of an IP packet with this UDP payload.
+fn packet(payload: u32, source: IpAddr) -> u32 {
+    payload + if source.is_ipv4() { 20 + 8 } else { 40 + 8 }
+}
+
+/// Why an interface cannot be used.
+fn complaint(interface: &Interface, payload: u32) -> String {
+    let Interface {
+        name, state, mtu, ..
+    } = interface;
+    let any = [Family::V4, Family::V6]
+        .into_iter()
+        .find_map(|family| source(interface, family));
+    match any {
+        _ if *state != Carrier::Up => format!("interface {name} is {state}"),
+        None => format!("interface {name} has no address"),
+        Some(address) => {
+            let need = packet(payload, address);
+            format!("the MTU of interface {name}, {mtu}, is too small: the tunnel needs {need}")
+        }
+    }
+}
+
+/// An error and what caused it.
+fn explain(error: &dyn Error) -> String {
+    let causes = iter::successors(Some(error), |&error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn drop_socket(index: usize, family_of: IpAddr, io: &mut Io) {
