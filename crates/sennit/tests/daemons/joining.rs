@@ -1,0 +1,328 @@
+//! Who is let in, and what the others are told.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use sennit::identity::{self, EdgeIdentity, HubIdentity, Invitation};
+use sennit::status::State;
+use sennit::store::Store;
+use sennit_lab::{Role, plan};
+
+use crate::traffic::ping;
+use crate::world::{Daemon, Edge, HUB_INNER, World, wait_for};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// An invitation, used in a directory of its own as if the clock stood at `now`.
+fn join_at(world: &World, site: &str, now: SystemTime) -> EdgeIdentity {
+    let hub = HubIdentity::load(&world.path("hub")).unwrap();
+    let mut store = Store::open(&world.path("hub")).unwrap();
+    let hubs = [format!("{}:443", plan::HUB.v4).parse().unwrap()];
+    let site = site.parse().unwrap();
+    let invited = identity::invite(&mut store, &hub.authority, &site, &hubs, DAY, now).unwrap();
+    EdgeIdentity::join(&world.path(site.as_str()), &invited, false).unwrap()
+}
+
+/// The same, and the token was exchanged for a certificate then.
+pub(crate) fn enrol_at(world: &World, site: &str, now: SystemTime) {
+    let mut edge = join_at(world, site, now);
+    let hub = HubIdentity::load(&world.path("hub")).unwrap();
+    let mut store = Store::open(&world.path("hub")).unwrap();
+    let request = edge.enrollment_request().unwrap();
+    let exchange = identity::exchange(&mut store, &hub.authority, &[], &request, now);
+    edge.accept(&exchange.body).unwrap();
+}
+
+/// No tunnel, and the status says why in these words.
+#[track_caller]
+fn assert_kept_out(edge: &Daemon<'_>, words: &str) {
+    let status = edge.wait(&format!("a reason with {words:?}"), |status| {
+        status
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains(words))
+    });
+    assert!(
+        matches!(status.state, State::Connecting | State::Down),
+        "{status:#?}"
+    );
+    assert_eq!(status.addresses, Vec::<std::net::IpAddr>::new());
+    edge.wait_for_log(&[words]);
+}
+
+#[test]
+fn the_first_connection_exchanges_the_token_for_a_certificate_and_a_tunnel() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    world.join("van");
+    assert!(
+        !world.path("van/site.pem").exists(),
+        "joining works offline"
+    );
+
+    let edge = world.start_edge(&Edge::default());
+    edge.wait_until_up();
+
+    for inner in HUB_INNER {
+        ping(edge.host, inner);
+    }
+    hub.wait_for_log(&["certificate issued", "van"]);
+    edge.wait_for_log(&["certificate received"]);
+    let kept = fs::read_to_string(world.path("van/site.json")).unwrap();
+    assert!(!kept.contains("secret"), "the token is forgotten: {kept}");
+    let sites = world.sennit("hub", &["sites"]);
+    assert!(sites.contains("van") && sites.contains("joined"), "{sites}");
+}
+
+#[test]
+fn a_certificate_is_all_that_a_restarted_edge_needs() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, mut edge) = world.start_pair(&Edge::default());
+    edge.stop();
+
+    edge.start_again();
+
+    edge.wait_until_up();
+    ping(edge.host, HUB_INNER[0]);
+    assert_eq!(hub.log().matches("certificate issued").count(), 1);
+}
+
+#[test]
+fn a_token_is_good_for_one_key() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let token = world.invite("van");
+    world.sennit("van", &["join", &token]);
+    world.sennit("thief", &["join", &token]);
+    let van = world.start_edge(&Edge::default());
+    van.wait_until_up();
+
+    let thief = world.start_edge(&Edge {
+        name: "thief",
+        routes: &[],
+        ..Edge::default()
+    });
+
+    assert_kept_out(&thief, "already used, by another key");
+    hub.wait_for_log(&["enrolment refused", "token_used"]);
+    assert_eq!(van.status().state, State::Up);
+    ping(van.host, HUB_INNER[0]);
+}
+
+#[test]
+fn an_expired_token_is_refused() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    join_at(&world, "van", SystemTime::now() - 2 * DAY);
+
+    let edge = world.start_edge(&Edge::default());
+
+    assert_kept_out(&edge, "the token has expired");
+    hub.wait_for_log(&["enrolment refused", "token_expired"]);
+}
+
+#[test]
+fn a_token_that_the_hub_has_not_issued_is_refused() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let mut forged: Invitation = world.invite("van").parse().unwrap();
+    forged.secret = identity::Secret::random();
+    world.sennit("van", &["join", &forged.to_string()]);
+
+    let edge = world.start_edge(&Edge::default());
+
+    assert_kept_out(&edge, "has not issued the token");
+    hub.wait_for_log(&["enrolment refused", "unknown_token"]);
+}
+
+#[test]
+fn a_token_for_another_hub_leads_to_no_conversation_with_this_one() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    world.sennit("elsewhere", &["hub", "init"]);
+    let address = format!("{}:443", plan::HUB.v4);
+    let token = world.sennit("elsewhere", &["invite", "van", "--hub", &address]);
+    world.sennit("van", &["join", &token]);
+
+    let edge = world.start_edge(&Edge::default());
+
+    assert_kept_out(&edge, "certificate");
+    assert!(
+        !hub.log().contains("enrolment"),
+        "the secret was not shown to a stranger"
+    );
+}
+
+#[test]
+fn an_edge_keeps_away_from_a_hub_that_has_another_key() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (mut hub, edge) = world.start_pair(&Edge::default());
+    hub.stop();
+    fs::rename(world.path("hub"), world.path("hub-before")).unwrap();
+
+    let _impostor = world.start_hub();
+
+    edge.wait_for_log(&["not connected", "certificate"]);
+    let status = edge.wait("the tunnel to be gone", |status| status.state != State::Up);
+    let reason = status.reason.unwrap_or_default();
+    assert!(
+        reason.contains("certificate") || reason.contains("hub"),
+        "{reason}"
+    );
+    assert!(!edge.log().contains("panicked"));
+}
+
+#[test]
+fn a_site_that_the_hub_does_not_know_is_refused() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (mut hub, edge) = world.start_pair(&Edge::default());
+    hub.stop();
+    for file in fs::read_dir(world.path("hub")).unwrap().flatten() {
+        if file.file_name().to_string_lossy().starts_with(Store::FILE) {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    Store::create(&world.path("hub")).unwrap();
+
+    hub.start_again();
+
+    edge.wait_for_log(&["not connected", "knows no site with this certificate"]);
+    hub.wait_for_log(&["peer refused", "unknown_site"]);
+}
+
+#[test]
+fn a_revoked_site_loses_its_tunnel_at_once_and_stays_out() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, van) = world.start_pair(&Edge::default());
+    world.join("depot");
+    let depot = world.start_edge(&depot());
+    depot.wait_until_up();
+
+    let control = world.path("hub.sock").display().to_string();
+    world.sennit("hub", &["revoke", "van", "--control", &control]);
+
+    van.wait_for_log(&["tunnel is down", "revoked"]);
+    van.wait_for_log(&["not connected", "site `van` is revoked"]);
+    let sites = |status: &sennit::status::Status| -> Vec<String> {
+        status
+            .tunnels
+            .iter()
+            .map(|tunnel| tunnel.site.to_string())
+            .collect()
+    };
+    assert_eq!(sites(&hub.status()), ["depot"], "everybody else lives");
+    ping(depot.host, HUB_INNER[0]);
+}
+
+#[test]
+fn a_hub_notices_by_itself_that_a_site_was_revoked() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, van) = world.start_pair(&Edge::default());
+
+    let elsewhere = world.path("no.sock").display().to_string();
+    world.sennit("hub", &["revoke", "van", "--control", &elsewhere]);
+
+    van.wait_for_log(&["tunnel is down", "revoked"]);
+    hub.wait("no tunnel to be left", |status| status.tunnels.is_empty());
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    enrol_at(&world, "van", SystemTime::now() - 3_000 * DAY);
+
+    let edge = world.start_edge(&Edge::default());
+
+    wait_for(
+        "the reason",
+        || edge.log().to_lowercase(),
+        |log| log.contains("not connected") && log.contains("expired"),
+    );
+    assert_eq!(hub.status().tunnels, []);
+}
+
+#[test]
+fn a_certificate_that_will_expire_is_renewed_on_the_way_in() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let mut edge = EdgeIdentity::load(&{
+        enrol_at(&world, "van", SystemTime::now() - 300 * DAY);
+        world.path("van")
+    })
+    .unwrap();
+    assert!(edge.is_renewal_due(SystemTime::now()));
+
+    let daemon = world.start_edge(&Edge::default());
+    daemon.wait_until_up();
+
+    hub.wait_for_log(&["certificate issued", "van"]);
+    edge = EdgeIdentity::load(&world.path("van")).unwrap();
+    assert!(!edge.is_renewal_due(SystemTime::now()));
+    ping(daemon.host, HUB_INNER[0]);
+}
+
+#[test]
+fn a_bearer_token_is_good_until_its_site_is_revoked() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let ca = world.write("ca.pem", &world.sennit("hub", &["hub", "ca"]));
+    let bearer = world.sennit("hub", &["invite", "phone", "--bearer"]);
+    let bearer = world.write("bearer", &bearer);
+    let more = format!(
+        "proxy_ca = '{}'\nproxy_name = 'hub.example'\nbearer = 'file:{}'",
+        ca.display(),
+        bearer.display()
+    );
+    let edge = world.start_edge(&Edge {
+        more: &more,
+        ..Edge::default()
+    });
+    edge.wait_until_up();
+    ping(edge.host, HUB_INNER[0]);
+    assert_eq!(hub.status().tunnels[0].site.as_str(), "phone");
+
+    let control = world.path("hub.sock").display().to_string();
+    world.sennit("hub", &["revoke", "phone", "--control", &control]);
+
+    edge.wait_for_log(&["not connected", "refused"]);
+    hub.wait("no tunnel to be left", |status| status.tunnels.is_empty());
+}
+
+/// An edge on the server's host, which is behind the hub: one link, and no route but to the sites.
+pub(crate) fn depot() -> Edge<'static> {
+    Edge {
+        name: "depot",
+        on: Role::Server,
+        hub: "203.0.113.1:443",
+        routes: &["10.200.0.0/16", "fd5e:1::/64"],
+        links: &[("eth", "eth0", "")],
+        ..Edge::default()
+    }
+}

@@ -1,0 +1,288 @@
+//! Links that are missing, broken, cut, renumbered or too small.
+
+use sennit::status::{LinkState, PathState, State, Status};
+use sennit_lab::{LinkHandle, Role};
+
+use crate::traffic::{Conversation, ping};
+use crate::world::{Daemon, Edge, HUB_INNER, World, link, path, wait_for};
+
+/// Waits until the daemon says in these words what is wrong with a link.
+#[track_caller]
+fn assert_link_down(edge: &Daemon<'_>, link: &str, words: &str) {
+    let status = edge.wait(&format!("{link} to be down: {words}"), |status| {
+        let mut links = status.links.iter().filter(|known| known.name == link);
+        links.any(|link| {
+            link.state == LinkState::Down
+                && link
+                    .reason
+                    .as_deref()
+                    .is_some_and(|reason| reason.contains(words))
+        })
+    });
+    assert_ne!(status.state, State::Up);
+    edge.wait_for_log(&["link is down", words]);
+}
+
+/// Bytes that have gone up and down a link, whichever paths carried them.
+fn used(world: &World, link: &str) -> u64 {
+    world
+        .link(link)
+        .counters()
+        .unwrap()
+        .iter()
+        .map(|way| way.delivered_bytes)
+        .sum()
+}
+
+/// Both links carry what is said.
+#[track_caller]
+fn assert_both_used(world: &World) {
+    let before = ["a", "b"].map(|link| used(world, link));
+    wait_for(
+        "both links to be used",
+        || ["a", "b"].map(|link| used(world, link)),
+        |now| (0..2).all(|link| now[link] > before[link] + 100_000),
+    );
+}
+
+/// Link `a` breaks and is repaired while a TCP connection is busy.
+#[track_caller]
+fn assert_survives(words: &str, fail: fn(LinkHandle<'_>), repair: fn(LinkHandle<'_>)) {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(1 << 19);
+
+    fail(world.link("a"));
+    assert_link_down(&edge, "a", words);
+    conversation.expect_progress(1 << 19);
+
+    repair(world.link("a"));
+    edge.wait_until_up();
+    hub.wait_for_path("default", "a", PathState::Up);
+    assert_both_used(&world);
+    conversation.finish();
+}
+
+#[test]
+fn a_link_may_lose_its_address_and_get_it_back() {
+    assert_survives(
+        "interface wan-a has no address",
+        |link| link.set_address(None).unwrap(),
+        |link| link.set_address(Some(2)).unwrap(),
+    );
+}
+
+#[test]
+fn a_link_may_come_back_with_another_address() {
+    assert_survives(
+        "interface wan-a has no address",
+        |link| link.set_address(None).unwrap(),
+        |link| link.set_address(Some(77)).unwrap(),
+    );
+}
+
+#[test]
+fn a_link_may_lose_its_carrier() {
+    assert_survives(
+        "interface wan-a is",
+        |link| link.set_carrier(false).unwrap(),
+        |link| link.set_carrier(true).unwrap(),
+    );
+}
+
+#[test]
+fn a_link_may_be_taken_down() {
+    assert_survives(
+        "interface wan-a is",
+        |link| link.set_up(false).unwrap(),
+        |link| link.set_up(true).unwrap(),
+    );
+}
+
+#[test]
+fn a_link_may_change_its_address_at_once() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(1 << 19);
+
+    world.link("a").set_address(Some(77)).unwrap();
+
+    let address = world.link("a").subnet().host(77).v4;
+    let moved = |status: &Status| {
+        let path = path(status, "default", "a");
+        path.is_some_and(|path| path.state == PathState::Up && path.remote.ip() == address)
+    };
+    hub.wait("the path from the new address", moved);
+    assert_both_used(&world);
+    conversation.finish();
+}
+
+#[test]
+fn a_link_whose_interface_does_not_exist_yet_is_named_and_then_used() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let host = world.host(Role::Edge);
+    host.ip("link set wan-b down\nlink set wan-b name spare\n")
+        .unwrap();
+    let hub = world.start_hub();
+    world.join("van");
+
+    let edge = world.start_edge(&Edge::default());
+
+    assert_link_down(&edge, "b", "interface wan-b does not exist");
+    edge.wait_for_path("default", "a", PathState::Up);
+    ping(host, HUB_INNER[0]);
+
+    host.ip("link set spare name wan-b\n").unwrap();
+    world.link("b").set_up(true).unwrap();
+    edge.wait_until_up();
+    hub.wait_for_path("default", "b", PathState::Up);
+}
+
+#[test]
+fn an_interface_may_vanish_and_come_back() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    let host = world.host(Role::Edge);
+
+    host.ip("link set wan-a down\nlink set wan-a name spare\n")
+        .unwrap();
+    assert_link_down(&edge, "a", "interface wan-a does not exist");
+    conversation.expect_progress(1 << 19);
+
+    host.ip("link set spare name wan-a\n").unwrap();
+    world.link("a").set_up(true).unwrap();
+    edge.wait_until_up();
+    assert_both_used(&world);
+    conversation.finish();
+}
+
+#[test]
+fn a_link_without_an_address_is_named_and_used_once_it_has_one() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    world.link("b").set_address(None).unwrap();
+    let hub = world.start_hub();
+    world.join("van");
+
+    let edge = world.start_edge(&Edge::default());
+
+    assert_link_down(&edge, "b", "interface wan-b has no address");
+    edge.wait_for_path("default", "a", PathState::Up);
+    ping(edge.host, HUB_INNER[0]);
+
+    world.link("b").set_address(Some(9)).unwrap();
+    edge.wait_until_up();
+    hub.wait_for_path("default", "b", PathState::Up);
+}
+
+#[test]
+fn an_edge_may_start_without_any_link() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let _hub = world.start_hub();
+    world.join("van");
+    for link in world.lab.links() {
+        link.set_up(false).unwrap();
+    }
+
+    let edge = world.start_edge(&Edge::default());
+    assert_link_down(&edge, "a", "interface wan-a is");
+    assert_link_down(&edge, "b", "interface wan-b is");
+
+    for link in world.lab.links() {
+        link.set_up(true).unwrap();
+    }
+    edge.wait_until_up();
+    ping(edge.host, HUB_INNER[0]);
+}
+
+#[test]
+fn a_connection_outlives_the_loss_of_all_links() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(1 << 19);
+
+    for link in world.lab.links() {
+        link.set_address(None).unwrap();
+    }
+    assert_link_down(&edge, "a", "has no address");
+    assert_link_down(&edge, "b", "has no address");
+    for link in world.lab.links() {
+        link.set_address(Some(5)).unwrap();
+    }
+
+    edge.wait_until_up();
+    conversation.expect_progress(1 << 19);
+    conversation.finish();
+}
+
+#[test]
+fn a_nat_may_give_the_edge_another_address() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    world.join("bike");
+    let behind_nat = Edge {
+        name: "bike",
+        on: Role::Lan,
+        links: &[("lan", "eth0", "")],
+        ..Edge::default()
+    };
+    let bike = world.start_edge(&behind_nat);
+    bike.wait_until_up();
+    let conversation = Conversation::start(bike.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(1 << 19);
+    let since = bike.status().tunnels[0].since_seconds;
+
+    world.link("a").set_address(Some(77)).unwrap();
+
+    let address = world.link("a").subnet().host(77).v4;
+    let moved = |status: &Status| {
+        path(status, "default", "lan").is_some_and(|path| path.remote.ip() == address)
+    };
+    hub.wait("the path from the new address", moved);
+    conversation.expect_progress(1 << 19);
+    conversation.finish();
+    let tunnel = &bike.status().tunnels[0];
+    assert!(tunnel.since_seconds > since, "it is the tunnel of before");
+}
+
+#[test]
+fn a_link_too_small_for_the_tunnel_is_kept_out() {
+    let mut small = link("b", 10, 15);
+    small.mtu = 1300;
+    let Some(world) = World::new(&[link("a", 20, 5), small]) else {
+        return;
+    };
+    let hub = world.start_hub();
+    world.join("van");
+
+    let edge = world.start_edge(&Edge::default());
+
+    assert_link_down(&edge, "b", "the MTU of interface wan-b, 1300, is too small");
+    edge.wait_for_path("default", "a", PathState::Up);
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(1 << 19);
+    conversation.finish();
+
+    edge.host.ip("link set dev wan-b mtu 1500\n").unwrap();
+    hub.host.ip("link set dev wan-b mtu 1500\n").unwrap();
+    edge.wait_until_up();
+}
