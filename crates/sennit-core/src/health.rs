@@ -25,8 +25,10 @@ pub const PROBE_IDLE: Duration = Duration::from_secs(1);
 pub const SILENCE: f64 = 3.2;
 /// A suspect path that stays silent this long is called down.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
-/// How long a path must be heard again before it is trusted.
+/// How long a path must be heard again before it is trusted,
 const TRUST_AFTER: Duration = Duration::from_millis(120);
+/// and how often: one packet is no sign of life, it may have been held up on its way.
+const TRUST_COUNT: u32 = 3;
 
 /// How a path is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +85,8 @@ pub struct Health {
     heard: Instant,
     /// Since when it has been heard without a silence.
     heard_since: Instant,
+    /// How often since then.
+    heard_count: u32,
     /// From when silence counts: probing was slower before.
     listening_since: Instant,
     suspect_since: Instant,
@@ -100,6 +104,7 @@ impl Health {
             peer_hears: true,
             heard: now,
             heard_since: now,
+            heard_count: 0,
             listening_since: now,
             suspect_since: now,
             next_probe: now,
@@ -121,8 +126,13 @@ impl Health {
     pub fn handle_heard(&mut self, now: Instant) {
         if now.saturating_duration_since(self.heard) > self.patience() {
             self.heard_since = now;
+            self.heard_count = 0;
         }
         self.heard = now;
+        self.heard_count = self.heard_count.saturating_add(1);
+        if self.state != PathState::Up {
+            self.next_probe = self.next_probe.min(now + PROBE_ACTIVE);
+        }
     }
 
     /// The peer said whether it hears us on the path.
@@ -160,7 +170,7 @@ impl Health {
         let before = self.state;
         match self.verdict(now) {
             Some(reason) => self.distrust(reason, now),
-            None if self.state != PathState::Up && now < self.trusted_at() => {}
+            None if self.state != PathState::Up && !self.is_trusted(now) => {}
             None => (self.state, self.reason) = (PathState::Up, Reason::Heard),
         }
         self.state != before
@@ -200,8 +210,8 @@ impl Health {
         }
     }
 
-    fn trusted_at(&self) -> Instant {
-        self.heard_since + TRUST_AFTER
+    fn is_trusted(&self, now: Instant) -> bool {
+        now >= self.heard_since + TRUST_AFTER && self.heard_count >= TRUST_COUNT
     }
 
     fn silent_at(&self) -> Instant {
@@ -285,6 +295,17 @@ mod tests {
         health.handle_heard(back + 102 * MS);
         assert!(health.handle_timeout(back + 123 * MS));
         assert_eq!(health.state(), (PathState::Up, Reason::Heard));
+    }
+
+    #[test]
+    fn a_single_packet_is_no_sign_of_life() {
+        let start = Instant::now();
+        let mut health = lively(start);
+        let back = start + 10_000 * MS;
+        health.handle_timeout(back);
+        health.handle_heard(back);
+        assert!(!health.handle_timeout(back + 150 * MS));
+        assert_eq!(health.state().0, PathState::Suspect);
     }
 
     #[test]
