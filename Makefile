@@ -44,5 +44,6 @@ build:
 	cargo build --locked --release --package sennit
 
 install: build
+	install -d $(DESTDIR)/etc/sennit
 	install -D $(RELEASE)/sennit $(DESTDIR)$(PREFIX)/bin/sennit
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service
