@@ -16,6 +16,8 @@ pub(crate) struct H3 {
     control: Option<StreamId>,
     /// What flow control held back, by stream.
     unsent: BTreeMap<StreamId, VecDeque<Chunk>>,
+    /// Why the connection was closed, until somebody was told.
+    failure: Option<String>,
 }
 
 struct Chunk {
@@ -37,6 +39,24 @@ impl H3 {
             http,
             control: None,
             unsent: BTreeMap::new(),
+            failure: None,
+        }
+    }
+
+    /// Why the connection was closed from here. noq says nothing of that.
+    pub(crate) fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
+    /// Closes the connection for an error of the peer.
+    fn fail(&mut self, conn: &mut Connection, code: Code, reason: &str, now: Instant) {
+        if !conn.is_closed() {
+            conn.close(
+                now,
+                code_of(code),
+                Bytes::copy_from_slice(reason.as_bytes()),
+            );
+            self.failure = Some(format!("{reason} ({code})"));
         }
     }
 
@@ -112,9 +132,7 @@ impl H3 {
                 Output::StopSending { stream, code } => {
                     let _ = conn.recv_stream(theirs(stream)).stop(code_of(code));
                 }
-                Output::Close { code, reason } => {
-                    conn.close(now, code_of(code), Bytes::from_static(reason.as_bytes()));
-                }
+                Output::Close { code, reason } => self.fail(conn, code, reason, now),
             }
         }
     }
@@ -125,11 +143,10 @@ impl H3 {
         }
         match self.control {
             Some(stream) => self.send(conn, stream, Chunk { bytes, fin: false }),
-            None => conn.close(
-                now,
-                code_of(Code::H3_STREAM_CREATION_ERROR),
-                Bytes::from_static(b"no stream for the control stream"),
-            ),
+            None => {
+                let reason = "no stream for the control stream";
+                self.fail(conn, Code::H3_STREAM_CREATION_ERROR, reason, now);
+            }
         }
     }
 

@@ -138,6 +138,7 @@ enum Stage {
     Stranger,
     /// Waits for the caller's answer.
     Asking {
+        stream: StreamId,
         hello: Option<Hello>,
     },
     Posting {
@@ -152,6 +153,18 @@ enum Stage {
         treatment: Treatment,
     },
     Closing,
+}
+
+impl Role {
+    /// Whether the request on `stream` is the one that is not answered yet.
+    fn awaits(&self, stream: StreamId) -> bool {
+        match &self.stage {
+            Stage::Asking { stream: asked, .. } | Stage::Posting { stream: asked, .. } => {
+                *asked == stream
+            }
+            Stage::Stranger | Stage::Up { .. } | Stage::Closing => false,
+        }
+    }
 }
 
 /// More path descriptions than this are not kept for paths that do not exist.
@@ -267,10 +280,13 @@ impl Hub {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let Stage::Asking { hello } = &mut conn.role.stage else {
-            return;
+        let hello = match &mut conn.role.stage {
+            Stage::Asking {
+                stream: asked,
+                hello,
+            } if *asked == stream => hello.take(),
+            _ => return,
         };
-        let hello = hello.take();
         let mut head = ResponseHead::new(200);
         head.fields = connect_ip::response_fields();
         if hello.is_some() {
@@ -324,19 +340,27 @@ impl Hub {
 
     /// Refuses a tunnel or an enrolment, saying why.
     pub fn refuse(&mut self, request: RequestId, status: u16, reason: &str, now: Instant) {
-        let Some(conn) = self.node.get_mut(request.conn) else {
-            return;
+        if self.conclude(request, now) {
+            self.turn_down(request, status, reason);
+        }
+    }
+
+    /// Whether a request still waits for its answer; then it does so no longer.
+    fn conclude(&mut self, request: RequestId, now: Instant) -> bool {
+        let conn = self.node.get_mut(request.conn);
+        let Some(conn) = conn.filter(|conn| conn.role.awaits(request.stream)) else {
+            return false;
         };
-        let mut head = ResponseHead::new(status);
-        head.fields.push("sennit-reason", reason.to_owned());
-        // Fails only if the peer has left.
-        let _ = conn.h3.http.respond(request.stream, &head, true);
         conn.role.stage = Stage::Stranger;
         conn.role.since = now;
+        true
     }
 
     /// Answers an enrolment.
     pub fn reply(&mut self, request: RequestId, status: u16, body: Bytes, now: Instant) {
+        if !self.conclude(request, now) {
+            return;
+        }
         let Some(conn) = self.node.get_mut(request.conn) else {
             return;
         };
@@ -348,8 +372,6 @@ impl Hub {
         if let Err(error) = sent {
             tracing::debug!(%error, "the peer left before its enrolment was answered");
         }
-        conn.role.stage = Stage::Stranger;
-        conn.role.since = now;
     }
 
     /// Closes all tunnels of a site, which was revoked.
@@ -508,7 +530,7 @@ impl Hub {
 
     fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
         match event {
-            masque::Event::Request { stream, head } => self.handle_request(id, stream, &head, now),
+            masque::Event::Request { stream, head } => self.handle_request(id, stream, &head),
             masque::Event::Data { stream, bytes } => self.handle_body(id, stream, &bytes, now),
             masque::Event::Capsule { stream, capsule } => {
                 self.handle_capsule(id, stream, capsule, now)
@@ -524,7 +546,7 @@ impl Hub {
         }
     }
 
-    fn handle_request(&mut self, id: ConnId, stream: StreamId, head: &RequestHead, now: Instant) {
+    fn handle_request(&mut self, id: ConnId, stream: StreamId, head: &RequestHead) {
         let request = RequestId { conn: id, stream };
         let Some(conn) = self.node.get_mut(id) else {
             return;
@@ -543,7 +565,7 @@ impl Hub {
             Ok(scope) if scope == connect_ip::Scope::ANY => {}
             Ok(_) => return self.turn_down(request, 403, "only unscoped tunnels are offered"),
             Err(refusal) => {
-                return self.refuse(request, refusal.status(), &refusal.to_string(), now);
+                return self.turn_down(request, refusal.status(), &refusal.to_string());
             }
         }
         let hello = head.fields.text(hello::NAME).and_then(Hello::decode);
@@ -556,7 +578,7 @@ impl Hub {
             certificates: certificates(conn),
             bearer: bearer.map(str::to_owned),
         };
-        conn.role.stage = Stage::Asking { hello };
+        conn.role.stage = Stage::Asking { stream, hello };
         self.events.push_back(event);
     }
 
@@ -615,7 +637,7 @@ impl Hub {
         self.events.push_back(event);
     }
 
-    /// The peer ended the stream that its tunnel hangs on.
+    /// The peer ended a stream, perhaps the one that its tunnel hangs on.
     fn handle_ended(&mut self, id: ConnId, stream: StreamId, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
@@ -626,7 +648,9 @@ impl Hub {
                     .close(id, Code::H3_NO_ERROR.0, "the tunnel ended", now);
                 self.leave(id, "the peer ended the tunnel".into());
             }
-            _ => conn.role.stage = Stage::Stranger,
+            _ => {
+                self.conclude(RequestId { conn: id, stream }, now);
+            }
         }
     }
 

@@ -358,7 +358,9 @@ impl<R> Node<R> {
             self.dirty.remove(&id);
             return;
         };
-        conn.tunnel.handle_datagrams(now);
+        if let Err(code) = conn.tunnel.handle_datagrams(now) {
+            conn.h3.http.close(code, "a datagram of no stream");
+        }
         let events = &mut self.events;
         conn.tunnel.handle_health(
             |path| events.push_back(NodeEvent::PathState(id, path.id)),
@@ -385,6 +387,9 @@ impl<R> Node<R> {
         }
         while let Some(event) = conn.h3.poll_event() {
             events.push_back(NodeEvent::Http(id, event));
+        }
+        if let Some(reason) = conn.h3.take_failure() {
+            events.push_back(NodeEvent::Lost(id, reason));
         }
         while let Some(event) = conn.tunnel.conn.poll_endpoint_events() {
             if event.is_drained() {

@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use noq_proto::{Connection, ConnectionEvent, FourTuple, PathId, Transmit, VarInt};
+use noq_proto::{Connection, ConnectionEvent, FourTuple, PathId, Transmit};
 use sennit_core::{
     Choice, Dedup, Delivery, FqCodel, PathState, PathView, Policy, Scheduler,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, HEADROOM, Header, PathReport, Report},
@@ -28,6 +28,7 @@ use sennit_masque::{
     Code, StreamId,
     datagram::{self, Datagram},
 };
+use sennit_packet::IpPacket;
 
 use crate::{
     locals::SocketId,
@@ -259,14 +260,16 @@ impl Tunnel {
         }
     }
 
-    /// Drains the datagrams that the last packets carried.
-    pub(crate) fn handle_datagrams(&mut self, now: Instant) {
+    /// Drains the datagrams that the last packets carried. One without a stream id is an error of
+    /// the connection (RFC 9297 §2.1).
+    pub(crate) fn handle_datagrams(&mut self, now: Instant) -> Result<(), Code> {
         while let Some(datagram) = self.conn.datagrams().recv() {
-            self.handle_datagram(datagram, now);
+            self.handle_datagram(datagram, now)?;
         }
+        Ok(())
     }
 
-    fn handle_datagram(&mut self, mut datagram: Bytes, now: Instant) {
+    fn handle_datagram(&mut self, mut datagram: Bytes, now: Instant) -> Result<(), Code> {
         let Datagram {
             stream,
             context,
@@ -275,19 +278,16 @@ impl Tunnel {
             Ok(decoded) => decoded,
             Err(error) => {
                 self.stats.malformed += 1;
-                // RFC 9297 §2.1: without a stream id it is the connection that is at fault.
-                if let Some(code) = error.code() {
-                    self.fail(code, &error.to_string(), now);
-                }
-                return;
+                return error.code().map_or(Ok(()), Err);
             }
         };
         if self.data.as_ref().is_none_or(|data| data.stream != stream) {
             self.stats.malformed += 1;
-            return;
+            return Ok(());
         }
         datagram.advance(datagram.len() - payload.len());
         self.handle_payload(context, datagram, now);
+        Ok(())
     }
 
     /// The same content in a capsule of the request stream (RFC 9297 §3.5).
@@ -326,13 +326,11 @@ impl Tunnel {
         }
     }
 
-    fn fail(&mut self, code: Code, reason: &str, now: Instant) {
-        let code = VarInt::from_u64(code.0).unwrap_or(VarInt::MAX);
-        self.conn
-            .close(now, code, Bytes::copy_from_slice(reason.as_bytes()));
-    }
-
     fn hand_out(&mut self, packet: Bytes, now: Instant) {
+        if IpPacket::parse(&packet).is_err() {
+            self.stats.malformed += 1;
+            return;
+        }
         self.stats.packets_out += 1;
         self.stats.bytes_out += packet.len() as u64;
         self.note_data(now);
@@ -344,10 +342,13 @@ impl Tunnel {
     /// The next batch of UDP packets to send; they are appended to `buffer`.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
         const GSO: NonZeroUsize = NonZeroUsize::new(BATCH).expect("a batch is not empty");
+        // Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if
+        // an ACK_FREQUENCY does not fit.
+        const ONE: NonZeroUsize = NonZeroUsize::MIN;
         loop {
             match self.sending {
                 Sending::Control => {
-                    if let Some(transmit) = self.conn.poll_transmit(now, GSO, buffer) {
+                    if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
                         return Some(transmit);
                     }
                     self.refresh_views(now);
