@@ -13,6 +13,7 @@
 //! committed corpus in `fuzz/corpus` by this crate's tests. `examples/seeds` makes the part of
 //! that corpus which is not a find.
 
+pub mod engine;
 mod input;
 pub mod masque;
 pub mod packet;
@@ -36,4 +37,8 @@ pub const TARGETS: &[Target] = &[
     ("core_frame", queues::frame),
     ("core_dedup", queues::dedup),
     ("core_fq_codel", queues::fq_codel),
+    ("engine_hub", engine::hub),
+    ("engine_edge", engine::edge),
+    ("engine_hub_peer", engine::hub_peer),
+    ("engine_edge_peer", engine::edge_peer),
 ];

@@ -148,7 +148,7 @@ pub fn client(data: &[u8]) {
 
 /// A connection that gets its streams byte by byte does the same as one that gets them in pieces.
 fn both_ways(side: Side, data: &[u8]) {
-    let ops: Vec<Op<'_>> = script::read(&mut Input::new(data));
+    let ops: Vec<Op<'_>> = script::read(side, &mut Input::new(data));
     let pieces = Trace::record(side, &ops, usize::MAX);
     pieces.check(side);
     assert_eq!(pieces, Trace::record(side, &ops, 1));

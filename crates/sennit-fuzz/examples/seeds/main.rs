@@ -3,6 +3,7 @@
 //! Each input is valid or nearly so, and named for what it is. Whatever a fuzzer found lies beside
 //! them under another name and is left alone.
 
+mod engine;
 mod masque;
 mod packet;
 mod queues;
@@ -16,7 +17,7 @@ pub(crate) type Seed = (&'static str, &'static str, Vec<u8>);
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let seeds = [packet::all(), masque::all(), queues::all()].concat();
+    let seeds = [packet::all(), masque::all(), queues::all(), engine::all()].concat();
     for (target, name, bytes) in &seeds {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

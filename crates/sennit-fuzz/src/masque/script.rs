@@ -40,11 +40,17 @@ pub(super) enum Op<'a> {
 const MAX_STEPS: usize = 400;
 
 /// Script: per step an opcode (1), a stream id (1), then a block or a number (2).
-pub(super) fn read<'a>(input: &mut Input<'a>) -> Vec<Op<'a>> {
-    let mut ops = Vec::new();
+///
+/// A client's requests are on fresh streams, whatever the script says: ids are never used twice.
+pub(super) fn read<'a>(side: Side, input: &mut Input<'a>) -> Vec<Op<'a>> {
+    let (mut ops, mut next) = (Vec::new(), StreamId(0));
     while !input.is_empty() && ops.len() < MAX_STEPS {
         let opcode = input.byte();
-        let stream = StreamId(input.byte().into());
+        let mut stream = StreamId(input.byte().into());
+        if side == Side::Client && is_request(opcode % 16) {
+            stream = next;
+            next.0 += 4;
+        }
         ops.push(match opcode % 16 {
             0..=4 => Op::Data {
                 stream,
@@ -72,6 +78,11 @@ pub(super) fn read<'a>(input: &mut Input<'a>) -> Vec<Op<'a>> {
         });
     }
     ops
+}
+
+/// Whether an action of a client begins an exchange.
+fn is_request(action: u8) -> bool {
+    matches!(action, 9 | 10)
 }
 
 impl Op<'_> {

@@ -4,7 +4,11 @@
 use sennit_packet::checksum::Sum;
 use sennit_packet::{IpPacket, Protocol, Version};
 
+/// What is too short for a header has nothing to mend.
 pub(crate) fn mend(packet: &mut [u8]) {
+    if packet.len() < 20 {
+        return;
+    }
     mend_length(packet);
     mend_v4_checksum(packet);
     mend_transport(packet);

@@ -1,0 +1,103 @@
+//! `sennit-engine`: a hub and an edge, in virtual time, on a network that does what the input says.
+//!
+//! [`hub`] and [`edge`] attack from outside: nobody holds any key but those that QUIC's Initial
+//! packets are sealed with, which are no secret (RFC 9001 §5.2). [`hub_peer`] and [`edge_peer`]
+//! attack from inside: the other end has completed the handshake, and says whatever it wants.
+
+mod attack;
+mod edges;
+mod hubs;
+mod initial;
+mod peer;
+mod scene;
+
+use std::time::Duration;
+
+use sennit_engine::Purpose;
+
+use crate::input::Input;
+use attack::Attack;
+use edges::EdgeSide;
+use hubs::HubSide;
+use peer::Peer;
+use scene::Scene;
+
+/// Longer than any backoff, and than the idle timeout after which a hub forgets.
+const PEACE: Duration = Duration::from_secs(100);
+
+/// An edge connects while strangers send to its hub, and its own packets are lost, doubled and
+/// changed on the way. Once the strangers have left, the edge is up.
+///
+/// Script: links (1), then what [`attack`] says.
+pub fn hub(data: &[u8]) {
+    let mut input = Input::new(data);
+    let edge = EdgeSide::new(1 + usize::from(input.byte() % 2), Purpose::Tunnels);
+    let mut scene = Scene::new(edge, HubSide::generous());
+    Attack::on_hub(&mut input).run(&mut scene);
+    let is_up = scene.rest(PEACE, |scene| scene.site.is_up());
+    assert!(is_up, "{:?}", scene.site.edge.status());
+}
+
+/// The same from the other side: strangers send to the edge, and what the hub sends is meddled
+/// with.
+pub fn edge(data: &[u8]) {
+    let mut input = Input::new(data);
+    let edge = EdgeSide::new(1 + usize::from(input.byte() % 2), Purpose::Tunnels);
+    let mut scene = Scene::new(edge, HubSide::generous());
+    Attack::on_edge(&mut input).run(&mut scene);
+    let is_up = scene.rest(PEACE, |scene| scene.site.is_up());
+    assert!(is_up, "{:?}", scene.site.edge.status());
+}
+
+/// A client that does as it pleases on its connection to a hub. Once it has gone, the hub has
+/// forgotten it.
+///
+/// Script: steps as [`peer`] has them.
+pub fn hub_peer(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut scene = Scene::new(
+        Peer::client(scene::START.with(|start| *start)),
+        HubSide::slow(),
+    );
+    scene.rest(Duration::from_secs(1), |scene| scene.site.is_connected());
+    while !input.is_empty() {
+        let step = input.byte();
+        if scene.site.act(step, &mut input, scene.now) {
+            scene.hub.act(step, &mut input, scene.now);
+        }
+        scene.exchange();
+        scene.hub.check_routes(scene.now);
+    }
+    scene.site.vanish();
+    scene.rest(PEACE, |_| false);
+    scene.hub.check_forgotten(scene.now);
+}
+
+/// A hub that does as it pleases on the connections of an edge. Once an honest one is there in its
+/// place, the edge is up.
+///
+/// Script: purpose (1), then steps as [`peer`] has them.
+pub fn edge_peer(data: &[u8]) {
+    let mut input = Input::new(data);
+    let enrols = input.byte() % 4 == 3;
+    let purpose = if enrols {
+        Purpose::Enrol(b"request"[..].into())
+    } else {
+        Purpose::Tunnels
+    };
+    let mut scene = Scene::new(EdgeSide::new(1, purpose), Peer::server());
+    scene.rest(Duration::from_secs(1), |scene| scene.hub.is_connected());
+    while !input.is_empty() {
+        let step = input.byte();
+        if scene.hub.act(step, &mut input, scene.now) {
+            scene.site.act(step, &mut input, scene.now);
+        }
+        scene.exchange();
+    }
+    if enrols {
+        return;
+    }
+    let mut scene = scene.with_hub(HubSide::generous());
+    let is_up = scene.rest(PEACE, |scene| scene.site.is_up());
+    assert!(is_up, "{:?}", scene.site.edge.status());
+}

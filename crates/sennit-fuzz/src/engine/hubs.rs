@@ -1,0 +1,183 @@
+//! A hub with all that must hold of it.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use bytes::Bytes;
+use sennit_engine::{Grant, Hub, HubConfig, HubEvent, RequestId};
+use sennit_packet::gso::VirtioNetHdr;
+use sennit_packet::{IpPacket, Prefix, Protocol};
+use sennit_sim::{SERVER, udp};
+
+use super::scene::{HUB, Machine, Wire, arrival, sent, settings};
+use crate::input::Input;
+use crate::packet::mend;
+
+/// The hub's own inner address.
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
+/// The site's.
+pub(super) const SITE: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
+const SITE_V6: Ipv6Addr = Ipv6Addr::new(0xfd5e, 1, 0, 0, 0, 0, 0, 2);
+
+pub(super) struct HubSide {
+    hub: Hub,
+    /// Whether every request is granted at once.
+    generous: bool,
+    asking: Vec<RequestId>,
+    posting: Vec<RequestId>,
+    up: BTreeSet<String>,
+    lan: Vec<Prefix>,
+    /// Whether the last probe was answered by an error.
+    unreachable: bool,
+}
+
+impl HubSide {
+    /// Grants whatever is asked.
+    pub(super) fn generous() -> Self {
+        Self::new(true)
+    }
+
+    /// Answers when the script says so.
+    pub(super) fn slow() -> Self {
+        Self::new(false)
+    }
+
+    fn new(generous: bool) -> Self {
+        let config = HubConfig {
+            addresses: vec![OWN],
+            pool: ["10.200.0.0/16", "fd5e:1::/64"]
+                .map(|pool| pool.parse().expect("a prefix"))
+                .into(),
+            max_strangers: 8,
+        };
+        let tls = super::peer::AUTHORITY.with(sennit_sim::Authority::server);
+        let start = super::scene::START.with(|start| *start);
+        Self {
+            hub: Hub::new(settings(2), config, tls, start).expect("QUIC's initial suite is there"),
+            generous,
+            asking: Vec::new(),
+            posting: Vec::new(),
+            up: BTreeSet::new(),
+            lan: Vec::new(),
+            unreachable: false,
+        }
+    }
+
+    fn handle_event(&mut self, event: HubEvent, now: Instant) {
+        match event {
+            HubEvent::Connect { request, .. } if self.generous => self.grant(request, now),
+            HubEvent::Connect { request, .. } => self.asking.push(request),
+            HubEvent::Enrol { request, .. } => self.posting.push(request),
+            HubEvent::TunnelUp { site, class } => {
+                assert_eq!(site, "site");
+                self.up.insert(class);
+            }
+            HubEvent::TunnelDown { class, .. } => {
+                assert!(self.up.remove(&class), "{class} was not up");
+            }
+            HubEvent::Lan { prefixes, .. } => self.lan = prefixes,
+            HubEvent::Path { class, .. } => {
+                assert!(self.up.contains(&class), "{class} is not up");
+            }
+        }
+    }
+
+    fn grant(&mut self, request: RequestId, now: Instant) {
+        let grant = Grant {
+            site: "site".into(),
+            addresses: vec![SITE.into(), SITE_V6.into()],
+        };
+        self.hub.grant(request, grant, now);
+    }
+
+    /// A step of the hub's owner.
+    pub(super) fn act(&mut self, step: u8, input: &mut Input<'_>, now: Instant) {
+        match step % 8 {
+            0..=2 => {
+                if let Some(request) = self.asking.pop() {
+                    self.grant(request, now);
+                }
+            }
+            3 => {
+                if let Some(request) = self.asking.pop() {
+                    self.hub.refuse(request, 403, "no", now);
+                }
+            }
+            4 => {
+                if let Some(request) = self.posting.pop() {
+                    self.hub
+                        .reply(request, 200, Bytes::from_static(b"certificate"), now);
+                }
+            }
+            5 => self.hub.expel("site", "revoked", now),
+            6 => {
+                let mut packet = input.block().to_vec();
+                mend(&mut packet);
+                self.hub
+                    .handle_packet(&VirtioNetHdr::default(), &packet, now);
+            }
+            _ => self.probe(now),
+        }
+    }
+
+    /// Sends a packet to the site.
+    fn probe(&mut self, now: Instant) {
+        self.unreachable = false;
+        let packet = udp(SERVER, SITE, 7, 1, 100);
+        self.hub
+            .handle_packet(&VirtioNetHdr::default(), &packet, now);
+    }
+
+    /// An inner packet comes from the hub itself, or bears an address of the site.
+    fn handle_inner(&mut self, bytes: &[u8]) {
+        let packet = IpPacket::parse(bytes).expect("only packets reach the TUN device");
+        let source = packet.src();
+        self.unreachable |= source == OWN && packet.protocol() == Protocol::ICMP;
+        let legal = [OWN, SITE.into(), SITE_V6.into()].contains(&source)
+            || self.lan.iter().any(|prefix| prefix.contains(source));
+        assert!(legal, "{source} is not the site's");
+    }
+
+    /// The hub's events and its status say the same.
+    pub(super) fn check_routes(&mut self, _now: Instant) {
+        let status: BTreeSet<String> = self.hub.status().into_iter().map(|s| s.class).collect();
+        assert_eq!(status, self.up);
+    }
+
+    /// Nothing is left of a site that has gone.
+    pub(super) fn check_forgotten(&mut self, now: Instant) {
+        assert_eq!(self.hub.status().len(), 0);
+        assert_eq!(self.up, BTreeSet::new());
+        assert_eq!(self.lan, []);
+        self.probe(now);
+        self.drain(now);
+        assert!(self.unreachable, "packets still go to a site that has gone");
+        assert_eq!(self.hub.poll_timeout(), None, "a connection is still there");
+    }
+}
+
+impl Machine for HubSide {
+    fn handle(&mut self, wire: Wire, now: Instant) {
+        let (from, bytes) = arrival(0, &wire);
+        self.hub.handle_datagrams(from, bytes, now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.hub.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.hub.poll_timeout()
+    }
+
+    fn drain(&mut self, now: Instant) -> Vec<Wire> {
+        while let Some(event) = self.hub.poll_event(now) {
+            self.handle_event(event, now);
+        }
+        while let Some(packet) = self.hub.poll_packet(now) {
+            self.handle_inner(&packet);
+        }
+        sent(|buffer| self.hub.poll_transmit(buffer, now), |_| HUB)
+    }
+}
