@@ -130,6 +130,7 @@ impl Health {
         }
         self.heard = now;
         self.heard_count = self.heard_count.saturating_add(1);
+        // A path that returns is probed quickly, so that the peer hears often enough to trust it.
         if self.state != PathState::Up {
             self.next_probe = self.next_probe.min(now + PROBE_ACTIVE);
         }
@@ -160,7 +161,7 @@ impl Health {
     pub fn poll_probe(&mut self, now: Instant) -> bool {
         let due = now >= self.next_probe;
         if due {
-            self.next_probe = now + self.probe_interval();
+            self.next_probe = now + self.probe_interval(now);
         }
         due
     }
@@ -227,10 +228,11 @@ impl Health {
         interval.mul_f64(SILENCE)
     }
 
-    fn probe_interval(&self) -> Duration {
+    fn probe_interval(&self, now: Instant) -> Duration {
+        let silent = now.saturating_duration_since(self.heard) > 2 * PROBE_DOWN;
         match (self.state, self.active) {
-            (PathState::Down, _) => PROBE_DOWN,
-            (PathState::Suspect, _) | (PathState::Up, true) => PROBE_ACTIVE,
+            (PathState::Down, _) if silent => PROBE_DOWN,
+            (PathState::Suspect | PathState::Down, _) | (PathState::Up, true) => PROBE_ACTIVE,
             (PathState::Up, false) => PROBE_IDLE,
         }
     }
