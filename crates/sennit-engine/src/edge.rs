@@ -484,10 +484,10 @@ impl Edge {
             }
             masque::Event::Settings(_) => self.request(id, now),
             masque::Event::Response { stream, head } => {
-                self.handle_response(id, stream, &head, now)
+                self.handle_response(id, stream, &head, now);
             }
             masque::Event::Capsule { stream, capsule } => {
-                self.handle_capsule(id, stream, capsule, now)
+                self.handle_capsule(id, stream, capsule, now);
             }
             masque::Event::Data { bytes, .. } => self.handle_answer(&bytes),
             masque::Event::Finished { .. } => self.handle_finished(id, now),

@@ -70,8 +70,8 @@ impl H3 {
     }
 
     /// Reacts to what noq says of a stream.
-    pub(crate) fn handle_stream(&mut self, conn: &mut Connection, event: StreamEvent) {
-        match event {
+    pub(crate) fn handle_stream(&mut self, conn: &mut Connection, event: &StreamEvent) {
+        match *event {
             StreamEvent::Opened { dir } => {
                 while let Some(stream) = conn.streams().accept(dir) {
                     self.read(conn, stream);

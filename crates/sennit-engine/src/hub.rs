@@ -533,7 +533,7 @@ impl Hub {
             masque::Event::Request { stream, head } => self.handle_request(id, stream, &head),
             masque::Event::Data { stream, bytes } => self.handle_body(id, stream, &bytes, now),
             masque::Event::Capsule { stream, capsule } => {
-                self.handle_capsule(id, stream, capsule, now)
+                self.handle_capsule(id, stream, capsule, now);
             }
             masque::Event::Finished { stream } => self.handle_finished(id, stream, now),
             masque::Event::Reset { stream, .. } | masque::Event::Failed { stream, .. } => {

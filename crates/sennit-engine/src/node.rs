@@ -153,6 +153,7 @@ impl<R> Node<R> {
     // ---- connections ---------------------------------------------------------------------------
 
     /// Starts a handshake from `local`.
+    #[expect(clippy::too_many_arguments, reason = "all of it makes one connection")]
     pub(crate) fn connect(
         &mut self,
         config: ClientConfig,
@@ -372,7 +373,7 @@ impl<R> Node<R> {
                 Event::ConnectionLost { reason } => {
                     events.push_back(NodeEvent::Lost(id, reason.to_string()));
                 }
-                Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, event),
+                Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, &event),
                 Event::Path(event) => digest_path(&mut conn.tunnel, id, event, events),
                 Event::DatagramReceived
                 | Event::DatagramsUnblocked

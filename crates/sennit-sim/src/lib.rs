@@ -24,7 +24,7 @@ use sennit_netem::{Config, Link};
 use sennit_packet::gso::VirtioNetHdr;
 
 pub use tls::{Authority, HUB_NAME};
-pub use traffic::{EDGE, SERVER, Stream, udp};
+pub use traffic::{EDGE, SERVER, Stream, number, udp};
 
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";

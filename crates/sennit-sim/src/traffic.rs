@@ -38,7 +38,8 @@ pub fn udp(source: Ipv4Addr, destination: Ipv4Addr, port: u16, number: u32, len:
     packet
 }
 
-fn number(packet: &[u8]) -> Option<u32> {
+/// The number in a packet that [`udp`] made.
+pub fn number(packet: &[u8]) -> Option<u32> {
     packet
         .get(28..32)
         .map(|n| u32::from_be_bytes([n[0], n[1], n[2], n[3]]))

@@ -7,7 +7,7 @@ use std::{
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Loss};
-use sennit_sim::{EDGE, LinkSpec, SERVER, World, udp};
+use sennit_sim::{EDGE, LinkSpec, SERVER, World, number, udp};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -26,11 +26,11 @@ fn ping(world: &mut World, numbers: std::ops::Range<u32>, back: &mut BTreeSet<u3
         for _ in 0..10 {
             world.run(MS);
             while let Some(ping) = world.at_hub.pop_front() {
-                let number = u32::from_be_bytes(ping.packet[28..32].try_into().unwrap());
+                let number = number(&ping.packet).unwrap_or_default();
                 world.send_from_hub(&udp(SERVER, EDGE, 7, number, 84));
             }
             while let Some(pong) = world.at_edge.pop_front() {
-                back.insert(u32::from_be_bytes(pong.packet[28..32].try_into().unwrap()));
+                back.extend(number(&pong.packet));
             }
         }
     }

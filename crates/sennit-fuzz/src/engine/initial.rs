@@ -77,7 +77,7 @@ const TAG: usize = 16;
 fn seal(side: Side, id: &[u8], number: u16, mut header: Vec<u8>, mut frames: Vec<u8>) -> Vec<u8> {
     let suite = TLS13_AES_128_GCM_SHA256
         .tls13()
-        .and_then(|suite| suite.quic_suite());
+        .and_then(rustls::Tls13CipherSuite::quic_suite);
     let suite = suite.expect("QUIC begins with this suite");
     let Keys { local: keys, .. } = suite.keys(id, side, Version::V1);
     let tag = keys

@@ -4,7 +4,7 @@ mod links;
 
 use std::{
     error::Error,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -101,7 +101,7 @@ impl FarSide {
         match self {
             Self::Hub(identity) => Ok(identity::client_config(identity)?),
             Self::Proxy(proxy) => {
-                let address = config.hub.first().map(|hub| hub.ip());
+                let address = config.hub.first().map(SocketAddr::ip);
                 let address = address.ok_or_else(|| Failure::runtime("no proxy address"))?;
                 Ok(identity::proxy_config(proxy, address)?)
             }
@@ -233,10 +233,10 @@ struct EdgeMachine {
 
 impl EdgeMachine {
     fn set_up(&mut self, io: &mut Io) -> Result<(), Failure> {
-        self.open_tun(self.config.device.clone(), None, io)?;
+        self.open_tun(&self.config.device.clone(), None, io)?;
         for (index, class) in self.config.classes.clone().into_iter().enumerate() {
             if let Some(device) = class.device {
-                self.open_tun(device, Some(ClassId(index as u8)), io)?;
+                self.open_tun(&device, Some(ClassId(index as u8)), io)?;
                 self.class_tuns[index] = self.tun_classes.len() - 1;
             }
         }
@@ -253,7 +253,7 @@ impl EdgeMachine {
 
     fn open_tun(
         &mut self,
-        name: sennit_linux::DeviceName,
+        name: &sennit_linux::DeviceName,
         class: Option<ClassId>,
         io: &mut Io,
     ) -> Result<(), Failure> {

@@ -72,7 +72,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let engine = Hub::new(settings, engine_config(&config)?, tls, Instant::now())
         .map_err(Failure::runtime)?;
     let queries = registrar::start(
-        config.state.clone(),
+        &config.state,
         identity.authority,
         config.pool,
         verdict_slot,

@@ -5,7 +5,7 @@
 
 use std::{
     net::IpAddr,
-    path::PathBuf,
+    path::Path,
     sync::mpsc::{self, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant, SystemTime},
@@ -65,13 +65,13 @@ struct Registrar {
 
 /// Starts the thread; it ends when the sender is dropped.
 pub(super) fn start(
-    state: PathBuf,
+    state: &Path,
     authority: Authority,
     pool: Pool,
     verdicts: Slot<Verdict>,
     lifeline: Lifeline,
 ) -> Result<Sender<Query>, crate::cli::Failure> {
-    let store = Store::open(&state)?;
+    let store = Store::open(state)?;
     let generation = store.generation()?;
     let mut registrar = Registrar {
         store,
