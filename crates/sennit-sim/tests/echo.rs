@@ -21,13 +21,15 @@ fn link(mbit: u64, delay: u32) -> LinkSpec {
 
 /// Pings every 10 ms for `span`, answered at the hub; returns the numbers of those that returned.
 fn ping(world: &mut World, numbers: std::ops::Range<u32>, back: &mut BTreeSet<u32>) {
-    for number in numbers {
-        world.send_from_edge(&udp(EDGE, SERVER, 7, number, 84));
+    for sent in numbers {
+        world.send_from_edge(&udp(EDGE, SERVER, 7, sent, 84));
         for _ in 0..10 {
             world.run(MS);
             while let Some(ping) = world.at_hub.pop_front() {
-                let number = number(&ping.packet).unwrap_or_default();
-                world.send_from_hub(&udp(SERVER, EDGE, 7, number, 84));
+                let Some(heard) = number(&ping.packet) else {
+                    continue;
+                };
+                world.send_from_hub(&udp(SERVER, EDGE, 7, heard, 84));
             }
             while let Some(pong) = world.at_edge.pop_front() {
                 back.extend(number(&pong.packet));
