@@ -46,7 +46,10 @@ fn stopped_daemons_leave_nothing() {
 
     let ended = [edge.stop(), hub.stop()];
 
-    assert!(ended.iter().all(|status| status.success()), "{ended:?}");
+    assert!(
+        ended.iter().all(std::process::ExitStatus::success),
+        "{ended:?}"
+    );
     assert_eq!(traces(edge.host), before[0]);
     assert_eq!(traces(hub.host), before[1]);
     assert!(!world.path("van.sock").exists() && !world.path("hub.sock").exists());
@@ -159,7 +162,9 @@ fn edges_are_soon_back_after_a_restart_of_the_hub_and_connections_go_on() {
 
 #[test]
 fn edges_are_soon_back_after_a_crash_of_the_hub_and_connections_go_on() {
-    assert_survives_restart(|hub| hub.kill());
+    assert_survives_restart(|hub| {
+        hub.kill();
+    });
 }
 
 /// Another daemon cannot start for this reason, and the first does not notice.

@@ -1,5 +1,6 @@
 //! What passes through tunnels: pings, TCP connections, UDP packets.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -27,34 +28,36 @@ pub(crate) fn ping(from: &Host, to: &str) {
 /// A ping every 10 ms, in the background.
 pub(crate) struct Pings {
     process: Running,
+    count: u32,
 }
 
 /// What became of pings.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answers {
-    pub(crate) sent: u32,
-    pub(crate) received: u32,
-    pub(crate) duplicates: u32,
+    pub(crate) received: usize,
+    /// Numbers of those that were not answered, from 1.
+    pub(crate) lost: Vec<u32>,
+    pub(crate) duplicates: usize,
+}
+
+impl Answers {
+    /// All answered, each once.
+    pub(crate) fn all(count: usize) -> Self {
+        Self {
+            received: count,
+            ..Self::default()
+        }
+    }
 }
 
 impl Pings {
     pub(crate) fn start(from: &Host, to: &str, count: u32) -> Self {
         let mut command = from.command("ping");
-        command.args([
-            "-n",
-            "-q",
-            "-i",
-            "0.01",
-            "-W",
-            "5",
-            "-c",
-            &count.to_string(),
-            to,
-        ]);
+        command.args(["-n", "-i", "0.01", "-W", "5", "-c", &count.to_string(), to]);
         let process = from
             .spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))
             .unwrap();
-        Self { process }
+        Self { process, count }
     }
 
     /// Waits for the last answer.
@@ -62,15 +65,18 @@ impl Pings {
         let mut text = String::new();
         let mut stdout = self.process.child().stdout.take().unwrap();
         stdout.read_to_string(&mut text).unwrap();
-        let number = |what: &str| {
-            let mut parts = text.split([',', '\n']).map(str::trim);
-            let part = parts.find(|part| part.contains(what));
-            part.and_then(|part| part.trim_start_matches('+').split(' ').next()?.parse().ok())
+        let number = |line: &str| -> Option<u32> {
+            let (_, rest) = line.split_once("icmp_seq=")?;
+            rest.split(' ').next()?.parse().ok()
         };
+        let answers: Vec<u32> = text.lines().filter_map(number).collect();
+        let distinct: BTreeSet<u32> = answers.iter().copied().collect();
         Answers {
-            sent: number("packets transmitted").unwrap_or_else(|| panic!("no summary: {text}")),
-            received: number("received").unwrap(),
-            duplicates: number("duplicates").unwrap_or(0),
+            received: distinct.len(),
+            lost: (1..=self.count)
+                .filter(|number| !distinct.contains(number))
+                .collect(),
+            duplicates: answers.len() - distinct.len(),
         }
     }
 }
@@ -226,15 +232,19 @@ impl Receiver {
             .run(|| UdpSocket::bind((ip, 0)))
             .unwrap()
             .unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_millis(500)))
-            .unwrap();
         let address = socket.local_addr().unwrap();
         Self { socket, address }
     }
 
-    /// The next packet, if one comes soon.
-    pub(crate) fn receive(&self) -> Option<(Vec<u8>, SocketAddr)> {
+    /// The next packet, which has to come.
+    #[track_caller]
+    pub(crate) fn receive(&self) -> (Vec<u8>, SocketAddr) {
+        self.receive_within(PATIENCE).expect("a packet arrives")
+    }
+
+    /// The next packet, if one comes in this time.
+    pub(crate) fn receive_within(&self, time: Duration) -> Option<(Vec<u8>, SocketAddr)> {
+        self.socket.set_read_timeout(Some(time)).unwrap();
         let mut buffer = vec![0; 1 << 16];
         let (len, from) = self.socket.recv_from(&mut buffer).ok()?;
         buffer.truncate(len);

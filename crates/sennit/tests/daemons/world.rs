@@ -95,9 +95,10 @@ impl World {
             seed: 1,
             ..Spec::default()
         };
+        let lab = Lab::new(&spec).unwrap();
         Some(Self {
-            lab: Lab::new(&spec).unwrap(),
-            directory: tempfile::tempdir().unwrap(),
+            directory: directory_of(&lab),
+            lab,
             _turn: turn,
         })
     }
@@ -267,6 +268,13 @@ impl Drop for World {
             }
         }
     }
+}
+
+/// A directory named after the lab's namespaces, so that the next lab removes it if we are killed.
+fn directory_of(lab: &Lab) -> TempDir {
+    let name = lab.host(Role::Edge).name().trim_end_matches("-edge");
+    let mut directory = tempfile::Builder::new();
+    directory.prefix(name).rand_bytes(0).tempdir().unwrap()
 }
 
 /// An emulated link, the same in both directions.
