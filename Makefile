@@ -33,7 +33,7 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo run --locked --quiet --package sennit-lint
-	if command -v go >/dev/null; then cd interop && test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./...; fi
+	if command -v go >/dev/null; then cd interop && ! gofmt -l . | grep . && go vet ./...; fi
 
 bench: build
 	@tools/need $(TO_MEASURE)
