@@ -291,6 +291,12 @@ impl<R> Node<R> {
                     return;
                 };
                 if let Some(conn) = self.get_mut(id) {
+                    // noq panics when a client's probe timer fires between the packet that
+                    // completes the handshake and the next that it sends, so what is due by now
+                    // must come before the packet.
+                    if conn.tunnel.conn.is_handshaking() {
+                        conn.tunnel.conn.handle_timeout(now);
+                    }
                     conn.tunnel.handle_event(event, network, now);
                 }
             }

@@ -102,6 +102,8 @@ pub struct World {
     /// Everything the hub said.
     pub hub_events: Vec<(Duration, HubEvent)>,
     buffer: Vec<u8>,
+    /// A busy machine: both sides act at multiples of this only, on all that has come by then.
+    pub turn: Duration,
 }
 
 /// A class of the given policy with the usual rest.
@@ -172,6 +174,7 @@ impl World {
             edge_events: Vec::new(),
             hub_events: Vec::new(),
             buffer: Vec::new(),
+            turn: Duration::ZERO,
         };
         for index in 0..links.len() {
             world.set_link(index, true);
@@ -267,7 +270,7 @@ impl World {
                 self.hub.poll_timeout(),
                 self.now
             );
-            self.now = self.now.max(next);
+            self.now = self.now.max(self.next_turn(next));
             self.deliver();
             if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
                 self.edge.handle_timeout(self.now);
@@ -311,6 +314,19 @@ impl World {
             .chain([self.edge.poll_timeout(), self.hub.poll_timeout()])
             .flatten()
             .min()
+    }
+
+    /// When somebody acts on what happens at `event`.
+    fn next_turn(&self, event: Instant) -> Instant {
+        let turns = (event - self.start)
+            .as_nanos()
+            .div_ceil(self.turn.as_nanos().max(1));
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
+        if self.turn.is_zero() {
+            event
+        } else {
+            self.start + self.turn * turns
+        }
     }
 
     /// Hands out what the links deliver now.
