@@ -277,22 +277,29 @@ impl Edge {
     }
 
     /// Closes paths that turned out too small for the tunnel's packets, as they would shrink it.
+    ///
+    /// What an outage swallowed makes noq believe the same, so a path that had one is opened anew.
     fn drop_small_paths(&mut self, index: usize, id: ConnId, now: Instant) {
         let need = self.node.settings().outer_mtu();
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let small: Vec<(PathId, SocketId, u16)> = conn
+        let small: Vec<(PathId, SocketId, u16, bool)> = conn
             .tunnel
             .paths
             .iter()
             .filter_map(|path| {
                 let mtu = conn.tunnel.conn.path_stats(path.id)?.current_mtu;
-                (mtu < need).then_some((path.id, path.socket, mtu))
+                let had_outage = path.health.was_suspect();
+                (mtu < need).then_some((path.id, path.socket, mtu, had_outage))
             })
             .collect();
-        for (path, socket, mtu) in small {
+        for (path, socket, mtu, had_outage) in small {
             if conn.tunnel.conn.close_path(now, path, POOR).is_err() {
+                continue;
+            }
+            if had_outage {
+                self.slots[index].dial.hold(socket, PATH_RETRY, now);
                 continue;
             }
             let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
