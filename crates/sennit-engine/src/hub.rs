@@ -172,6 +172,10 @@ const MAX_EARLY_LINKS: usize = 32;
 /// An enrolment is a token and a certificate request.
 const MAX_BODY: usize = 16 << 10;
 
+/// Paths before a tunnel is granted. noq 1.4 panics when the PATH_ACKs of many paths with many gaps
+/// do not fit a packet; whom nobody knows shall not be able to do that.
+const STRANGERS_PATHS: u32 = 1;
+
 /// The hub state machine.
 pub struct Hub {
     node: Node<Role>,
@@ -194,7 +198,9 @@ impl Hub {
         now: Instant,
     ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
         let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
-        server.transport_config(Arc::new(settings.transport(Congestion::Auto)));
+        let mut transport = settings.transport(Congestion::Auto);
+        transport.max_concurrent_multipath_paths(STRANGERS_PATHS);
+        server.transport_config(Arc::new(transport));
         server.migration(true);
         server.max_incoming(config.max_strangers);
         Ok(Self {
@@ -305,6 +311,7 @@ impl Hub {
             return;
         }
         conn.tunnel.open_data(stream, hello.is_some());
+        conn.tunnel.allow_paths(now);
         // A plain RFC 9484 client has one tunnel, on one path at a time.
         let plain = Treatment {
             policy: Policy::Failover,

@@ -1,6 +1,6 @@
 //! How noq is set up: sizes, timers and limits that the rest of the engine relies on.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use aws_lc_rs::hmac;
 use noq_proto::{
@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// is due after three of these.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Paths per tunnel: every link once, and as many again in the course of being replaced.
-const MAX_PATHS: u32 = 16;
+pub(crate) const MAX_PATHS: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 /// Received datagrams wait here only until the driver drains them, within one batch of the socket.
 const DATAGRAM_BUFFER: usize = 8 << 20;
 /// Streams carry requests and capsules only. noq closes a connection whose receive buffer has more
@@ -96,7 +96,7 @@ impl Settings {
                 IdleTimeout::try_from(IDLE).expect("30 s is below the limit of a varint"),
             ))
             .ack_frequency_config(Some(ack_frequency))
-            .max_concurrent_multipath_paths(MAX_PATHS)
+            .max_concurrent_multipath_paths(MAX_PATHS.get())
             .max_concurrent_bidi_streams(VarInt::from_u32(4))
             .max_concurrent_uni_streams(VarInt::from_u32(8))
             .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))

@@ -33,6 +33,7 @@ use sennit_packet::IpPacket;
 use crate::{
     locals::SocketId,
     path::{LinkLabel, Path, number},
+    transport::MAX_PATHS,
 };
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
@@ -157,6 +158,12 @@ impl Tunnel {
             next_seq: 0,
             dedup: Dedup::default(),
         });
+    }
+
+    /// The peer may from now on open paths.
+    pub(crate) fn allow_paths(&mut self, now: Instant) {
+        // Fails only for a peer that does not speak multipath.
+        let _ = self.conn.set_max_concurrent_paths(now, MAX_PATHS);
     }
 
     /// The hub learns the treatment with the request.
