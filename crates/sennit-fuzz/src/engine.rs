@@ -62,11 +62,14 @@ pub fn hub_peer(data: &[u8]) {
     scene.rest(Duration::from_secs(1), |scene| scene.site.is_connected());
     while !input.is_empty() {
         let step = input.byte();
+        if scene.hub.is_up() {
+            scene.site.limit_paths();
+        }
         if scene.site.act(step, &mut input, scene.now) {
             scene.hub.act(step, &mut input, scene.now);
         }
         scene.exchange();
-        scene.hub.check_routes(scene.now);
+        scene.hub.check_status();
     }
     scene.site.vanish();
     scene.rest(PEACE, |_| false);

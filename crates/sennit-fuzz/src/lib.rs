@@ -15,6 +15,7 @@
 
 pub mod engine;
 mod input;
+pub mod join;
 pub mod masque;
 pub mod packet;
 pub mod queues;
@@ -41,4 +42,8 @@ pub const TARGETS: &[Target] = &[
     ("engine_edge", engine::edge),
     ("engine_hub_peer", engine::hub_peer),
     ("engine_edge_peer", engine::edge_peer),
+    ("sennit_config", join::config),
+    ("sennit_invitation", join::invitation),
+    ("sennit_enrolment", join::enrolment),
+    ("sennit_control", join::control),
 ];

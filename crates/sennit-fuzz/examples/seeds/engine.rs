@@ -138,6 +138,15 @@ impl Steps {
         Self(self.0.bytes(&[12, 1]))
     }
 
+    fn open_paths(self) -> Self {
+        (1..16).fold(self, |steps, link| Self(steps.0.bytes(&[12, link])))
+    }
+
+    /// Every second packet on each path is lost.
+    fn gaps(self, count: usize) -> Self {
+        (0..count).fold(self, |steps, _| Self(steps.0.bytes(&[9, 16, 11, 11])))
+    }
+
     fn close_path(self, path: u8) -> Self {
         Self(self.0.bytes(&[13, path]))
     }
@@ -280,6 +289,8 @@ fn client() -> Vec<(&'static str, Vec<u8>)> {
             "paths",
             up().open_path().owner(PROBE).close_path(0).owner(PROBE),
         ),
+        ("gaps", up().open_paths().gaps(70)),
+        ("gaps-of-a-stranger", settings().open_paths().gaps(70)),
         ("last-path", up().close_path(0).owner(PROBE)),
         (
             "plain",

@@ -4,6 +4,7 @@
 //! them under another name and is left alone.
 
 mod engine;
+mod join;
 mod masque;
 mod packet;
 mod queues;
@@ -17,7 +18,14 @@ pub(crate) type Seed = (&'static str, &'static str, Vec<u8>);
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let seeds = [packet::all(), masque::all(), queues::all(), engine::all()].concat();
+    let seeds = [
+        packet::all(),
+        masque::all(),
+        queues::all(),
+        engine::all(),
+        join::all(),
+    ]
+    .concat();
     for (target, name, bytes) in &seeds {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

@@ -91,6 +91,10 @@ impl HubSide {
         self.hub.grant(request, grant, now);
     }
 
+    pub(super) fn is_up(&self) -> bool {
+        !self.up.is_empty()
+    }
+
     /// A step of the hub's owner.
     pub(super) fn act(&mut self, step: u8, input: &mut Input<'_>, now: Instant) {
         match step % 8 {
@@ -140,7 +144,7 @@ impl HubSide {
     }
 
     /// The hub's events and its status say the same.
-    pub(super) fn check_routes(&mut self, _now: Instant) {
+    pub(super) fn check_status(&mut self) {
         let status: BTreeSet<String> = self.hub.status().into_iter().map(|s| s.class).collect();
         assert_eq!(status, self.up);
     }

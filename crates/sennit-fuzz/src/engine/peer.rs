@@ -14,7 +14,7 @@ use noq_proto::{
 };
 use sennit_sim::{Authority, HUB_NAME};
 
-use super::scene::{HUB, LINKS, Machine, Wire};
+use super::scene::{HUB, Machine, Wire};
 use crate::input::Input;
 
 thread_local! {
@@ -22,6 +22,8 @@ thread_local! {
     pub(super) static AUTHORITY: Authority = Authority::new();
 }
 
+/// As many as a hub allows.
+const MOST_PATHS: u8 = 16;
 /// Streams that the script can name.
 const MOST_STREAMS: usize = 64;
 
@@ -54,6 +56,10 @@ pub(super) struct Peer {
     is_server: bool,
     is_connected: bool,
     is_gone: bool,
+    /// It opens no more paths than this.
+    most_paths: usize,
+    /// So many of its packets are lost from now on.
+    losing: u8,
     stateless: Vec<Wire>,
 }
 
@@ -89,12 +95,19 @@ impl Peer {
             is_server,
             is_connected: false,
             is_gone: false,
+            most_paths: MOST_PATHS.into(),
+            losing: 0,
             stateless: Vec::new(),
         }
     }
 
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected
+    }
+
+    /// noq 1.4 panics when the PATH_ACKs of many paths do not fit a packet; those of a few do.
+    pub(super) fn limit_paths(&mut self) {
+        self.most_paths = 4;
     }
 
     /// From now on nothing is heard of it.
@@ -112,10 +125,12 @@ impl Peer {
         let Some(conn) = self.conns.values_mut().next_back() else {
             return false;
         };
-        if step % 16 < 10 {
+        if step % 16 == 9 {
+            self.losing = input.byte();
+        } else if step % 16 < 9 {
             act_on_stream(step, conn, &mut self.streams, input);
         } else {
-            act_on_connection(step, conn, input, now);
+            act_on_connection(step, conn, self.most_paths, input, now);
         }
         false
     }
@@ -177,10 +192,15 @@ impl Peer {
     }
 }
 
+/// Where one of up to 16 links of a client is.
+fn home(link: u8) -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, 1 + link % MOST_PATHS], 5000))
+}
+
 fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
-        .max_concurrent_multipath_paths(8)
+        .max_concurrent_multipath_paths(MOST_PATHS.into())
         .initial_mtu(1452)
         .max_concurrent_uni_streams(VarInt::from_u32(32))
         .max_concurrent_bidi_streams(VarInt::from_u32(32));
@@ -216,7 +236,7 @@ fn act_on_stream(step: u8, conn: &mut Connection, streams: &mut Streams, input: 
                 .send_stream(id)
                 .reset(VarInt::from_u32(input.u16().into()));
         }
-        8 | 9 if can_receive => {
+        8 if can_receive => {
             let _ = conn
                 .recv_stream(id)
                 .stop(VarInt::from_u32(input.u16().into()));
@@ -225,16 +245,28 @@ fn act_on_stream(step: u8, conn: &mut Connection, streams: &mut Streams, input: 
     }
 }
 
-fn act_on_connection(step: u8, conn: &mut Connection, input: &mut Input<'_>, now: Instant) {
+fn act_on_connection(
+    step: u8,
+    conn: &mut Connection,
+    most_paths: usize,
+    input: &mut Input<'_>,
+    now: Instant,
+) {
     match step % 16 {
-        10 | 11 => {
+        10 => {
             let datagram = Bytes::copy_from_slice(input.block());
             let _ = conn.datagrams().send(datagram, true);
         }
+        11 => {
+            for path in conn.paths() {
+                let _ = conn.ping_path(path);
+            }
+        }
         12 => {
-            let link = LINKS[usize::from(input.byte()) % 2].ip();
-            let network = FourTuple::new(HUB, Some(link));
-            let _ = conn.open_path(network, PathStatus::Available, now);
+            let network = FourTuple::new(HUB, Some(home(input.byte()).ip()));
+            if conn.paths().len() < most_paths {
+                let _ = conn.open_path(network, PathStatus::Available, now);
+            }
         }
         13 => {
             let paths = conn.paths();
@@ -294,11 +326,10 @@ impl Machine for Peer {
         let mut buffer = Vec::new();
         for conn in self.conns.values_mut() {
             while let Some(transmit) = conn.poll_transmit(now, BATCH, &mut buffer) {
-                let home = |ip| LINKS.into_iter().find(|link| link.ip() == ip);
-                let from: SocketAddr = match transmit.src_ip.and_then(home) {
+                let from = match transmit.src_ip {
                     _ if self.is_server => HUB,
-                    Some(link) => link,
-                    None => LINKS[0],
+                    Some(ip) => SocketAddr::new(ip, home(0).port()),
+                    None => home(0),
                 };
                 let size = transmit.segment_size.unwrap_or(buffer.len()).max(1);
                 let to = transmit.destination;
@@ -311,6 +342,8 @@ impl Machine for Peer {
             }
         }
         self.digest();
-        wires
+        let lost = usize::from(self.losing).min(wires.len());
+        self.losing -= u8::try_from(lost).expect("it is at most what it was");
+        wires.split_off(lost)
     }
 }

@@ -1,0 +1,229 @@
+//! The `sennit` crate: config files, invitations, enrolment, and what goes over the control socket.
+
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use rustls::pki_types::CertificateDer;
+use sennit::config::{Config, EdgeConfig, HubConfig, Loaded, Report};
+use sennit::control::Request;
+use sennit::identity::{
+    EdgeIdentity, Exchange, Fingerprint, HubIdentity, Invitation, MAX_MESSAGE_BYTES, Secret,
+    exchange,
+};
+use sennit::status::{Status, render};
+use sennit::store::{Store, TokenKind};
+use tempfile::TempDir;
+
+use crate::input::Input;
+
+/// A config file. Script: which of the two (1), then the file.
+pub fn config(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (kind, file) = (input.byte(), input.rest());
+    match kind % 3 {
+        0 => {
+            if let Some(Config::Edge(edge)) = checked(Config::parse("edge.toml", file), file) {
+                check_edge(&edge);
+            }
+        }
+        1 => {
+            if let Some(edge) = checked(EdgeConfig::parse("edge.toml", file), file) {
+                check_edge(&edge);
+            }
+        }
+        _ => {
+            if let Some(hub) = checked(HubConfig::parse("hub.toml", file), file) {
+                assert!(!hub.listen.is_empty() && (hub.pool.v4.is_some() || hub.pool.v6.is_some()));
+            }
+        }
+    }
+}
+
+/// A file has a config or errors, and every finding can be shown.
+fn checked<C>(parsed: Result<Loaded<C>, Report>, file: &[u8]) -> Option<C> {
+    let report = match &parsed {
+        Ok(loaded) => &loaded.warnings,
+        Err(report) => report,
+    };
+    assert_eq!(parsed.is_err(), report.has_errors());
+    assert_eq!(report.located().count(), report.findings().len());
+    let lines = file.iter().filter(|&&byte| byte == b'\n').count() + 1;
+    for located in report.located() {
+        assert!((1..=lines).contains(&located.line) && located.column >= 1);
+        assert!(!located.message.is_empty());
+    }
+    let shown = report.to_string();
+    let is_plain = |c: char| c == '\n' || !c.is_ascii_control();
+    assert!(shown.chars().all(is_plain), "{shown:?}");
+    parsed.ok().map(|loaded| loaded.config)
+}
+
+fn check_edge(edge: &EdgeConfig) {
+    assert!(!edge.hub.is_empty() && !edge.links.is_empty());
+    let classes = &edge.classes;
+    assert!(classes.iter().any(sennit::config::Class::catches_all));
+    for (index, class) in classes.iter().enumerate() {
+        let is_new = |other: &&sennit::config::Class| other.name != class.name;
+        assert_eq!(classes[..index].iter().filter(is_new).count(), index);
+    }
+    let shares = classes.iter().filter_map(|class| class.share);
+    assert!(shares.map(u32::from).sum::<u32>() <= 100);
+    assert!(
+        edge.links
+            .iter()
+            .all(|link| link.tier > 0 && link.weight > 0)
+    );
+}
+
+/// An invitation. Script: kind (1; 0: the text as it is, else its content, to be sealed), then the
+/// invitation.
+pub fn invitation(data: &[u8]) {
+    let mut input = Input::new(data);
+    if input.byte() == 0 {
+        if let Ok(text) = str::from_utf8(input.rest())
+            && let Ok(invitation) = text.parse::<Invitation>()
+        {
+            assert_eq!(invitation.to_string().parse(), Ok(invitation));
+        }
+        return;
+    }
+    let content = input.rest();
+    let check = Fingerprint::of(content);
+    let sealed = [content, &check.as_bytes()[..4]].concat();
+    let token = format!("sennit_{}", URL_SAFE_NO_PAD.encode(sealed));
+    if let Ok(invitation) = token.parse::<Invitation>() {
+        assert_eq!(invitation.to_string(), token, "there is one text for each");
+        assert!((1..=16).contains(&invitation.hubs.len()));
+        let last = invitation.expires - Duration::from_nanos(1);
+        assert!(invitation.clone().still_valid(last).is_ok());
+        assert!(invitation.clone().still_valid(invitation.expires).is_err());
+    }
+}
+
+/// A day on which nothing has expired.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+/// The one-time secret of the only invitation, which the script can use.
+const SECRET: [u8; 32] = [7; 32];
+
+/// A hub and an invited edge on disk.
+struct Parties {
+    hub: HubIdentity,
+    store: Store,
+    edge: EdgeIdentity,
+    _state: TempDir,
+}
+
+thread_local! {
+    /// Made once: it is the disk that takes time.
+    static PARTIES: RefCell<Parties> = RefCell::new(Parties::new());
+}
+
+impl Parties {
+    fn new() -> Self {
+        let state = TempDir::with_prefix("sennit-fuzz-").expect("there is a temporary directory");
+        let (hub_state, edge_state) = (state.path().join("hub"), state.path().join("edge"));
+        let hub = HubIdentity::init(&hub_state, &[], now()).expect("the directory is ours");
+        let mut store = Store::open(&hub_state).expect("it was just made");
+        let (site, secret) = ("site".parse().expect("a name"), Secret::from_bytes(SECRET));
+        let expires = now() + Duration::from_secs(86_400);
+        store
+            .invite(
+                &site,
+                &secret.hash(),
+                Some(expires),
+                TokenKind::Invite,
+                now(),
+            )
+            .expect("the store can be written");
+        let invitation = Invitation {
+            site,
+            hubs: vec!["203.0.113.10:443".parse().expect("an address")],
+            authority: hub.authority.fingerprint(),
+            secret,
+            expires,
+        };
+        let edge = EdgeIdentity::join(&edge_state, &invitation, false);
+        Self {
+            hub,
+            store,
+            edge: edge.expect("the directory is ours"),
+            _state: state,
+        }
+    }
+
+    fn exchange(&mut self, peer: &[CertificateDer<'_>], request: &[u8]) -> Exchange {
+        exchange(&mut self.store, &self.hub.authority, peer, request, now())
+    }
+}
+
+/// What an edge posts to be let in, and what a hub answers.
+///
+/// Script: kind (1; 0: the body of the request, 1: a signing request to go with the token, 2: a
+/// certificate that is shown (block) and a signing request, 3: the body of the answer), then that.
+pub fn enrolment(data: &[u8]) {
+    let mut input = Input::new(data);
+    PARTIES.with_borrow_mut(|parties| match input.byte() % 4 {
+        0 => check_exchange(parties, &[], input.rest()),
+        1 => {
+            let request = serde_json::json!({
+                "csr": STANDARD.encode(input.rest()),
+                "token": {
+                    "secret": URL_SAFE_NO_PAD.encode(SECRET),
+                    "authority": parties.hub.authority.fingerprint().to_string(),
+                },
+            });
+            check_exchange(parties, &[], request.to_string().as_bytes());
+        }
+        2 => {
+            let shown = CertificateDer::from(input.block());
+            let request = serde_json::json!({ "csr": STANDARD.encode(input.rest()) });
+            check_exchange(parties, &[shown], request.to_string().as_bytes());
+        }
+        _ => {
+            // A certificate for the edge's key, from the authority it knows, cannot be guessed.
+            assert!(parties.edge.accept(input.rest()).is_err());
+            assert!(!parties.edge.is_enrolled());
+        }
+    });
+}
+
+/// A request is answered, and when it is sent again, in the same way.
+fn check_exchange(parties: &mut Parties, peer: &[CertificateDer<'_>], request: &[u8]) {
+    let first = parties.exchange(peer, request);
+    assert!(first.body.len() <= MAX_MESSAGE_BYTES);
+    assert!(serde_json::from_slice::<serde_json::Value>(&first.body).is_ok());
+    match &first.outcome {
+        Ok(site) => assert_eq!((first.http_status, site.as_str()), (200, "site")),
+        Err(refusal) => {
+            assert_eq!(first.http_status, refusal.http_status());
+            assert!((400..500).contains(&first.http_status), "{refusal:?}");
+        }
+    }
+    let again = parties.exchange(peer, request);
+    assert_eq!(
+        (again.http_status, again.body),
+        (first.http_status, first.body)
+    );
+}
+
+/// Lines of the control socket: requests, and the document that `status` shows.
+pub fn control(data: &[u8]) {
+    if let Ok(request) = serde_json::from_slice::<Request>(data) {
+        let line = serde_json::to_vec(&request).expect("a request becomes JSON");
+        assert_eq!(serde_json::from_slice::<Request>(&line).ok(), Some(request));
+    }
+    let Ok(status) = serde_json::from_slice::<Status>(data) else {
+        return;
+    };
+    let document = serde_json::to_vec(&status).expect("a status becomes JSON");
+    let again: Status = serde_json::from_slice(&document).expect("it was just written");
+    assert_eq!(serde_json::to_vec(&again).ok(), Some(document));
+    let shown = render(&status, false);
+    let is_plain = |c: char| c == '\n' || !c.is_control();
+    assert!(shown.chars().all(is_plain), "{shown:?}");
+}
