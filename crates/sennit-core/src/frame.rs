@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | 2 | [`Header`], then the IP packet |
 //! | 4 | a [`Report`] on the paths, from the receiver's side |
+//! | 6 | padding: it is of interest whether it arrives, not what it is |
 //!
 //! All numbers are big endian.
 
@@ -17,6 +18,8 @@ pub const CONTEXT_IP: u64 = 0;
 pub const CONTEXT_NUMBERED: u64 = 2;
 /// A [`Report`].
 pub const CONTEXT_REPORT: u64 = 4;
+/// Nothing but size.
+pub const CONTEXT_PADDING: u64 = 6;
 
 /// Room that must be kept free in front of a queued packet for every prefix that could be written
 /// there: Quarter Stream ID (at most 8 bytes, 1 in practice), context, header.

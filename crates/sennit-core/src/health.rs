@@ -90,7 +90,6 @@ pub struct Health {
     /// From when silence counts: probing was slower before.
     listening_since: Instant,
     suspect_since: Instant,
-    was_suspect: bool,
     next_probe: Instant,
     active: bool,
 }
@@ -108,7 +107,6 @@ impl Health {
             heard_count: 0,
             listening_since: now,
             suspect_since: now,
-            was_suspect: false,
             next_probe: now,
             active: false,
         }
@@ -117,11 +115,6 @@ impl Health {
     /// The path's state and why it is so.
     pub fn state(&self) -> (PathState, Reason) {
         (self.state, self.reason)
-    }
-
-    /// Whether the path was ever distrusted.
-    pub fn was_suspect(&self) -> bool {
-        self.was_suspect
     }
 
     /// Whether packets arrive here, as a [`Report`](crate::frame::Report) tells the peer.
@@ -210,7 +203,6 @@ impl Health {
         if self.state == PathState::Up {
             self.state = PathState::Suspect;
             self.suspect_since = now;
-            self.was_suspect = true;
         }
         self.reason = reason;
         let lost = now.saturating_duration_since(self.suspect_since) >= DOWN_AFTER;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// The bucket may hold this much sending time.
 const BURST: Duration = Duration::from_millis(1);
+/// What a path earns while it waits for credit is not lost to a host that wakes up late, up to this.
+const LATE: Duration = Duration::from_millis(8);
 /// And never less than this many packets, so that slow paths still send in small batches.
 const MIN_BURST_PACKETS: u64 = 4;
 /// A path that has used up its credit waits for this part of a burst before it sends again. Waking
@@ -38,8 +40,14 @@ impl Pacer {
         let elapsed = now.saturating_duration_since(self.updated);
         self.updated = now;
         let burst = burst(rate, packet);
-        self.credit = (self.credit + rate as f64 * elapsed.as_secs_f64()).min(burst);
-        if self.credit < QUANTUM * burst {
+        let quantum = QUANTUM * burst;
+        let most = if self.credit < quantum {
+            burst.max(rate as f64 * LATE.as_secs_f64())
+        } else {
+            burst
+        };
+        self.credit = (self.credit + rate as f64 * elapsed.as_secs_f64()).min(most);
+        if self.credit < quantum {
             0
         } else {
             self.credit as u64
@@ -97,6 +105,16 @@ mod tests {
             pacer.credit(1_000_000, 1000, start + Duration::from_secs(60)),
             4000
         );
+    }
+
+    #[test]
+    fn a_late_wake_up_costs_nothing() {
+        let start = Instant::now();
+        let mut pacer = Pacer::new(start);
+        pacer.credit(10_000_000, 1000, start);
+        pacer.spend(10_000);
+        let late = start + Duration::from_millis(5);
+        assert_eq!(pacer.credit(10_000_000, 1000, late), 50_000);
     }
 
     #[test]

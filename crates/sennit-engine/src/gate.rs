@@ -6,9 +6,12 @@
 //! divides by the window). The driver queues only what one path may send now, opens that gate
 //! alone, and closes it when the datagrams are out.
 //!
-//! The wrapper also keeps what noq does not tell: bytes in flight, and whether the window was used.
-//! noq's own pacer is switched off by showing it an endless window; [`sennit_core::Pacer`] does that work, because a packet
-//! held back inside noq has already lost its path.
+//! The wrapper also keeps what noq does not tell: bytes in flight, how fast they are delivered, and
+//! whether the driver had more to send. noq's own pacer is switched off by showing it an endless
+//! window; [`sennit_core::Pacer`] does that work, because a packet held back inside noq has already
+//! lost its path.
+
+mod sizes;
 
 use std::{
     any::Any,
@@ -21,9 +24,12 @@ use std::{
 
 use noq_proto::{
     RttEstimator,
-    congestion::{Bbr3Config, Controller, ControllerFactory, ControllerMetrics, CubicConfig},
+    congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
 use sennit_core::Congestion;
+
+use self::sizes::Sizes;
+use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery, PacketAck};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
@@ -36,6 +42,9 @@ pub(crate) struct GateState {
     window: AtomicU64,
     /// Bytes per second, or 0 if the controller does not compute a rate.
     pacing_rate: AtomicU64,
+    delivery_rate: AtomicU64,
+    /// The driver has no more for this path: until it has, samples of the rate are lower bounds.
+    limited: AtomicBool,
     slow_start: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
@@ -43,6 +52,8 @@ pub(crate) struct GateState {
     floor: AtomicU64,
     /// Losses are not news of congestion for now.
     frozen: AtomicBool,
+    size_in_doubt: AtomicBool,
+    too_small: AtomicBool,
 }
 
 impl GateState {
@@ -65,6 +76,21 @@ impl GateState {
     /// a controller that starts from its least window again takes seconds to find out.
     pub(crate) fn set_frozen(&self, frozen: bool) {
         self.frozen.store(frozen, Relaxed);
+    }
+
+    /// Whether a full-size packet should be sent to see if it arrives.
+    pub(crate) fn is_size_in_doubt(&self) -> bool {
+        self.size_in_doubt.load(Relaxed)
+    }
+
+    /// Whether the path carries smaller packets only.
+    pub(crate) fn is_too_small(&self) -> bool {
+        self.too_small.load(Relaxed)
+    }
+
+    /// The path could have carried more than there was for it.
+    pub(crate) fn set_limited(&self) {
+        self.limited.store(true, Relaxed);
     }
 
     /// Bytes that the congestion window still allows.
@@ -99,9 +125,12 @@ impl GateState {
         }
     }
 
-    /// Bytes per second that one window per round trip makes.
+    /// Bytes per second that the path carries: measured, or else one window per round trip.
     pub(crate) fn rate(&self, srtt: Duration) -> u64 {
-        (self.window() as f64 / srtt.as_secs_f64().max(1e-4)) as u64
+        match self.delivery_rate.load(Relaxed) {
+            0 => (self.window() as f64 / srtt.as_secs_f64().max(1e-4)) as u64,
+            rate => rate,
+        }
     }
 }
 
@@ -115,12 +144,29 @@ fn micros(value: &AtomicU64) -> Option<Duration> {
 /// A congestion controller behind a gate.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    inner: Box<dyn Controller>,
+    control: Box<dyn Control>,
+    delivery: Delivery,
     state: Arc<GateState>,
     usage: Usage,
+    sizes: Sizes,
+    initial_window: u64,
 }
 
 impl Gate {
+    fn new(control: Box<dyn Control>, mtu: u16, now: Instant) -> Self {
+        let gate = Self {
+            initial_window: control.window(),
+            control,
+            delivery: Delivery::new(now),
+            state: Arc::default(),
+            usage: Usage::default(),
+            sizes: Sizes::new(mtu),
+        };
+        gate.state.open.store(true, Relaxed);
+        gate.publish();
+        gate
+    }
+
     /// The shared state behind a path's controller.
     ///
     /// noq lends controllers only behind `&dyn`, so the state is reached through a clone.
@@ -131,26 +177,27 @@ impl Gate {
 
     /// Publishes what the driver reads.
     fn publish(&self) {
-        let metrics = self.inner.metrics();
-        self.state.window.store(self.inner.window(), Relaxed);
-        self.state
-            .pacing_rate
-            .store(metrics.pacing_rate.unwrap_or(0), Relaxed);
-        self.state.slow_start.store(self.in_slow_start(), Relaxed);
-    }
-
-    fn in_slow_start(&self) -> bool {
-        self.inner
-            .metrics()
-            .ssthresh
-            .is_some_and(|threshold| self.inner.window() < threshold)
+        let state = &self.state;
+        state.window.store(self.control.window(), Relaxed);
+        let rates = [
+            (&state.pacing_rate, self.control.pacing_rate()),
+            (&state.delivery_rate, self.control.delivery_rate()),
+        ];
+        for (place, rate) in rates {
+            place.store(rate.unwrap_or(0), Relaxed);
+        }
+        state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
+        state.too_small.store(self.sizes.is_too_small(), Relaxed);
+        state
+            .slow_start
+            .store(self.control.in_slow_start(), Relaxed);
     }
 
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
     /// use here: between two batches of the driver, noq always sees an empty queue.
     fn window_unused(&self) -> bool {
-        let (used, window) = (self.usage.peak(), self.inner.window());
-        if self.in_slow_start() {
+        let (used, window) = (self.usage.peak(), self.control.window());
+        if self.control.in_slow_start() {
             2 * used < window
         } else {
             used + used / 4 < window
@@ -163,20 +210,12 @@ impl Gate {
 }
 
 impl Controller for Gate {
-    fn on_sent(&mut self, now: Instant, bytes: u64, largest_pn: u64) {
-        self.inner.on_sent(now, bytes, largest_pn);
-    }
-
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         let in_flight = self.state.in_flight.fetch_add(u64::from(bytes), Relaxed);
+        let limited = self.state.limited.swap(false, Relaxed);
+        self.delivery.on_sent(pn, in_flight, limited, now);
         self.usage.on_sent(pn, in_flight + u64::from(bytes));
-        self.inner.on_packet_sent(now, bytes, pn);
-    }
-
-    fn on_cwnd_limited(&mut self) {
-        if self.state.open.load(Relaxed) {
-            self.inner.on_cwnd_limited();
-        }
+        self.control.on_sent(pn, bytes, now);
     }
 
     fn on_ack(
@@ -189,20 +228,33 @@ impl Controller for Gate {
         rtt: &RttEstimator,
     ) {
         self.usage.on_ack(pn, self.in_flight());
+        self.delivery.on_acked(pn, bytes, now);
+        self.sizes.on_acked(pn, bytes);
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
         self.state
             .min_rtt_micros
             .store(rtt.min().as_micros() as u64, Relaxed);
-        self.inner
-            .on_ack(now, sent, bytes, pn, self.window_unused(), rtt);
+        self.control.on_packet_acked(&PacketAck {
+            pn,
+            bytes,
+            sent,
+            now,
+            window_unused: self.window_unused(),
+            rtt,
+        });
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
         self.state.in_flight.store(in_flight, Relaxed);
-        self.inner
-            .on_end_acks(now, in_flight, self.window_unused(), largest);
+        let ack = Ack {
+            acked: self.delivery.end_batch(now),
+            in_flight,
+            largest,
+            window_unused: self.window_unused(),
+        };
+        self.control.on_ack(&ack, now);
         self.publish();
     }
 
@@ -210,72 +262,70 @@ impl Controller for Gate {
         &mut self,
         now: Instant,
         sent: Instant,
-        is_persistent_congestion: bool,
-        is_ecn: bool,
-        lost_bytes: u64,
-        largest_lost_pn: u64,
+        persistent: bool,
+        marked: bool,
+        lost: u64,
+        largest: u64,
     ) {
         if self.state.frozen.load(Relaxed) {
+            self.publish();
             return;
         }
-        self.inner.on_congestion_event(
-            now,
+        let event = CongestionEvent {
             sent,
-            is_persistent_congestion,
-            is_ecn,
-            lost_bytes,
-            largest_lost_pn,
-        );
+            largest,
+            lost,
+            persistent,
+            marked,
+        };
+        self.control.on_congestion(&event, now);
         self.publish();
     }
 
-    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
-        let left = self.in_flight().saturating_sub(u64::from(lost_bytes));
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, _: Instant) {
+        let lost = u64::from(lost_bytes);
+        let left = self.in_flight().saturating_sub(lost);
         self.state.in_flight.store(left, Relaxed);
-        if !self.state.frozen.load(Relaxed) {
-            self.inner.on_packet_lost(lost_bytes, pn, now);
-        }
+        self.delivery.on_lost(pn, lost);
+        self.sizes.on_lost(pn, lost);
     }
 
     fn on_spurious_congestion_event(&mut self) {
-        self.inner.on_spurious_congestion_event();
+        self.control.on_spurious_loss();
         self.publish();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.inner.on_mtu_update(new_mtu);
+        self.control.on_mtu(new_mtu);
         self.publish();
-    }
-
-    fn on_ack_frequency_update(&mut self, threshold: u64, max_ack_delay: Duration) {
-        self.inner.on_ack_frequency_update(threshold, max_ack_delay);
     }
 
     fn window(&self) -> u64 {
         if !self.state.open.load(Relaxed) {
             return 1;
         }
-        self.inner.window().max(self.state.floor.load(Relaxed))
+        self.control.window().max(self.state.floor.load(Relaxed))
     }
 
     fn metrics(&self) -> ControllerMetrics {
-        let mut metrics = self.inner.metrics();
+        let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = ENDLESS;
-        metrics.pacing_rate = None;
-        metrics.send_quantum = None;
         metrics
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
-            inner: self.inner.clone_box(),
+            control: self.control.clone_box(),
+            delivery: self.delivery.clone(),
             state: self.state.clone(),
             usage: self.usage,
+            sizes: self.sizes,
+            initial_window: self.initial_window,
         })
     }
 
     fn initial_window(&self) -> u64 {
-        self.inner.initial_window()
+        self.initial_window
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -317,22 +367,8 @@ pub(crate) struct GateFactory(pub(crate) Congestion);
 
 impl ControllerFactory for GateFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let inner = match self.0 {
-            Congestion::Auto | Congestion::Cubic => {
-                Arc::new(CubicConfig::default()).build(now, current_mtu)
-            }
-            Congestion::Bbr | Congestion::Bbr3 => {
-                Arc::new(Bbr3Config::default()).build(now, current_mtu)
-            }
-        };
-        let gate = Gate {
-            inner,
-            state: Arc::default(),
-            usage: Usage::default(),
-        };
-        gate.state.open.store(true, Relaxed);
-        gate.publish();
-        Box::new(gate)
+        let control = congestion::build(self.0, current_mtu, now);
+        Box::new(Gate::new(control, current_mtu, now))
     }
 }
 

@@ -11,10 +11,11 @@
 //! 5. sleep until `poll_timeout` or more input.
 //!
 //! Inside, a [`node`] holds the connections; a [`tunnel`] is one of them with its paths, queue and
-//! scheduler; [`gate`] is how packets are steered to paths; [`h3`] carries the HTTP/3 machine of
+//! scheduler; [`gate`] is how packets are steered to paths, with [`congestion`] control behind it; [`h3`] carries the HTTP/3 machine of
 //! `sennit-masque` over streams; [`edge`] and [`hub`] are what differs between the two ends.
 
 mod cid;
+mod congestion;
 pub mod edge;
 mod gate;
 mod h3;

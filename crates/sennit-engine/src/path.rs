@@ -41,6 +41,8 @@ pub(crate) struct Path {
     pub(crate) gate: Arc<GateState>,
     pub(crate) pacer: Pacer,
     pub(crate) health: Health,
+    /// A full-size packet is to be sent along with the last probe.
+    pub(crate) probes_size: bool,
 }
 
 /// The number of a path on the wire (RFC 10069 §2: at most 2^32 - 1).
@@ -70,6 +72,7 @@ impl Path {
             gate,
             pacer: Pacer::new(now),
             health: Health::new(now),
+            probes_size: false,
         })
     }
 
@@ -87,7 +90,8 @@ impl Path {
         let credit = self.pacer.credit(self.gate.pacing_rate(srtt), packet, now);
         let (state, _) = self.health.state();
         PathView {
-            usable: state == PathState::Up || all_suspect && state == PathState::Suspect,
+            usable: (state == PathState::Up || all_suspect && state == PathState::Suspect)
+                && !self.gate.is_too_small(),
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,

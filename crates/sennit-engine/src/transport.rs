@@ -3,9 +3,7 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use aws_lc_rs::hmac;
-use noq_proto::{
-    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
-};
+use noq_proto::{AckFrequencyConfig, EndpointConfig, IdleTimeout, TransportConfig, VarInt};
 use sennit_core::{Congestion, frame::Header};
 
 use crate::{
@@ -83,14 +81,12 @@ impl Settings {
             .ack_eliciting_threshold(VarInt::from_u32(9))
             .max_ack_delay(Some(Duration::from_millis(5)))
             .reordering_threshold(VarInt::from_u32(2));
-        // Every path starts at the size it needs, so there is nothing to search for upwards; what
-        // discovery is still for is noticing that a path cannot carry it.
-        let mut discovery = MtuDiscoveryConfig::default();
-        discovery.upper_bound(self.outer_mtu());
         let mut config = TransportConfig::default();
         config
+            // Every path must carry the same size; the gate finds out which does not.
             .initial_mtu(self.outer_mtu())
-            .mtu_discovery_config(Some(discovery))
+            .min_mtu(self.outer_mtu())
+            .mtu_discovery_config(None)
             .initial_rtt(INITIAL_RTT)
             .max_idle_timeout(Some(
                 IdleTimeout::try_from(IDLE).expect("30 s is below the limit of a varint"),

@@ -21,7 +21,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::{Connection, ConnectionEvent, FourTuple, PathId, Transmit};
 use sennit_core::{
     Choice, Dedup, Delivery, FqCodel, PathState, PathView, Policy, Scheduler,
-    frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, HEADROOM, Header, PathReport, Report},
+    frame::{
+        CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_REPORT, HEADROOM, Header,
+        PathReport, Report,
+    },
     queue::{Queued, TARGET},
 };
 use sennit_masque::{
@@ -328,6 +331,7 @@ impl Tunnel {
                 Some(report) => self.handle_report(&report, now),
                 None => self.stats.malformed += 1,
             },
+            (CONTEXT_PADDING, Some(data)) if data.numbered => {}
             // RFC 9484 §6: datagrams of contexts that are not known are dropped.
             _ => self.stats.malformed += 1,
         }
@@ -366,6 +370,7 @@ impl Tunnel {
                         Some(batch) => batch,
                         None => {
                             self.sending = Sending::Control;
+                            self.note_limited();
                             return None;
                         }
                     };
@@ -377,6 +382,21 @@ impl Tunnel {
                     }
                     self.sending = self.finish_batch(second);
                 }
+            }
+        }
+    }
+
+    /// Tells the paths that could have carried more that they were not measured.
+    fn note_limited(&self) {
+        let waiting = !self.queue.is_empty() || self.held.is_some();
+        for (path, view) in self.paths.iter().zip(&self.views) {
+            let spare = if waiting {
+                view.budget > 0
+            } else {
+                path.gate.room() >= self.packet_size
+            };
+            if spare {
+                path.gate.set_limited();
             }
         }
     }
@@ -400,8 +420,8 @@ impl Tunnel {
 
     /// Gives noq the next batch and opens the gate of its path; `None` if there is none.
     fn fill_batch(&mut self, now: Instant) -> Option<Sending> {
-        if let Some(path) = self.report_due(now) {
-            return Some(path);
+        if let Some(batch) = self.report_due(now).or_else(|| self.size_probe_due()) {
+            return Some(batch);
         }
         let (first, choice) = self.next_packet(now)?;
         self.stage(first, choice, now);
@@ -542,6 +562,7 @@ impl Tunnel {
             if path.health.poll_probe(now) {
                 // Fails only for a path that is closing, which needs no probe.
                 let _ = self.conn.ping_path(path.id);
+                path.probes_size = path.gate.is_size_in_doubt();
             }
             if listens && path.health.handle_timeout(now) {
                 // Fails only for a path that is closing.
@@ -586,6 +607,20 @@ impl Tunnel {
         let report = self.report();
         self.batch.push(report);
         Some(self.launch(first, second))
+    }
+
+    /// Stages a packet of full size for a path that has not shown that it carries them.
+    fn size_probe_due(&mut self) -> Option<Sending> {
+        let stream = self.data.as_ref().filter(|data| data.numbered)?.stream;
+        let index = self.paths.iter().position(|path| path.probes_size)?;
+        self.paths[index].probes_size = false;
+        if self.views.get(index).is_none_or(|view| view.budget == 0) {
+            return Some(Sending::Data);
+        }
+        let mut probe = datagram::encode_prefix(stream, CONTEXT_PADDING).to_vec();
+        probe.resize(self.conn.datagrams().max_size()?, 0);
+        self.batch.push(probe.into());
+        Some(self.launch(index, None))
     }
 
     fn report(&self) -> Bytes {

@@ -276,38 +276,29 @@ impl Edge {
         self.slots[index].dial.hold(socket, PATH_RETRY, now);
     }
 
-    /// Closes paths that turned out too small for the tunnel's packets, as they would shrink it.
-    ///
-    /// What an outage swallowed makes noq believe the same, so a path that had one is opened anew.
+    /// Closes paths that turned out too small for the tunnel's packets.
     fn drop_small_paths(&mut self, index: usize, id: ConnId, now: Instant) {
         let need = self.node.settings().outer_mtu();
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let small: Vec<(PathId, SocketId, u16, bool)> = conn
+        let small: Vec<(PathId, SocketId)> = conn
             .tunnel
             .paths
             .iter()
-            .filter_map(|path| {
-                let mtu = conn.tunnel.conn.path_stats(path.id)?.current_mtu;
-                let had_outage = path.health.was_suspect();
-                (mtu < need).then_some((path.id, path.socket, mtu, had_outage))
-            })
+            .filter(|path| path.gate.is_too_small())
+            .map(|path| (path.id, path.socket))
             .collect();
-        for (path, socket, mtu, had_outage) in small {
+        for (path, socket) in small {
+            // The last path is not closed: a tunnel for small packets is better than none.
             if conn.tunnel.conn.close_path(now, path, POOR).is_err() {
-                continue;
-            }
-            if had_outage {
-                self.slots[index].dial.hold(socket, PATH_RETRY, now);
                 continue;
             }
             let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
             tracing::warn!(
                 link,
-                mtu,
                 need,
-                "link is too small for the tunnel's packets: kept out"
+                "link does not carry packets as large as the tunnel's: kept out; a smaller inner_mtu would let it in"
             );
             self.slots[index].dial.hold(socket, TOO_SMALL_FOR, now);
         }

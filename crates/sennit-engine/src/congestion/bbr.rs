@@ -1,0 +1,458 @@
+//! BBR: sends at the rate that the path delivers, and keeps little more in flight than it holds.
+//!
+//! The model of the path is two numbers: the greatest delivery rate of late, and the least round trip
+//! of late. Their product is what fits into the path without a queue (the BDP). Everything else is a
+//! cycle of gains around that model:
+//!
+//! | mode | pacing gain | window gain | ends |
+//! | --- | --- | --- | --- |
+//! | startup | 2.77 | 2 | when the rate no longer grows, or much is lost |
+//! | drain | 0.5 | 2 | when the queue that startup made is gone |
+//! | cruise | 1 | 2 | after some round trips |
+//! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
+//! | down | 0.75 | 2 | when the queue is gone |
+//! | probe rtt | 1 | 0.5 | after 200 ms, if the least round trip was not seen for 10 s |
+//!
+//! Gains and limits are those of draft-ietf-ccwg-bbr-06; the cycle of eight round trips is that of
+//! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
+//! within a second and a version that probes every few seconds is late.
+//!
+//! Under [`OnLoss::Yield`] a round that loses more than the path's own loss and [`LOSS_MARGIN`]
+//! bounds what may be in flight, until probing finds room again. The path's own loss is that of
+//! cruising rounds in which the round trip was close to its least: nothing can have overflowed.
+//! [`OnLoss::Ignore`] never yields: a path that drops is slower only by what it drops.
+
+use std::time::{Duration, Instant};
+
+use super::{Ack, Acked, CongestionEvent, Control, WindowedMax};
+
+/// Fast enough to double the rate every round trip (draft §2.4).
+const STARTUP_GAIN: f64 = 2.77;
+const DRAIN_GAIN: f64 = 0.5;
+const UP_GAIN: f64 = 1.25;
+const DOWN_GAIN: f64 = 0.75;
+const WINDOW_GAIN: f64 = 2.0;
+const UP_WINDOW_GAIN: f64 = 2.25;
+const PROBE_RTT_GAIN: f64 = 0.5;
+/// Sent this much below the rate, so that the queue never grows by rounding (draft §2.4).
+const PACING_MARGIN: f64 = 0.99;
+/// Rounds of cruising between probes.
+const CRUISE_ROUNDS: u32 = 6;
+/// The last so many of them are free of the probe's effects.
+const SETTLED_ROUNDS: u64 = 4;
+/// No phase is shorter: on a path of microseconds the host's own scheduling is what a round trip shows.
+const MIN_PHASE: Duration = Duration::from_millis(5);
+/// Down lasts until the queue is gone, or so many phases, if something else keeps it full.
+const DOWN_PHASES: u32 = 5;
+/// The rate is the best of this many round trips,
+const RATE_ROUNDS: u32 = 10;
+/// and of at least this time, in which a busy host may fail to send.
+const MIN_RATE_WINDOW: Duration = Duration::from_millis(500);
+/// The least round trip is the least of this time (draft §2.13).
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
+const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
+/// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
+const FULL_GROWTH: f64 = 1.25;
+const FULL_ROUNDS: u32 = 3;
+/// Loss above the path's own that means congestion (draft §2.7, "LossThresh"),
+const LOSS_MARGIN: f64 = 0.02;
+/// if so many packets were lost in the round (draft §5.3.1.3).
+const LOSS_PACKETS: u64 = 6;
+/// More than this is never taken for a path's own loss.
+const MAX_OWN_LOSS: f64 = 0.15;
+/// What is left of the bound after a loss (draft §2.7, "Beta").
+const BETA: f64 = 0.7;
+/// A round whose round trip is within a tenth and a millisecond of the least met no queue.
+const NO_QUEUE: f64 = 1.1;
+/// So many standard deviations of a random loss more than expected are no news.
+const DEVIATIONS: f64 = 2.5;
+/// Weight of the past when a round's loss is averaged.
+const LOSS_MEMORY: f64 = 15.0 / 16.0;
+/// Packets that may be in flight before anything is known (RFC 9002 §7.2), and at least.
+const INITIAL_PACKETS: u64 = 10;
+const MIN_PACKETS: u64 = 4;
+/// What the driver hands over in one go, as time at the pacing rate; twice that much is in flight
+/// beyond the model, so that the window is never what makes a batch small.
+const QUANTUM: Duration = Duration::from_millis(1);
+
+/// What loss means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnLoss {
+    Ignore,
+    Yield,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Startup,
+    Drain,
+    Cruise { until_round: u64 },
+    Up { since: Instant },
+    Down { since: Instant },
+    ProbeRtt { until: Option<Instant> },
+}
+
+/// One path's model and where it is in the cycle.
+#[derive(Clone, Debug)]
+pub(super) struct Bbr {
+    on_loss: OnLoss,
+    mtu: u64,
+    mode: Mode,
+    rate: WindowedMax,
+    min_rtt: Option<(Duration, Instant)>,
+    rounds: Rounds,
+    full: FullPipe,
+    /// How much more is acknowledged at a time than the rate accounts for (draft §5.5.9).
+    aggregation: Aggregation,
+    losses: Losses,
+    /// Upper bound of what may be in flight, found by losing more.
+    bound: Option<u64>,
+    window: u64,
+}
+
+/// How a round was sent, which decides what its loss means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// At the path's rate and without a queue: what was lost, the path loses by itself.
+    Calm,
+    /// Without a queue, but nothing is known yet: only what no path loses by itself is congestion.
+    Blind,
+    /// Faster than the path's rate, or into a queue.
+    Probing,
+}
+
+/// Counts round trips by what was delivered.
+#[derive(Clone, Debug, Default)]
+struct Rounds {
+    count: u64,
+    ends_at: u64,
+}
+
+/// Whether startup has filled the path.
+#[derive(Clone, Debug, Default)]
+struct FullPipe {
+    rate: u64,
+    rounds: u32,
+    reached: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Aggregation {
+    since: Instant,
+    acked: u64,
+    extra: WindowedMax,
+}
+
+/// Loss of this round, and of the path when it has no queue.
+#[derive(Clone, Debug, Default)]
+struct Losses {
+    lost: u64,
+    delivered: u64,
+    /// Sums over rounds without a queue, the past fading.
+    own_lost: f64,
+    own_total: f64,
+}
+
+impl Bbr {
+    pub(super) fn new(on_loss: OnLoss, mtu: u16, now: Instant) -> Self {
+        let mtu = u64::from(mtu);
+        Self {
+            on_loss,
+            mtu,
+            mode: Mode::Startup,
+            rate: WindowedMax::new(MIN_RATE_WINDOW, now),
+            min_rtt: None,
+            rounds: Rounds::default(),
+            full: FullPipe::default(),
+            aggregation: Aggregation {
+                since: now,
+                acked: 0,
+                extra: WindowedMax::new(MIN_RATE_WINDOW, now),
+            },
+            losses: Losses::default(),
+            bound: None,
+            window: INITIAL_PACKETS * mtu,
+        }
+    }
+
+    fn min_rtt(&self) -> Duration {
+        self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
+    }
+
+    /// Bytes that fit into the path without a queue, times `gain`.
+    fn bdp(&self, gain: f64) -> u64 {
+        (gain * self.rate.get() as f64 * self.min_rtt().as_secs_f64()) as u64
+    }
+
+    fn gains(&self) -> (f64, f64) {
+        match self.mode {
+            Mode::Startup => (STARTUP_GAIN, WINDOW_GAIN),
+            Mode::Drain => (DRAIN_GAIN, WINDOW_GAIN),
+            Mode::Cruise { .. } => (1.0, WINDOW_GAIN),
+            Mode::Up { .. } => (UP_GAIN, UP_WINDOW_GAIN),
+            Mode::Down { .. } => (DOWN_GAIN, WINDOW_GAIN),
+            Mode::ProbeRtt { .. } => (1.0, PROBE_RTT_GAIN),
+        }
+    }
+
+    // ---- the model -----------------------------------------------------------------------------
+
+    fn update_model(&mut self, acked: &Acked, in_flight: u64, now: Instant) -> bool {
+        let round_ended = self.rounds.on_ack(acked);
+        self.update_min_rtt(acked.rtt, now);
+        // An interval shorter than the least round trip is an artefact of acknowledgements that were
+        // held up (draft §5.5.4).
+        let valid = acked.interval >= self.min_rtt() && !acked.interval.is_zero();
+        if valid && (!acked.limited || acked.rate() >= self.rate.get()) {
+            self.rate
+                .set_window((RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW));
+            self.rate.insert(acked.rate(), now);
+        }
+        let window = self.window;
+        self.aggregation
+            .on_ack(acked.bytes, self.rate.get(), window, now);
+        self.losses.delivered += acked.bytes;
+        if round_ended {
+            self.end_round(acked, in_flight, now);
+        }
+        round_ended
+    }
+
+    fn update_min_rtt(&mut self, rtt: Duration, now: Instant) {
+        let keep = self
+            .min_rtt
+            .is_some_and(|(least, _)| rtt > least && !matches!(self.mode, Mode::ProbeRtt { .. }));
+        if !keep {
+            self.min_rtt = Some((rtt, now));
+        }
+    }
+
+    fn end_round(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
+        let queueless = acked.rtt <= self.min_rtt().mul_f64(NO_QUEUE) + Duration::from_millis(1);
+        let manner = match self.mode {
+            // The first rounds still hear of what the probe before them did.
+            Mode::Cruise { until_round } if self.rounds.count + SETTLED_ROUNDS < until_round => {
+                Manner::Probing
+            }
+            Mode::Cruise { .. } if queueless => Manner::Calm,
+            Mode::Startup if queueless => Manner::Blind,
+            Mode::Startup | Mode::Drain | Mode::Cruise { .. } | Mode::ProbeRtt { .. } => {
+                Manner::Probing
+            }
+            Mode::Up { .. } | Mode::Down { .. } => Manner::Probing,
+        };
+        let congested = self.losses.end_round(manner, self.mtu);
+        if !self.full.reached && !acked.limited {
+            self.full.end_round(self.rate.get());
+        }
+        if congested {
+            self.yield_to_loss(in_flight, now);
+        }
+    }
+
+    // ---- the cycle -----------------------------------------------------------------------------
+
+    fn advance(&mut self, in_flight: u64, round_ended: bool, now: Instant) {
+        let phase = self.min_rtt().max(MIN_PHASE);
+        let over = |since: Instant| now.saturating_duration_since(since) >= phase;
+        match self.mode {
+            Mode::Startup if self.full.reached => self.mode = Mode::Drain,
+            Mode::Drain if in_flight <= self.bdp(1.0) => self.cruise(),
+            Mode::Cruise { until_round } if round_ended && self.rounds.count >= until_round => {
+                self.mode = Mode::Up { since: now };
+            }
+            Mode::Up { since } if over(since) && self.is_full_up(in_flight) => {
+                self.raise_bound();
+                self.mode = Mode::Down { since: now };
+            }
+            Mode::Down { since }
+                if in_flight <= self.bdp(1.0)
+                    || now.saturating_duration_since(since) >= DOWN_PHASES * phase =>
+            {
+                self.cruise();
+            }
+            Mode::ProbeRtt { until: None } if in_flight <= self.bdp(PROBE_RTT_GAIN) => {
+                self.mode = Mode::ProbeRtt {
+                    until: Some(now + PROBE_RTT_TIME.max(self.min_rtt())),
+                };
+            }
+            Mode::ProbeRtt { until: Some(until) } if now >= until => self.cruise(),
+            Mode::Startup
+            | Mode::Drain
+            | Mode::Cruise { .. }
+            | Mode::Up { .. }
+            | Mode::Down { .. }
+            | Mode::ProbeRtt { .. } => {}
+        }
+        let stale = self
+            .min_rtt
+            .is_some_and(|(_, at)| now.saturating_duration_since(at) > MIN_RTT_WINDOW);
+        if stale && self.full.reached && !matches!(self.mode, Mode::ProbeRtt { .. }) {
+            self.mode = Mode::ProbeRtt { until: None };
+        }
+    }
+
+    /// Probing has put into the path what it may, or the driver has not that much to send.
+    fn is_full_up(&self, in_flight: u64) -> bool {
+        let most = self.bdp(UP_GAIN).min(self.window);
+        in_flight + 2 * self.mtu >= most || in_flight < self.bdp(DOWN_GAIN)
+    }
+
+    fn cruise(&mut self) {
+        // Tunnels of one hub must not probe in step.
+        let jitter = u64::from(self.rounds.ends_at as u32 >> 10) % 3;
+        self.mode = Mode::Cruise {
+            until_round: self.rounds.count + u64::from(CRUISE_ROUNDS) + jitter,
+        };
+    }
+
+    // ---- loss ----------------------------------------------------------------------------------
+
+    /// The round lost more than is the path's own.
+    fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
+        match self.mode {
+            Mode::Startup => self.full.reached = true,
+            Mode::Up { .. } => self.mode = Mode::Down { since: now },
+            Mode::Drain | Mode::Cruise { .. } | Mode::Down { .. } | Mode::ProbeRtt { .. } => {}
+        }
+        if self.on_loss == OnLoss::Yield {
+            let most = self.bound.unwrap_or(self.window).min(in_flight);
+            self.bound = Some((BETA * most as f64) as u64);
+        }
+    }
+
+    /// A probe went well: there may be room for more than was thought.
+    fn raise_bound(&mut self) {
+        self.bound = self
+            .bound
+            .map(|bound| (UP_GAIN * bound.max(self.bdp(1.0)) as f64) as u64)
+            .filter(|&bound| bound < self.bdp(UP_WINDOW_GAIN));
+    }
+
+    fn set_window(&mut self, acked: u64) {
+        let (_, gain) = self.gains();
+        let least = MIN_PACKETS * self.mtu;
+        let rate = self.rate.get();
+        if rate == 0 || self.min_rtt.is_none() {
+            return;
+        }
+        let quantum = (rate as f64 * QUANTUM.as_secs_f64()) as u64;
+        let slack = 2 * quantum.max(2 * self.mtu);
+        let target = self.bdp(gain) + slack + self.aggregation.extra.get();
+        // Before the path is full, the model lags behind.
+        self.window = if self.full.reached {
+            target
+        } else {
+            target.max(self.window + if target > self.window { acked } else { 0 })
+        };
+        // Never below what fits without a queue: less would only make the rate look smaller.
+        if let Some(bound) = self.bound {
+            self.window = self.window.min(bound.max(self.bdp(1.0) + slack));
+        }
+        self.window = self.window.max(least);
+    }
+}
+
+impl Control for Bbr {
+    fn on_sent(&mut self, _: u64, _: u16, _: Instant) {}
+
+    fn on_ack(&mut self, ack: &Ack, now: Instant) {
+        let Some(acked) = ack.acked else { return };
+        let round_ended = self.update_model(&acked, ack.in_flight, now);
+        self.advance(ack.in_flight, round_ended, now);
+        self.set_window(acked.bytes);
+    }
+
+    fn on_congestion(&mut self, event: &CongestionEvent, _: Instant) {
+        self.losses.lost += event.lost;
+        if event.marked {
+            // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
+            self.losses.lost += LOSS_PACKETS * self.mtu;
+        }
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.mtu = u64::from(mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        let rate = self.delivery_rate()?;
+        let (gain, _) = self.gains();
+        Some((PACING_MARGIN * gain * rate as f64) as u64)
+    }
+
+    fn delivery_rate(&self) -> Option<u64> {
+        Some(self.rate.get()).filter(|&rate| rate > 0)
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.mode == Mode::Startup
+    }
+
+    fn clone_box(&self) -> Box<dyn Control> {
+        Box::new(self.clone())
+    }
+}
+
+impl Rounds {
+    /// A round ends with the first packet that left after the last one ended.
+    fn on_ack(&mut self, acked: &Acked) -> bool {
+        let ended = acked.prior >= self.ends_at;
+        if ended {
+            self.count += 1;
+            self.ends_at = acked.total;
+        }
+        ended
+    }
+}
+
+impl FullPipe {
+    fn end_round(&mut self, rate: u64) {
+        if rate as f64 >= FULL_GROWTH * self.rate as f64 {
+            self.rate = rate;
+            self.rounds = 0;
+            return;
+        }
+        self.rounds += 1;
+        self.reached = self.rounds >= FULL_ROUNDS;
+    }
+}
+
+impl Aggregation {
+    fn on_ack(&mut self, bytes: u64, rate: u64, window: u64, now: Instant) {
+        let expected = now.saturating_duration_since(self.since).as_secs_f64() * rate as f64;
+        self.acked += bytes;
+        if self.acked as f64 <= expected {
+            (self.since, self.acked) = (now, 0);
+            return;
+        }
+        let extra = (self.acked as f64 - expected) as u64;
+        self.extra.insert(extra.min(window / 2), now);
+    }
+}
+
+impl Losses {
+    /// Whether the round lost more than the path does when it is not full.
+    fn end_round(&mut self, manner: Manner, mtu: u64) -> bool {
+        let (lost, total) = (self.lost as f64, (self.lost + self.delivered) as f64);
+        (self.lost, self.delivered) = (0, 0);
+        if manner == Manner::Calm {
+            self.own_lost = LOSS_MEMORY * self.own_lost + lost;
+            self.own_total = LOSS_MEMORY * self.own_total + total;
+        }
+        let own = match manner {
+            Manner::Calm | Manner::Blind => MAX_OWN_LOSS,
+            Manner::Probing => (self.own_lost / self.own_total.max(1.0)).min(MAX_OWN_LOSS),
+        };
+        let packet = mtu as f64;
+        let chance = DEVIATIONS * (own * total * packet).sqrt();
+        lost >= LOSS_PACKETS as f64 * packet && lost > (own + LOSS_MARGIN) * total + chance
+    }
+}
+
+#[cfg(test)]
+mod tests;

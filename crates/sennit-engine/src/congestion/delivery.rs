@@ -1,0 +1,262 @@
+//! How fast a path delivers (draft-ietf-ccwg-bbr, "delivery rate samples").
+//!
+//! Each packet remembers how much had been delivered when it left. When it is acknowledged, the
+//! difference, over the longer of the time it took to send that much and the time it took to hear of
+//! it, is a sample of the rate. A packet that left when the driver had no more to send than the path
+//! would have taken is marked: its sample is a lower bound, not a measurement.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// More packets than this are not followed; the oldest are then forgotten, which costs samples only.
+const LIMIT: usize = 1 << 16;
+/// A packet that is this far behind the newest will not be heard of again.
+const UNSETTLED: u64 = 1 << 13;
+
+/// Follows the packets of one path.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    sent: VecDeque<Sent>,
+    delivered: u64,
+    delivered_at: Instant,
+    /// When the packet left that was acknowledged last.
+    first_sent: Instant,
+    /// Packets that leave before this much is delivered are marked as limited.
+    limited_until: u64,
+    /// The newest packet of the batch that is being digested.
+    newest: Option<Sent>,
+    acked: u64,
+    lost: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    pn: u64,
+    at: Instant,
+    /// State when it left.
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent: Instant,
+    lost: u64,
+    limited: bool,
+    /// Acknowledged or lost.
+    settled: bool,
+}
+
+/// What a batch of acknowledgements tells of a path's delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acked {
+    /// Bytes that the batch acknowledged.
+    pub(crate) bytes: u64,
+    /// Bytes delivered since the path began.
+    pub(crate) total: u64,
+    /// What `total` was when the newest packet of the batch left.
+    pub(crate) prior: u64,
+    /// Bytes lost since then.
+    pub(crate) lost: u64,
+    /// Time in which `total - prior` bytes were delivered.
+    pub(crate) interval: Duration,
+    /// The sample is a lower bound: the driver had no more to send.
+    pub(crate) limited: bool,
+    /// Round trip of the newest packet.
+    pub(crate) rtt: Duration,
+}
+
+impl Acked {
+    /// Bytes per second.
+    pub(crate) fn rate(&self) -> u64 {
+        let bytes = self.total - self.prior;
+        (bytes as f64 / self.interval.as_secs_f64().max(1e-6)) as u64
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            sent: VecDeque::new(),
+            delivered: 0,
+            delivered_at: now,
+            first_sent: now,
+            limited_until: 0,
+            newest: None,
+            acked: 0,
+            lost: 0,
+        }
+    }
+
+    /// A packet leaves, with `in_flight` bytes before it; `limited` if there was nothing else to
+    /// send since the last one.
+    pub(crate) fn on_sent(&mut self, pn: u64, in_flight: u64, limited: bool, now: Instant) {
+        // The handshake's packet number spaces follow each other on one path.
+        if self.sent.back().is_some_and(|last| last.pn >= pn) {
+            self.sent.clear();
+        }
+        if in_flight == 0 {
+            self.first_sent = now;
+            self.delivered_at = now;
+        }
+        if limited {
+            self.limited_until = self.delivered + in_flight.max(1);
+        }
+        if self.sent.len() == LIMIT {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Sent {
+            pn,
+            at: now,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+            lost: self.lost,
+            limited: self.limited_until > self.delivered,
+            settled: false,
+        });
+    }
+
+    pub(crate) fn on_acked(&mut self, pn: u64, bytes: u64, now: Instant) {
+        self.delivered += bytes;
+        self.delivered_at = now;
+        self.acked += bytes;
+        if let Some(sent) = self.take(pn)
+            && self.newest.is_none_or(|newest| sent.pn > newest.pn)
+        {
+            self.first_sent = sent.at;
+            self.newest = Some(sent);
+        }
+    }
+
+    pub(crate) fn on_lost(&mut self, pn: u64, bytes: u64) {
+        self.lost += bytes;
+        self.take(pn);
+    }
+
+    /// The sample of the batch that just ended.
+    pub(crate) fn end_batch(&mut self, now: Instant) -> Option<Acked> {
+        let bytes = std::mem::take(&mut self.acked);
+        let newest = self.newest.take()?;
+        let sending = newest.at.saturating_duration_since(newest.first_sent);
+        let acking = now.saturating_duration_since(newest.delivered_at);
+        Some(Acked {
+            bytes,
+            total: self.delivered,
+            prior: newest.delivered,
+            lost: self.lost - newest.lost,
+            interval: sending.max(acking),
+            limited: newest.limited,
+            rtt: now.saturating_duration_since(newest.at),
+        })
+    }
+
+    /// Settles the account of a packet.
+    fn take(&mut self, pn: u64) -> Option<Sent> {
+        let index = self.sent.partition_point(|sent| sent.pn < pn);
+        let entry = self.sent.get_mut(index).filter(|sent| sent.pn == pn)?;
+        entry.settled = true;
+        let found = *entry;
+        // A lost probe for a larger MTU is never accounted for.
+        while self
+            .sent
+            .front()
+            .is_some_and(|first| first.settled || first.pn + UNSETTLED < pn)
+        {
+            self.sent.pop_front();
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// One packet of 1000 bytes per millisecond, each acknowledged 20 ms later.
+    fn steady(limited: bool) -> Vec<Acked> {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        let mut samples = Vec::new();
+        for step in 0..100 {
+            let now = start + MS * step;
+            if let Some(pn) = step.checked_sub(20) {
+                delivery.on_acked(u64::from(pn), 1000, now);
+                samples.extend(delivery.end_batch(now));
+            }
+            delivery.on_sent(
+                u64::from(step),
+                1000 * u64::from(step.min(20)),
+                limited,
+                now,
+            );
+        }
+        samples
+    }
+
+    #[test]
+    fn a_steady_flow_is_measured_exactly() {
+        let samples = steady(false);
+        let last = samples.last().unwrap();
+        assert_eq!(last.rate(), 1_000_000);
+        assert_eq!(last.rtt, 20 * MS);
+        assert_eq!((last.total - last.prior, last.limited), (20_000, false));
+    }
+
+    #[test]
+    fn samples_of_a_limited_sender_are_marked() {
+        assert!(steady(true).iter().all(|sample| sample.limited));
+    }
+
+    #[test]
+    fn acknowledgements_that_come_all_at_once_do_not_look_like_a_fast_link() {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        for step in 0..20_u32 {
+            delivery.on_sent(
+                u64::from(step),
+                1000 * u64::from(step),
+                false,
+                start + MS * step,
+            );
+        }
+        for pn in 0..20 {
+            delivery.on_acked(pn, 1000, start + 40 * MS);
+        }
+        let sample = delivery.end_batch(start + 40 * MS).unwrap();
+        assert_eq!(sample.rate(), 500_000);
+    }
+
+    #[test]
+    fn a_new_packet_number_space_starts_over() {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        delivery.on_sent(7, 0, false, start);
+        delivery.on_sent(0, 1000, false, start + MS);
+        delivery.on_acked(0, 500, start + 11 * MS);
+        assert_eq!(delivery.end_batch(start + 11 * MS).unwrap().rtt, 10 * MS);
+    }
+
+    #[test]
+    fn lost_bytes_are_those_since_the_packet_left() {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        delivery.on_sent(0, 0, false, start);
+        delivery.on_lost(0, 1000);
+        delivery.on_sent(1, 0, false, start + MS);
+        delivery.on_sent(2, 1000, false, start + MS);
+        delivery.on_lost(1, 1000);
+        delivery.on_acked(2, 1000, start + 5 * MS);
+        assert_eq!(delivery.end_batch(start + 5 * MS).unwrap().lost, 1000);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        for pn in 0..2 * LIMIT as u64 {
+            delivery.on_sent(pn, 0, false, start);
+        }
+        assert_eq!(delivery.sent.len(), LIMIT);
+    }
+}
