@@ -22,6 +22,8 @@ const FLOWS: usize = 256;
 const QUANTUM: i64 = 1514;
 /// Memory limit of the whole queue, in bytes of packets: 64 ms at 1 Gbit/s.
 const LIMIT: usize = 8 << 20;
+/// The limit is never set lower: the first window of a few connections, before any rate is known.
+const LEAST_LIMIT: usize = 256 << 10;
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
 /// The time CoDel waits for a sender to react (RFC 8289 §4.3).
@@ -52,7 +54,7 @@ pub struct QueueStats {
     pub dropped: u64,
     /// Packets CoDel marked instead.
     pub marked: u64,
-    /// Packets dropped because the memory limit was reached.
+    /// Packets dropped because the limit of bytes was reached.
     pub overflowed: u64,
 }
 
@@ -64,6 +66,7 @@ pub struct FqCodel {
     new_flows: VecDeque<u16>,
     old_flows: VecDeque<u16>,
     target: Duration,
+    limit: usize,
     bytes: usize,
     stats: QueueStats,
 }
@@ -93,6 +96,7 @@ impl Default for FqCodel {
             new_flows: VecDeque::new(),
             old_flows: VecDeque::new(),
             target: TARGET,
+            limit: LIMIT,
             bytes: 0,
             stats: QueueStats::default(),
         }
@@ -113,7 +117,7 @@ impl FqCodel {
             self.new_flows.push_back(index as u16);
         }
         self.stats.enqueued += 1;
-        while self.bytes > LIMIT {
+        while self.bytes > self.limit {
             self.drop_from_fattest();
         }
     }
@@ -171,6 +175,11 @@ impl FqCodel {
     /// What happened so far.
     pub fn stats(&self) -> QueueStats {
         self.stats
+    }
+
+    /// Sets how many bytes may wait, within reason.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.limit = bytes.clamp(LEAST_LIMIT, LIMIT);
     }
 
     /// Sets how long packets may stand before CoDel objects.

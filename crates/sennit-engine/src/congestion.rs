@@ -45,6 +45,8 @@ pub(crate) trait Control: Debug + Send + Sync {
     fn on_congestion(&mut self, event: &CongestionEvent, now: Instant);
     /// What was taken for lost had only been late.
     fn on_spurious_loss(&mut self) {}
+    /// Acknowledgements come another way from now on, so the round trip is another.
+    fn on_route_change(&mut self) {}
     /// The path carries packets of another size from now on.
     fn on_mtu(&mut self, mtu: u16);
     /// Bytes that may be in flight.

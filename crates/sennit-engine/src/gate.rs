@@ -52,6 +52,8 @@ pub(crate) struct GateState {
     floor: AtomicU64,
     /// Losses are not news of congestion for now.
     frozen: AtomicBool,
+    /// Some path was frozen or thawed since the last acknowledgement.
+    rerouted: AtomicBool,
     size_in_doubt: AtomicBool,
     too_small: AtomicBool,
 }
@@ -76,6 +78,11 @@ impl GateState {
     /// a controller that starts from its least window again takes seconds to find out.
     pub(crate) fn set_frozen(&self, frozen: bool) {
         self.frozen.store(frozen, Relaxed);
+    }
+
+    /// Acknowledgements of this path, which ride on any, come another way from now on.
+    pub(crate) fn set_rerouted(&self) {
+        self.rerouted.store(true, Relaxed);
     }
 
     /// Whether a full-size packet should be sent to see if it arrives.
@@ -248,6 +255,10 @@ impl Controller for Gate {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
         self.state.in_flight.store(in_flight, Relaxed);
+        if self.state.rerouted.swap(false, Relaxed) {
+            self.delivery.forget();
+            self.control.on_route_change();
+        }
         let ack = Ack {
             acked: self.delivery.end_batch(now),
             in_flight,

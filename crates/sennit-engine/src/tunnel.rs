@@ -41,6 +41,9 @@ use crate::{
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 const BATCH: usize = 40;
+/// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
+/// would fill any queue.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
 /// Without data for this long a tunnel is idle and its paths are probed slowly.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 /// An end that heard a report this recently probes quickly for the other's sake.
@@ -416,6 +419,10 @@ impl Tunnel {
         );
         self.queue
             .set_target(TARGET + self.scheduler.standing(&self.views));
+        let usable = self.views.iter().filter(|view| view.usable);
+        let rate: u64 = usable.map(|view| view.rate).sum();
+        self.queue
+            .set_limit((rate as f64 * LONGEST_WAIT.as_secs_f64()) as usize);
     }
 
     /// Gives noq the next batch and opens the gate of its path; `None` if there is none.
@@ -554,6 +561,7 @@ impl Tunnel {
         let active = self.is_active(now);
         // A peer that is no Sennit does not probe, so silence means nothing there.
         let listens = self.is_numbered();
+        let mut rerouted = false;
         for path in &mut self.paths {
             // A NAT rebinding moves a path without an event.
             path.network = self.conn.network_path(path.id).unwrap_or(path.network);
@@ -570,7 +578,13 @@ impl Tunnel {
                 path.gate.set_frozen(path.health.state().0 != PathState::Up);
                 self.reports_left = REPORTS_PER_CHANGE;
                 self.next_report = now;
+                rerouted = true;
                 changed(path);
+            }
+        }
+        if rerouted {
+            for path in &self.paths {
+                path.gate.set_rerouted();
             }
         }
     }

@@ -294,8 +294,9 @@ impl Bbr {
 
     /// Probing has put into the path what it may, or the driver has not that much to send.
     fn is_full_up(&self, in_flight: u64) -> bool {
-        let most = self.bdp(UP_GAIN).min(self.window);
-        in_flight + 2 * self.mtu >= most || in_flight < self.bdp(DOWN_GAIN)
+        in_flight >= self.bdp(UP_GAIN)
+            || in_flight + 2 * self.mtu >= self.window
+            || in_flight < self.bdp(DOWN_GAIN)
     }
 
     fn cruise(&mut self) {
@@ -369,6 +370,10 @@ impl Control for Bbr {
             // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
             self.losses.lost += LOSS_PACKETS * self.mtu;
         }
+    }
+
+    fn on_route_change(&mut self) {
+        self.min_rtt = None;
     }
 
     fn on_mtu(&mut self, mtu: u16) {

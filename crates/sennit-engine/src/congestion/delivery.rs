@@ -115,6 +115,12 @@ impl Delivery {
         });
     }
 
+    /// Forgets what is in flight: it left before an outage, and its delivery measures that.
+    pub(crate) fn forget(&mut self) {
+        self.sent.clear();
+        self.newest = None;
+    }
+
     pub(crate) fn on_acked(&mut self, pn: u64, bytes: u64, now: Instant) {
         self.delivered += bytes;
         self.delivered_at = now;
