@@ -28,8 +28,8 @@ pub struct PathView {
     pub srtt: Duration,
     /// What it carries per second, in bytes.
     pub rate: u64,
-    /// Full-size packets it may send at once.
-    pub budget: u32,
+    /// Bytes it may send at once; zero if that is no full-size packet.
+    pub budget: u64,
 }
 
 /// Where a packet goes: indices into the slice of views.
@@ -174,7 +174,7 @@ fn two_fastest(paths: &[PathView]) -> Choice {
 mod tests {
     use super::*;
 
-    fn path(tier: u8, millis: u64, budget: u32) -> PathView {
+    fn path(tier: u8, millis: u64, budget: u64) -> PathView {
         PathView {
             usable: true,
             tier,

@@ -45,6 +45,11 @@ pub(crate) struct Path {
     pub(crate) probes_size: bool,
 }
 
+/// What of `budget` can be used: noq sends nothing unless a packet of full size would fit.
+pub(crate) fn whole(budget: u64, packet: u64) -> u64 {
+    if budget < packet { 0 } else { budget }
+}
+
 /// The number of a path on the wire (RFC 10069 §2: at most 2^32 - 1).
 ///
 /// noq gives it away only in encoded form.
@@ -96,7 +101,7 @@ impl Path {
             weight: self.link.weight,
             srtt,
             rate: self.gate.rate(srtt),
-            budget: (self.gate.room().min(credit) / packet) as u32,
+            budget: whole(self.gate.room().min(credit), packet),
         }
     }
 

@@ -35,12 +35,14 @@ use sennit_packet::IpPacket;
 
 use crate::{
     locals::SocketId,
-    path::{LinkLabel, Path, number},
+    path::{LinkLabel, Path, number, whole},
     transport::MAX_PATHS,
 };
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 const BATCH: usize = 40;
+/// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
+const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
 /// would fill any queue.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
@@ -476,7 +478,10 @@ impl Tunnel {
             Choice::Wait => [None, None],
         };
         for path in copies.into_iter().flatten() {
-            self.views[path].budget = self.views[path].budget.saturating_sub(1);
+            let left = self.views[path]
+                .budget
+                .saturating_sub(wrapped.len() as u64 + FRAMING);
+            self.views[path].budget = whole(left, self.packet_size);
             self.stats.bytes_sent += wrapped.len() as u64;
         }
         self.batch.push(wrapped);

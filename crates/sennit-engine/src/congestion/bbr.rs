@@ -6,9 +6,9 @@
 //!
 //! | mode | pacing gain | window gain | ends |
 //! | --- | --- | --- | --- |
-//! | startup | 2.77 | 2 | when the rate no longer grows, or much is lost |
+//! | startup | 2.77 | 4 | when the rate no longer grows, or much is lost |
 //! | drain | 0.5 | 2 | when the queue that startup made is gone |
-//! | cruise | 1 | 2 | after some round trips |
+//! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
 //! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
 //! | down | 0.75 | 2 | when the queue is gone |
 //! | probe rtt | 1 | 0.5 | after 200 ms, if the least round trip was not seen for 10 s |
@@ -28,9 +28,18 @@ use super::{Ack, Acked, CongestionEvent, Control, WindowedMax};
 
 /// Fast enough to double the rate every round trip (draft §2.4).
 const STARTUP_GAIN: f64 = 2.77;
+/// What is inside doubles its rate every round trip too, and a window of twice the last one would
+/// hold it up just when it looks for delay (RFC 9406).
+const STARTUP_WINDOW_GAIN: f64 = 4.0;
 const DRAIN_GAIN: f64 = 0.5;
 const UP_GAIN: f64 = 1.25;
 const DOWN_GAIN: f64 = 0.75;
+/// The greatest of many samples is more than the path delivers when a busy host makes them noisy.
+/// What is too much stands in the path's queue, and is taken back there.
+const STANDING_GAIN: f64 = 0.95;
+/// A queue stands if even the shortest round trip of a round was longer than the least by this part
+/// of it, and by a millisecond.
+const STANDING: f64 = 1.0 / 16.0;
 const WINDOW_GAIN: f64 = 2.0;
 const UP_WINDOW_GAIN: f64 = 2.25;
 const PROBE_RTT_GAIN: f64 = 0.5;
@@ -68,8 +77,10 @@ const NO_QUEUE: f64 = 1.1;
 const DEVIATIONS: f64 = 2.5;
 /// Weight of the past when a round's loss is averaged.
 const LOSS_MEMORY: f64 = 15.0 / 16.0;
-/// Packets that may be in flight before anything is known (RFC 9002 §7.2), and at least.
-const INITIAL_PACKETS: u64 = 10;
+/// Packets that may be in flight before anything is known: three connections that start at the
+/// initial window of their own (RFC 6928), each of which would take a queue for a full link.
+const INITIAL_PACKETS: u64 = 30;
+/// And at least, whatever is known.
 const MIN_PACKETS: u64 = 4;
 /// What the driver hands over in one go, as time at the pacing rate; twice that much is in flight
 /// beyond the model, so that the window is never what makes a batch small.
@@ -86,10 +97,19 @@ pub(super) enum OnLoss {
 enum Mode {
     Startup,
     Drain,
-    Cruise { until_round: u64 },
-    Up { since: Instant },
-    Down { since: Instant },
-    ProbeRtt { until: Option<Instant> },
+    Cruise {
+        until_round: u64,
+    },
+    Up {
+        since: Instant,
+    },
+    Down {
+        since: Instant,
+    },
+    ProbeRtt {
+        until: Option<Instant>,
+        least: Duration,
+    },
 }
 
 /// One path's model and where it is in the cycle.
@@ -100,6 +120,10 @@ pub(super) struct Bbr {
     mode: Mode,
     rate: WindowedMax,
     min_rtt: Option<(Duration, Instant)>,
+    /// The shortest round trip of this round.
+    round_rtt: Duration,
+    /// Even that was long in the last round.
+    queue_stands: bool,
     rounds: Rounds,
     full: FullPipe,
     /// How much more is acknowledged at a time than the rate accounts for (draft §5.5.9).
@@ -162,6 +186,8 @@ impl Bbr {
             mode: Mode::Startup,
             rate: WindowedMax::new(MIN_RATE_WINDOW, now),
             min_rtt: None,
+            round_rtt: Duration::MAX,
+            queue_stands: false,
             rounds: Rounds::default(),
             full: FullPipe::default(),
             aggregation: Aggregation {
@@ -175,6 +201,10 @@ impl Bbr {
         }
     }
 
+    fn initial_window(&self) -> u64 {
+        INITIAL_PACKETS * self.mtu
+    }
+
     fn min_rtt(&self) -> Duration {
         self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
     }
@@ -186,8 +216,9 @@ impl Bbr {
 
     fn gains(&self) -> (f64, f64) {
         match self.mode {
-            Mode::Startup => (STARTUP_GAIN, WINDOW_GAIN),
+            Mode::Startup => (STARTUP_GAIN, STARTUP_WINDOW_GAIN),
             Mode::Drain => (DRAIN_GAIN, WINDOW_GAIN),
+            Mode::Cruise { .. } if self.queue_stands => (STANDING_GAIN, WINDOW_GAIN),
             Mode::Cruise { .. } => (1.0, WINDOW_GAIN),
             Mode::Up { .. } => (UP_GAIN, UP_WINDOW_GAIN),
             Mode::Down { .. } => (DOWN_GAIN, WINDOW_GAIN),
@@ -203,7 +234,7 @@ impl Bbr {
         // An interval shorter than the least round trip is an artefact of acknowledgements that were
         // held up (draft §5.5.4).
         let valid = acked.interval >= self.min_rtt() && !acked.interval.is_zero();
-        if valid && (!acked.limited || acked.rate() >= self.rate.get()) {
+        if valid && (self.measures(acked) || acked.rate() >= self.rate.get()) {
             self.rate
                 .set_window((RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW));
             self.rate.insert(acked.rate(), now);
@@ -218,16 +249,32 @@ impl Bbr {
         round_ended
     }
 
+    /// The path was busy all the time that the sample covers: the driver had more to send than it
+    /// was allowed, or what was under way was more than fits and stood in the path's queue.
+    fn measures(&self, acked: &Acked) -> bool {
+        let under_way = acked.total - acked.prior;
+        let much = self.bdp(FULL_GROWTH).max(self.initial_window());
+        !acked.limited || self.queue_stands && under_way >= much
+    }
+
     fn update_min_rtt(&mut self, rtt: Duration, now: Instant) {
-        let keep = self
-            .min_rtt
-            .is_some_and(|(least, _)| rtt > least && !matches!(self.mode, Mode::ProbeRtt { .. }));
-        if !keep {
+        self.round_rtt = self.round_rtt.min(rtt);
+        if self.min_rtt.is_none_or(|(least, _)| rtt <= least) {
             self.min_rtt = Some((rtt, now));
+        }
+        if let Mode::ProbeRtt { least, .. } = &mut self.mode {
+            *least = rtt.min(*least);
         }
     }
 
     fn end_round(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
+        let shortest = std::mem::replace(&mut self.round_rtt, Duration::MAX);
+        let standing = shortest.saturating_sub(self.min_rtt());
+        self.queue_stands = standing
+            > self
+                .min_rtt()
+                .mul_f64(STANDING)
+                .max(Duration::from_millis(1));
         let queueless = acked.rtt <= self.min_rtt().mul_f64(NO_QUEUE) + Duration::from_millis(1);
         let manner = match self.mode {
             // The first rounds still hear of what the probe before them did.
@@ -242,7 +289,7 @@ impl Bbr {
             Mode::Up { .. } | Mode::Down { .. } => Manner::Probing,
         };
         let congested = self.losses.end_round(manner, self.mtu);
-        if !self.full.reached && !acked.limited {
+        if !self.full.reached && self.measures(acked) {
             self.full.end_round(self.rate.get());
         }
         if congested {
@@ -271,12 +318,19 @@ impl Bbr {
             {
                 self.cruise();
             }
-            Mode::ProbeRtt { until: None } if in_flight <= self.bdp(PROBE_RTT_GAIN) => {
+            Mode::ProbeRtt { until: None, .. } if in_flight <= self.window => {
                 self.mode = Mode::ProbeRtt {
                     until: Some(now + PROBE_RTT_TIME.max(self.min_rtt())),
+                    least: Duration::MAX,
                 };
             }
-            Mode::ProbeRtt { until: Some(until) } if now >= until => self.cruise(),
+            Mode::ProbeRtt {
+                until: Some(until),
+                least,
+            } if now >= until && least < Duration::MAX => {
+                self.min_rtt = Some((least, now));
+                self.cruise();
+            }
             Mode::Startup
             | Mode::Drain
             | Mode::Cruise { .. }
@@ -288,7 +342,10 @@ impl Bbr {
             .min_rtt
             .is_some_and(|(_, at)| now.saturating_duration_since(at) > MIN_RTT_WINDOW);
         if stale && self.full.reached && !matches!(self.mode, Mode::ProbeRtt { .. }) {
-            self.mode = Mode::ProbeRtt { until: None };
+            self.mode = Mode::ProbeRtt {
+                until: None,
+                least: Duration::MAX,
+            };
         }
     }
 
@@ -317,7 +374,8 @@ impl Bbr {
             Mode::Drain | Mode::Cruise { .. } | Mode::Down { .. } | Mode::ProbeRtt { .. } => {}
         }
         if self.on_loss == OnLoss::Yield {
-            let most = self.bound.unwrap_or(self.window).min(in_flight);
+            let fits = self.bdp(1.0).max(in_flight);
+            let most = self.bound.unwrap_or(self.window).min(fits);
             self.bound = Some((BETA * most as f64) as u64);
         }
     }
@@ -328,6 +386,20 @@ impl Bbr {
             .bound
             .map(|bound| (UP_GAIN * bound.max(self.bdp(1.0)) as f64) as u64)
             .filter(|&bound| bound < self.bdp(UP_WINDOW_GAIN));
+    }
+
+    fn log(&self, before: Mode, in_flight: u64) {
+        tracing::debug!(
+            ?before,
+            mode = ?self.mode,
+            rate = self.rate.get(),
+            min_rtt = ?self.min_rtt(),
+            window = self.window,
+            bound = self.bound,
+            in_flight,
+            queue_stands = self.queue_stands,
+            "phase"
+        );
     }
 
     fn set_window(&mut self, acked: u64) {
@@ -359,9 +431,13 @@ impl Control for Bbr {
 
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         let Some(acked) = ack.acked else { return };
+        let before = self.mode;
         let round_ended = self.update_model(&acked, ack.in_flight, now);
         self.advance(ack.in_flight, round_ended, now);
         self.set_window(acked.bytes);
+        if self.mode != before {
+            self.log(before, ack.in_flight);
+        }
     }
 
     fn on_congestion(&mut self, event: &CongestionEvent, _: Instant) {
@@ -374,6 +450,7 @@ impl Control for Bbr {
 
     fn on_route_change(&mut self) {
         self.min_rtt = None;
+        self.round_rtt = Duration::MAX;
     }
 
     fn on_mtu(&mut self, mtu: u16) {
@@ -387,7 +464,14 @@ impl Control for Bbr {
     fn pacing_rate(&self) -> Option<u64> {
         let rate = self.delivery_rate()?;
         let (gain, _) = self.gains();
-        Some((PACING_MARGIN * gain * rate as f64) as u64)
+        // A few pings say nothing about the path: until it was full, the initial window may leave
+        // within a round trip.
+        let least = if self.full.reached {
+            0.0
+        } else {
+            self.initial_window() as f64 / self.min_rtt().max(MIN_PHASE).as_secs_f64()
+        };
+        Some((PACING_MARGIN * gain * least.max(rate as f64)) as u64)
     }
 
     fn delivery_rate(&self) -> Option<u64> {
