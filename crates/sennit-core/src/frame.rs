@@ -28,8 +28,10 @@ pub const HEADROOM: usize = 8 + 1 + Header::LEN;
 /// Numbers a packet, so that the far end can drop duplicates, restore order and measure delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The flow within the tunnel; sequence numbers of different flows are unrelated.
+    /// The flow within the tunnel, below 2^15; sequence numbers of different flows are unrelated.
     pub flow: u16,
+    /// Packets of the flow that come before this one should be waited for.
+    pub ordered: bool,
     /// Position in the flow; wraps.
     pub seq: u32,
     /// When it was sent, in microseconds of the sender's clock; wraps after 71 minutes.
@@ -39,22 +41,34 @@ pub struct Header {
 impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 10;
+    const ORDERED: u16 = 1 << 15;
 
     /// The bytes of this header.
     pub fn encode(&self) -> [u8; Self::LEN] {
+        let ordered = if self.ordered { Self::ORDERED } else { 0 };
         let mut out = [0; Self::LEN];
-        out[..2].copy_from_slice(&self.flow.to_be_bytes());
+        out[..2].copy_from_slice(&(self.flow | ordered).to_be_bytes());
         out[2..6].copy_from_slice(&self.seq.to_be_bytes());
         out[6..].copy_from_slice(&self.sent_micros.to_be_bytes());
         out
+    }
+
+    /// Changes the time of sending in an encoded header.
+    ///
+    /// # Panics
+    /// If `payload` does not start with a header.
+    pub fn redate(payload: &mut [u8], sent_micros: u32) {
+        payload[6..Self::LEN].copy_from_slice(&sent_micros.to_be_bytes());
     }
 
     /// Splits a payload into its header and the IP packet; `None` if it is too short.
     pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, packet) = payload.split_first_chunk::<{ Self::LEN }>()?;
         let [f0, f1, s0, s1, s2, s3, t0, t1, t2, t3] = *head;
+        let flow = u16::from_be_bytes([f0, f1]);
         let header = Self {
-            flow: u16::from_be_bytes([f0, f1]),
+            flow: flow & !Self::ORDERED,
+            ordered: flow & Self::ORDERED != 0,
             seq: u32::from_be_bytes([s0, s1, s2, s3]),
             sent_micros: u32::from_be_bytes([t0, t1, t2, t3]),
         };
@@ -68,6 +82,8 @@ impl Header {
 /// direction all others fall silent with it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Report {
+    /// When it was sent, as in [`Header::sent_micros`].
+    pub sent_micros: u32,
     /// One entry per path.
     pub paths: Vec<PathReport>,
 }
@@ -88,6 +104,7 @@ impl Report {
 
     /// Appends the bytes of this report.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.sent_micros.to_be_bytes());
         for entry in self.paths.iter().take(Self::MAX_PATHS) {
             out.extend_from_slice(&entry.path.to_be_bytes());
             out.push(u8::from(entry.heard));
@@ -96,6 +113,7 @@ impl Report {
 
     /// Reads a report; `None` if it is not whole entries or too many of them.
     pub fn decode(payload: &[u8]) -> Option<Self> {
+        let (&sent_micros, payload) = payload.split_first_chunk()?;
         let (entries, rest) = payload.as_chunks::<{ Self::ENTRY }>();
         if !rest.is_empty() || entries.len() > Self::MAX_PATHS {
             return None;
@@ -107,7 +125,10 @@ impl Report {
                 heard: heard != 0,
             })
             .collect();
-        Some(Self { paths })
+        Some(Self {
+            sent_micros: u32::from_be_bytes(sent_micros),
+            paths,
+        })
     }
 }
 
@@ -118,7 +139,8 @@ mod tests {
     #[test]
     fn a_header_survives_the_wire() {
         let header = Header {
-            flow: 0xabcd,
+            flow: 0x2bcd,
+            ordered: true,
             seq: 0x0102_0304,
             sent_micros: u32::MAX,
         };
@@ -131,6 +153,7 @@ mod tests {
     #[test]
     fn a_report_survives_the_wire_and_bad_ones_are_refused() {
         let report = Report {
+            sent_micros: u32::MAX,
             paths: vec![
                 PathReport {
                     path: 0,
@@ -146,6 +169,6 @@ mod tests {
         report.encode(&mut wire);
         assert_eq!(Report::decode(&wire), Some(report));
         assert_eq!(Report::decode(&wire[..7]), None);
-        assert_eq!(Report::decode(&[0; 5 * 65]), None);
+        assert_eq!(Report::decode(&[0; 4 + 5 * 65]), None);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A packet that enters a tunnel meets the modules in this order: [`class`] decides which tunnel it
 //! belongs to, [`queue`] holds it under FQ-CoDel until a path can take it, [`schedule`] says which
-//! path that is (or which two), [`pacer`] says how much that path may send right now, and [`frame`]
-//! wraps it. At the far end [`dedup`] drops second copies. Beside the packet's way, [`health`]
+//! path that is (or which two), [`pacer`] says how much that path may send right now, [`numbering`]
+//! counts it and [`frame`] wraps it. At the far end [`resequence`] restores the order of flows and [`dedup`] drops
+//! second copies. Beside the packet's way, [`health`]
 //! watches every path and says when to stop trusting it.
 //!
 //! Everything takes `now` as its last argument and nothing here reads a clock or a random number.
@@ -12,15 +13,19 @@ pub mod class;
 pub mod dedup;
 pub mod frame;
 pub mod health;
+pub mod numbering;
 pub mod pacer;
 pub mod policy;
 pub mod queue;
+pub mod resequence;
 pub mod schedule;
 
 pub use class::{ClassId, Classifier, FlowTable, Rule};
 pub use dedup::Dedup;
 pub use health::{Health, PathState};
+pub use numbering::Numbering;
 pub use pacer::Pacer;
 pub use policy::{Congestion, Delivery, Policy};
 pub use queue::FqCodel;
+pub use resequence::Resequencer;
 pub use schedule::{Choice, PathView, Scheduler};

@@ -17,7 +17,7 @@ use crate::frame::HEADROOM;
 
 /// Flow queues; flows are hashed into them (RFC 8290 §5.2 suggests 1024, which a tunnel of one site
 /// rarely needs: with 256, ten concurrent bulk flows collide with probability 16 %).
-const FLOWS: usize = 256;
+pub const FLOWS: usize = 256;
 /// Bytes a flow may send per turn (RFC 8290 §5.2).
 const QUANTUM: i64 = 1514;
 /// Memory limit of the whole queue, in bytes of packets: 64 ms at 1 Gbit/s.
@@ -74,7 +74,7 @@ pub struct FqCodel {
 /// What a flow did with its turn.
 #[derive(Debug)]
 enum Turn {
-    Sends(Queued),
+    Sends(Queued, usize),
     /// Its credit grew, or it left its list.
     Changes,
     Refused,
@@ -122,14 +122,19 @@ impl FqCodel {
         }
     }
 
-    /// Takes the next packet of a flow that `accepts` says may send now.
-    pub fn pop(&mut self, accepts: impl Fn(u32) -> bool, now: Instant) -> Option<Queued> {
+    /// Takes the next packet of a flow that `accepts` says may send now, and how many bytes would
+    /// leave before the last of its flow: what `accepts` is told too, after the flow's hash.
+    pub fn pop(
+        &mut self,
+        accepts: impl Fn(u32, usize) -> bool,
+        now: Instant,
+    ) -> Option<(Queued, usize)> {
         // After a round in which every flow was refused the next one would be the same.
         let mut changed = true;
         while std::mem::take(&mut changed) {
             for _ in 0..self.new_flows.len() + self.old_flows.len() {
                 match self.take_turn(&accepts, now)? {
-                    Turn::Sends(packet) => return Some(packet),
+                    Turn::Sends(packet, ahead) => return Some((packet, ahead)),
                     Turn::Changes => changed = true,
                     Turn::Refused => {}
                 }
@@ -139,7 +144,8 @@ impl FqCodel {
     }
 
     /// Offers the flow at the head its turn; `None` if there are no flows.
-    fn take_turn(&mut self, accepts: &impl Fn(u32) -> bool, now: Instant) -> Option<Turn> {
+    fn take_turn(&mut self, accepts: &impl Fn(u32, usize) -> bool, now: Instant) -> Option<Turn> {
+        let flows = self.new_flows.len() + self.old_flows.len();
         let from_new = !self.new_flows.is_empty();
         let index = *self.new_flows.front().or_else(|| self.old_flows.front())?;
         let flow = &mut self.flows[usize::from(index)];
@@ -150,12 +156,14 @@ impl FqCodel {
             return Some(Turn::Changes);
         }
         if let Some((_, head)) = flow.packets.front() {
-            if !accepts(head.flow) {
+            // Flows take turns.
+            let ahead = self.bytes.min(flow.bytes * flows);
+            if !accepts(head.flow, ahead) {
                 self.rotate(from_new);
                 return Some(Turn::Refused);
             }
             if let Some(packet) = self.dequeue(index, now) {
-                return Some(Turn::Sends(packet));
+                return Some(Turn::Sends(packet, ahead));
             }
         }
         self.retire(from_new);
@@ -318,7 +326,7 @@ mod tests {
         Queued { buffer, flow }
     }
 
-    fn any(_: u32) -> bool {
+    fn any(_: u32, _: usize) -> bool {
         true
     }
 
@@ -329,10 +337,10 @@ mod tests {
         for _ in 0..100 {
             queue.push(packet(1, 1400), now);
         }
-        assert_eq!(queue.pop(any, now).unwrap().flow, 1);
-        assert_eq!(queue.pop(any, now).unwrap().flow, 1);
+        assert_eq!(queue.pop(any, now).unwrap().0.flow, 1);
+        assert_eq!(queue.pop(any, now).unwrap().0.flow, 1);
         queue.push(packet(2, 100), now);
-        assert_eq!(queue.pop(any, now).unwrap().flow, 2);
+        assert_eq!(queue.pop(any, now).unwrap().0.flow, 2);
     }
 
     #[test]
@@ -347,7 +355,7 @@ mod tests {
         }
         let mut bytes = [0_usize; 2];
         for _ in 0..2000 {
-            let packet = queue.pop(any, now).unwrap();
+            let (packet, _) = queue.pop(any, now).unwrap();
             bytes[packet.flow as usize - 1] += packet.packet_len();
         }
         assert!(
@@ -362,9 +370,9 @@ mod tests {
         let mut queue = FqCodel::default();
         queue.push(packet(1, 100), now);
         queue.push(packet(2, 100), now);
-        assert_eq!(queue.pop(|flow| flow == 2, now).unwrap().flow, 2);
-        assert!(queue.pop(|flow| flow == 2, now).is_none());
-        assert_eq!(queue.pop(any, now).unwrap().flow, 1);
+        assert_eq!(queue.pop(|flow, _| flow == 2, now).unwrap().0.flow, 2);
+        assert!(queue.pop(|flow, _| flow == 2, now).is_none());
+        assert_eq!(queue.pop(any, now).unwrap().0.flow, 1);
         assert!(queue.is_empty());
     }
 
@@ -379,7 +387,7 @@ mod tests {
             queue.push(packet(2, 1500), now);
         }
         let order: Vec<u32> = std::iter::from_fn(|| queue.pop(any, now))
-            .map(|p| p.flow)
+            .map(|(p, _)| p.flow)
             .collect();
         assert_eq!(order.len(), 23);
         let between = order[1..].iter().position(|&flow| flow == 1);
@@ -437,7 +445,7 @@ mod tests {
         assert!(queue.backlog() <= LIMIT);
         assert!(queue.stats().overflowed > 0);
         let thin = std::iter::from_fn(|| queue.pop(any, now))
-            .filter(|p| p.flow == 2)
+            .filter(|(p, _)| p.flow == 2)
             .count();
         assert_eq!(thin, 1);
     }

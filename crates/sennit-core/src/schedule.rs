@@ -32,6 +32,10 @@ pub struct PathView {
     pub budget: u64,
 }
 
+/// A slower path is used once packets would wait this long for the faster ones, or as long as it is
+/// slower. The far end restores the order, so there is no need to wait for all of the difference.
+const SPILL: Duration = Duration::from_millis(5);
+
 /// Where a packet goes: indices into the slice of views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -60,7 +64,7 @@ impl Scheduler {
         self.policy
     }
 
-    /// Where a packet of `flow` goes, with `backlog` bytes waiting in all.
+    /// Where a packet of `flow` goes, with `backlog` bytes waiting that delay it.
     pub fn choose(&self, paths: &[PathView], flow: u32, backlog: usize) -> Choice {
         let Some(tier) = paths.iter().filter(|p| p.usable).map(|p| p.tier).min() else {
             return Choice::Wait;
@@ -74,7 +78,7 @@ impl Scheduler {
     }
 
     /// How much longer than usual packets must be allowed to stand, because the policy uses a
-    /// slower path only once the backlog has grown by the difference in delay.
+    /// slower path only once the backlog has grown.
     pub fn standing(&self, paths: &[PathView]) -> Duration {
         if self.policy != Policy::Bond {
             return Duration::ZERO;
@@ -83,7 +87,7 @@ impl Scheduler {
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
-        most - least
+        (most - least).min(SPILL)
     }
 }
 
@@ -142,7 +146,7 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize) -> Choice {
     };
     let faster_rate: u64 = faster().map(|(_, p)| p.rate).sum();
     let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
-    if wait >= one_way(path) - least {
+    if wait >= (one_way(path) - least).min(SPILL) {
         Choice::One(index)
     } else {
         Choice::Wait
@@ -236,9 +240,11 @@ mod tests {
     fn bond_adds_the_slower_path_only_when_waiting_would_take_longer() {
         let scheduler = Scheduler::new(Policy::Bond);
         let paths = [path(1, 20, 0), path(1, 60, 9)];
-        assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
-        assert_eq!(scheduler.choose(&paths, 0, 20_000), Choice::One(1));
-        assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
+        assert_eq!(scheduler.choose(&paths, 0, 4_900), Choice::Wait);
+        assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
+        assert_eq!(scheduler.standing(&paths), SPILL);
+        let close = [path(1, 20, 0), path(1, 24, 9)];
+        assert_eq!(scheduler.choose(&close, 0, 2_000), Choice::One(1));
     }
 
     #[test]

@@ -389,7 +389,7 @@ impl Edge {
                 status.up = matches!(conn.role.stage, Stage::Up(_));
                 status.backlog = conn.tunnel.backlog();
                 status.queue = conn.tunnel.queue_stats();
-                status.stats = conn.tunnel.stats;
+                status.stats = conn.tunnel.stats();
                 status.paths = conn.path_status();
             }
             all.push(status);
@@ -557,7 +557,7 @@ impl Edge {
         }
         conn.role.stage = Stage::Up(stream);
         let numbered = head.fields.text(hello::NAME).is_some_and(hello::understood);
-        conn.tunnel.open_data(stream, numbered);
+        conn.tunnel.open_data(stream, numbered, now);
         let multipath = conn.tunnel.conn.is_multipath_negotiated();
         let (index, link) = (conn.role.slot, conn.role.link);
         announce_lan(conn, stream, &self.config.lan);

@@ -11,12 +11,13 @@
 //! window; [`sennit_core::Pacer`] does that work, because a packet held back inside noq has already
 //! lost its path.
 
+mod ledger;
 mod sizes;
 
 use std::{
     any::Any,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -28,6 +29,7 @@ use noq_proto::{
 };
 use sennit_core::Congestion;
 
+pub(crate) use self::ledger::{Ledger, Payload};
 use self::sizes::Sizes;
 use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery, PacketAck};
 
@@ -56,6 +58,7 @@ pub(crate) struct GateState {
     rerouted: AtomicBool,
     size_in_doubt: AtomicBool,
     too_small: AtomicBool,
+    ledger: Mutex<Ledger>,
 }
 
 impl GateState {
@@ -85,6 +88,11 @@ impl GateState {
         self.rerouted.store(true, Relaxed);
     }
 
+    /// The datagrams in flight. Only one thread drives a connection, so nobody ever waits.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a full-size packet should be sent to see if it arrives.
     pub(crate) fn is_size_in_doubt(&self) -> bool {
         self.size_in_doubt.load(Relaxed)
@@ -100,9 +108,14 @@ impl GateState {
         self.limited.store(true, Relaxed);
     }
 
+    /// Bytes that are neither acknowledged nor lost.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+
     /// Bytes that the congestion window still allows.
     pub(crate) fn room(&self) -> u64 {
-        self.window().saturating_sub(self.in_flight.load(Relaxed))
+        self.window().saturating_sub(self.in_flight())
     }
 
     /// Smoothed round trip, `None` before the first sample.
@@ -221,6 +234,7 @@ impl Controller for Gate {
         let in_flight = self.state.in_flight.fetch_add(u64::from(bytes), Relaxed);
         let limited = self.state.limited.swap(false, Relaxed);
         self.delivery.on_sent(pn, in_flight, limited, now);
+        self.state.ledger().on_sent(pn, bytes);
         self.usage.on_sent(pn, in_flight + u64::from(bytes));
         self.control.on_sent(pn, bytes, now);
     }
@@ -237,6 +251,7 @@ impl Controller for Gate {
         self.usage.on_ack(pn, self.in_flight());
         self.delivery.on_acked(pn, bytes, now);
         self.sizes.on_acked(pn, bytes);
+        self.state.ledger().on_acked(pn);
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
@@ -299,6 +314,7 @@ impl Controller for Gate {
         self.state.in_flight.store(left, Relaxed);
         self.delivery.on_lost(pn, lost);
         self.sizes.on_lost(pn, lost);
+        self.state.ledger().on_lost(pn);
     }
 
     fn on_spurious_congestion_event(&mut self) {

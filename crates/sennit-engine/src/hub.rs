@@ -310,7 +310,7 @@ impl Hub {
             tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
             return;
         }
-        conn.tunnel.open_data(stream, hello.is_some());
+        conn.tunnel.open_data(stream, hello.is_some(), now);
         conn.tunnel.allow_paths(now);
         // A plain RFC 9484 client has one tunnel, on one path at a time.
         let plain = Treatment {
@@ -467,7 +467,7 @@ impl Hub {
             since: conn.role.since,
             backlog: conn.tunnel.backlog(),
             queue: conn.tunnel.queue_stats(),
-            stats: conn.tunnel.stats,
+            stats: conn.tunnel.stats(),
             paths: conn.path_status(),
         })
     }

@@ -297,7 +297,9 @@ impl<R> Node<R> {
                     if conn.tunnel.conn.is_handshaking() {
                         conn.tunnel.conn.handle_timeout(now);
                     }
-                    conn.tunnel.handle_event(event, network, now);
+                    if let Err(code) = conn.tunnel.handle_event(event, network, now) {
+                        conn.h3.http.close(code, "a datagram of no stream");
+                    }
                 }
             }
         }
@@ -365,9 +367,7 @@ impl<R> Node<R> {
             self.dirty.remove(&id);
             return;
         };
-        if let Err(code) = conn.tunnel.handle_datagrams(now) {
-            conn.h3.http.close(code, "a datagram of no stream");
-        }
+        conn.tunnel.handle_overdue(now);
         let events = &mut self.events;
         conn.tunnel.handle_health(
             |path| events.push_back(NodeEvent::PathState(id, path.id)),

@@ -70,6 +70,8 @@ pub struct PathStatus {
     pub rate: u64,
     /// Congestion window in bytes.
     pub cwnd: u64,
+    /// Bytes that are not acknowledged yet.
+    pub in_flight: u64,
     /// UDP payload size it carries.
     pub mtu: u16,
 }
@@ -103,6 +105,7 @@ fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
         received_bytes: stats.udp_rx.bytes,
         rate: path.gate.rate(path.srtt()),
         cwnd: path.gate.window(),
+        in_flight: path.gate.in_flight(),
         mtu: stats.current_mtu,
     }
 }

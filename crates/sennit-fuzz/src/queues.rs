@@ -152,15 +152,15 @@ impl Check {
 
     /// `mask` has a bit for each of 32 groups of flows that may send.
     fn pop(&mut self, mask: u32) {
-        let accepts = |flow: u32| mask >> (flow % 32) & 1 == 1;
-        let Some(packet) = self.queue.pop(accepts, self.now) else {
+        let accepts = |flow: u32, _: usize| mask >> (flow % 32) & 1 == 1;
+        let Some((packet, _)) = self.queue.pop(accepts, self.now) else {
             assert!(
                 mask != u32::MAX || self.queue.is_empty(),
                 "a queue with packets gives one if all flows may send"
             );
             return;
         };
-        assert!(accepts(packet.flow));
+        assert!(accepts(packet.flow, 0));
         self.popped += 1;
         let bytes = packet.buffer[HEADROOM + 20..].first_chunk();
         let number = u32::from_be_bytes(*bytes.expect("a number was written there"));

@@ -99,7 +99,47 @@ pub struct TunnelStatus {
     /// At a hub: packets dropped because their source address is not the site's.
     #[serde(default)]
     pub wrong_source_packets: u64,
+    #[serde(default)]
+    pub queue: QueueStatus,
+    #[serde(default)]
+    pub order: OrderStatus,
+    #[serde(default)]
+    pub repair: RepairStatus,
     pub paths: Vec<PathStatus>,
+}
+
+/// The packets that wait for a path, and what FQ-CoDel did with them (RFC 8290).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    pub waiting_bytes: u64,
+    pub dropped_packets: u64,
+    /// Marked CE instead of dropped.
+    pub marked_packets: u64,
+    /// Dropped because the queue was longer than any sender's reaction takes.
+    pub overflowed_packets: u64,
+}
+
+/// Packets that several paths delivered out of order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderStatus {
+    /// Had to wait for an earlier one.
+    pub held_packets: u64,
+    /// Were no longer waited for.
+    pub missed_packets: u64,
+    /// Came after they were given up.
+    pub late_packets: u64,
+    /// Second copies, dropped.
+    pub duplicate_packets: u64,
+    /// Times that too many were held.
+    pub overflows: u64,
+}
+
+/// Packets that a path lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairStatus {
+    pub repeated_packets: u64,
+    /// Too old, or repeated too often.
+    pub abandoned_packets: u64,
 }
 
 /// One link of a tunnel, joined to one hub address.
@@ -127,6 +167,8 @@ pub struct PathStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_second: Option<f64>,
     pub cwnd_bytes: u64,
+    #[serde(default)]
+    pub in_flight_bytes: u64,
     /// Largest UDP payload.
     pub mtu_bytes: u64,
     /// UDP payload.

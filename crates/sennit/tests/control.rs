@@ -19,7 +19,8 @@ use sennit::control::{
     BindError, Client, ClientError, MAX_REQUEST_BYTES, Request, Response, Server,
 };
 use sennit::status::{
-    LinkState, LinkStatus, PathState, PathStatus, Role, SCHEMA, State, Status, TunnelStatus, render,
+    LinkState, LinkStatus, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, Role,
+    SCHEMA, State, Status, TunnelStatus, render,
 };
 use tempfile::TempDir;
 
@@ -257,6 +258,7 @@ fn path(link: &str, state: PathState) -> PathStatus {
         loss_ratio: Some(0.004),
         rate_bytes_per_second: Some(18_500_000.0),
         cwnd_bytes: 1_900_000,
+        in_flight_bytes: 700_000,
         mtu_bytes: 1_452,
         sent_bytes: 657_129_472,
         received_bytes: 1_288_490_188,
@@ -308,6 +310,9 @@ fn sample() -> Status {
             sent_bytes: 1_024,
             received_bytes: 5_368_709_120,
             wrong_source_packets: 0,
+            queue: QueueStatus::default(),
+            order: OrderStatus::default(),
+            repair: RepairStatus::default(),
             paths: vec![path("starlink", PathState::Up), dead],
         }],
     }

@@ -51,6 +51,8 @@ const CRUISE_ROUNDS: u32 = 6;
 const SETTLED_ROUNDS: u64 = 4;
 /// No phase is shorter: on a path of microseconds the host's own scheduling is what a round trip shows.
 const MIN_PHASE: Duration = Duration::from_millis(5);
+/// Up lasts so many phases at most, if acknowledgements come in heaps and hide what is in flight.
+const UP_PHASES: u32 = 3;
 /// Down lasts until the queue is gone, or so many phases, if something else keeps it full.
 const DOWN_PHASES: u32 = 5;
 /// The rate is the best of this many round trips,
@@ -308,7 +310,11 @@ impl Bbr {
             Mode::Cruise { until_round } if round_ended && self.rounds.count >= until_round => {
                 self.mode = Mode::Up { since: now };
             }
-            Mode::Up { since } if over(since) && self.is_full_up(in_flight) => {
+            Mode::Up { since }
+                if over(since)
+                    && (self.is_full_up(in_flight)
+                        || now.saturating_duration_since(since) >= UP_PHASES * phase) =>
+            {
                 self.raise_bound();
                 self.mode = Mode::Down { since: now };
             }

@@ -174,6 +174,7 @@ const PROBE: u8 = 7;
 fn numbered(seq: u32, packet: &[u8]) -> Vec<u8> {
     let header = Header {
         flow: 1,
+        ordered: seq.is_multiple_of(2),
         seq,
         sent_micros: 0,
     };
@@ -191,7 +192,7 @@ fn client() -> Vec<(&'static str, Vec<u8>)> {
     let packet = udp(EDGE, SERVER, 7, 1, 100);
     let spoofed = udp(SERVER, EDGE, 7, 1, 100);
     let lan = udp([192, 168, 8, 1].into(), SERVER, 7, 1, 100);
-    let report = [0, 0, 0, 0, 0];
+    let report = [0, 0, 0, 0, 0, 0, 0, 0, 0];
     let capsule_packet = data(&[&[0, 101, 0][..], &packet].concat());
     let inputs = vec![
         ("silent", Steps::default()),

@@ -11,7 +11,8 @@ pub(crate) fn all() -> Vec<Seed> {
 
 fn frames() -> Vec<Seed> {
     let header = Header {
-        flow: 0xabcd,
+        flow: 0x2bcd,
+        ordered: true,
         seq: u32::MAX,
         sent_micros: 7,
     };
@@ -22,7 +23,11 @@ fn frames() -> Vec<Seed> {
     let report = |count| {
         let paths = (0..count).map(entry).collect();
         let mut wire = Vec::new();
-        Report { paths }.encode(&mut wire);
+        Report {
+            sent_micros: 7,
+            paths,
+        }
+        .encode(&mut wire);
         wire
     };
     let inputs = [

@@ -11,7 +11,7 @@ use sennit_engine::{SocketId, status};
 use crate::{
     config::{Delivery, Policy},
     site::SiteName,
-    status::{PathState, PathStatus, State, TunnelStatus},
+    status::{OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State, TunnelStatus},
 };
 
 /// Shares are of what was sent between two looks at least this far apart.
@@ -122,6 +122,23 @@ fn tunnel(
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,
         wrong_source_packets: tunnel.stats.wrong_source,
+        queue: QueueStatus {
+            waiting_bytes: tunnel.backlog as u64,
+            dropped_packets: tunnel.queue.dropped,
+            marked_packets: tunnel.queue.marked,
+            overflowed_packets: tunnel.queue.overflowed,
+        },
+        order: OrderStatus {
+            held_packets: tunnel.stats.order.held,
+            missed_packets: tunnel.stats.order.missed,
+            late_packets: tunnel.stats.order.late,
+            duplicate_packets: tunnel.stats.order.duplicates,
+            overflows: tunnel.stats.order.overflows,
+        },
+        repair: RepairStatus {
+            repeated_packets: tunnel.stats.repaired,
+            abandoned_packets: tunnel.stats.unrepaired,
+        },
         paths: tunnel
             .paths
             .iter()
@@ -149,6 +166,7 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
             .then(|| path.lost_packets as f64 / path.sent_packets as f64),
         rate_bytes_per_second: path.rtt.map(|_| path.rate as f64),
         cwnd_bytes: path.cwnd,
+        in_flight_bytes: path.in_flight,
         mtu_bytes: path.mtu.into(),
         sent_bytes: path.sent_bytes,
         received_bytes: path.received_bytes,

@@ -1,0 +1,372 @@
+//! Puts the packets of a flow that used several paths back in order.
+//!
+//! Paths differ in delay, and most transports take a packet that is overtaken by three others for
+//! lost. So the sender numbers the packets of a flow and says of each whether order matters to it
+//! ([`Header::ordered`]); here those that come early are held until what is missing
+//!
+//! 1. arrives; or
+//! 2. cannot arrive any more: every path has delivered something that was sent later, or would have by
+//!    now, judging by its own delay and jitter; and, where lost packets are sent again, the time that
+//!    takes is over as well; or
+//! 3. would cost too much memory.
+//!
+//! Nothing is held for long, nothing is dropped but second copies, and a flow whose order does not
+//! matter passes untouched. Delays of paths are compared by the sender's clock in the packets; only
+//! differences count, so the clocks of the two ends need not agree.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use crate::{Dedup, frame::Header};
+
+/// Packets held per flow: 0.2 s at 250 Mbit/s.
+const FLOW_LIMIT: usize = 4096;
+/// Bytes held in all.
+const BYTES_LIMIT: usize = 16 << 20;
+/// A number this far ahead is not of the same sequence: the sender started over.
+const JUMP: i64 = 1 << 16;
+/// Packets of one path overtake each other by this much without meaning anything.
+const SLACK: Duration = Duration::from_millis(2);
+/// A path on which nothing came for this long is not waited for.
+const ACTIVE_FOR: Duration = Duration::from_millis(500);
+/// No packet is held longer, however slow a path is.
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// What happened, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResequenceStats {
+    /// Packets that had to wait for another.
+    pub held: u64,
+    /// Packets that were given up on, and came late or never.
+    pub missed: u64,
+    /// Packets that came after they were given up on.
+    pub late: u64,
+    /// Second copies dropped.
+    pub duplicates: u64,
+    /// Times that memory ran out.
+    pub overflows: u64,
+}
+
+/// Restores the order of the flows of one tunnel. `T` is the packet.
+#[derive(Debug)]
+pub struct Resequencer<T> {
+    flows: BTreeMap<u16, Flow<T>>,
+    /// Flows that hold something.
+    holding: Vec<u16>,
+    paths: BTreeMap<u32, PathClock>,
+    bytes: usize,
+    started: Instant,
+    stats: ResequenceStats,
+}
+
+#[derive(Debug)]
+struct Flow<T> {
+    /// Number of the next packet to release; counts on beyond the 32 bits on the wire.
+    next: i64,
+    /// Slot `i` is for packet `next + i`. The first is empty, the last is not.
+    held: VecDeque<Option<Held<T>>>,
+    seen: Dedup,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    packet: T,
+    bytes: usize,
+    sent_micros: u32,
+    arrived: Instant,
+}
+
+/// How late a path delivers, by the sender's clock against ours.
+#[derive(Clone, Copy, Debug)]
+struct PathClock {
+    /// The newest time of sending that was seen, and when that packet arrived.
+    newest: u32,
+    arrived: Instant,
+    /// When anything arrived.
+    heard: Instant,
+    /// Smoothed difference between arrival and sending, and its mean deviation, in microseconds.
+    /// Without a common epoch the difference means something only against another one.
+    delay: f64,
+    deviation: f64,
+    /// How much earlier than usual the newest packet came.
+    early: f64,
+}
+
+impl<T> Resequencer<T> {
+    /// An empty one.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            holding: Vec::new(),
+            paths: BTreeMap::new(),
+            bytes: 0,
+            started: now,
+            stats: ResequenceStats::default(),
+        }
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> ResequenceStats {
+        self.stats
+    }
+
+    /// Bytes that are held now.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes a packet of `bytes` bytes that arrived on `path`, and passes on what is in order now.
+    pub fn handle_packet(
+        &mut self,
+        header: &Header,
+        path: u32,
+        packet: T,
+        bytes: usize,
+        mut release: impl FnMut(T),
+        now: Instant,
+    ) {
+        self.handle_clock(path, header.sent_micros, now);
+        let flow = self.flows.entry(header.flow).or_insert_with(Flow::new);
+        if !flow.seen.first(header.seq) {
+            self.stats.duplicates += 1;
+            return;
+        }
+        let ahead = flow.ahead(header.seq);
+        if ahead >= JUMP || ahead <= -JUMP {
+            self.bytes -= flow.flush(&mut release);
+            flow.next += ahead;
+        }
+        match flow.ahead(header.seq) {
+            ..0 => {
+                self.stats.late += 1;
+                release(packet);
+            }
+            0 => {
+                release(packet);
+                flow.next += 1;
+                if !flow.held.is_empty() {
+                    flow.held.pop_front();
+                    self.bytes -= flow.release_run(&mut release);
+                }
+            }
+            ahead if header.ordered => {
+                if flow.held.is_empty() {
+                    self.holding.push(header.flow);
+                }
+                let held = Held {
+                    packet,
+                    bytes,
+                    sent_micros: header.sent_micros,
+                    arrived: now,
+                };
+                flow.hold(ahead as usize, held);
+                self.stats.held += 1;
+                self.bytes += bytes;
+                self.enforce_limits(header.flow, release);
+            }
+            ahead => {
+                self.stats.missed += flow.missing(ahead);
+                self.bytes -= flow.flush_below(ahead, &mut release);
+                release(packet);
+                flow.next += 1;
+                if !flow.held.is_empty() {
+                    flow.held.pop_front();
+                    self.bytes -= flow.release_run(&mut release);
+                }
+            }
+        }
+    }
+
+    /// Gives up on what cannot arrive any more. `repair` is how long it takes, beyond that, for a lost
+    /// packet to be sent again and arrive; zero where that is not done.
+    pub fn handle_timeout(&mut self, repair: Duration, mut release: impl FnMut(T), now: Instant) {
+        let mut holding = std::mem::take(&mut self.holding);
+        holding.retain(|index| {
+            loop {
+                let hopeless = self
+                    .flows
+                    .get(index)
+                    .and_then(|flow| flow.first())
+                    .is_some_and(|(_, held)| now >= self.hopeless_at(held, repair, now));
+                let Some(flow) = self.flows.get_mut(index) else {
+                    return false;
+                };
+                if !hopeless {
+                    return !flow.held.is_empty();
+                }
+                self.stats.missed += flow.gap() as u64;
+                self.bytes -= flow.skip_gap(&mut release);
+            }
+        });
+        self.holding = holding;
+    }
+
+    /// When [`Self::handle_timeout`] should be called next.
+    pub fn poll_timeout(&self, repair: Duration, now: Instant) -> Option<Instant> {
+        self.holding
+            .iter()
+            .filter_map(|index| self.flows.get(index)?.first())
+            .map(|(_, held)| self.hopeless_at(held, repair, now))
+            .min()
+    }
+
+    /// When the packets before this one that are missing will not come any more.
+    fn hopeless_at(&self, held: &Held<T>, repair: Duration, now: Instant) -> Instant {
+        let overtaken = self
+            .paths
+            .values()
+            .filter(|path| now.saturating_duration_since(path.heard) < ACTIVE_FOR)
+            .map(|path| path.passes_at(held.sent_micros))
+            .max()
+            .map_or(held.arrived, |at| at.max(held.arrived));
+        (overtaken + repair).min(held.arrived + LONGEST)
+    }
+
+    /// Something that was sent then, by the sender's clock, arrived on `path`.
+    pub fn handle_clock(&mut self, path: u32, sent_micros: u32, now: Instant) {
+        let ours = now.saturating_duration_since(self.started).as_micros() as u32;
+        let delay = f64::from(ours.wrapping_sub(sent_micros) as i32);
+        self.paths
+            .entry(path)
+            .or_insert(PathClock {
+                newest: sent_micros,
+                arrived: now,
+                heard: now,
+                delay,
+                deviation: 0.0,
+                early: 0.0,
+            })
+            .update(delay, sent_micros, now);
+    }
+
+    fn enforce_limits(&mut self, index: u16, mut release: impl FnMut(T)) {
+        while self.bytes > BYTES_LIMIT
+            || self
+                .flows
+                .get(&index)
+                .is_some_and(|flow| flow.held.len() > FLOW_LIMIT)
+        {
+            self.stats.overflows += 1;
+            // The flow that just grew pays, unless it holds nothing itself.
+            let Some(flow) = self
+                .flows
+                .get_mut(&index)
+                .filter(|flow| !flow.held.is_empty())
+            else {
+                return;
+            };
+            self.stats.missed += flow.gap() as u64;
+            self.bytes -= flow.skip_gap(&mut release);
+        }
+    }
+}
+
+impl PathClock {
+    fn update(&mut self, delay: f64, sent_micros: u32, now: Instant) {
+        // Smoothed as RFC 9002 §5.3 does round trips. By more than any delay can change, a clock
+        // was set or has wrapped.
+        let error = delay - self.delay;
+        if error.abs() > 1e7 {
+            (self.delay, self.deviation) = (delay, 0.0);
+        } else {
+            self.deviation += (error.abs() - self.deviation) / 4.0;
+            self.delay += error / 8.0;
+        }
+        self.heard = now;
+        if sent_micros.wrapping_sub(self.newest) as i32 >= 0 {
+            (self.newest, self.arrived) = (sent_micros, now);
+            self.early = self.delay - delay;
+        }
+    }
+
+    /// When something sent then, by the sender's clock, has surely arrived if it ever does.
+    fn passes_at(&self, sent_micros: u32) -> Instant {
+        let slack = SLACK.as_micros() as f64 + 2.0 * self.deviation;
+        let ahead = f64::from(sent_micros.wrapping_sub(self.newest) as i32);
+        if ahead < -slack {
+            return self.arrived;
+        }
+        let after = ahead + self.early + 2.0 * self.deviation + slack;
+        self.arrived + Duration::from_secs_f64((after / 1e6).clamp(0.0, 1.0))
+    }
+}
+
+impl<T> Flow<T> {
+    fn new() -> Self {
+        Self {
+            next: 0,
+            held: VecDeque::new(),
+            seen: Dedup::default(),
+        }
+    }
+
+    /// How far a number on the wire is ahead of the next.
+    fn ahead(&self, seq: u32) -> i64 {
+        i64::from(seq.wrapping_sub(self.next as u32) as i32)
+    }
+
+    fn hold(&mut self, ahead: usize, held: Held<T>) {
+        if self.held.len() <= ahead {
+            self.held.resize_with(ahead + 1, || None);
+        }
+        self.held[ahead] = Some(held);
+    }
+
+    /// The first packet that is held, and how many are missing before it.
+    fn first(&self) -> Option<(usize, &Held<T>)> {
+        let mut slots = self.held.iter().enumerate();
+        slots.find_map(|(index, slot)| Some((index, slot.as_ref()?)))
+    }
+
+    fn gap(&self) -> usize {
+        self.first().map_or(0, |(index, _)| index)
+    }
+
+    /// How many of the next `ahead` packets are not held.
+    fn missing(&self, ahead: i64) -> u64 {
+        let held = self.held.iter().take(ahead as usize).flatten().count();
+        ahead as u64 - held as u64
+    }
+
+    /// Releases packets as long as none is missing; returns their bytes.
+    fn release_run(&mut self, release: &mut impl FnMut(T)) -> usize {
+        let mut bytes = 0;
+        while let Some(Some(_)) = self.held.front() {
+            if let Some(Some(held)) = self.held.pop_front() {
+                bytes += held.bytes;
+                release(held.packet);
+                self.next += 1;
+            }
+        }
+        bytes
+    }
+
+    /// Gives up on the first gap.
+    fn skip_gap(&mut self, release: &mut impl FnMut(T)) -> usize {
+        let gap = self.gap();
+        self.held.drain(..gap);
+        self.next += gap as i64;
+        self.release_run(release)
+    }
+
+    /// Releases what is held among the next `ahead` packets and gives up on the others.
+    fn flush_below(&mut self, ahead: i64, release: &mut impl FnMut(T)) -> usize {
+        let mut bytes = 0;
+        let count = self.held.len().min(ahead as usize);
+        for held in self.held.drain(..count).flatten() {
+            bytes += held.bytes;
+            release(held.packet);
+        }
+        self.next += ahead;
+        bytes
+    }
+
+    fn flush(&mut self, release: &mut impl FnMut(T)) -> usize {
+        self.flush_below(self.held.len() as i64, release)
+    }
+}
+
+#[cfg(test)]
+mod tests;

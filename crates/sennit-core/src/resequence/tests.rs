@@ -1,0 +1,208 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The sender's clock, which is about to wrap.
+fn sent_micros(millis: u32) -> u32 {
+    0_u32.wrapping_sub(100_000).wrapping_add(1000 * millis)
+}
+
+/// A receiver and what it has passed on.
+struct Receiver {
+    start: Instant,
+    resequencer: Resequencer<u32>,
+    repair: Duration,
+    released: Vec<u32>,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        let start = Instant::now();
+        Self {
+            start,
+            resequencer: Resequencer::new(start),
+            repair: Duration::ZERO,
+            released: Vec::new(),
+        }
+    }
+
+    /// Packet `seq` of flow 1, sent at one time, in milliseconds, arrives by a path at another.
+    fn packet(&mut self, seq: u32, path: u32, sent: u32, arrives: u32, ordered: bool) {
+        let now = self.start + MS * arrives;
+        self.expire(now);
+        let header = Header {
+            flow: 1,
+            ordered,
+            seq,
+            sent_micros: sent_micros(sent),
+        };
+        let released = &mut self.released;
+        self.resequencer
+            .handle_packet(&header, path, seq, 1000, |seq| released.push(seq), now);
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let released = &mut self.released;
+        self.resequencer
+            .handle_timeout(self.repair, |seq| released.push(seq), now);
+    }
+}
+
+/// One packet per millisecond, every fourth over a path that is 20 ms slower.
+fn striped(lost: &[u32]) -> Receiver {
+    let mut receiver = Receiver::new();
+    let mut arrivals: Vec<(u32, u32, u32)> = (0..400)
+        .filter(|seq| !lost.contains(seq))
+        .map(|seq| {
+            if seq % 4 == 0 {
+                (seq + 30, 1, seq)
+            } else {
+                (seq + 10, 0, seq)
+            }
+        })
+        .collect();
+    arrivals.sort_unstable();
+    // Reports have told how late the slower path is.
+    let (now, sent) = (receiver.start, sent_micros(0).wrapping_sub(30_000));
+    receiver.resequencer.handle_clock(1, sent, now);
+    for (at, path, seq) in arrivals {
+        receiver.packet(seq, path, seq, at, true);
+    }
+    receiver.expire(receiver.start + MS * 1000);
+    receiver
+}
+
+#[test]
+fn a_striped_flow_comes_out_in_order_and_whole() {
+    let receiver = striped(&[]);
+    assert_eq!(receiver.released, (0..400).collect::<Vec<_>>());
+    assert_eq!(receiver.resequencer.stats().missed, 0);
+    assert_eq!(receiver.resequencer.held_bytes(), 0);
+}
+
+#[test]
+fn what_was_lost_is_given_up_on_and_the_rest_stays_in_order() {
+    let lost = [40, 101, 102, 250];
+    let receiver = striped(&lost);
+    let expected: Vec<u32> = (0..400).filter(|seq| !lost.contains(seq)).collect();
+    assert_eq!(receiver.released, expected);
+    assert_eq!(receiver.resequencer.stats().missed, 4);
+}
+
+#[test]
+fn a_gap_is_given_up_on_once_all_paths_have_passed_it() {
+    let mut receiver = Receiver::new();
+    for seq in 0..20 {
+        receiver.packet(2 * seq, 0, 10 * seq, 10 * seq + 10, false);
+        receiver.packet(2 * seq + 1, 1, 10 * seq, 10 * seq + 30, false);
+    }
+    receiver.released.clear();
+    // 40 is lost; the slow path delivers at 230 what was sent at 200.
+    receiver.packet(41, 0, 200, 210, true);
+    receiver.packet(43, 0, 204, 214, true);
+    receiver.packet(42, 1, 204, 234, true);
+    receiver.expire(receiver.start + MS * 235);
+    assert_eq!(receiver.released, [41, 42, 43]);
+}
+
+#[test]
+fn a_path_of_which_nothing_comes_is_waited_for_no_longer_than_its_delay() {
+    let mut receiver = Receiver::new();
+    for seq in 0..20 {
+        receiver.packet(2 * seq, 0, 10 * seq, 10 * seq + 10, false);
+        receiver.packet(2 * seq + 1, 1, 10 * seq, 10 * seq + 30, false);
+    }
+    receiver.released.clear();
+    receiver.packet(41, 0, 200, 210, true);
+    let at = receiver
+        .resequencer
+        .poll_timeout(Duration::ZERO, receiver.start + MS * 220)
+        .unwrap();
+    let due = at - receiver.start;
+    assert!((MS * 230..MS * 240).contains(&due), "{due:?}");
+    receiver.expire(at);
+    assert_eq!(receiver.released, [41]);
+}
+
+#[test]
+fn a_repair_is_waited_for() {
+    let mut receiver = Receiver::new();
+    receiver.repair = MS * 40;
+    receiver.packet(0, 0, 0, 10, true);
+    receiver.packet(2, 0, 2, 12, true);
+    receiver.packet(3, 0, 30, 40, true);
+    assert_eq!(receiver.released, [0]);
+    receiver.packet(1, 0, 31, 41, true);
+    assert_eq!(receiver.released, [0, 1, 2, 3]);
+    receiver.packet(5, 0, 50, 60, true);
+    receiver.expire(receiver.start + MS * 120);
+    assert_eq!(receiver.released, [0, 1, 2, 3, 5]);
+}
+
+#[test]
+fn a_flow_whose_order_does_not_matter_is_never_held() {
+    let mut receiver = Receiver::new();
+    for seq in [0, 3, 1, 2, 5, 4] {
+        receiver.packet(seq, 0, seq, 10 + seq, false);
+    }
+    assert_eq!(receiver.released, [0, 3, 1, 2, 5, 4]);
+}
+
+#[test]
+fn second_copies_are_dropped() {
+    let mut receiver = Receiver::new();
+    for (seq, ordered) in [
+        (0, true),
+        (0, true),
+        (2, true),
+        (2, true),
+        (1, true),
+        (1, false),
+    ] {
+        receiver.packet(seq, 0, seq, 10, ordered);
+    }
+    assert_eq!(receiver.released, [0, 1, 2]);
+    assert_eq!(receiver.resequencer.stats().duplicates, 3);
+}
+
+#[test]
+fn jitter_that_reorders_one_path_is_waited_for() {
+    let mut receiver = Receiver::new();
+    let mut seed = 5_u32;
+    let mut arrivals: Vec<(u32, u32)> = (0..1000)
+        .map(|seq| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seq + 30 + (seed >> 16) % 10, seq)
+        })
+        .collect();
+    arrivals.sort_unstable();
+    for (at, seq) in arrivals {
+        receiver.packet(seq, 0, seq, at, true);
+    }
+    let disorder = receiver
+        .released
+        .windows(2)
+        .filter(|pair| pair[0] > pair[1])
+        .count();
+    assert!(disorder <= 5, "{disorder} of 1000 overtaken");
+}
+
+#[test]
+fn numbers_wrap_and_may_start_over() {
+    let mut receiver = Receiver::new();
+    let far = 3_000_000_000;
+    for (at, seq) in [far, far + 1, u32::MAX, 1, 0, 2].into_iter().enumerate() {
+        receiver.packet(seq, 0, at as u32, 10 + at as u32, true);
+    }
+    assert_eq!(receiver.released, [far, far + 1, u32::MAX, 0, 1, 2]);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut receiver = Receiver::new();
+    for seq in 1..3 * FLOW_LIMIT as u32 {
+        receiver.packet(2 * seq, 0, 0, 10, true);
+        assert!(receiver.resequencer.held_bytes() <= FLOW_LIMIT * 1000);
+    }
+    assert!(receiver.resequencer.stats().overflows > 0);
+}

@@ -1,0 +1,182 @@
+//! From the paths to the host.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use noq_proto::{ConnectionEvent, FourTuple, PathId};
+use sennit_core::frame::{
+    CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_REPORT, Header, Report,
+};
+use sennit_masque::{
+    Code,
+    datagram::{self, Datagram},
+};
+use sennit_packet::IpPacket;
+
+use super::Tunnel;
+use crate::path::number;
+
+/// A lost packet is noticed by its sender after 9/8 of a round trip (RFC 9002 §6.1.2), and then has to
+/// travel: more than this many round trips of the slowest path a repair never takes.
+const REPAIR_ROUNDS: f64 = 1.25;
+/// What acknowledgements and timers add to that.
+const REPAIR_SLACK: Duration = Duration::from_millis(15);
+/// However slow a path is, a flow is not kept waiting longer.
+const LONGEST_REPAIR: Duration = Duration::from_millis(200);
+
+impl Tunnel {
+    /// A QUIC packet arrived on `network`. A datagram without a stream id is an error of the connection
+    /// (RFC 9297 §2.1).
+    pub(crate) fn handle_event(
+        &mut self,
+        event: ConnectionEvent,
+        network: FourTuple,
+        now: Instant,
+    ) -> Result<(), Code> {
+        self.conn.handle_event(event);
+        let path = self.paths.iter_mut().find(|path| path.network == network);
+        let path = path.map(|path| {
+            path.health.handle_heard(now);
+            number(path.id)
+        });
+        while let Some(datagram) = self.conn.datagrams().recv() {
+            self.handle_datagram(datagram, path.unwrap_or(u32::MAX), now)?;
+        }
+        Ok(())
+    }
+
+    fn handle_datagram(
+        &mut self,
+        mut datagram: Bytes,
+        path: u32,
+        now: Instant,
+    ) -> Result<(), Code> {
+        let Datagram {
+            stream,
+            context,
+            payload,
+        } = match datagram::decode(&datagram) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.stats.malformed += 1;
+                return error.code().map_or(Ok(()), Err);
+            }
+        };
+        if self.data.as_ref().is_none_or(|data| data.stream != stream) {
+            self.stats.malformed += 1;
+            return Ok(());
+        }
+        datagram.advance(datagram.len() - payload.len());
+        self.handle_payload(context, datagram, path, now);
+        Ok(())
+    }
+
+    /// The same content in a capsule of the request stream (RFC 9297 §3.5).
+    pub(crate) fn handle_capsule(&mut self, mut content: Bytes, now: Instant) {
+        let Some((context, payload)) = datagram::split_context(&content) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        content.advance(content.len() - payload.len());
+        self.handle_payload(context, content, u32::MAX, now);
+    }
+
+    fn handle_payload(&mut self, context: u64, mut payload: Bytes, path: u32, now: Instant) {
+        let numbered = self.is_numbered();
+        match context {
+            CONTEXT_IP if self.data.is_some() => self.hand_out(payload, now),
+            CONTEXT_NUMBERED if numbered => match Header::decode(&payload) {
+                Some((header, _)) => {
+                    payload.advance(Header::LEN);
+                    self.handle_numbered(&header, payload, path, now);
+                }
+                None => self.stats.malformed += 1,
+            },
+            CONTEXT_REPORT if numbered => match Report::decode(&payload) {
+                Some(report) => self.handle_report(&report, path, now),
+                None => self.stats.malformed += 1,
+            },
+            CONTEXT_PADDING if numbered => {}
+            // RFC 9484 §6: datagrams of contexts that are not known are dropped.
+            _ => self.stats.malformed += 1,
+        }
+    }
+
+    fn handle_numbered(&mut self, header: &Header, packet: Bytes, path: u32, now: Instant) {
+        if IpPacket::parse(&packet).is_err() {
+            self.stats.malformed += 1;
+            return;
+        }
+        self.last_data = Some(now);
+        let Some(data) = &mut self.data else { return };
+        let (size, stats, received) = (packet.len(), &mut self.stats, &mut self.received);
+        data.resequencer.handle_packet(
+            header,
+            path,
+            packet,
+            size,
+            |packet| {
+                stats.packets_out += 1;
+                stats.bytes_out += packet.len() as u64;
+                received.push_back(packet);
+            },
+            now,
+        );
+    }
+
+    fn hand_out(&mut self, packet: Bytes, now: Instant) {
+        if IpPacket::parse(&packet).is_err() {
+            self.stats.malformed += 1;
+            return;
+        }
+        self.stats.packets_out += 1;
+        self.stats.bytes_out += packet.len() as u64;
+        self.last_data = Some(now);
+        self.received.push_back(packet);
+    }
+
+    /// Passes on what has waited in vain for an earlier packet.
+    pub(crate) fn handle_overdue(&mut self, now: Instant) {
+        let repair = self.repair_time();
+        let Some(data) = &mut self.data else { return };
+        let (stats, received) = (&mut self.stats, &mut self.received);
+        data.resequencer.handle_timeout(
+            repair,
+            |packet: Bytes| {
+                stats.packets_out += 1;
+                stats.bytes_out += packet.len() as u64;
+                received.push_back(packet);
+            },
+            now,
+        );
+    }
+
+    pub(super) fn overdue_at(&self) -> Option<Instant> {
+        let data = self.data.as_ref()?;
+        data.resequencer
+            .poll_timeout(self.repair_time(), self.polled)
+    }
+
+    /// How long a packet may be missing because it is sent again.
+    fn repair_time(&self) -> Duration {
+        if !self.repairs() {
+            return Duration::ZERO;
+        }
+        let slowest = self.paths.iter().map(crate::path::Path::srtt).max();
+        let time = slowest.unwrap_or_default().mul_f64(REPAIR_ROUNDS) + REPAIR_SLACK;
+        time.min(LONGEST_REPAIR)
+    }
+
+    fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {
+        self.peer_active = Some(now);
+        if let Some(data) = &mut self.data {
+            data.resequencer.handle_clock(path, report.sent_micros, now);
+        }
+        for entry in &report.paths {
+            let id = PathId::from(entry.path);
+            if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {
+                path.health.handle_report(entry.heard);
+            }
+        }
+    }
+}

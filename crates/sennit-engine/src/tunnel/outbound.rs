@@ -1,0 +1,407 @@
+//! From the queue to the paths.
+
+use std::{
+    collections::VecDeque,
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use noq_proto::Transmit;
+use sennit_core::{
+    Choice, Delivery, PathState, Policy,
+    frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, HEADROOM, Header},
+    queue::{Queued, TARGET},
+};
+use sennit_masque::datagram;
+
+use super::Tunnel;
+use crate::{gate::Payload, path::whole};
+
+/// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
+pub(super) const BATCH: usize = 40;
+/// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
+const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
+/// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
+/// would fill any queue.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
+/// A lost packet is sent again while the flow's transport has not noticed, or could still use it,
+const REPAIR_FOR: Duration = Duration::from_millis(250);
+/// or, in a class that asks for it, for as long as the tunnel itself hopes.
+const RELIABLE_FOR: Duration = Duration::from_secs(10);
+/// And so often.
+const REPEATS: u8 = 3;
+/// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
+const REPAIR_LIMIT: usize = 8 << 20;
+
+/// What [`Tunnel::poll_transmit`] is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    Control,
+    Data,
+    /// A batch is in noq's queue for the first of these paths; then the same again for the next.
+    Batch(PathSet),
+}
+
+/// Indices of paths, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PathSet(u64);
+
+impl PathSet {
+    pub(super) fn with(self, index: usize) -> Self {
+        Self(self.0 | 1_u64.checked_shl(index as u32).unwrap_or(0))
+    }
+
+    fn first(self) -> Option<usize> {
+        (self.0 != 0).then_some(self.0.trailing_zeros() as usize)
+    }
+
+    fn without_first(self) -> Self {
+        Self(self.0 & self.0.saturating_sub(1))
+    }
+
+    fn iter(self) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(self), |set| Some(set.without_first())).map_while(Self::first)
+    }
+}
+
+impl From<Choice> for PathSet {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Wait => Self::default(),
+            Choice::One(path) => Self::default().with(path),
+            Choice::Both(path, second) => Self::default().with(path).with(second),
+        }
+    }
+}
+
+/// Lost datagrams on their way to another path.
+#[derive(Debug, Default)]
+pub(super) struct Repair {
+    waiting: VecDeque<Payload>,
+    bytes: usize,
+}
+
+impl Repair {
+    fn push(&mut self, payload: Payload) -> bool {
+        let fits = self.bytes + payload.bytes.len() <= REPAIR_LIMIT;
+        if fits {
+            self.bytes += payload.bytes.len();
+            self.waiting.push_back(payload);
+        }
+        fits
+    }
+
+    fn pop(&mut self) -> Option<Payload> {
+        let payload = self.waiting.pop_front()?;
+        self.bytes -= payload.bytes.len();
+        Some(payload)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Tunnel {
+    /// The next batch of UDP packets to send; they are appended to `buffer`.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        const GSO: NonZeroUsize = NonZeroUsize::new(BATCH).expect("a batch is not empty");
+        // Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if
+        // an ACK_FREQUENCY does not fit.
+        const ONE: NonZeroUsize = NonZeroUsize::MIN;
+        loop {
+            match self.sending {
+                Sending::Control => {
+                    if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                        return Some(transmit);
+                    }
+                    self.refresh_views(now);
+                    self.sending = Sending::Data;
+                }
+                Sending::Data => {
+                    self.sending = match self.fill_batch(now) {
+                        Some(batch) => self.launch(batch),
+                        None => {
+                            self.sending = Sending::Control;
+                            self.note_limited();
+                            return None;
+                        }
+                    };
+                }
+                Sending::Batch(paths) => {
+                    if let Some(transmit) = self.conn.poll_transmit(now, GSO, buffer) {
+                        self.account(&transmit, paths);
+                        return Some(transmit);
+                    }
+                    self.sending = self.finish_batch(paths);
+                }
+            }
+        }
+    }
+
+    /// Whether something waits for a path.
+    pub(super) fn is_backlogged(&self) -> bool {
+        !self.queue.is_empty() || self.held.is_some() || !self.repair.is_empty()
+    }
+
+    /// Tells the paths that could have carried more that they were not measured.
+    fn note_limited(&self) {
+        let waiting = self.is_backlogged();
+        for (path, view) in self.paths.iter().zip(&self.views) {
+            let spare = if waiting {
+                view.budget > 0
+            } else {
+                path.gate.room() >= self.packet_size
+            };
+            if spare {
+                path.gate.set_limited();
+            }
+        }
+    }
+
+    fn refresh_views(&mut self, now: Instant) {
+        self.polled = now;
+        let none_up = self
+            .paths
+            .iter()
+            .all(|path| path.health.state().0 != PathState::Up);
+        self.views.clear();
+        let packet = self.packet_size;
+        self.views.extend(
+            self.paths
+                .iter_mut()
+                .map(|path| path.view(packet, none_up, now)),
+        );
+        self.queue
+            .set_target(TARGET + self.scheduler.standing(&self.views));
+        let usable = self.views.iter().filter(|view| view.usable);
+        let rate: u64 = usable.map(|view| view.rate).sum();
+        self.queue
+            .set_limit((rate as f64 * LONGEST_WAIT.as_secs_f64()) as usize);
+        self.collect_lost(now);
+    }
+
+    /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can go.
+    fn fill_batch(&mut self, now: Instant) -> Option<PathSet> {
+        self.batch.clear();
+        let other = self
+            .report_due(now)
+            .or_else(|| self.size_probe_due())
+            .or_else(|| self.repair_due(now));
+        if other.is_some() {
+            return other;
+        }
+        let (first, choice) = self.next_packet(now)?;
+        self.stage(first, choice, now);
+        while self.batch.len() < BATCH {
+            let Some((packet, next)) = self.next_packet(now) else {
+                break;
+            };
+            if next != choice {
+                self.held = Some(packet);
+                break;
+            }
+            self.stage(packet, choice, now);
+        }
+        Some(choice.into())
+    }
+
+    /// The next packet that some path has room for, and which.
+    fn next_packet(&mut self, now: Instant) -> Option<((Queued, usize), Choice)> {
+        let (views, scheduler) = (&self.views, self.scheduler);
+        let choose = |flow, ahead| scheduler.choose(views, flow, ahead);
+        let accepts = |flow, ahead| choose(flow, ahead) != Choice::Wait;
+        let (packet, ahead) = match self.held.take() {
+            Some(held) => held,
+            None => self.queue.pop(accepts, now)?,
+        };
+        match choose(packet.flow, ahead) {
+            Choice::Wait => {
+                self.held = Some((packet, ahead));
+                None
+            }
+            choice => Some(((packet, ahead), choice)),
+        }
+    }
+
+    /// Wraps a packet and puts it into the batch.
+    fn stage(&mut self, (packet, _): (Queued, usize), choice: Choice, now: Instant) {
+        let bytes = self.wrap(packet, now);
+        self.charge(bytes.len(), choice.into());
+        self.batch.push(Payload {
+            bytes,
+            first_sent: now,
+            repeats: 0,
+        });
+    }
+
+    /// Takes a datagram of this size from the budgets of the paths that will carry it.
+    fn charge(&mut self, size: usize, paths: PathSet) {
+        for path in paths.iter() {
+            let left = self.views[path]
+                .budget
+                .saturating_sub(size as u64 + FRAMING);
+            self.views[path].budget = whole(left, self.packet_size);
+            self.stats.bytes_sent += size as u64;
+        }
+    }
+
+    /// Writes the prefix into the packet's headroom.
+    fn wrap(&mut self, packet: Queued, now: Instant) -> Bytes {
+        let data = self
+            .data
+            .as_mut()
+            .expect("packets are queued only once data is agreed");
+        let bytes = packet.packet_len();
+        let mut buffer: BytesMut = packet.buffer;
+        let mut start = HEADROOM;
+        let context = if data.numbered {
+            let header = data.numbering.next(packet.flow, bytes, now);
+            start -= Header::LEN;
+            buffer[start..HEADROOM].copy_from_slice(&header.encode());
+            CONTEXT_NUMBERED
+        } else {
+            CONTEXT_IP
+        };
+        let prefix = datagram::encode_prefix(data.stream, context);
+        start -= prefix.len();
+        buffer[start..start + prefix.len()].copy_from_slice(&prefix);
+        buffer.advance(start);
+        buffer.freeze()
+    }
+
+    /// Queues the batch inside noq with only the first path's gate open.
+    fn launch(&mut self, paths: PathSet) -> Sending {
+        let Some(path) = paths.first() else {
+            return Sending::Data;
+        };
+        let repairs = self.repairs();
+        let mut datagrams = self.conn.datagrams();
+        for payload in &self.batch {
+            if datagrams.send(payload.bytes.clone(), false).is_err() {
+                self.stats.too_big += 1;
+            } else if repairs {
+                self.paths[path].gate.ledger().stage(payload.clone());
+            }
+        }
+        for (index, other) in self.paths.iter().enumerate() {
+            other.gate.set_open(index == path);
+        }
+        Sending::Batch(paths)
+    }
+
+    fn finish_batch(&mut self, paths: PathSet) -> Sending {
+        if let Some(path) = paths.first() {
+            self.paths[path].gate.ledger().end_batch();
+        }
+        let left = paths.without_first();
+        if left.first().is_some() {
+            return self.launch(left);
+        }
+        for path in &self.paths {
+            path.gate.set_open(true);
+        }
+        Sending::Data
+    }
+
+    /// Charges the pacer of the path that carries a transmit.
+    fn account(&mut self, transmit: &Transmit, paths: PathSet) {
+        if let Some(path) = paths.first().and_then(|path| self.paths.get_mut(path)) {
+            path.pacer.spend(transmit.size as u64);
+        }
+    }
+
+    /// Stages a packet of full size for a path that has not shown that it carries them.
+    fn size_probe_due(&mut self) -> Option<PathSet> {
+        let stream = self.data.as_ref().filter(|data| data.numbered)?.stream;
+        let index = self
+            .paths
+            .iter()
+            .zip(&self.views)
+            .position(|(path, view)| path.probes_size && view.budget > 0)?;
+        self.paths[index].probes_size = false;
+        let mut probe = datagram::encode_prefix(stream, CONTEXT_PADDING).to_vec();
+        probe.resize(self.conn.datagrams().max_size()?, 0);
+        let paths = PathSet::default().with(index);
+        self.put_aside(probe.into(), paths);
+        Some(paths)
+    }
+
+    /// Puts a datagram that is not worth repeating into the batch.
+    pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
+        self.charge(bytes.len(), paths);
+        self.batch.push(Payload {
+            bytes,
+            first_sent: self.polled,
+            repeats: u8::MAX,
+        });
+    }
+
+    // ---- repair --------------------------------------------------------------------------------
+
+    /// Whether lost datagrams are sent again. What is sent twice anyway is not.
+    pub(super) fn repairs(&self) -> bool {
+        self.delivery != Delivery::Datagram
+            && self.scheduler.policy() != Policy::Redundant
+            && self.is_numbered()
+    }
+
+    /// Collects what the paths have lost.
+    pub(super) fn collect_lost(&mut self, now: Instant) {
+        let patience = match self.delivery {
+            Delivery::Datagram | Delivery::Repair => REPAIR_FOR,
+            Delivery::Reliable => RELIABLE_FOR,
+        };
+        for path in &self.paths {
+            if !path.gate.ledger().has_lost() {
+                continue;
+            }
+            for payload in path.gate.ledger().take_lost() {
+                let age = now.saturating_duration_since(payload.first_sent);
+                let wanted = payload.repeats < REPEATS || self.delivery == Delivery::Reliable;
+                let hopeful = wanted && payload.repeats < u8::MAX && age < patience;
+                if !hopeful || !self.repair.push(payload) {
+                    self.stats.unrepaired += 1;
+                }
+            }
+        }
+    }
+
+    /// Stages what was lost for the path on which it arrives first.
+    fn repair_due(&mut self, now: Instant) -> Option<PathSet> {
+        if self.repair.is_empty() {
+            return None;
+        }
+        let views = self.views.iter().enumerate();
+        let (path, _) = views
+            .filter(|(_, view)| view.usable && view.budget > 0)
+            .min_by_key(|(_, view)| (view.tier, view.srtt))?;
+        let paths = PathSet::default().with(path);
+        while self.batch.len() < BATCH && self.views[path].budget > 0 {
+            let Some(payload) = self.repair.pop() else {
+                break;
+            };
+            let bytes = self.redate(&payload.bytes, now);
+            self.charge(bytes.len(), paths);
+            self.stats.repaired += 1;
+            self.batch.push(Payload {
+                bytes,
+                first_sent: payload.first_sent,
+                repeats: payload.repeats + 1,
+            });
+        }
+        Some(paths)
+    }
+
+    /// The datagram with the time at which it is sent now.
+    fn redate(&self, datagram: &Bytes, now: Instant) -> Bytes {
+        let Some(data) = &self.data else {
+            return datagram.clone();
+        };
+        let prefix = datagram::encode_prefix(data.stream, CONTEXT_NUMBERED).len();
+        let mut copy = BytesMut::from(&datagram[..]);
+        Header::redate(&mut copy[prefix..], data.numbering.clock(now));
+        copy.freeze()
+    }
+}
