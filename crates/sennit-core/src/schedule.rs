@@ -26,7 +26,7 @@ pub struct PathView {
     pub weight: u16,
     /// Smoothed round trip.
     pub srtt: Duration,
-    /// What it carries per second, in bytes.
+    /// Bytes per second at which packets may leave on it.
     pub rate: u64,
     /// Bytes it may send at once; zero if that is no full-size packet.
     pub budget: u64,

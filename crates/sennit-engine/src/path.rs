@@ -92,7 +92,8 @@ impl Path {
     /// What the scheduler should know. `packet` is the size of a full packet in bytes.
     pub(crate) fn view(&mut self, packet: u64, all_suspect: bool, now: Instant) -> PathView {
         let srtt = self.srtt();
-        let credit = self.pacer.credit(self.gate.pacing_rate(srtt), packet, now);
+        let rate = self.gate.pacing_rate(srtt);
+        let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();
         PathView {
             usable: (state == PathState::Up || all_suspect && state == PathState::Suspect)
@@ -100,7 +101,7 @@ impl Path {
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
-            rate: self.gate.rate(srtt),
+            rate,
             budget: whole(self.gate.room().min(credit), packet),
         }
     }
