@@ -7,14 +7,18 @@
 //! [`Report`](crate::frame::Report)), because silence in one direction only is heard on one side
 //! only. Probes go on, so a path that returns is noticed within two of them.
 //!
-//! Probing is quick while packets flow and slow when the tunnel is idle. Quickness is catching: an
-//! end that is probed quickly probes quickly too, so both ends agree on what silence means.
+//! Probing is quick while packets flow, quicker while many do, and slow when the tunnel is idle.
+//! Quickness is catching: an end that is probed quickly probes quickly too, so both ends agree on what
+//! silence means. A busy path is suspected after twice the longest silence that it had lately, so one
+//! that is steady is given up within a few probes and one that stutters is not.
 
 use std::{
     fmt,
     time::{Duration, Instant},
 };
 
+/// Time between probes while many packets flow, of which they are a small part.
+pub const PROBE_BUSY: Duration = Duration::from_millis(20);
 /// Time between probes while packets flow: about 12 kbit/s per path and direction.
 pub const PROBE_ACTIVE: Duration = Duration::from_millis(50);
 /// Time between probes of a path that has been silent for long.
@@ -23,12 +27,28 @@ pub const PROBE_DOWN: Duration = Duration::from_millis(250);
 pub const PROBE_IDLE: Duration = Duration::from_secs(1);
 /// How many intervals of silence make a path suspect. Two lost probes in a row do not.
 pub const SILENCE: f64 = 3.2;
+/// So many probes may always get lost in a row on a busy path.
+const SILENCE_BUSY: f64 = 3.2;
+/// The longest silence is that of at least this time, and of at most twice as long.
+const GAP_WINDOW: Duration = Duration::from_secs(2);
 /// A suspect path that stays silent this long is called down.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
 /// How long a path must be heard again before it is trusted,
 const TRUST_AFTER: Duration = Duration::from_millis(120);
 /// and how often: one packet is no sign of life, it may have been held up on its way.
 const TRUST_COUNT: u32 = 3;
+
+/// How much flows in the tunnel, here or at the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pace {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// Something.
+    Active,
+    /// So much that probes do not count.
+    Busy,
+}
 
 /// How a path is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +111,16 @@ pub struct Health {
     listening_since: Instant,
     suspect_since: Instant,
     next_probe: Instant,
-    active: bool,
+    pace: Pace,
+    gaps: Gaps,
+}
+
+/// The longest time between two packets, of late.
+#[derive(Clone, Copy, Debug)]
+struct Gaps {
+    since: Instant,
+    longest: Duration,
+    before: Duration,
 }
 
 impl Health {
@@ -108,7 +137,12 @@ impl Health {
             listening_since: now,
             suspect_since: now,
             next_probe: now,
-            active: false,
+            pace: Pace::Idle,
+            gaps: Gaps {
+                since: now,
+                longest: Duration::ZERO,
+                before: Duration::ZERO,
+            },
         }
     }
 
@@ -128,11 +162,15 @@ impl Health {
             self.heard_since = now;
             self.heard_count = 0;
         }
+        if self.state == PathState::Up {
+            let gap = now.saturating_duration_since(self.heard);
+            self.gaps.insert(gap, now);
+        }
         self.heard = now;
         self.heard_count = self.heard_count.saturating_add(1);
         // A path that returns is probed quickly, so that the peer hears often enough to trust it.
         if self.state != PathState::Up {
-            self.next_probe = self.next_probe.min(now + PROBE_ACTIVE);
+            self.next_probe = self.next_probe.min(now + self.quick());
         }
     }
 
@@ -146,15 +184,15 @@ impl Health {
         self.link_up = up;
     }
 
-    /// Packets flow on the tunnel, or no longer.
+    /// More or less flows on the tunnel than before.
     ///
-    /// The peer needs one round trip `rtt` to learn of it and to be heard at the quicker pace.
-    pub fn set_active(&mut self, active: bool, rtt: Duration, now: Instant) {
-        if active && !self.active {
+    /// The peer needs one round trip `rtt` to learn of it and to be heard at a quicker pace.
+    pub fn set_pace(&mut self, pace: Pace, rtt: Duration, now: Instant) {
+        if pace > self.pace {
             self.listening_since = now + rtt;
             self.next_probe = now;
         }
-        self.active = active;
+        self.pace = pace;
     }
 
     /// Whether a probe is due; the caller sends it.
@@ -220,21 +258,43 @@ impl Health {
     }
 
     fn patience(&self) -> Duration {
-        let interval = if self.active {
-            PROBE_ACTIVE
-        } else {
-            PROBE_IDLE
-        };
-        interval.mul_f64(SILENCE)
+        let active = PROBE_ACTIVE.mul_f64(SILENCE);
+        match self.pace {
+            Pace::Idle => PROBE_IDLE.mul_f64(SILENCE),
+            Pace::Active => active,
+            Pace::Busy => (2 * self.gaps.longest() + PROBE_BUSY)
+                .clamp(PROBE_BUSY.mul_f64(SILENCE_BUSY), active),
+        }
+    }
+
+    /// Time between probes that both ends should hear.
+    fn quick(&self) -> Duration {
+        match self.pace {
+            Pace::Idle | Pace::Active => PROBE_ACTIVE,
+            Pace::Busy => PROBE_BUSY,
+        }
     }
 
     fn probe_interval(&self, now: Instant) -> Duration {
         let silent = now.saturating_duration_since(self.heard) > 2 * PROBE_DOWN;
-        match (self.state, self.active) {
+        match (self.state, self.pace) {
             (PathState::Down, _) if silent => PROBE_DOWN,
-            (PathState::Suspect | PathState::Down, _) | (PathState::Up, true) => PROBE_ACTIVE,
-            (PathState::Up, false) => PROBE_IDLE,
+            (PathState::Up, Pace::Idle) => PROBE_IDLE,
+            (PathState::Up | PathState::Suspect | PathState::Down, _) => self.quick(),
         }
+    }
+}
+
+impl Gaps {
+    fn insert(&mut self, gap: Duration, now: Instant) {
+        if now.saturating_duration_since(self.since) >= GAP_WINDOW {
+            (self.since, self.before, self.longest) = (now, self.longest, Duration::ZERO);
+        }
+        self.longest = self.longest.max(gap);
+    }
+
+    fn longest(&self) -> Duration {
+        self.longest.max(self.before)
     }
 }
 
@@ -247,7 +307,7 @@ mod tests {
     /// An active path that was heard every probe interval for one second.
     fn lively(start: Instant) -> Health {
         let mut health = Health::new(start);
-        health.set_active(true, Duration::ZERO, start);
+        health.set_pace(Pace::Active, Duration::ZERO, start);
         for step in 0..20 {
             health.handle_heard(start + PROBE_ACTIVE * step);
         }
@@ -266,6 +326,23 @@ mod tests {
     }
 
     #[test]
+    fn a_busy_path_is_suspected_by_how_steady_it_was() {
+        let start = Instant::now();
+        let suspected_after = |gap: u32| {
+            let mut health = Health::new(start);
+            health.set_pace(Pace::Busy, Duration::ZERO, start);
+            for step in 0..500 {
+                health.handle_heard(start + step * gap * MS);
+            }
+            let last = start + 499 * gap * MS;
+            (1..).find(|&ms| health.handle_timeout(last + ms * MS))
+        };
+        assert_eq!(suspected_after(1), Some(64));
+        assert_eq!(suspected_after(40), Some(100));
+        assert_eq!(suspected_after(100), Some(160));
+    }
+
+    #[test]
     fn an_idle_path_may_be_silent_for_three_probes() {
         let start = Instant::now();
         let mut health = Health::new(start);
@@ -278,7 +355,7 @@ mod tests {
         let start = Instant::now();
         let mut health = Health::new(start);
         let wake = start + 900 * MS;
-        health.set_active(true, 30 * MS, wake);
+        health.set_pace(Pace::Active, 30 * MS, wake);
         assert!(health.poll_probe(wake));
         assert!(!health.handle_timeout(wake + 189 * MS));
         assert!(health.handle_timeout(wake + 190 * MS));
@@ -345,7 +422,7 @@ mod tests {
                 .count()
         };
         assert_eq!(probes(&mut health, 0, 5000), 5);
-        health.set_active(true, Duration::ZERO, start + 5000 * MS);
+        health.set_pace(Pace::Active, Duration::ZERO, start + 5000 * MS);
         assert_eq!(probes(&mut health, 5000, 6000), 20);
     }
 }

@@ -22,7 +22,7 @@ pub mod schedule;
 
 pub use class::{ClassId, Classifier, FlowTable, Rule};
 pub use dedup::Dedup;
-pub use health::{Health, PathState};
+pub use health::{Health, Pace, PathState};
 pub use numbering::Numbering;
 pub use pacer::Pacer;
 pub use policy::{Congestion, Delivery, Policy};

@@ -70,6 +70,8 @@ pub struct PathStatus {
     pub rate: u64,
     /// Congestion window in bytes.
     pub cwnd: u64,
+    /// Packets of full size do not arrive.
+    pub too_small: bool,
     /// Bytes that are not acknowledged yet.
     pub in_flight: u64,
     /// UDP payload size it carries.
@@ -105,6 +107,7 @@ fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
         received_bytes: stats.udp_rx.bytes,
         rate: path.gate.rate(path.srtt()),
         cwnd: path.gate.window(),
+        too_small: path.gate.is_too_small(),
         in_flight: path.gate.in_flight(),
         mtu: stats.current_mtu,
     }

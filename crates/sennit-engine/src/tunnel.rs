@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{Connection, PathId};
 use sennit_core::{
-    Delivery, FqCodel, Numbering, PathState, PathView, Policy, Resequencer, Scheduler,
+    Delivery, FqCodel, Numbering, Pace, PathState, PathView, Policy, Resequencer, Scheduler,
     frame::{CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::Queued,
     resequence::ResequenceStats,
@@ -39,6 +39,11 @@ use crate::{
 
 /// Without data for this long a tunnel is idle and its paths are probed slowly.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
+/// A tunnel that carries this many bytes within [`FLOOD_WINDOW`], 2.6 Mbit/s, is busy until some time
+/// after it last did.
+const FLOOD: usize = 64 << 10;
+const FLOOD_WINDOW: Duration = Duration::from_millis(200);
+const FLOOD_LASTS: Duration = Duration::from_secs(1);
 /// An end that heard a report this recently probes quickly for the other's sake.
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
 /// How often an active end reports.
@@ -101,9 +106,18 @@ pub(crate) struct Tunnel {
     polled: Instant,
     received: VecDeque<Bytes>,
     last_data: Option<Instant>,
+    flood: Flood,
     peer_active: Option<Instant>,
     next_report: Instant,
     reports_left: u8,
+}
+
+/// Whether many packets go in and out. Both ends see the same ones, so they agree.
+#[derive(Clone, Copy, Debug)]
+struct Flood {
+    since: Instant,
+    bytes: usize,
+    seen: Option<Instant>,
 }
 
 /// What is agreed for the datagrams of a tunnel.
@@ -140,6 +154,11 @@ impl Tunnel {
             polled: now,
             received: VecDeque::new(),
             last_data: None,
+            flood: Flood {
+                since: now,
+                bytes: 0,
+                seen: None,
+            },
             peer_active: None,
             next_report: now,
             reports_left: 0,
@@ -251,7 +270,7 @@ impl Tunnel {
             return;
         }
         self.stats.packets_in += 1;
-        self.note_data(now);
+        self.note_data(packet.packet_len(), now);
         self.queue.push(packet, now);
     }
 
@@ -262,19 +281,35 @@ impl Tunnel {
 
     // ---- health --------------------------------------------------------------------------------
 
-    fn note_data(&mut self, now: Instant) {
+    /// An inner packet went in or out.
+    fn note_data(&mut self, bytes: usize, now: Instant) {
         self.last_data = Some(now);
+        if now.saturating_duration_since(self.flood.since) >= FLOOD_WINDOW {
+            (self.flood.since, self.flood.bytes) = (now, 0);
+        }
+        self.flood.bytes += bytes;
+        if self.flood.bytes >= FLOOD {
+            self.flood.seen = Some(now);
+        }
     }
 
-    /// Whether packets flow, here or (as its reports say) at the peer.
-    fn is_active(&self, now: Instant) -> bool {
-        within(self.last_data, IDLE_AFTER, now) || within(self.peer_active, PEER_ACTIVE_FOR, now)
+    /// How much flows, here or (as its reports say) at the peer.
+    fn pace(&self, now: Instant) -> Pace {
+        let flows = within(self.last_data, IDLE_AFTER, now)
+            || within(self.peer_active, PEER_ACTIVE_FOR, now);
+        if within(self.flood.seen, FLOOD_LASTS, now) {
+            Pace::Busy
+        } else if flows {
+            Pace::Active
+        } else {
+            Pace::Idle
+        }
     }
 
     /// Judges the paths and probes those that are due. Calls `changed` for each path whose state
     /// changed.
     pub(crate) fn handle_health(&mut self, mut changed: impl FnMut(&Path), now: Instant) {
-        let active = self.is_active(now);
+        let pace = self.pace(now);
         // A peer that is no Sennit does not probe, so silence means nothing there.
         let listens = self.is_numbered();
         let mut rerouted = false;
@@ -282,7 +317,7 @@ impl Tunnel {
             // A NAT rebinding moves a path without an event.
             path.network = self.conn.network_path(path.id).unwrap_or(path.network);
             path.health
-                .set_active(active, path.gate.srtt().unwrap_or_default(), now);
+                .set_pace(pace, path.gate.srtt().unwrap_or_default(), now);
             if path.health.poll_probe(now) {
                 // Fails only for a path that is closing, which needs no probe.
                 let _ = self.conn.ping_path(path.id);

@@ -66,6 +66,8 @@ enum Command {
     Revoke(RevokeArgs),
     /// Show what the running daemon does
     Status(StatusArgs),
+    /// Say why each link carries what it carries
+    Why(WhyArgs),
     /// Check a config file
     Check(CheckArgs),
     /// Remove what a killed daemon left on this host: routes, rules, tables, devices
@@ -211,6 +213,23 @@ struct StatusArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit why
+  sennit why lte-b")]
+struct WhyArgs {
+    /// Only this link
+    #[arg(value_name = "LINK")]
+    link: Option<String>,
+    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Print JSON (sennit.why/1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Example:\n  sennit check --strict /etc/sennit/edge.toml")]
 struct CheckArgs {
     /// A hub's or an edge's config
@@ -275,6 +294,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Sites(args) => sites::list(&args),
         Command::Revoke(args) => sites::revoke(&args),
         Command::Status(args) => status::run(&args),
+        Command::Why(args) => status::why(&args),
         Command::Check(args) => check::run(&args),
         Command::Cleanup(args) => cleanup(&args),
         Command::Lab(args) => lab(args),
@@ -292,6 +312,7 @@ impl Command {
             | Self::Sites(_)
             | Self::Revoke(_)
             | Self::Status(_)
+            | Self::Why(_)
             | Self::Check(_)
             | Self::Cleanup(_)
             | Self::Version => "warn",

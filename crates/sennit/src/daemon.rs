@@ -11,6 +11,7 @@ mod facts;
 pub mod hub;
 mod mailbox;
 mod registrar;
+mod why;
 mod worker;
 
 use std::sync::Arc;

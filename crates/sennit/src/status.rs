@@ -3,6 +3,7 @@
 //! One document for the command line, programs and, later, the page. Units are SI base units as
 //! the names say; what is not known is absent. Within version 1 fields are only added.
 
+mod reasons;
 mod table;
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Delivery, Policy};
 use crate::site::SiteName;
 
+pub use self::reasons::{Reason, reasons, render_reasons};
 pub use self::table::render;
 
 /// What `schema` says.
@@ -178,6 +180,9 @@ pub struct PathStatus {
     /// Of what the tunnel sent lately, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ratio: Option<f64>,
+    /// Why it carries what it carries.
+    #[serde(default)]
+    pub why: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

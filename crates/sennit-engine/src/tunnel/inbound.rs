@@ -107,7 +107,7 @@ impl Tunnel {
             self.stats.malformed += 1;
             return;
         }
-        self.last_data = Some(now);
+        self.note_data(packet.len(), now);
         let Some(data) = &mut self.data else { return };
         let (size, stats, received) = (packet.len(), &mut self.stats, &mut self.received);
         data.resequencer.handle_packet(
@@ -131,7 +131,7 @@ impl Tunnel {
         }
         self.stats.packets_out += 1;
         self.stats.bytes_out += packet.len() as u64;
-        self.last_data = Some(now);
+        self.note_data(packet.len(), now);
         self.received.push_back(packet);
     }
 

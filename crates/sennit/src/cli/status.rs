@@ -5,9 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Exit, Failure, StatusArgs, output};
+use super::{Exit, Failure, StatusArgs, WhyArgs, output};
 use crate::config::{DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
 use crate::control::{Client, ClientError, Request};
 use crate::status::{self, State, Status};
@@ -34,6 +34,24 @@ pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
         Ok(document) => print(args, &document),
         Err(failure) => Err(failure),
     }
+}
+
+/// `sennit why`.
+pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
+    let control = args.control.clone().map_or_else(find_control, Ok)?;
+    let status = read(&ask(&control, DEFAULT_TIMEOUT)?)?;
+    let reasons = status::reasons(&status, args.link.as_deref());
+    if let Some(link) = args.link.as_ref().filter(|_| reasons.is_empty()) {
+        let failure = Failure::new(
+            Exit::NotFound,
+            format!("no tunnel has a path on link `{link}`"),
+        );
+        return Err(failure.hint("`sennit status` lists the links and their paths"));
+    }
+    if args.json {
+        return output::print_json(&json!({ "schema": "sennit.why/1", "paths": reasons }));
+    }
+    output::print(&status::render_reasons(&reasons))
 }
 
 /// The daemon's document as it came, so that `--json` loses nothing that this version does not know.

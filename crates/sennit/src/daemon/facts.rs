@@ -8,6 +8,7 @@ use std::{
 
 use sennit_engine::{SocketId, status};
 
+use super::why::why;
 use crate::{
     config::{Delivery, Policy},
     site::SiteName,
@@ -142,7 +143,11 @@ fn tunnel(
         paths: tunnel
             .paths
             .iter()
-            .map(|p| path(p, share(p), local(p.socket, p.remote.ip())))
+            .enumerate()
+            .map(|(index, p)| PathStatus {
+                why: why(tunnel, index, share(p)),
+                ..path(p, share(p), local(p.socket, p.remote.ip()))
+            })
             .collect(),
     }
 }
@@ -171,6 +176,7 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
         sent_bytes: path.sent_bytes,
         received_bytes: path.received_bytes,
         share_ratio: share,
+        why: String::new(),
     }
 }
 

@@ -1,0 +1,204 @@
+//! Why a path carries what it carries, in plain words.
+
+use std::time::Duration;
+
+use sennit_core::{PathState, Policy};
+use sennit_engine::status::{PathStatus, TunnelStatus};
+
+/// A share below this is probes and acknowledgements.
+const IDLE: f64 = 0.01;
+
+/// The reason for path `index` of a tunnel. `share` is what it carried of all that the tunnel sent of
+/// late, if it sent anything.
+pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
+    let path = &tunnel.paths[index];
+    if path.too_small {
+        return "unused: it does not carry packets as large as the tunnel's".into();
+    }
+    if path.state != PathState::Up {
+        return format!("unused: {}", path.reason);
+    }
+    let best_tier = usable(tunnel).map(|other| other.link.tier).min();
+    let in_reserve = best_tier.is_some_and(|tier| path.link.tier > tier);
+    match tunnel.treatment.policy {
+        Policy::Single => one_of_many(tunnel, path, "policy single uses one link"),
+        Policy::Failover if in_reserve => reserve(path),
+        Policy::Failover => one_of_many(tunnel, path, "it has the lowest tier that works"),
+        Policy::Balanced | Policy::Bond if in_reserve => reserve(path),
+        Policy::Balanced => balanced(tunnel, path),
+        Policy::Bond => bond(tunnel, path, share),
+        Policy::Redundant => redundant(tunnel, path),
+    }
+}
+
+fn usable(tunnel: &TunnelStatus) -> impl Iterator<Item = &PathStatus> {
+    let paths = tunnel.paths.iter();
+    paths.filter(|path| path.state == PathState::Up && !path.too_small)
+}
+
+fn reserve(path: &PathStatus) -> String {
+    let tier = path.link.tier;
+    format!("in reserve: its tier is {tier}, and links of a lower one work")
+}
+
+fn one_of_many(tunnel: &TunnelStatus, path: &PathStatus, because: &str) -> String {
+    let first = usable(tunnel).min_by_key(|other| (other.link.tier, other.id));
+    match first {
+        Some(first) if first.id != path.id => {
+            format!("in reserve: {} carries everything", first.link.name)
+        }
+        _ => format!("carries everything: {because}"),
+    }
+}
+
+fn balanced(tunnel: &TunnelStatus, path: &PathStatus) -> String {
+    let weight = |path: &PathStatus| u32::from(path.link.weight.max(1));
+    let total: u32 = usable(tunnel)
+        .filter(|other| other.link.tier == path.link.tier)
+        .map(weight)
+        .sum();
+    format!(
+        "carries whole flows: its weight is {} of {total}",
+        weight(path)
+    )
+}
+
+fn redundant(tunnel: &TunnelStatus, path: &PathStatus) -> String {
+    let rank = |path: &PathStatus| (path.link.tier, path.rtt, path.id);
+    let before = usable(tunnel)
+        .filter(|other| rank(other) < rank(path))
+        .count();
+    match before {
+        0 | 1 => "carries a copy of everything: it is one of the two fastest".into(),
+        _ => "in reserve: two others are faster".into(),
+    }
+}
+
+fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String {
+    let peers = || usable(tunnel).filter(|other| other.link.tier == path.link.tier);
+    let rtt = |path: &PathStatus| path.rtt.unwrap_or(Duration::MAX);
+    let Some(fastest) = peers().min_by_key(|other| (rtt(other), other.id)) else {
+        return String::new();
+    };
+    let carries = share.is_some_and(|share| share >= IDLE);
+    if fastest.id == path.id {
+        return if carries {
+            "first choice: it has the least delay".into()
+        } else {
+            "first choice, but nothing to carry".into()
+        };
+    }
+    let later = rtt(path).saturating_sub(rtt(fastest)).as_secs_f64() / 2.0 * 1e3;
+    let total: u64 = peers().map(|other| other.rate).sum();
+    let more = 100.0 * path.rate as f64 / total.saturating_sub(path.rate).max(1) as f64;
+    if carries {
+        format!(
+            "in use: the faster links are full, and it adds {more:.0} % more rate for {later:.0} ms more delay"
+        )
+    } else {
+        format!(
+            "idle: {} has room for all there is, and this link is {later:.0} ms later",
+            fastest.link.name
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use sennit_core::{Delivery, health::Reason};
+    use sennit_engine::{LinkLabel, SocketId, Treatment, TunnelStats};
+
+    use super::*;
+
+    fn path(id: u32, name: &str, tier: u8, rtt_ms: u64, rate: u64) -> PathStatus {
+        PathStatus {
+            id,
+            link: LinkLabel {
+                name: name.into(),
+                tier,
+                weight: 1,
+            },
+            socket: SocketId(id),
+            remote: "203.0.113.1:443".parse().unwrap(),
+            state: PathState::Up,
+            reason: Reason::Heard,
+            too_small: false,
+            rtt: Some(Duration::from_millis(rtt_ms)),
+            rtt_min: None,
+            sent_packets: 0,
+            lost_packets: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            rate,
+            cwnd: 0,
+            in_flight: 0,
+            mtu: 1450,
+        }
+    }
+
+    fn tunnel(policy: Policy, paths: Vec<PathStatus>) -> TunnelStatus {
+        TunnelStatus {
+            class: "default".into(),
+            site: None,
+            treatment: Treatment {
+                policy,
+                delivery: Delivery::Repair,
+            },
+            up: true,
+            reason: String::new(),
+            since: Instant::now(),
+            backlog: 0,
+            queue: Default::default(),
+            stats: TunnelStats::default(),
+            paths,
+        }
+    }
+
+    #[test]
+    fn a_bond_says_what_a_slower_link_would_cost_and_bring() {
+        let paths = vec![path(0, "fibre", 1, 20, 300), path(1, "lte", 1, 60, 75)];
+        let bond = tunnel(Policy::Bond, paths);
+        assert_eq!(
+            why(&bond, 1, Some(0.0)),
+            "idle: fibre has room for all there is, and this link is 20 ms later"
+        );
+        assert_eq!(
+            why(&bond, 1, Some(0.2)),
+            "in use: the faster links are full, and it adds 25 % more rate for 20 ms more delay"
+        );
+        assert_eq!(
+            why(&bond, 0, Some(0.8)),
+            "first choice: it has the least delay"
+        );
+    }
+
+    #[test]
+    fn what_rests_says_for_whom() {
+        let mut paths = vec![path(0, "fibre", 1, 20, 300), path(1, "lte", 2, 60, 75)];
+        let failover = tunnel(Policy::Failover, paths.clone());
+        assert!(why(&failover, 0, None).starts_with("carries everything"));
+        assert!(why(&failover, 1, None).contains("its tier is 2"));
+        paths[0].state = PathState::Suspect;
+        paths[0].reason = Reason::Silent;
+        let failover = tunnel(Policy::Failover, paths);
+        assert_eq!(
+            why(&failover, 0, None),
+            "unused: nothing arrives from the peer"
+        );
+        assert!(why(&failover, 1, None).starts_with("carries everything"));
+    }
+
+    #[test]
+    fn the_third_fastest_is_in_reserve_under_redundant() {
+        let paths = vec![
+            path(0, "a", 1, 60, 1),
+            path(1, "b", 1, 20, 1),
+            path(2, "c", 1, 30, 1),
+        ];
+        let redundant = tunnel(Policy::Redundant, paths);
+        let reserve = |index| why(&redundant, index, None).starts_with("in reserve");
+        assert_eq!([reserve(0), reserve(1), reserve(2)], [true, false, false]);
+    }
+}
