@@ -8,10 +8,11 @@
 //! - `failover`: the same over all tiers.
 //! - `balanced`: a flow sticks to one path; flows are spread by weight.
 //! - `bond`: earliest arrival. The path with the least delay takes what it can; a slower one helps
-//!   only when the backlog would wait for the faster ones longer than the slower one is slower.
+//!   once packets would wait long for the faster ones, at the latest when they would wait longer than
+//!   the slower one is slower. See [`Spill`].
 //! - `redundant`: the two paths with the least delay both take a copy.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Policy;
 
@@ -32,10 +33,6 @@ pub struct PathView {
     pub budget: u64,
 }
 
-/// A slower path is used once packets would wait this long for the faster ones, or as long as it is
-/// slower. The far end restores the order, so there is no need to wait for all of the difference.
-const SPILL: Duration = Duration::from_millis(5);
-
 /// Where a packet goes: indices into the slice of views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -48,15 +45,19 @@ pub enum Choice {
 }
 
 /// Chooses paths by one policy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scheduler {
     policy: Policy,
+    spill: Spill,
 }
 
 impl Scheduler {
     /// A scheduler for a class.
     pub fn new(policy: Policy) -> Self {
-        Self { policy }
+        Self {
+            policy,
+            spill: Spill::default(),
+        }
     }
 
     /// The policy it follows.
@@ -72,9 +73,19 @@ impl Scheduler {
         match self.policy {
             Policy::Single | Policy::Failover => first(paths, tier),
             Policy::Balanced => pinned(paths, tier, flow),
-            Policy::Bond => earliest(paths, tier, backlog),
+            Policy::Bond => earliest(paths, tier, backlog, self.spill.threshold),
             Policy::Redundant => two_fastest(paths),
         }
+    }
+
+    /// Whether `backlog` bytes of some flow would go on this path if it had room and no other had.
+    pub fn wants(&self, paths: &[PathView], index: usize, backlog: usize) -> bool {
+        let tier = paths.iter().filter(|p| p.usable).map(|p| p.tier).min();
+        let path = &paths[index];
+        if self.policy != Policy::Bond || !path.usable || Some(path.tier) != tier {
+            return path.usable;
+        }
+        is_due(paths, path, backlog, self.spill.threshold)
     }
 
     /// How much longer than usual packets must be allowed to stand, because the policy uses a
@@ -87,7 +98,22 @@ impl Scheduler {
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
-        (most - least).min(SPILL)
+        (most - least).min(self.spill.threshold)
+    }
+
+    /// Learns from what was sent: `empty` if nothing waits although the fastest path has room, and
+    /// `spilled` if a packet went on another path since the last call.
+    pub fn handle_sent(&mut self, paths: &[PathView], empty: bool, spilled: bool, now: Instant) {
+        let slowest = paths.iter().filter(|p| p.usable).map(|p| p.srtt).max();
+        self.spill
+            .handle_sent(empty, spilled, slowest.unwrap_or_default(), now);
+    }
+
+    /// Whether a path is slower than another that may be used.
+    pub fn is_second_choice(paths: &[PathView], index: usize) -> bool {
+        let tier = paths[index].tier;
+        let mut peers = paths.iter().filter(|p| p.usable && p.tier == tier);
+        peers.any(|peer| peer.srtt < paths[index].srtt)
     }
 }
 
@@ -133,24 +159,29 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
     Choice::Wait
 }
 
-fn earliest(paths: &[PathView], tier: u8, backlog: usize) -> Choice {
+fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Choice {
     let Some((index, path)) = of_tier(paths, tier)
         .filter(|(_, p)| p.budget > 0)
         .min_by_key(|(index, p)| (p.srtt, *index))
     else {
         return Choice::Wait;
     };
-    let faster = || of_tier(paths, tier).filter(|(_, p)| one_way(p) < one_way(path));
-    let Some(least) = faster().map(|(_, p)| one_way(p)).min() else {
-        return Choice::One(index);
-    };
-    let faster_rate: u64 = faster().map(|(_, p)| p.rate).sum();
-    let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
-    if wait >= (one_way(path) - least).min(SPILL) {
+    if is_due(paths, path, backlog, spill) {
         Choice::One(index)
     } else {
         Choice::Wait
     }
+}
+
+/// Whether the backlog would wait so long for the faster paths of the tier that `path` is due.
+fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) -> bool {
+    let faster = || of_tier(paths, path.tier).filter(|(_, p)| one_way(p) < one_way(path));
+    let Some(least) = faster().map(|(_, p)| one_way(p)).min() else {
+        return true;
+    };
+    let faster_rate: u64 = faster().map(|(_, p)| p.rate).sum();
+    let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
+    wait >= (one_way(path) - least).min(spill)
 }
 
 fn two_fastest(paths: &[PathView]) -> Choice {
@@ -171,6 +202,80 @@ fn two_fastest(paths: &[PathView]) -> Choice {
         [Some((.., a)), Some((.., b))] => Choice::Both(a, b),
         [Some((.., a)), None] => Choice::One(a),
         [None, _] => Choice::Wait,
+    }
+}
+
+/// How long packets wait for the faster paths before a slower one is used.
+///
+/// Using it as soon as the faster ones are full fills it soonest, and the far end restores the order;
+/// but then every packet of the flow is as late as those on the slowest path. A sender with a full
+/// window to spare does not mind. One whose window is used up is slowed down by it: the queue here runs
+/// empty, with all paths half used. So whenever that happens the wait is doubled, up to the whole
+/// difference in delay, at which a packet is no later than it would be by waiting, and nobody can lose
+/// anything; and it shrinks while the queue never runs empty.
+#[derive(Clone, Debug)]
+struct Spill {
+    threshold: Duration,
+    round: Option<Round>,
+}
+
+/// What happened in the current round trip of the slowest path.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    since: Instant,
+    empty_since: Option<Instant>,
+    empty: Duration,
+    spilled: bool,
+}
+
+/// What a waking TCP sends at once takes about this long on a slow line.
+const LEAST_SPILL: Duration = Duration::from_millis(5);
+/// No packet waits longer for a faster path.
+const MOST_SPILL: Duration = Duration::from_millis(150);
+/// The queue of a sender with data to spare is empty for less than this part of the time.
+const SPARE: f64 = 0.1;
+const SHRINK: f64 = 0.95;
+/// No round is shorter, lest it be all noise.
+const LEAST_ROUND: Duration = Duration::from_millis(20);
+
+impl Default for Spill {
+    fn default() -> Self {
+        Self {
+            threshold: LEAST_SPILL,
+            round: None,
+        }
+    }
+}
+
+impl Spill {
+    fn handle_sent(&mut self, empty: bool, spilled: bool, rtt: Duration, now: Instant) {
+        let round = self.round.get_or_insert(Round {
+            since: now,
+            empty_since: None,
+            empty: Duration::ZERO,
+            spilled: false,
+        });
+        if let Some(since) = round.empty_since.take() {
+            round.empty += now.saturating_duration_since(since);
+        }
+        round.empty_since = empty.then_some(now);
+        round.spilled |= spilled;
+        let lasted = now.saturating_duration_since(round.since);
+        if lasted < rtt.max(LEAST_ROUND) {
+            return;
+        }
+        let idle = round.empty.as_secs_f64() / lasted.as_secs_f64();
+        if round.spilled && idle > SPARE {
+            self.threshold = (2 * self.threshold).min(MOST_SPILL);
+        } else if round.spilled {
+            self.threshold = self.threshold.mul_f64(SHRINK).max(LEAST_SPILL);
+        }
+        *round = Round {
+            since: now,
+            empty: Duration::ZERO,
+            spilled: false,
+            ..*round
+        };
     }
 }
 
@@ -242,9 +347,27 @@ mod tests {
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         assert_eq!(scheduler.choose(&paths, 0, 4_900), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
-        assert_eq!(scheduler.standing(&paths), SPILL);
+        assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
         let close = [path(1, 20, 0), path(1, 24, 9)];
         assert_eq!(scheduler.choose(&close, 0, 2_000), Choice::One(1));
+    }
+
+    #[test]
+    fn a_sender_without_data_to_spare_is_kept_on_the_faster_path() {
+        let start = Instant::now();
+        let mut scheduler = Scheduler::new(Policy::Bond);
+        let paths = [path(1, 20, 0), path(1, 60, 9)];
+        let step = Duration::from_millis(1);
+        for tick in 0..1000 {
+            scheduler.handle_sent(&paths, tick % 2 == 0, true, start + step * tick);
+        }
+        assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
+        assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
+        assert_eq!(scheduler.choose(&paths, 0, 20_000), Choice::One(1));
+        for tick in 1000..8000 {
+            scheduler.handle_sent(&paths, false, true, start + step * tick);
+        }
+        assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
     }
 
     #[test]

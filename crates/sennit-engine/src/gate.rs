@@ -233,7 +233,8 @@ impl Controller for Gate {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         let in_flight = self.state.in_flight.fetch_add(u64::from(bytes), Relaxed);
         let limited = self.state.limited.swap(false, Relaxed);
-        self.delivery.on_sent(pn, in_flight, limited, now);
+        self.delivery
+            .on_sent(pn, u64::from(bytes), in_flight, limited, now);
         self.state.ledger().on_sent(pn, bytes);
         self.usage.on_sent(pn, in_flight + u64::from(bytes));
         self.control.on_sent(pn, bytes, now);

@@ -88,7 +88,14 @@ impl Delivery {
 
     /// A packet leaves, with `in_flight` bytes before it; `limited` if there was nothing else to
     /// send since the last one.
-    pub(crate) fn on_sent(&mut self, pn: u64, in_flight: u64, limited: bool, now: Instant) {
+    pub(crate) fn on_sent(
+        &mut self,
+        pn: u64,
+        bytes: u64,
+        in_flight: u64,
+        limited: bool,
+        now: Instant,
+    ) {
         // The handshake's packet number spaces follow each other on one path.
         if self.sent.back().is_some_and(|last| last.pn >= pn) {
             self.sent.clear();
@@ -98,7 +105,8 @@ impl Delivery {
             self.delivered_at = now;
         }
         if limited {
-            self.limited_until = self.delivered + in_flight.max(1);
+            // Until this one is delivered, deliveries tell of the time before it, too.
+            self.limited_until = self.delivered + in_flight + bytes;
         }
         if self.sent.len() == LIMIT {
             self.sent.pop_front();
@@ -192,6 +200,7 @@ mod tests {
             }
             delivery.on_sent(
                 u64::from(step),
+                1000,
                 1000 * u64::from(step.min(20)),
                 limited,
                 now,
@@ -221,6 +230,7 @@ mod tests {
         for step in 0..20_u32 {
             delivery.on_sent(
                 u64::from(step),
+                1000,
                 1000 * u64::from(step),
                 false,
                 start + MS * step,
@@ -237,8 +247,8 @@ mod tests {
     fn a_new_packet_number_space_starts_over() {
         let start = Instant::now();
         let mut delivery = Delivery::new(start);
-        delivery.on_sent(7, 0, false, start);
-        delivery.on_sent(0, 1000, false, start + MS);
+        delivery.on_sent(7, 1000, 0, false, start);
+        delivery.on_sent(0, 1000, 1000, false, start + MS);
         delivery.on_acked(0, 500, start + 11 * MS);
         assert_eq!(delivery.end_batch(start + 11 * MS).unwrap().rtt, 10 * MS);
     }
@@ -247,10 +257,10 @@ mod tests {
     fn lost_bytes_are_those_since_the_packet_left() {
         let start = Instant::now();
         let mut delivery = Delivery::new(start);
-        delivery.on_sent(0, 0, false, start);
+        delivery.on_sent(0, 1000, 0, false, start);
         delivery.on_lost(0, 1000);
-        delivery.on_sent(1, 0, false, start + MS);
-        delivery.on_sent(2, 1000, false, start + MS);
+        delivery.on_sent(1, 1000, 0, false, start + MS);
+        delivery.on_sent(2, 1000, 1000, false, start + MS);
         delivery.on_lost(1, 1000);
         delivery.on_acked(2, 1000, start + 5 * MS);
         assert_eq!(delivery.end_batch(start + 5 * MS).unwrap().lost, 1000);
@@ -261,7 +271,7 @@ mod tests {
         let start = Instant::now();
         let mut delivery = Delivery::new(start);
         for pn in 0..2 * LIMIT as u64 {
-            delivery.on_sent(pn, 0, false, start);
+            delivery.on_sent(pn, 1000, 0, false, start);
         }
         assert_eq!(delivery.sent.len(), LIMIT);
     }

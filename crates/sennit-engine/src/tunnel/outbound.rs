@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::Transmit;
 use sennit_core::{
-    Choice, Delivery, PathState, Policy,
+    Choice, Delivery, PathState, Policy, Scheduler,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, HEADROOM, Header},
     queue::{Queued, TARGET},
 };
@@ -124,7 +124,7 @@ impl Tunnel {
                         Some(batch) => self.launch(batch),
                         None => {
                             self.sending = Sending::Control;
-                            self.note_limited();
+                            self.end_round(now);
                             return None;
                         }
                     };
@@ -145,12 +145,17 @@ impl Tunnel {
         !self.queue.is_empty() || self.held.is_some() || !self.repair.is_empty()
     }
 
-    /// Tells the paths that could have carried more that they were not measured.
-    fn note_limited(&self) {
+    /// Nothing more can be sent now: tells the paths that could have carried more that they were not
+    /// measured, and the scheduler how far it came.
+    fn end_round(&mut self, now: Instant) {
         let waiting = self.is_backlogged();
-        for (path, view) in self.paths.iter().zip(&self.views) {
+        let spilled = std::mem::take(&mut self.spilled);
+        self.scheduler
+            .handle_sent(&self.views, !waiting, spilled, now);
+        let backlog = self.queue.backlog();
+        for (index, (path, view)) in self.paths.iter().zip(&self.views).enumerate() {
             let spare = if waiting {
-                view.budget > 0
+                view.budget > 0 || !self.scheduler.wants(&self.views, index, backlog)
             } else {
                 path.gate.room() >= self.packet_size
             };
@@ -209,7 +214,7 @@ impl Tunnel {
 
     /// The next packet that some path has room for, and which.
     fn next_packet(&mut self, now: Instant) -> Option<((Queued, usize), Choice)> {
-        let (views, scheduler) = (&self.views, self.scheduler);
+        let (views, scheduler) = (&self.views, &self.scheduler);
         let choose = |flow, ahead| scheduler.choose(views, flow, ahead);
         let accepts = |flow, ahead| choose(flow, ahead) != Choice::Wait;
         let (packet, ahead) = match self.held.take() {
@@ -227,6 +232,9 @@ impl Tunnel {
 
     /// Wraps a packet and puts it into the batch.
     fn stage(&mut self, (packet, _): (Queued, usize), choice: Choice, now: Instant) {
+        if let Choice::One(path) = choice {
+            self.spilled |= Scheduler::is_second_choice(&self.views, path);
+        }
         let bytes = self.wrap(packet, now);
         self.charge(bytes.len(), choice.into());
         self.batch.push(Payload {

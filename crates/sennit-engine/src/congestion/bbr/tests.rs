@@ -88,7 +88,7 @@ impl Flow {
         while self.credit >= MTU as f64 && self.in_flight + MTU <= self.bbr.window() {
             self.credit -= MTU as f64;
             self.delivery
-                .on_sent(self.next_pn, self.in_flight, false, self.now);
+                .on_sent(self.next_pn, MTU, self.in_flight, false, self.now);
             self.in_flight += MTU;
             let unlucky = self
                 .link
