@@ -298,7 +298,7 @@ impl Edge {
             tracing::warn!(
                 link,
                 need,
-                "link does not carry packets as large as the tunnel's: kept out; a smaller inner_mtu would let it in"
+                "link does not carry packets as large as the tunnel's: kept out; a smaller mtu at both ends would let it in"
             );
             self.slots[index].dial.hold(socket, TOO_SMALL_FOR, now);
         }
