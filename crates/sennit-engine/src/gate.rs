@@ -235,7 +235,7 @@ impl Controller for Gate {
         let limited = self.state.limited.swap(false, Relaxed);
         self.delivery
             .on_sent(pn, u64::from(bytes), in_flight, limited, now);
-        self.state.ledger().on_sent(pn, bytes);
+        self.state.ledger().on_sent(pn, bytes, now);
         self.usage.on_sent(pn, in_flight + u64::from(bytes));
         self.control.on_sent(pn, bytes, now);
     }
@@ -252,7 +252,7 @@ impl Controller for Gate {
         self.usage.on_ack(pn, self.in_flight());
         self.delivery.on_acked(pn, bytes, now);
         self.sizes.on_acked(pn, bytes);
-        self.state.ledger().on_acked(pn);
+        self.state.ledger().on_acked(pn, sent, now);
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
@@ -271,6 +271,7 @@ impl Controller for Gate {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
         self.state.in_flight.store(in_flight, Relaxed);
+        self.state.ledger().sweep();
         if self.state.rerouted.swap(false, Relaxed) {
             self.delivery.forget();
             self.control.on_route_change();

@@ -21,6 +21,11 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Before the first sample: most links answer sooner, and the first retransmission of a handshake
 /// is due after three of these.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
+/// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002 §6.1.2,
+/// as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none, so it gets
+/// two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
+const ANY_ORDER: u32 = 1 << 16;
+const LOST_AFTER: f32 = 2.0;
 /// Paths per tunnel: every link once, and as many again in the course of being replaced.
 pub(crate) const MAX_PATHS: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 /// Received datagrams wait here only until the driver drains them, within one batch of the socket.
@@ -88,6 +93,8 @@ impl Settings {
             .min_mtu(self.outer_mtu())
             .mtu_discovery_config(None)
             .initial_rtt(INITIAL_RTT)
+            .packet_threshold(ANY_ORDER)
+            .time_threshold(LOST_AFTER)
             .max_idle_timeout(Some(
                 IdleTimeout::try_from(IDLE).expect("30 s is below the limit of a varint"),
             ))

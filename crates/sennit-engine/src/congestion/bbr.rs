@@ -19,7 +19,7 @@
 //!
 //! Under [`OnLoss::Yield`] a round that loses more than the path's own loss and [`LOSS_MARGIN`]
 //! bounds what may be in flight, until probing finds room again. The path's own loss is that of
-//! cruising rounds in which the round trip was close to its least: nothing can have overflowed.
+//! cruising rounds in which some round trip was close to the least: nothing can have overflowed.
 //! [`OnLoss::Ignore`] never yields: a path that drops is slower only by what it drops.
 
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ const LOSS_PACKETS: u64 = 6;
 const MAX_OWN_LOSS: f64 = 0.15;
 /// What is left of the bound after a loss (draft §2.7, "Beta").
 const BETA: f64 = 0.7;
-/// A round whose round trip is within a tenth and a millisecond of the least met no queue.
+/// A round whose shortest round trip is within a tenth and a millisecond of the least met no queue.
 const NO_QUEUE: f64 = 1.1;
 /// So many standard deviations of a random loss more than expected are no news.
 const DEVIATIONS: f64 = 2.5;
@@ -277,7 +277,7 @@ impl Bbr {
                 .min_rtt()
                 .mul_f64(STANDING)
                 .max(Duration::from_millis(1));
-        let queueless = acked.rtt <= self.min_rtt().mul_f64(NO_QUEUE) + Duration::from_millis(1);
+        let queueless = shortest <= self.min_rtt().mul_f64(NO_QUEUE) + Duration::from_millis(1);
         let manner = match self.mode {
             // The first rounds still hear of what the probe before them did.
             Mode::Cruise { until_round } if self.rounds.count + SETTLED_ROUNDS < until_round => {

@@ -3,14 +3,26 @@
 //! noq forgets a DATAGRAM frame once it is sent. To send lost ones again, the driver *stages* the
 //! datagrams of a batch; as noq reports the packets it made of them, one by one and with their sizes,
 //! the staged datagrams move to those packets. There they stay until the packet is acknowledged or lost.
+//!
+//! A packet is lost to the ledger once one that left later by more than the path's jitter has been
+//! acknowledged (as RFC 8985 does it). That is sooner than noq's verdict, and costs only a second copy
+//! when it is wrong.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 /// What a packet has beside DATAGRAM frames, at least: short header with a connection ID of 8 bytes,
 /// packet number, tag.
 const OVERHEAD: usize = 1 + 8 + 1 + 16;
+
+/// Packets overtake each other by this much on any path, and by so many mean deviations of the round
+/// trip on one that jitters.
+const OVERTAKING: Duration = Duration::from_millis(2);
+const DEVIATIONS: u32 = 4;
 
 /// A datagram that may have to be sent again.
 #[derive(Clone, Debug)]
@@ -25,8 +37,20 @@ pub(crate) struct Payload {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     staged: VecDeque<Payload>,
-    sent: VecDeque<(u64, Option<Payload>)>,
+    sent: VecDeque<Sent>,
     lost: Vec<Payload>,
+    /// When the newest packet left that is acknowledged.
+    newest: Option<Instant>,
+    /// Smoothed round trip and its mean deviation.
+    rtt: Duration,
+    deviation: Duration,
+}
+
+#[derive(Debug)]
+struct Sent {
+    pn: u64,
+    at: Instant,
+    payload: Option<Payload>,
 }
 
 impl Ledger {
@@ -51,13 +75,13 @@ impl Ledger {
 
     /// The path is not trusted any more: everything in flight is as good as lost.
     pub(crate) fn give_up(&mut self) {
-        let in_flight = self.sent.drain(..).filter_map(|(_, payload)| payload);
+        let in_flight = self.sent.drain(..).filter_map(|sent| sent.payload);
         self.lost.extend(in_flight);
     }
 
-    pub(super) fn on_sent(&mut self, pn: u64, bytes: u16) {
+    pub(super) fn on_sent(&mut self, pn: u64, bytes: u16, now: Instant) {
         // The handshake's packet number spaces follow each other on one path.
-        if self.sent.back().is_some_and(|&(last, _)| last > pn) {
+        if self.sent.back().is_some_and(|last| last.pn > pn) {
             self.sent.clear();
         }
         let mut room = usize::from(bytes).saturating_sub(OVERHEAD);
@@ -67,12 +91,37 @@ impl Ledger {
             .and_then(|first| room.checked_sub(first.bytes.len() + 1))
         {
             room = left;
-            self.sent.push_back((pn, self.staged.pop_front()));
+            self.sent.push_back(Sent {
+                pn,
+                at: now,
+                payload: self.staged.pop_front(),
+            });
         }
     }
 
-    pub(super) fn on_acked(&mut self, pn: u64) {
+    pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
         self.settle(pn, false);
+        self.newest = self.newest.max(Some(sent));
+        let rtt = now.saturating_duration_since(sent);
+        if self.rtt.is_zero() {
+            self.rtt = rtt;
+        }
+        self.deviation = (7 * self.deviation + self.rtt.abs_diff(rtt)) / 8;
+        self.rtt = (7 * self.rtt + rtt) / 8;
+    }
+
+    /// Gives up what was overtaken by more than the path's jitter.
+    pub(super) fn sweep(&mut self) {
+        let Some(newest) = self.newest else { return };
+        let jitter = OVERTAKING + DEVIATIONS * self.deviation;
+        while self
+            .sent
+            .front()
+            .is_some_and(|first| first.at + jitter < newest)
+        {
+            let first = self.sent.pop_front();
+            self.lost.extend(first.and_then(|first| first.payload));
+        }
     }
 
     pub(super) fn on_lost(&mut self, pn: u64) {
@@ -80,18 +129,22 @@ impl Ledger {
     }
 
     fn settle(&mut self, pn: u64, lost: bool) {
-        let first = self.sent.partition_point(|&(sent, _)| sent < pn);
-        for (_, payload) in self
+        let first = self.sent.partition_point(|sent| sent.pn < pn);
+        for sent in self
             .sent
             .range_mut(first..)
-            .take_while(|(sent, _)| *sent == pn)
+            .take_while(|sent| sent.pn == pn)
         {
-            let payload = payload.take();
+            let payload = sent.payload.take();
             if lost {
                 self.lost.extend(payload);
             }
         }
-        while let Some((_, None)) = self.sent.front() {
+        while self
+            .sent
+            .front()
+            .is_some_and(|first| first.payload.is_none())
+        {
             self.sent.pop_front();
         }
     }
@@ -113,6 +166,10 @@ mod tests {
         ledger
     }
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
     fn lost(ledger: &mut Ledger) -> Vec<u8> {
         ledger
             .take_lost()
@@ -125,21 +182,21 @@ mod tests {
     fn the_datagrams_of_a_lost_packet_are_known() {
         let mut ledger = ledger(&[1400, 1400, 100, 100, 1400]);
         for (pn, bytes) in [(7, 1430), (8, 1430), (9, 235), (12, 1430)] {
-            ledger.on_sent(pn, bytes);
+            ledger.on_sent(pn, bytes, now());
         }
-        ledger.on_acked(8);
+        ledger.on_acked(8, now(), now());
         ledger.on_lost(9);
         ledger.on_lost(7);
         assert_eq!(lost(&mut ledger), [2, 3, 0]);
-        ledger.on_acked(12);
+        ledger.on_acked(12, now(), now());
         assert!(ledger.sent.is_empty() && !ledger.has_lost());
     }
 
     #[test]
     fn packets_without_datagrams_take_none() {
         let mut ledger = ledger(&[1400]);
-        ledger.on_sent(1, 40);
-        ledger.on_sent(2, 1430);
+        ledger.on_sent(1, 40, now());
+        ledger.on_sent(2, 1430, now());
         ledger.on_lost(1);
         assert!(!ledger.has_lost());
         ledger.on_lost(2);
@@ -150,9 +207,9 @@ mod tests {
     fn what_is_in_flight_on_a_dead_path_is_given_up_at_once() {
         let mut ledger = ledger(&[1400, 1400, 1400]);
         for pn in 0..3 {
-            ledger.on_sent(pn, 1430);
+            ledger.on_sent(pn, 1430, now());
         }
-        ledger.on_acked(1);
+        ledger.on_acked(1, now(), now());
         ledger.give_up();
         assert_eq!(lost(&mut ledger), [0, 2]);
         ledger.on_lost(0);
@@ -160,11 +217,48 @@ mod tests {
     }
 
     #[test]
+    fn what_was_overtaken_by_more_than_the_jitter_is_lost() {
+        let mut ledger = ledger(&[1400; 60]);
+        let start = now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        for pn in 0..60 {
+            ledger.on_sent(pn, 1430, ms(pn));
+        }
+        // A steady path: two milliseconds are enough.
+        for pn in (0..20).filter(|pn| *pn != 10) {
+            ledger.on_acked(pn, ms(pn), ms(pn + 20));
+            ledger.sweep();
+            assert_eq!(ledger.has_lost(), pn >= 13, "{pn}");
+        }
+        assert_eq!(lost(&mut ledger), [10]);
+        // A path that jitters by 10 ms: what comes a little later is not lost.
+        for pn in 20..60 {
+            let jitter = 10 * (pn % 2);
+            ledger.on_acked(pn, ms(pn), ms(pn + 20 + jitter));
+        }
+        let mut jittery = Ledger {
+            sent: VecDeque::new(),
+            ..ledger
+        };
+        for index in 0..3 {
+            jittery.stage(Payload {
+                bytes: vec![index; 1400].into(),
+                first_sent: start,
+                repeats: 0,
+            });
+            jittery.on_sent(100 + u64::from(index), 1430, ms(200 + 4 * u64::from(index)));
+        }
+        jittery.on_acked(102, ms(208), ms(228));
+        jittery.sweep();
+        assert!(!jittery.has_lost());
+    }
+
+    #[test]
     fn what_was_never_sent_is_not_in_flight() {
         let mut ledger = ledger(&[1400, 1400]);
-        ledger.on_sent(0, 1430);
+        ledger.on_sent(0, 1430, now());
         ledger.end_batch();
-        ledger.on_sent(1, 1430);
+        ledger.on_sent(1, 1430, now());
         ledger.on_lost(1);
         assert!(!ledger.has_lost());
     }

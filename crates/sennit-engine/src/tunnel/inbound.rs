@@ -16,8 +16,9 @@ use sennit_packet::IpPacket;
 use super::Tunnel;
 use crate::path::number;
 
-/// A lost packet is noticed by its sender after 9/8 of a round trip (RFC 9002 §6.1.2), and then has to
-/// travel: more than this many round trips of the slowest path a repair never takes.
+/// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has
+/// passed when it is missed here, and then has to travel: more round trips of the slowest path a repair
+/// never takes.
 const REPAIR_ROUNDS: f64 = 1.25;
 /// What acknowledgements and timers add to that.
 const REPAIR_SLACK: Duration = Duration::from_millis(15);
