@@ -15,7 +15,7 @@
 //! differences count, so the clocks of the two ends need not agree.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -54,7 +54,7 @@ pub struct ResequenceStats {
 pub struct Resequencer<T> {
     flows: BTreeMap<u16, Flow<T>>,
     /// Flows that hold something.
-    holding: Vec<u16>,
+    holding: BTreeSet<u16>,
     paths: BTreeMap<u32, PathClock>,
     bytes: usize,
     started: Instant,
@@ -99,7 +99,7 @@ impl<T> Resequencer<T> {
     pub fn new(now: Instant) -> Self {
         Self {
             flows: BTreeMap::new(),
-            holding: Vec::new(),
+            holding: BTreeSet::new(),
             paths: BTreeMap::new(),
             bytes: 0,
             started: now,
@@ -138,44 +138,29 @@ impl<T> Resequencer<T> {
             self.bytes -= flow.flush(&mut release);
             flow.next += ahead;
         }
-        match flow.ahead(header.seq) {
-            ..0 => {
-                self.stats.late += 1;
-                release(packet);
-            }
-            0 => {
-                release(packet);
-                flow.next += 1;
-                if !flow.held.is_empty() {
-                    flow.held.pop_front();
-                    self.bytes -= flow.release_run(&mut release);
-                }
-            }
-            ahead if header.ordered => {
-                if flow.held.is_empty() {
-                    self.holding.push(header.flow);
-                }
-                let held = Held {
-                    packet,
-                    bytes,
-                    sent_micros: header.sent_micros,
-                    arrived: now,
-                };
-                flow.hold(ahead as usize, held);
-                self.stats.held += 1;
-                self.bytes += bytes;
-                self.enforce_limits(header.flow, release);
-            }
-            ahead => {
-                self.stats.missed += flow.missing(ahead);
-                self.bytes -= flow.flush_below(ahead, &mut release);
-                release(packet);
-                flow.next += 1;
-                if !flow.held.is_empty() {
-                    flow.held.pop_front();
-                    self.bytes -= flow.release_run(&mut release);
-                }
-            }
+        let ahead = flow.ahead(header.seq);
+        if ahead < 0 {
+            self.stats.late += 1;
+            release(packet);
+        } else if ahead > 0 && header.ordered {
+            self.holding.insert(header.flow);
+            let held = Held {
+                packet,
+                bytes,
+                sent_micros: header.sent_micros,
+                arrived: now,
+            };
+            flow.hold(ahead as usize, held);
+            self.stats.held += 1;
+            self.bytes += bytes;
+            self.enforce_limits(header.flow, release);
+        } else {
+            self.stats.missed += flow.missing(ahead);
+            self.bytes -= flow.flush_below(ahead, &mut release);
+            release(packet);
+            flow.next += 1;
+            flow.held.pop_front();
+            self.bytes -= flow.release_run(&mut release);
         }
     }
 

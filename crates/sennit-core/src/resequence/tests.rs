@@ -26,6 +26,17 @@ impl Receiver {
         }
     }
 
+    /// It knows that path 1 is 20 ms slower than path 0, and has seen packets 0 to 39 by the time 200.
+    fn with_two_paths() -> Self {
+        let mut receiver = Self::new();
+        for seq in 0..20 {
+            receiver.packet(2 * seq, 0, 10 * seq, 10 * seq + 10, false);
+            receiver.packet(2 * seq + 1, 1, 10 * seq, 10 * seq + 30, false);
+        }
+        receiver.released.clear();
+        receiver
+    }
+
     /// Packet `seq` of flow 1, sent at one time, in milliseconds, arrives by a path at another.
     fn packet(&mut self, seq: u32, path: u32, sent: u32, arrives: u32, ordered: bool) {
         let now = self.start + MS * arrives;
@@ -91,12 +102,7 @@ fn what_was_lost_is_given_up_on_and_the_rest_stays_in_order() {
 
 #[test]
 fn a_gap_is_given_up_on_once_all_paths_have_passed_it() {
-    let mut receiver = Receiver::new();
-    for seq in 0..20 {
-        receiver.packet(2 * seq, 0, 10 * seq, 10 * seq + 10, false);
-        receiver.packet(2 * seq + 1, 1, 10 * seq, 10 * seq + 30, false);
-    }
-    receiver.released.clear();
+    let mut receiver = Receiver::with_two_paths();
     // 40 is lost; the slow path delivers at 230 what was sent at 200.
     receiver.packet(41, 0, 200, 210, true);
     receiver.packet(43, 0, 204, 214, true);
@@ -107,12 +113,7 @@ fn a_gap_is_given_up_on_once_all_paths_have_passed_it() {
 
 #[test]
 fn a_path_of_which_nothing_comes_is_waited_for_no_longer_than_its_delay() {
-    let mut receiver = Receiver::new();
-    for seq in 0..20 {
-        receiver.packet(2 * seq, 0, 10 * seq, 10 * seq + 10, false);
-        receiver.packet(2 * seq + 1, 1, 10 * seq, 10 * seq + 30, false);
-    }
-    receiver.released.clear();
+    let mut receiver = Receiver::with_two_paths();
     receiver.packet(41, 0, 200, 210, true);
     let at = receiver
         .resequencer
