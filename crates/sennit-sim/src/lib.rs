@@ -112,7 +112,7 @@ pub fn class(name: &str, policy: Policy) -> ClassConfig {
         name: name.into(),
         treatment: Treatment {
             policy,
-            delivery: Delivery::Datagram,
+            delivery: Delivery::Repair,
         },
         congestion: Congestion::Auto,
     }

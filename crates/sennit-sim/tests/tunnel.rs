@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
-use sennit_netem::{Bitrate, Config};
+use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{EDGE, LinkSpec, SERVER, Stream, World, udp};
 
 const MS: Duration = Duration::from_millis(1);
@@ -211,6 +211,38 @@ fn a_nat_that_forgets_a_binding_costs_nothing() {
             .all(|p| p.state == sennit_core::PathState::Up),
         "{status:?}"
     );
+}
+
+#[test]
+fn what_links_lose_by_chance_is_repaired() {
+    let lossy = || {
+        LinkSpec::symmetric(Config {
+            rate: Some(Bitrate::mbit(50)),
+            delay: MS * 20,
+            loss: Loss::Random(0.05),
+            ..Config::default()
+        })
+    };
+    let mut world = world(&[lossy(), lossy()], Policy::Bond);
+    let mut stream = Stream::new(Duration::from_micros(200), 1200, world.now());
+    stream.run(&mut world, MS * 5000);
+    let (arrived, sent) = (stream.arrived(), stream.sent());
+    stream.run(&mut world, MS * 10_000);
+    let ratio = (stream.arrived() - arrived) as f64 / f64::from(stream.sent() - sent);
+    let status = &world.edge.status()[0];
+    assert!(ratio > 0.999, "{:.2} % arrive: {status:?}", 100.0 * ratio);
+    assert!(status.stats.repaired > 1000, "{status:?}");
+}
+
+#[test]
+fn a_bulk_flow_over_unlike_links_arrives_in_order() {
+    let mut world = world(&[link(30, 10), link(20, 40)], Policy::Bond);
+    let mut stream = Stream::new(Duration::from_micros(240), 1200, world.now());
+    stream.run(&mut world, MS * 10_000);
+    let order = world.hub.status()[0].stats.order;
+    assert!(order.held > 1000, "both links are used: {order:?}");
+    let disorder = f64::from(order.late as u32) / f64::from(stream.sent());
+    assert!(disorder < 0.005, "{order:?}");
 }
 
 #[test]
