@@ -20,7 +20,7 @@
 //! Under [`OnLoss::Yield`] a round that loses more than the path's own loss and [`LOSS_MARGIN`]
 //! bounds what may be in flight, until probing finds room again. The path's own loss is that of
 //! cruising rounds in which some round trip was close to the least: nothing can have overflowed.
-//! [`OnLoss::Ignore`] never yields: a path that drops is slower only by what it drops.
+//! Under [`OnLoss::Ignore`] such a round only ends startup or a probe.
 
 use std::time::{Duration, Instant};
 

@@ -31,6 +31,8 @@ const REPAIR_FOR: Duration = Duration::from_millis(250);
 const RELIABLE_FOR: Duration = Duration::from_secs(10);
 /// And so often.
 const REPEATS: u8 = 3;
+/// Stands for a datagram that is not worth repeating, or was repeated more often than anyone counts.
+const NEVER: u8 = u8::MAX;
 /// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
 const REPAIR_LIMIT: usize = 8 << 20;
 
@@ -289,7 +291,7 @@ impl Tunnel {
         for payload in &self.batch {
             if datagrams.send(payload.bytes.clone(), false).is_err() {
                 self.stats.too_big += 1;
-            } else if repairs {
+            } else if repairs && payload.repeats < NEVER {
                 self.paths[path].gate.ledger().stage(payload.clone());
             }
         }
@@ -342,7 +344,7 @@ impl Tunnel {
         self.batch.push(Payload {
             bytes,
             first_sent: self.polled,
-            repeats: u8::MAX,
+            repeats: NEVER,
         });
     }
 
@@ -368,8 +370,7 @@ impl Tunnel {
             for payload in path.gate.ledger().take_lost() {
                 let age = now.saturating_duration_since(payload.first_sent);
                 let wanted = payload.repeats < REPEATS || self.delivery == Delivery::Reliable;
-                let hopeful = wanted && payload.repeats < u8::MAX && age < patience;
-                if !hopeful || !self.repair.push(payload) {
+                if !wanted || age >= patience || !self.repair.push(payload) {
                     self.stats.unrepaired += 1;
                 }
             }
@@ -396,7 +397,7 @@ impl Tunnel {
             self.batch.push(Payload {
                 bytes,
                 first_sent: payload.first_sent,
-                repeats: payload.repeats + 1,
+                repeats: payload.repeats.saturating_add(1),
             });
         }
         Some(paths)
