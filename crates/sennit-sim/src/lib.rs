@@ -2,10 +2,15 @@
 //!
 //! A [`World`] owns both state machines and, for each link, two one-directional emulators. Time
 //! moves from one event to the next, so an hour costs as much as what happens in it, and the same
-//! seed gives the same run. Inner packets are handed in and taken out by the test.
+//! seed gives the same run. Inner packets are handed in and taken out by the test, or by the hosts of
+//! a [`Transfer`], which send as much as the tunnel carries.
 
+mod quic;
+mod spec;
+mod tcp;
 mod tls;
 mod traffic;
+mod transfer;
 
 use std::{
     collections::VecDeque,
@@ -23,8 +28,10 @@ use sennit_engine::{
 use sennit_netem::{Config, Link};
 use sennit_packet::gso::VirtioNetHdr;
 
+pub use spec::BadSpec;
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
+pub use transfer::{Direction, Kind, Transfer};
 
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
@@ -102,6 +109,8 @@ pub struct World {
     /// Everything the hub said.
     pub hub_events: Vec<(Duration, HubEvent)>,
     buffer: Vec<u8>,
+    /// Events without time passing.
+    stuck: u32,
     /// A busy machine: both sides act at multiples of this only, on all that has come by then.
     pub turn: Duration,
 }
@@ -174,6 +183,7 @@ impl World {
             edge_events: Vec::new(),
             hub_events: Vec::new(),
             buffer: Vec::new(),
+            stuck: 0,
             turn: Duration::ZERO,
         };
         for index in 0..links.len() {
@@ -256,31 +266,37 @@ impl World {
     /// Lets `span` of virtual time pass.
     pub fn run(&mut self, span: Duration) {
         let end = self.now + span;
-        let mut stuck = 0;
-        while let Some(next) = self.next_event().filter(|&next| next <= end) {
-            stuck = if next > self.now + Duration::from_nanos(100) {
-                0
-            } else {
-                stuck + 1
-            };
-            assert!(
-                stuck < STUCK,
-                "time stands still: edge {:?}, hub {:?}, now {:?}",
-                self.edge.poll_timeout(),
-                self.hub.poll_timeout(),
-                self.now
-            );
-            self.now = self.now.max(self.next_turn(next));
-            self.deliver();
-            if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
-                self.edge.handle_timeout(self.now);
-            }
-            if self.hub.poll_timeout().is_some_and(|at| at <= self.now) {
-                self.hub.handle_timeout(self.now);
-            }
-            self.settle();
+        while self.step(end) {}
+    }
+
+    /// Goes on to the next event, or to `end` if there is none before; false if so.
+    ///
+    /// # Panics
+    /// If time stands still.
+    pub fn step(&mut self, end: Instant) -> bool {
+        let Some(next) = self.next_event().filter(|&next| next <= end) else {
+            self.now = end;
+            return false;
+        };
+        let passes = next > self.now + Duration::from_nanos(100);
+        self.stuck = if passes { 0 } else { self.stuck + 1 };
+        assert!(
+            self.stuck < STUCK,
+            "time stands still: edge {:?}, hub {:?}, now {:?}",
+            self.edge.poll_timeout(),
+            self.hub.poll_timeout(),
+            self.now
+        );
+        self.now = self.now.max(self.next_turn(next));
+        self.deliver();
+        if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.edge.handle_timeout(self.now);
         }
-        self.now = end;
+        if self.hub.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.hub.handle_timeout(self.now);
+        }
+        self.settle();
+        true
     }
 
     /// Lets time pass until `done`, at most `limit`; false if that was reached.

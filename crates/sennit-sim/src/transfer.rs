@@ -1,0 +1,163 @@
+//! Flows between the edge and a server that send as much as the tunnel carries.
+//!
+//! What they reach over several links is compared with a world that has only one of them: the same
+//! tunnel with the same queue and the same repair, so that a difference is due to bonding alone.
+
+use std::time::{Duration, Instant};
+
+use crate::{EDGE, SERVER, World, quic, tcp::Tcp};
+
+/// The port of the first flow; flow `n` has the `n`-th after it.
+const FIRST_PORT: u16 = 5001;
+
+/// One end of an inner connection: packets in, packets out, and when it wants to act.
+pub(crate) trait Endpoint {
+    /// Takes a packet from the other end.
+    fn handle_packet(&mut self, packet: &[u8], now: Instant);
+    /// The next packet to send, until there is none.
+    fn poll_packet(&mut self, now: Instant) -> Option<Vec<u8>>;
+    /// When to ask for packets again.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// Bytes that have arrived, each counted once.
+    fn received(&self) -> u64;
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The edge to the server.
+    Up,
+    /// The server to the edge.
+    Down,
+}
+
+/// How it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// smoltcp's TCP with CUBIC.
+    Tcp,
+    /// Like QUIC: a packet is lost once three later ones have arrived (RFC 9002 §6.1).
+    Quic,
+}
+
+/// Several flows of one kind in one direction.
+pub struct Transfer {
+    flows: Vec<Flow>,
+    received: u64,
+    progress: Instant,
+    /// Longest time in which nothing arrived.
+    pub longest_stall: Duration,
+}
+
+struct Flow {
+    edge: Box<dyn Endpoint>,
+    server: Box<dyn Endpoint>,
+}
+
+impl Transfer {
+    /// `streams` flows that begin now.
+    pub fn new(kind: Kind, direction: Direction, streams: u16, now: Instant) -> Self {
+        let ports = FIRST_PORT..FIRST_PORT + streams;
+        Self {
+            flows: ports
+                .map(|port| Flow::new(kind, direction, port, now))
+                .collect(),
+            received: 0,
+            progress: now,
+            longest_stall: Duration::ZERO,
+        }
+    }
+
+    /// Sends and receives for `span`.
+    pub fn run(&mut self, world: &mut World, span: Duration) {
+        let end = world.now() + span;
+        loop {
+            self.exchange(world);
+            let next = self.poll_timeout().map_or(end, |at| at.min(end));
+            if !world.step(next) && next == end {
+                break;
+            }
+        }
+        self.exchange(world);
+        self.longest_stall = self.longest_stall.max(end - self.progress);
+    }
+
+    /// Runs for `span` and returns the goodput in Mbit/s, which is what arrived without headers and
+    /// without anything twice.
+    pub fn measure(&mut self, world: &mut World, span: Duration) -> f64 {
+        let before = self.received;
+        self.run(world, span);
+        (self.received - before) as f64 * 8.0 / span.as_secs_f64() / 1e6
+    }
+
+    /// Hands over what the tunnel delivered and sends what that allows.
+    fn exchange(&mut self, world: &mut World) {
+        let now = world.now();
+        while let Some(arrival) = world.at_edge.pop_front() {
+            if let Some(flow) = self.flow(&arrival.packet) {
+                flow.edge.handle_packet(&arrival.packet, now);
+            }
+        }
+        while let Some(arrival) = world.at_hub.pop_front() {
+            if let Some(flow) = self.flow(&arrival.packet) {
+                flow.server.handle_packet(&arrival.packet, now);
+            }
+        }
+        for flow in &mut self.flows {
+            while let Some(packet) = flow.edge.poll_packet(now) {
+                world.send_from_edge(&packet);
+            }
+            while let Some(packet) = flow.server.poll_packet(now) {
+                world.send_from_hub(&packet);
+            }
+        }
+        self.note_progress(now);
+    }
+
+    fn note_progress(&mut self, now: Instant) {
+        let received = self.endpoints().map(Endpoint::received).sum();
+        if received > self.received {
+            self.received = received;
+            self.longest_stall = self.longest_stall.max(now - self.progress);
+            self.progress = now;
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.endpoints().filter_map(Endpoint::poll_timeout).min()
+    }
+
+    fn endpoints(&self) -> impl Iterator<Item = &dyn Endpoint> {
+        self.flows
+            .iter()
+            .flat_map(|flow| [flow.edge.as_ref(), flow.server.as_ref()])
+    }
+
+    /// Both ends of a flow have the same port.
+    fn flow(&mut self, packet: &[u8]) -> Option<&mut Flow> {
+        let port = packet.get(22..24)?;
+        let port = u16::from_be_bytes([port[0], port[1]]);
+        self.flows
+            .get_mut(usize::from(port.checked_sub(FIRST_PORT)?))
+    }
+}
+
+impl Flow {
+    fn new(kind: Kind, direction: Direction, port: u16, now: Instant) -> Self {
+        let up = direction == Direction::Up;
+        match kind {
+            Kind::Tcp => Self {
+                edge: Box::new(Tcp::client(EDGE, SERVER, port, up, now)),
+                server: Box::new(Tcp::server(SERVER, port, !up, now)),
+            },
+            Kind::Quic if up => Self {
+                edge: Box::new(quic::Source::new(EDGE, SERVER, port, now)),
+                server: Box::new(quic::Sink::new(SERVER, EDGE, port)),
+            },
+            Kind::Quic => Self {
+                edge: Box::new(quic::Sink::new(EDGE, SERVER, port)),
+                server: Box::new(quic::Source::new(SERVER, EDGE, port, now)),
+            },
+        }
+    }
+}
