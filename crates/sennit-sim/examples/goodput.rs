@@ -5,14 +5,10 @@
 //! A link is `rate/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way; with `r` packets overtake each
 //! other. "Alone" is the same tunnel with that link only.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, ValueEnum};
-use sennit_core::Policy;
-use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World};
+use sennit_sim::{Direction, Kind, LinkSpec, Trial};
 
 #[derive(Parser)]
 struct Args {
@@ -93,28 +89,24 @@ fn goodput(links: &[LinkSpec], args: &Args) -> f64 {
 }
 
 fn run(links: &[LinkSpec], seed: u64, args: &Args) -> f64 {
-    let mut world = World::new(links, Policy::Bond, seed, Instant::now());
-    if !world.connect(links.len()) {
-        return 0.0;
-    }
-    let kind = match args.kind {
-        KindArg::Tcp => Kind::Tcp,
-        KindArg::Quic => Kind::Quic,
+    let trial = Trial {
+        kind: match args.kind {
+            KindArg::Tcp => Kind::Tcp,
+            KindArg::Quic => Kind::Quic,
+        },
+        direction: match args.direction {
+            DirectionArg::Up => Direction::Up,
+            DirectionArg::Down => Direction::Down,
+        },
+        streams: args.streams,
+        warm_up: Duration::from_secs_f64(args.warm_up),
+        span: Duration::from_secs_f64(args.seconds),
+        seed,
     };
-    let direction = match args.direction {
-        DirectionArg::Up => Direction::Up,
-        DirectionArg::Down => Direction::Down,
-    };
-    let mut transfer = Transfer::new(kind, direction, args.streams, world.now());
-    transfer.run(&mut world, Duration::from_secs_f64(args.warm_up));
-    let goodput = transfer.measure(&mut world, Duration::from_secs_f64(args.seconds));
+    let outcome = trial.run(links);
     if args.status {
-        println!("seed {seed}: longest stall {:?}", transfer.longest_stall);
-        let status = match direction {
-            Direction::Up => world.edge.status(),
-            Direction::Down => world.hub.status(),
-        };
-        println!("{status:#?}");
+        let (stall, status) = (outcome.longest_stall, &outcome.status);
+        println!("seed {seed}: longest stall {stall:?}, {status:#?}");
     }
-    goodput
+    outcome.goodput
 }

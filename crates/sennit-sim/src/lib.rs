@@ -5,12 +5,14 @@
 //! seed gives the same run. Inner packets are handed in and taken out by the test, or by the hosts of
 //! a [`Transfer`], which send as much as the tunnel carries.
 
+mod dice;
 mod quic;
 mod spec;
 mod tcp;
 mod tls;
 mod traffic;
 mod transfer;
+mod trial;
 
 use std::{
     collections::VecDeque,
@@ -28,10 +30,12 @@ use sennit_engine::{
 use sennit_netem::{Config, Link};
 use sennit_packet::gso::VirtioNetHdr;
 
+pub use dice::Dice;
 pub use spec::BadSpec;
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
 pub use transfer::{Direction, Kind, Transfer};
+pub use trial::{Outcome, Trial};
 
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";

@@ -1,7 +1,4 @@
 //! Flows between the edge and a server that send as much as the tunnel carries.
-//!
-//! What they reach over several links is compared with a world that has only one of them: the same
-//! tunnel with the same queue and the same repair, so that a difference is due to bonding alone.
 
 use std::time::{Duration, Instant};
 
