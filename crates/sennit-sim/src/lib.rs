@@ -5,6 +5,7 @@
 //! seed gives the same run. Inner packets are handed in and taken out by the test, or by the hosts of
 //! a [`Transfer`], which send as much as the tunnel carries.
 
+mod cable;
 mod dice;
 mod quic;
 mod spec;
@@ -20,16 +21,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sennit_core::{Classifier, Congestion, Delivery, Policy};
 use sennit_engine::{
     ClassConfig, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer, LinkLabel,
-    LinkUpdate, Local, Purpose, Received, Settings, SocketId, Transmit, Treatment,
-    status::TunnelStatus,
+    LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment, status::TunnelStatus,
 };
-use sennit_netem::{Config, Link};
+use sennit_netem::Config;
 use sennit_packet::gso::VirtioNetHdr;
 
+use cable::{Cable, Wire};
 pub use dice::Dice;
 pub use spec::BadSpec;
 pub use tls::{Authority, HUB_NAME};
@@ -41,8 +42,6 @@ pub use trial::{Outcome, Trial};
 const HUB: &str = "203.0.113.1:443";
 /// Events at one instant; more is a machine that wakes without getting anywhere.
 const STUCK: u32 = 10_000;
-/// IPv4 and UDP headers around every QUIC packet.
-const UDP_OVERHEAD: usize = 28;
 
 /// One link of the edge.
 #[derive(Clone, Debug)]
@@ -67,22 +66,6 @@ impl LinkSpec {
             weight: 1,
         }
     }
-}
-
-/// A UDP packet on an emulated link.
-#[derive(Debug)]
-struct Wire {
-    from: SocketAddr,
-    to: SocketAddr,
-    ecn: u8,
-    bytes: BytesMut,
-}
-
-/// Both directions of one link.
-struct Cable {
-    up: Link<Wire>,
-    down: Link<Wire>,
-    address: SocketAddr,
 }
 
 /// An inner packet and when it came out of the tunnel.
@@ -115,6 +98,8 @@ pub struct World {
     buffer: Vec<u8>,
     /// Events without time passing.
     stuck: u32,
+    /// Whatever a link delivers it delivers a second time, so much later.
+    pub repeats_after: Option<Duration>,
     /// A busy machine: both sides act at multiples of this only, on all that has come by then.
     pub turn: Duration,
 }
@@ -173,7 +158,7 @@ impl World {
             cables: links
                 .iter()
                 .enumerate()
-                .map(|(i, link)| cable(i, link, seed))
+                .map(|(i, link)| Cable::new(i, link, seed))
                 .collect(),
             labels: links
                 .iter()
@@ -188,6 +173,7 @@ impl World {
             hub_events: Vec::new(),
             buffer: Vec::new(),
             stuck: 0,
+            repeats_after: None,
             turn: Duration::ZERO,
         };
         for index in 0..links.len() {
@@ -209,10 +195,8 @@ impl World {
     /// Changes both directions of a link while it runs.
     pub fn change(&mut self, link: usize, change: impl Fn(&mut Config)) {
         let cable = &mut self.cables[link];
-        for direction in [&mut cable.up, &mut cable.down] {
-            let mut config = direction.config().clone();
-            change(&mut config);
-            direction.set_config(config, self.now);
+        for way in [&mut cable.up, &mut cable.down] {
+            way.change(&change, self.now);
         }
     }
 
@@ -224,10 +208,8 @@ impl World {
     /// Swallows only what the edge sends (`up`) or receives on a link.
     pub fn blackhole_one_way(&mut self, link: usize, up: bool, on: bool) {
         let cable = &mut self.cables[link];
-        let direction = if up { &mut cable.up } else { &mut cable.down };
-        let mut config = direction.config().clone();
-        config.outage = on;
-        direction.set_config(config, self.now);
+        let way = if up { &mut cable.up } else { &mut cable.down };
+        way.change(|config| config.outage = on, self.now);
     }
 
     /// What the kernel would say of a link.
@@ -326,10 +308,7 @@ impl World {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        let links = self
-            .cables
-            .iter()
-            .flat_map(|c| [c.up.poll_timeout(), c.down.poll_timeout()]);
+        let links = self.cables.iter().map(Cable::poll_timeout);
         links
             .chain([self.edge.poll_timeout(), self.hub.poll_timeout()])
             .flatten()
@@ -352,7 +331,10 @@ impl World {
     /// Hands out what the links deliver now.
     fn deliver(&mut self) {
         for index in 0..self.cables.len() {
-            while let Some(wire) = self.cables[index].up.poll_output(self.now) {
+            while let Some(wire) = self.cables[index]
+                .up
+                .poll_output(self.repeats_after, self.now)
+            {
                 let local = Local {
                     socket: SocketId(0),
                     ip: Some(wire.to.ip()),
@@ -360,7 +342,10 @@ impl World {
                 self.hub
                     .handle_datagrams(received(local, &wire), wire.bytes, self.now);
             }
-            while let Some(wire) = self.cables[index].down.poll_output(self.now) {
+            while let Some(wire) = self.cables[index]
+                .down
+                .poll_output(self.repeats_after, self.now)
+            {
                 if wire.to == self.cables[index].address {
                     let local = Local {
                         socket: SocketId(index as u32),
@@ -393,7 +378,7 @@ impl World {
         while let Some(transmit) = self.edge.poll_transmit(&mut buffer, self.now) {
             let cable = &mut self.cables[transmit.local.socket.0 as usize];
             let from = cable.address;
-            offer(&mut cable.up, from, &transmit, &buffer, self.now);
+            cable.up.offer(from, &transmit, &buffer, self.now);
             buffer.clear();
         }
         self.buffer = buffer;
@@ -424,7 +409,9 @@ impl World {
                 .iter_mut()
                 .find(|cable| cable.address.ip() == to.ip());
             if let Some(cable) = cable {
-                offer(&mut cable.down, hub_address(), &transmit, &buffer, self.now);
+                cable
+                    .down
+                    .offer(hub_address(), &transmit, &buffer, self.now);
             }
             buffer.clear();
         }
@@ -457,15 +444,6 @@ fn hub_address() -> SocketAddr {
     HUB.parse().expect("a valid address")
 }
 
-fn cable(index: usize, link: &LinkSpec, seed: u64) -> Cable {
-    let seed = seed.wrapping_mul(1000) + 2 * index as u64;
-    Cable {
-        up: Link::new(link.up.clone(), seed),
-        down: Link::new(link.down.clone(), seed + 1),
-        address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
-    }
-}
-
 fn label(index: usize, link: &LinkSpec) -> LinkLabel {
     let name = char::from(b'a' + index as u8).to_string();
     LinkLabel {
@@ -481,19 +459,5 @@ fn received(local: Local, wire: &Wire) -> Received {
         remote: wire.from,
         ecn: wire.ecn,
         segment: wire.bytes.len(),
-    }
-}
-
-/// Puts a batch on a link, packet by packet.
-fn offer(link: &mut Link<Wire>, from: SocketAddr, transmit: &Transmit, bytes: &[u8], now: Instant) {
-    for packet in bytes.chunks(transmit.segment.unwrap_or(bytes.len()).max(1)) {
-        let wire = Wire {
-            from,
-            to: transmit.remote,
-            ecn: transmit.ecn,
-            bytes: BytesMut::from(packet),
-        };
-        // A dropped packet is what the link is for.
-        let _ = link.handle_packet(packet.len() + UDP_OVERHEAD, wire, now);
     }
 }

@@ -79,8 +79,12 @@ impl Transfer {
         self.longest_stall = self.longest_stall.max(end - self.progress);
     }
 
-    /// Runs for `span` and returns the goodput in Mbit/s, which is what arrived without headers and
-    /// without anything twice.
+    /// Bytes that have arrived, without headers and each counted once.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Runs for `span` and returns the goodput in Mbit/s.
     pub fn measure(&mut self, world: &mut World, span: Duration) -> f64 {
         let before = self.received;
         self.run(world, span);
