@@ -1,15 +1,19 @@
-//! Numbers packets within their flow, and tells bulk flows from thin ones.
+//! Numbers packets within their flow, and says whose order matters.
 //!
-//! Only a bulk flow is worth waiting for: it fills the time with other packets, and its transport would
-//! slow down if it saw them out of order. A thin one, a call or a game, would rather have what is
-//! there at once.
+//! It matters to TCP, which delivers in order anyway, and to any transfer: it fills the time with other
+//! packets, and its transport would slow down if it saw them out of order. A call or a game would
+//! rather have what is there at once. What UDP carries is told by its packets: transfers fill theirs,
+//! also while reordering holds them down to a few in a round trip.
 
 use std::time::{Duration, Instant};
 
 use crate::{frame::Header, queue::FLOWS};
 
-/// A flow that sends this many bytes within [`WINDOW`] is bulk: 2.6 Mbit/s, more than a call.
+/// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call;
 const BULK: usize = 64 << 10;
+/// or this many in full packets.
+const FULL_BULK: usize = 6 << 10;
+const FULL: usize = 1150;
 const WINDOW: Duration = Duration::from_millis(200);
 
 /// The sending side's account of each flow queue of [`crate::queue`].
@@ -24,7 +28,9 @@ struct Flow {
     next: u32,
     since: Instant,
     bytes: usize,
-    was_bulk: bool,
+    /// Of these, in full packets.
+    full: usize,
+    was_transfer: bool,
 }
 
 impl Numbering {
@@ -34,7 +40,8 @@ impl Numbering {
             next: 0,
             since: now,
             bytes: 0,
-            was_bulk: false,
+            full: 0,
+            was_transfer: false,
         };
         Self {
             flows: vec![flow; FLOWS],
@@ -42,15 +49,16 @@ impl Numbering {
         }
     }
 
-    /// The header of a packet of `bytes` bytes of the flow with this hash, which leaves now.
-    pub fn next(&mut self, flow: u32, bytes: usize, now: Instant) -> Header {
+    /// The header of a packet of `bytes` bytes of the flow with this hash, which leaves now; `in_order`
+    /// if its transport delivers in order.
+    pub fn next(&mut self, flow: u32, in_order: bool, bytes: usize, now: Instant) -> Header {
         let index = flow as usize % FLOWS;
         let flow = &mut self.flows[index];
         let seq = flow.next;
         flow.next = seq.wrapping_add(1);
         Header {
             flow: index as u16,
-            ordered: flow.is_bulk(bytes, now),
+            ordered: flow.is_transfer(bytes, now) || in_order,
             seq,
             sent_micros: self.clock(now),
         }
@@ -63,14 +71,19 @@ impl Numbering {
 }
 
 impl Flow {
-    fn is_bulk(&mut self, bytes: usize, now: Instant) -> bool {
+    fn is_transfer(&mut self, bytes: usize, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.since);
         if age >= WINDOW {
-            self.was_bulk = self.bytes >= BULK && age < 2 * WINDOW;
-            (self.since, self.bytes) = (now, 0);
+            self.was_transfer = self.is_over() && age < 2 * WINDOW;
+            (self.since, self.bytes, self.full) = (now, 0, 0);
         }
         self.bytes += bytes;
-        self.was_bulk || self.bytes >= BULK
+        self.full += if bytes >= FULL { bytes } else { 0 };
+        self.was_transfer || self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        self.bytes >= BULK || self.full >= FULL_BULK
     }
 }
 
@@ -84,23 +97,30 @@ mod tests {
         let mut numbering = Numbering::new(now);
         let seqs: Vec<u32> = [1, 1, 2, 1, 2]
             .into_iter()
-            .map(|flow| numbering.next(flow, 100, now).seq)
+            .map(|flow| numbering.next(flow, false, 100, now).seq)
             .collect();
         assert_eq!(seqs, [0, 1, 0, 2, 1]);
     }
 
     #[test]
-    fn a_download_is_bulk_and_a_call_is_not() {
+    fn order_matters_to_a_transfer_and_not_to_a_call() {
         let start = Instant::now();
         let mut numbering = Numbering::new(start);
         for step in 0..1000_u32 {
             let now = start + Duration::from_millis(1) * step;
-            let download = numbering.next(1, 1400, now).ordered;
-            let call = step.is_multiple_of(20) && numbering.next(2, 200, now).ordered;
-            assert!(!call);
-            assert_eq!(download, step >= 46, "{step}");
+            let download = numbering.next(1, false, 1400, now).ordered;
+            let call = step.is_multiple_of(20) && numbering.next(2, false, 200, now).ordered;
+            let video = numbering.next(3, false, 300, now).ordered;
+            assert!(!call && !video);
+            assert_eq!(download, step >= 4, "{step}");
         }
         let later = start + Duration::from_secs(10);
-        assert!(!numbering.next(1, 1400, later).ordered);
+        assert!(!numbering.next(1, false, 1400, later).ordered);
+    }
+
+    #[test]
+    fn order_always_matters_to_tcp() {
+        let now = Instant::now();
+        assert!(Numbering::new(now).next(1, true, 100, now).ordered);
     }
 }

@@ -36,6 +36,8 @@ pub struct Queued {
     pub buffer: BytesMut,
     /// Hash of the inner flow.
     pub flow: u32,
+    /// Its transport delivers in order (TCP), so nobody can use it before the packets ahead of it.
+    pub in_order: bool,
 }
 
 impl Queued {
@@ -323,7 +325,11 @@ mod tests {
     fn packet(flow: u32, len: usize) -> Queued {
         let mut buffer = BytesMut::zeroed(HEADROOM + len);
         buffer[HEADROOM] = 0x45;
-        Queued { buffer, flow }
+        Queued {
+            buffer,
+            flow,
+            in_order: false,
+        }
     }
 
     fn any(_: u32, _: usize) -> bool {

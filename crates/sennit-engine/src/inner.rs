@@ -37,6 +37,7 @@ pub(crate) fn segment(
         return Err(Refused::TooBig);
     }
     let flow = FlowKey::of(segments.packet()).hash64(0) as u32;
+    let in_order = segments.packet().tcp_payload_len() > 0;
     // One allocation for the whole super-packet; each segment is a slice of it.
     let mut chunk = BytesMut::zeroed(count * (HEADROOM + longest));
     for index in 0..count {
@@ -48,7 +49,11 @@ pub(crate) fn segment(
         if count == 1 {
             rewrite::clamp_mss(&mut buffer[HEADROOM..], mtu as u16);
         }
-        sink(Queued { buffer, flow });
+        sink(Queued {
+            buffer,
+            flow,
+            in_order,
+        });
     }
     Ok(())
 }

@@ -141,7 +141,12 @@ impl Check {
         packet[20..24].copy_from_slice(&self.pushed.to_be_bytes());
         self.waiting[flow as usize].push_back((self.pushed, len));
         self.pushed += 1;
-        self.queue.push(Queued { buffer, flow }, self.now);
+        let packet = Queued {
+            buffer,
+            flow,
+            in_order: false,
+        };
+        self.queue.push(packet, self.now);
     }
 
     fn flood(&mut self, flow: u8, count: u8) {

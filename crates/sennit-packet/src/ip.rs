@@ -240,6 +240,12 @@ impl<'a> IpPacket<'a> {
         self.tcp_segment().map(|segment| TcpFlags(segment[13]))
     }
 
+    /// Bytes of TCP's stream in this packet; 0 if there are none or it is not TCP.
+    pub fn tcp_payload_len(&self) -> usize {
+        let payload = |segment: &[u8]| Some(segment.len() - tcp::header_len(segment)?);
+        self.tcp_segment().and_then(payload).unwrap_or(0)
+    }
+
     /// A TCP segment with a whole header.
     pub(crate) fn tcp_segment(&self) -> Option<&'a [u8]> {
         let segment = self.transport();

@@ -267,7 +267,7 @@ impl Tunnel {
         let mut buffer: BytesMut = packet.buffer;
         let mut start = HEADROOM;
         let context = if data.numbered {
-            let header = data.numbering.next(packet.flow, bytes, now);
+            let header = data.numbering.next(packet.flow, packet.in_order, bytes, now);
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
             CONTEXT_NUMBERED
