@@ -10,13 +10,13 @@ use sennit_sim::{Direction, Kind, Stream, Transfer, World};
 
 const MS: Duration = Duration::from_millis(1);
 /// Two links, alike enough that each carries much.
-const LINKS: [&str; 2] = ["30/20", "20/30"];
+const LINKS: [&str; 2] = ["15/20", "10/30"];
 /// A quarter of a second of all links, as [`Scene::run`] allows, and some for a rate that is estimated.
 const QUEUE: usize = 2 << 20;
 
 /// What is sent.
 enum Load {
-    /// 41 Mbit/s of the 50 that the links carry.
+    /// 20.4 Mbit/s of the 25 that the links carry.
     Steady(Stream),
     /// As much as there is.
     Greedy(Transfer),
@@ -64,7 +64,7 @@ impl Scene {
             let load = if greedy {
                 Load::Greedy(Transfer::new(Kind::Quic, Direction::Up, 4, world.now()))
             } else {
-                Load::Steady(Stream::new(Duration::from_micros(235), 1200, world.now()))
+                Load::Steady(Stream::new(Duration::from_micros(470), 1200, world.now()))
             };
             let mut scene = Self {
                 name,
@@ -73,7 +73,7 @@ impl Scene {
                 before: 0,
                 most_queued: 0,
             };
-            scene.run(8000);
+            scene.run(5000);
             scene.before = scene.run(2000);
             *scene.load.longest_gap() = Duration::ZERO;
             scene
@@ -134,9 +134,7 @@ impl Scene {
 fn glide(scene: &mut Scene, link: usize, from: f64, to: f64) {
     for step in 1..=10 {
         let rate = from * (to / from).powf(f64::from(step) / 10.0);
-        scene.change(link, |config| {
-            config.rate = Some(Bitrate::bps((rate * 1e6) as u64))
-        });
+        scene.change(link, |config| config.rate = Some(mbit(rate)));
         scene.run(100);
     }
 }
@@ -144,9 +142,9 @@ fn glide(scene: &mut Scene, link: usize, from: f64, to: f64) {
 #[test]
 fn a_link_that_becomes_ten_times_slower_and_then_as_fast_again() {
     for mut scene in Scene::both("one rate") {
-        glide(&mut scene, 0, 30.0, 3.0);
+        glide(&mut scene, 0, 15.0, 1.5);
         scene.run(5000);
-        glide(&mut scene, 0, 3.0, 30.0);
+        glide(&mut scene, 0, 1.5, 15.0);
         scene.ends(300, 5000);
     }
 }
@@ -155,13 +153,13 @@ fn a_link_that_becomes_ten_times_slower_and_then_as_fast_again() {
 fn all_links_become_ten_times_slower_and_then_as_fast_again() {
     for mut scene in Scene::both("all rates") {
         for link in 0..2 {
-            let rate = [3, 2][link];
-            scene.change(link, |config| config.rate = Some(Bitrate::mbit(rate)));
+            let rate = [1.5, 1.0][link];
+            scene.change(link, |config| config.rate = Some(mbit(rate)));
         }
         scene.run(5000);
         for link in 0..2 {
-            let rate = [30, 20][link];
-            scene.change(link, |config| config.rate = Some(Bitrate::mbit(rate)));
+            let rate = [15.0, 10.0][link];
+            scene.change(link, |config| config.rate = Some(mbit(rate)));
         }
         scene.ends(1000, 5000);
     }
@@ -255,4 +253,8 @@ fn packets_that_come_half_a_second_late() {
         });
         scene.ends(300, 5000);
     }
+}
+
+fn mbit(rate: f64) -> Bitrate {
+    Bitrate::bps((rate * 1e6) as u64)
 }
