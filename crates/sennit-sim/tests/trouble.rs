@@ -2,7 +2,11 @@
 //!
 //! Two loads take turns: a steady stream that needs both links, and flows that adapt to what is there.
 
-use std::time::{Duration, Instant};
+use std::{
+    env,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
@@ -11,8 +15,22 @@ use sennit_sim::{Direction, Kind, Stream, Transfer, World};
 const MS: Duration = Duration::from_millis(1);
 /// Two links, alike enough that each carries much.
 const LINKS: [&str; 2] = ["15/20", "10/30"];
-/// A quarter of a second of all links, as [`Scene::run`] allows, and some for a rate that is estimated.
-const QUEUE: usize = 2 << 20;
+/// A third of a second of all links. What may wait is a quarter, by an estimate of their rates.
+const QUEUE: usize = 1 << 20;
+
+/// What does not hold yet, by load. Who mends one strikes it off.
+const BROKEN: &[(&str, &str)] = &[
+    // Silence for 0.3 to 0.5 s, not 0.3: what is on its way is waited for.
+    ("delay", "steady"),
+    ("delay", "greedy"),
+    ("late", "steady"),
+    ("late", "greedy"),
+    // Flows that repair made thin stay so: 0.6 of before after 3 s.
+    ("bursts on all", "greedy"),
+    // Acknowledgements of both links come on the dead one, so the other's window is full at once, and
+    // no report can tell the hub: silence until the link is back.
+    ("first link dead down", "steady"),
+];
 
 /// What is sent.
 enum Load {
@@ -48,6 +66,7 @@ impl Load {
 /// A world under load, in trouble.
 struct Scene {
     name: &'static str,
+    seed: u64,
     world: World,
     load: Load,
     before: u64,
@@ -55,29 +74,34 @@ struct Scene {
 }
 
 impl Scene {
-    /// Both loads over the two links, each after ten seconds without trouble.
-    fn both(name: &'static str) -> [Self; 2] {
-        [false, true].map(|greedy| {
-            let links = LINKS.map(|link| link.parse().expect("a link"));
-            let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
-            assert!(world.connect(2), "{name}: {:?}", world.edge.status());
-            let load = if greedy {
-                Load::Greedy(Transfer::new(Kind::Quic, Direction::Up, 4, world.now()))
-            } else {
-                Load::Steady(Stream::new(Duration::from_micros(470), 1200, world.now()))
-            };
-            let mut scene = Self {
-                name,
-                world,
-                load,
-                before: 0,
-                most_queued: 0,
-            };
-            scene.run(5000);
-            scene.before = scene.run(2000);
-            *scene.load.longest_gap() = Duration::ZERO;
-            scene
-        })
+    /// Both loads over the two links, each after seven seconds without trouble.
+    fn both(name: &'static str) -> impl Iterator<Item = Self> {
+        let seeds = asked().unwrap_or(1..2);
+        seeds.flat_map(move |seed| [false, true].map(|greedy| Self::new(name, greedy, seed)))
+    }
+
+    fn new(name: &'static str, greedy: bool, seed: u64) -> Self {
+        let links = LINKS.map(|link| link.parse().expect("a link"));
+        let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
+        assert!(world.connect(2), "{name}: {:?}", world.edge.status());
+        let now = world.now();
+        let load = if greedy {
+            Load::Greedy(Transfer::new(Kind::Quic, Direction::Up, 4, now))
+        } else {
+            Load::Steady(Stream::new(Duration::from_micros(470), 1200, now))
+        };
+        let mut scene = Self {
+            name,
+            seed,
+            world,
+            load,
+            before: 0,
+            most_queued: 0,
+        };
+        scene.run(5000);
+        scene.before = scene.run(2000);
+        *scene.load.longest_gap() = Duration::ZERO;
+        scene
     }
 
     /// Lets so many milliseconds pass and returns the bytes that arrived.
@@ -105,29 +129,30 @@ impl Scene {
             Load::Greedy(_) => "greedy",
         };
         let longest = *self.load.longest_gap();
+        let queued = self.most_queued;
         let after = self.run(2000) as f64 / self.before as f64;
-        println!(
-            "{name}, {load}: gap {longest:?}, queued {}, recovery {after:.2}",
-            self.most_queued
+        let report = format!(
+            "{name}, {load}, seed {}: nothing for {longest:?}, {queued} bytes wait, then {after:.2} of before",
+            self.seed
         );
-        if std::env::var("PROBE").is_ok() {
-            return;
+        println!("{report}");
+        let holds = longest <= MS * gap && queued <= QUEUE && after >= 0.9;
+        if BROKEN.contains(&(name, load)) {
+            assert!(
+                !holds || asked().is_some(),
+                "strike it off BROKEN: {report}"
+            );
+        } else {
+            assert!(holds, "{report}; {:?}", self.world.edge.status());
         }
-        assert!(
-            longest <= MS * gap,
-            "{name}, {load}: nothing for {longest:?}"
-        );
-        assert!(
-            self.most_queued <= QUEUE,
-            "{name}, {load}: {} bytes wait",
-            self.most_queued
-        );
-        assert!(
-            after >= 0.9,
-            "{name}, {load}: {after:.2} of what it was; {:?}",
-            self.world.edge.status()
-        );
     }
+}
+
+/// Seeds by `SENNIT_SIM_SEEDS`, as in 0..10.
+fn asked() -> Option<Range<u64>> {
+    let text = env::var("SENNIT_SIM_SEEDS").ok()?;
+    let (from, to) = text.split_once("..").expect("seeds are like 0..10");
+    Some(from.parse().expect("a seed")..to.parse().expect("a seed"))
 }
 
 /// Ten steps within a second from one rate to another.
@@ -201,11 +226,17 @@ fn all_links_lose_three_packets_of_ten_in_bursts() {
 
 #[test]
 fn a_link_that_is_dead_in_one_direction() {
-    for (name, up) in [("dead up", true), ("dead down", false)] {
+    let ways = [
+        ("first link dead up", 0, true),
+        ("first link dead down", 0, false),
+        ("second link dead up", 1, true),
+        ("second link dead down", 1, false),
+    ];
+    for (name, link, up) in ways {
         for mut scene in Scene::both(name) {
-            scene.world.blackhole_one_way(0, up, true);
+            scene.world.blackhole_one_way(link, up, true);
             scene.run(5000);
-            scene.world.blackhole_one_way(0, up, false);
+            scene.world.blackhole_one_way(link, up, false);
             scene.ends(300, 5000);
         }
     }
