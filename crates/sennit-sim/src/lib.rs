@@ -7,6 +7,8 @@
 
 mod cable;
 mod dice;
+#[cfg(test)]
+mod plain;
 mod quic;
 mod spec;
 mod tcp;

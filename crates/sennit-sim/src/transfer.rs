@@ -46,9 +46,10 @@ pub struct Transfer {
     pub longest_stall: Duration,
 }
 
-struct Flow {
-    edge: Box<dyn Endpoint>,
-    server: Box<dyn Endpoint>,
+/// Both ends of a connection.
+pub(crate) struct Flow {
+    pub(crate) edge: Box<dyn Endpoint>,
+    pub(crate) server: Box<dyn Endpoint>,
 }
 
 impl Transfer {
@@ -144,7 +145,8 @@ impl Transfer {
 }
 
 impl Flow {
-    fn new(kind: Kind, direction: Direction, port: u16, now: Instant) -> Self {
+    /// A connection that begins now.
+    pub(crate) fn new(kind: Kind, direction: Direction, port: u16, now: Instant) -> Self {
         let up = direction == Direction::Up;
         match kind {
             Kind::Tcp => Self {
