@@ -17,7 +17,7 @@ struct Check {
     links: usize,
     /// Tried by default.
     seeds: Range<u64>,
-    /// Those of them for which it does not hold yet.
+    /// Those of them for which it does not hold yet; not tried unless asked for.
     broken: &'static [u64],
 }
 
@@ -26,16 +26,13 @@ const TCP_PAIRS: Check = Check {
     streams: 4,
     links: 2,
     seeds: 0..120,
-    broken: &[
-        0, 2, 3, 5, 11, 13, 19, 22, 28, 37, 43, 46, 47, 56, 60, 62, 63, 64, 65, 67, 74, 76, 89, 94,
-        96, 97, 98, 101, 111, 114, 115, 117, 119,
-    ],
+    broken: &[2, 37, 47],
 };
 
 const TCP_TRIPLES: Check = Check {
     links: 3,
     seeds: 0..30,
-    broken: &[3, 5, 12, 22, 25, 27],
+    broken: &[25],
     ..TCP_PAIRS
 };
 
@@ -44,17 +41,13 @@ const QUIC_PAIRS: Check = Check {
     streams: 1,
     links: 2,
     seeds: 0..120,
-    broken: &[
-        0, 1, 2, 3, 5, 9, 12, 13, 14, 15, 18, 21, 22, 23, 24, 25, 26, 27, 33, 34, 36, 41, 42, 43,
-        44, 45, 46, 47, 50, 56, 57, 60, 62, 63, 65, 66, 71, 72, 74, 75, 76, 81, 83, 86, 88, 89, 90,
-        91, 92, 93, 94, 95, 96, 97, 98, 99, 101, 105, 106, 107, 112, 114, 115, 116, 117, 118, 119,
-    ],
+    broken: &[5, 24, 25, 34, 45, 53, 66, 71, 90, 99, 106],
 };
 
 const QUIC_TRIPLES: Check = Check {
     links: 3,
     seeds: 0..30,
-    broken: &[3, 5, 9, 11, 12, 14, 15, 17, 21, 22, 25, 26],
+    broken: &[25],
     ..QUIC_PAIRS
 };
 
@@ -76,6 +69,24 @@ fn one_quic_flow_over_two_links() {
 #[test]
 fn one_quic_flow_over_three_links() {
     QUIC_TRIPLES.run();
+}
+
+/// A flow that reordering had made thin was not put in order, and stayed thin: 0.03 to 0.4 of the best
+/// link.
+#[test]
+fn a_flow_that_reordering_held_down_grows() {
+    for (links, direction, seed) in [
+        ("29/55 29/29±2r", Direction::Down, 14),
+        ("14/31±3r/0.5% 29/34", Direction::Down, 42),
+        ("26/44±4 22/32", Direction::Down, 86),
+        ("23/52±5r/2% 24/59", Direction::Down, 98),
+    ] {
+        let parsed: Result<Vec<LinkSpec>, _> = links.split(' ').map(str::parse).collect();
+        let gain = QUIC_PAIRS
+            .trial(direction, seed)
+            .gain(&parsed.expect("links"));
+        assert!(gain > TOLERANCE, "{links}: {gain:.2}");
+    }
 }
 
 impl Check {
@@ -106,30 +117,34 @@ impl Check {
         self.seeds.clone().filter(move |seed| !broken(seed))
     }
 
-    /// What there is to say of a seed that breaks the guarantee.
-    fn try_seed(&self, seed: u64) -> Option<String> {
-        let mut dice = Dice::new(seed);
-        let links: Vec<LinkSpec> = (0..self.links).map(|_| dice.link(4..=30)).collect();
-        let trial = Trial {
+    fn trial(&self, direction: Direction, seed: u64) -> Trial {
+        Trial {
             kind: self.kind,
-            direction: if seed % 4 < 2 {
-                Direction::Up
-            } else {
-                Direction::Down
-            },
+            direction,
             streams: self.streams,
             warm_up: Duration::from_millis(1500),
             span: Duration::from_millis(3500),
             seed,
+        }
+    }
+
+    /// What there is to say of a seed that breaks the guarantee.
+    fn try_seed(&self, seed: u64) -> Option<String> {
+        let mut dice = Dice::new(seed);
+        let links: Vec<LinkSpec> = (0..self.links).map(|_| dice.link(4..=30)).collect();
+        let direction = if seed % 4 < 2 {
+            Direction::Up
+        } else {
+            Direction::Down
         };
+        let trial = self.trial(direction, seed);
         let together = trial.run(&links);
         let best = trial.best_alone(&links);
         let ratio = together.goodput / best;
         let texts: Vec<String> = links.iter().map(ToString::to_string).collect();
         let report = format!(
-            "{ratio:.3} seed {seed} {:?} {:?} {:.2} of {best:.2} Mbit/s, stall {:?}: {}",
+            "{ratio:.3} seed {seed} {:?} {direction:?} {:.2} of {best:.2} Mbit/s, stall {:?}: {}",
             self.kind,
-            trial.direction,
             together.goodput,
             together.longest_stall,
             texts.join(" ")
