@@ -21,11 +21,11 @@ use crate::link::Direction;
 use crate::measure::Bins;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
-use crate::traffic::{Figures, TcpFigures};
+use crate::traffic::{BulkFigures, Figures};
 use crate::tunnel::Usage;
 
 /// The version of the file's shape.
-const SCHEMA: &str = "sennit.lab/1";
+const SCHEMA: &str = "sennit.lab/2";
 
 /// Everything about one run of a scenario.
 #[derive(Debug, Clone, Serialize)]
@@ -89,9 +89,10 @@ pub struct TrafficResult {
     pub failure: Option<String>,
     /// Goodput against the frame rate of the links it could use.
     pub line_share: Option<f64>,
-    /// The longest time in which almost nothing arrived (TCP only).
+    /// The longest time in which almost nothing arrived, since the first fault if there is one
+    /// (TCP and QUIC only).
     pub gap_seconds: Option<f64>,
-    /// Median goodput before the first fault, or overall (TCP only).
+    /// Median goodput before the first fault, or overall (TCP and QUIC only).
     pub usual_goodput: Option<f64>,
 }
 
@@ -104,13 +105,13 @@ pub struct FaultResult {
     pub link: Option<String>,
     /// What happened.
     pub action: Action,
-    /// What it meant for each traffic; empty for those that are not TCP.
+    /// What it meant for each traffic; empty for those that are not bulk.
     pub traffic: Vec<Option<Aftermath>>,
     /// Until the link carried half of its usual load again.
     pub link_recovery_seconds: Option<f64>,
 }
 
-/// What a fault meant for one TCP traffic.
+/// What a fault meant for one bulk traffic.
 #[derive(Debug, Clone, Serialize)]
 pub struct Aftermath {
     /// Median goodput from the fault until the next one or the end.
@@ -141,7 +142,7 @@ pub struct WayResult {
     dropped_outage: u64,
     dropped_size: u64,
     queue_max_bytes: usize,
-    /// Packet bytes per second in bins of 0.1 s.
+    /// Packet bytes per second.
     bins: Bins,
 }
 
@@ -150,7 +151,7 @@ pub struct WayResult {
 pub struct DaemonResult {
     role: &'static str,
     cpu_seconds: f64,
-    /// CPU time for 10⁹ bytes of TCP goodput.
+    /// CPU time for 10⁹ bytes of bulk goodput.
     cpu_seconds_per_gigabyte: Option<f64>,
     rss_bytes: u64,
     rss_peak_bytes: u64,
@@ -252,8 +253,8 @@ impl StepResult {
         let bytes: u64 = self
             .traffic
             .iter()
-            .filter_map(TrafficResult::tcp)
-            .map(|tcp| tcp.bytes)
+            .filter_map(TrafficResult::bulk)
+            .map(|bulk| bulk.bytes)
             .sum();
         for (index, role) in ["hub", "edge"].into_iter().enumerate() {
             let cpu_seconds = (after[index].cpu_seconds - before[index].cpu_seconds).max(0.0);
@@ -296,7 +297,7 @@ impl TrafficResult {
             Err(error) => return Self::failed(label, &error),
         };
         let goodput = match &figures {
-            Figures::Tcp(tcp) => Some(tcp.goodput),
+            Figures::Tcp(bulk) | Figures::Quic(bulk) => Some(bulk.goodput),
             Figures::Udp(udp) => Some(udp.goodput),
             Figures::Ping(_) => None,
         };
@@ -308,12 +309,11 @@ impl TrafficResult {
             usual_goodput: None,
             figures: Some(figures),
         };
-        if let Some(tcp) = result.tcp() {
-            let usual = tcp
-                .bins
-                .usual(first_fault.map(|at| at.saturating_sub(tcp.start())));
-            let gap = tcp.bins.longest_gap(usual).as_secs_f64();
-            (result.usual_goodput, result.gap_seconds) = (Some(usual), Some(gap));
+        if let Some(bulk) = result.bulk() {
+            let fault = first_fault.map(|at| at.saturating_sub(bulk.start()));
+            let usual = bulk.bins.usual(fault);
+            let gap = bulk.bins.longest_gap(fault.unwrap_or_default(), usual);
+            (result.usual_goodput, result.gap_seconds) = (Some(usual), Some(gap.as_secs_f64()));
         }
         result
     }
@@ -329,9 +329,10 @@ impl TrafficResult {
         }
     }
 
-    pub(crate) fn tcp(&self) -> Option<&TcpFigures> {
+    /// The figures of TCP or QUIC.
+    pub(crate) fn bulk(&self) -> Option<&BulkFigures> {
         match &self.figures {
-            Some(Figures::Tcp(tcp)) => Some(tcp),
+            Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => Some(bulk),
             Some(Figures::Udp(_) | Figures::Ping(_)) | None => None,
         }
     }
@@ -353,6 +354,7 @@ fn label(traffic: &Traffic) -> String {
             let protocol = if *via == Via::Mptcp { "MPTCP" } else { "TCP" };
             format!("{protocol} x{streams} {}", way(*direction))
         }
+        Traffic::Quic(quic) => format!("QUIC {}", way(quic.direction)),
         Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, way(udp.direction)),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
     }

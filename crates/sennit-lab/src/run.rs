@@ -9,7 +9,7 @@ use crate::error::{Doing, Error};
 use crate::host::{Family, Role};
 use crate::lab::Lab;
 use crate::link::{Direction, LinkHandle};
-use crate::measure::{BIN, Bins};
+use crate::measure::{BIN, Bins, FINE_BIN};
 use crate::plan;
 use crate::programs;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
@@ -270,7 +270,8 @@ fn run_traffic(
 ) -> Result<Figures, Error> {
     let (after, seconds) = traffic.span(step);
     thread::sleep((start + after).saturating_duration_since(Instant::now()));
-    traffic::run(traffic, &Context::new(lab, start, seconds, index, raw))
+    let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
+    traffic::run(traffic, &Context::new(lab, start, seconds, bin, index, raw))
 }
 
 /// Bytes per second that each emulated link delivered, up and down, in bins of the whole step.
@@ -278,7 +279,8 @@ type LinkBins = Vec<(String, [Bins; 2])>;
 
 fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins, Error> {
     let links: Vec<_> = lab.links().filter(LinkHandle::is_emulated).collect();
-    let mut bins = vec![[Bins::default(), Bins::default()]; links.len()];
+    let none = || Bins::new(BIN, Vec::new());
+    let mut bins = vec![[none(), none()]; links.len()];
     let mut last = vec![[0; 2]; links.len()];
     for number in 1.. {
         thread::sleep((start + BIN * number).saturating_duration_since(Instant::now()));
@@ -286,7 +288,7 @@ fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins
             let now = link.counters()?.map(|counters| counters.delivered_bytes);
             for way in 0..2 {
                 let bytes = now[way].saturating_sub(last[index][way]);
-                bins[index][way].0.push(bytes as f64 / BIN.as_secs_f64());
+                bins[index][way].push(bytes as f64 / BIN.as_secs_f64());
             }
             last[index] = now;
         }
@@ -336,6 +338,7 @@ fn first_fault(step: &Step) -> Option<Duration> {
 fn line_rate(lab: &Lab, traffic: &Traffic) -> Option<f64> {
     let direction = match traffic {
         Traffic::Tcp(tcp) => tcp.direction,
+        Traffic::Quic(quic) => quic.direction,
         Traffic::Udp(udp) => udp.direction,
         Traffic::Ping(_) => return None,
     };
@@ -374,12 +377,12 @@ fn evaluate_fault(
         busier.reaches(at, 0.5 * busier.usual(before))
     });
     let aftermath = |result: &TrafficResult| {
-        let tcp = result.tcp()?;
-        let since = |time: Duration| time.saturating_sub(tcp.start());
-        let usual = tcp.bins.usual(before.map(since));
-        let recovery = tcp.bins.recovery(since(at), usual);
+        let bulk = result.bulk()?;
+        let since = |time: Duration| time.saturating_sub(bulk.start());
+        let usual = bulk.bins.usual(before.map(since));
+        let recovery = bulk.bins.recovery(since(at), usual);
         Some(Aftermath {
-            goodput: tcp.bins.between(since(at), next.map(since)),
+            goodput: bulk.bins.between(since(at), next.map(since)),
             recovery_seconds: recovery.map(|time| time.as_secs_f64()),
         })
     };

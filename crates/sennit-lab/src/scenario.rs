@@ -29,7 +29,7 @@
 //! name = "four streams"
 //! seconds = 10                     # of traffic and faults that do not say otherwise
 //!   [[step.traffic]]
-//!   kind = "tcp"                   # iperf3; "udp" is iperf3 -u, "ping" is ICMP
+//!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP
 //!   via = "tunnel"                 # "link:fast" = that link without a tunnel; "mptcp" = all links
 //!   direction = "down"             # towards the edge (default), or "up"
 //!   streams = 4
@@ -59,7 +59,7 @@ use crate::lab::Spec;
 use crate::link::Direction;
 
 pub use link::{LinkTable, Shape};
-pub use traffic::{Ping, Tcp, Traffic, Udp, Via};
+pub use traffic::{Ping, Quic, Tcp, Traffic, Udp, Via};
 
 /// A parsed scenario file.
 #[derive(Debug, Clone, Deserialize)]

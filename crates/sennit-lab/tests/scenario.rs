@@ -94,6 +94,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nstreams = 0\n").contains("streams"));
     assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nfrom = \"hub\"\n").contains("near host"));
     assert!(traffic("kind = \"ping\"\nvia = \"mptcp\"\n").contains("no ping"));
+    assert!(traffic("kind = \"quic\"\nvia = \"mptcp\"\n").contains("no QUIC"));
     assert!(traffic("kind = \"ping\"\nvia = \"link:a\"\ninterval_ms = 1\n").contains("interval"));
     assert!(fault("at_s = 1\nlink = \"b\"\naction = \"outage\"\n").contains("no link \"b\""));
     assert!(fault("at_s = 1\naction = \"outage\"\n").contains("link"));

@@ -13,8 +13,9 @@ const TOLERABLE_LATENESS: f64 = 5e-3;
 
 /// How to read the table.
 const LEGEND: &str = "\
-Mbit/s: TCP payload at the receiver. of line: against the frame rate of the links it could use.
-gap: longest time in which nothing arrived. cpu s/GB: of hub and edge together.
+Mbit/s: payload at the receiver. of line: against the frame rate of the links it could use.
+gap: longest time below 5 % of the usual rate, since the first fault if there is one.
+cpu s/GB: of hub and edge together.
 ";
 
 impl Results {
@@ -99,7 +100,7 @@ impl StepResult {
         let cpu = cpu.filter(|_| !self.daemons.is_empty());
         for (index, traffic) in self.traffic.iter().enumerate() {
             let name = if index == 0 { self.name.as_str() } else { "" };
-            let cpu = cpu.filter(|_| traffic.tcp().is_some());
+            let cpu = cpu.filter(|_| traffic.bulk().is_some());
             table.add(traffic.row(name, cpu));
         }
     }
@@ -130,7 +131,9 @@ impl TrafficResult {
         let millis = |time: Option<f64>| time.map_or_else(none, |t| format!("{:.1} ms", t * 1e3));
         let (mut rate, mut p50, mut p99, mut lost) = (none(), none(), none(), none());
         match &self.figures {
-            Some(Figures::Tcp(tcp)) => rate = format!("{:.1}", tcp.goodput * 8e-6),
+            Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => {
+                rate = format!("{:.1}", bulk.goodput * 8e-6);
+            }
             Some(Figures::Udp(udp)) => {
                 rate = format!("{:.1}", udp.goodput * 8e-6);
                 lost = format!("{} of {}", udp.lost, udp.packets);
@@ -151,7 +154,7 @@ impl TrafficResult {
             rate,
             self.line_share.map_or_else(none, percent),
             self.gap_seconds
-                .map_or_else(none, |gap| format!("{gap:.1} s")),
+                .map_or_else(none, |gap| format!("{gap:.2} s")),
             p50,
             p99,
             lost,
