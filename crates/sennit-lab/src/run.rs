@@ -232,6 +232,9 @@ impl Player<'_> {
             Action::AddressRemove => link.set_address(None),
             Action::AddressAdd => link.set_address(Some(plan::EDGE)),
             Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
+            Action::DropIn => link.set_drop(Some(Direction::Down)),
+            Action::DropOut => link.set_drop(Some(Direction::Up)),
+            Action::Accept => link.set_drop(None),
             Action::RestartHub | Action::RestartEdge => self.restart_daemon(fault.action),
         }
     }

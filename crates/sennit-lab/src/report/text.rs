@@ -11,6 +11,9 @@ use crate::traffic::Figures;
 /// A step whose packets were later than this is marked.
 const TOLERABLE_LATENESS: f64 = 5e-3;
 
+/// So many faults of a step have a line each.
+const FAULTS_DESCRIBED: usize = 4;
+
 /// How to read the table.
 const LEGEND: &str = "\
 Mbit/s: payload at the receiver. of line: against the frame rate of the links it could use.
@@ -109,8 +112,14 @@ impl StepResult {
         for failure in self.failures() {
             let _ = writeln!(text, "FAILED: {failure}");
         }
-        for fault in &self.faults {
-            fault.describe(self, text);
+        match self.faults.len() {
+            ..=FAULTS_DESCRIBED => self
+                .faults
+                .iter()
+                .for_each(|fault| fault.describe(self, text)),
+            many => {
+                let _ = writeln!(text, "{}: {many} faults, see results.json", self.name);
+            }
         }
         if self.overruns > 0 || self.strain.late_max_seconds > TOLERABLE_LATENESS {
             let late = self.strain.late_max_seconds * 1e3;
