@@ -1,6 +1,7 @@
 //! `sennit lab`: the command line, embedded by the program.
 
 use std::io::BufRead;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::link::Direction;
 use crate::report::Results;
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
-use crate::{scratch, selfcheck};
+use crate::{scratch, selfcheck, targets};
 
 /// The scenario that `sennit lab demo` plays.
 const DEMO: &str = include_str!("../../../lab/demo.toml");
@@ -57,6 +58,17 @@ enum LabCommand {
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
     },
+    /// Print what is to be reached and what others have published beside what was measured
+    ///
+    /// Example: sennit lab table results
+    Table {
+        /// Files results.json, or directories to look for them in
+        #[arg(required = true, value_name = "RESULTS")]
+        places: Vec<PathBuf>,
+        /// What is to be reached (TOML) [default: built in, from lab/targets.toml]
+        #[arg(long, value_name = "FILE")]
+        targets: Option<PathBuf>,
+    },
     /// Remove what labs that were killed have left behind
     Cleanup,
 }
@@ -69,6 +81,9 @@ struct RunArgs {
     /// Play only this variant of the scenario
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Play all steps so many times; the table has the medians
+    #[arg(long, value_name = "N", default_value = "1")]
+    repeat: NonZeroUsize,
     /// Where results.json, logs and the raw output of tools go [default: results/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -89,6 +104,11 @@ pub fn run(args: Args) -> Result<bool, Error> {
         LabCommand::Links { file, only } => {
             let scenarios = variants(&read(&file)?, only.as_deref())?;
             scenarios.first().map_or(Ok(()), hold_links).map(|()| true)
+        }
+        LabCommand::Table { places, targets } => {
+            let text = targets.map_or(Ok(targets::SHIPPED.to_owned()), |file| read(&file))?;
+            print!("{}", targets::table(&text, &places)?);
+            Ok(true)
         }
         LabCommand::Cleanup => {
             scratch::remove_leftovers();
@@ -156,7 +176,11 @@ fn run_one(scenario: &Scenario, text: &str, args: &RunArgs, out: PathBuf) -> Res
         Some(path) => path.clone(),
         None => std::env::current_exe().doing(|| "find this program".into())?,
     };
-    let options = Options { sennit, out };
+    let options = Options {
+        sennit,
+        out,
+        repeat: args.repeat.get(),
+    };
     let start = Instant::now();
     let mut progress = |what: &str| eprintln!("[{:5.1} s] {what}", start.elapsed().as_secs_f64());
     let (lab, results) = play(scenario, text, &options, &mut progress)?;

@@ -3,6 +3,7 @@
 //! In the file bytes are bytes, times are seconds, rates are bytes per second, shares are ratios;
 //! goodput is payload at the receiver. `null` means that it was not measured.
 
+mod summary;
 mod table;
 mod text;
 
@@ -24,10 +25,13 @@ use crate::selfcheck::Check;
 use crate::traffic::{BulkFigures, Figures};
 use crate::tunnel::Usage;
 
+pub use summary::{Figure, Spread, StepSummary, TrafficSummary};
+pub(crate) use table::Table;
+
 /// The version of the file's shape.
 const SCHEMA: &str = "sennit.lab/2";
 
-/// Everything about one run of a scenario.
+/// Everything about a scenario that was played, once or several times.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
     schema: &'static str,
@@ -41,7 +45,11 @@ pub struct Results {
     sennit: String,
     /// What the links were before any traffic.
     pub self_check: Vec<Check>,
-    /// One for each step.
+    /// How often all steps were played.
+    pub runs: usize,
+    /// What the runs come to, one for each step.
+    pub summary: Vec<StepSummary>,
+    /// Every step of the first run, then of the second.
     pub steps: Vec<StepResult>,
 }
 
@@ -58,6 +66,8 @@ struct Machine {
 pub struct StepResult {
     /// As in the scenario.
     pub name: String,
+    /// In which run, from 1.
+    pub run: usize,
     /// Why it was given up, if it was.
     pub failure: Option<String>,
     /// Wall time.
@@ -171,8 +181,19 @@ impl Results {
             machine: Machine::here(),
             sennit: sennit.display().to_string(),
             self_check: checks,
+            runs: 0,
+            summary: Vec::new(),
             steps: Vec::new(),
         }
+    }
+
+    /// Adds a run of all steps.
+    pub(crate) fn add_run(&mut self, steps: Vec<StepResult>) {
+        self.runs += 1;
+        let (run, count) = (self.runs, steps.len());
+        let numbered = steps.into_iter().map(|step| StepResult { run, ..step });
+        self.steps.extend(numbered);
+        self.summary = StepSummary::of_runs(&self.steps, count);
     }
 
     /// Writes `results.json` into `directory`.
@@ -268,16 +289,24 @@ impl StepResult {
         }
     }
 
+    /// Its name, and which run it was if not the first.
+    fn title(&self) -> String {
+        match self.run {
+            0 | 1 => self.name.clone(),
+            run => format!("{}, run {run}", self.name),
+        }
+    }
+
     /// What of this step failed: all of it, or some traffic.
     pub fn failures(&self) -> Vec<String> {
         let failed = |traffic: &TrafficResult| {
             let failure = traffic.failure.as_ref()?;
-            Some(format!("{}: {}: {failure}", self.name, traffic.label))
+            Some(format!("{}: {}: {failure}", self.title(), traffic.label))
         };
         let whole = self
             .failure
             .iter()
-            .map(|failure| format!("{}: {failure}", self.name));
+            .map(|failure| format!("{}: {failure}", self.title()));
         whole
             .chain(self.traffic.iter().filter_map(failed))
             .collect()

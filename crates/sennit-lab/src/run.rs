@@ -31,6 +31,8 @@ pub struct Options {
     pub sennit: PathBuf,
     /// Where logs, raw output of tools and `results.json` go.
     pub out: PathBuf,
+    /// How often all steps are played.
+    pub repeat: usize,
 }
 
 /// Plays all steps; `progress` is told what happens now.
@@ -51,13 +53,16 @@ pub fn play(
     let checks = selfcheck::run(&lab)?;
     selfcheck::verdict(&checks)?;
     let mut results = Results::new(scenario, text, &options.sennit, checks);
-    Player {
+    let mut player = Player {
         lab: &lab,
         scenario,
         options,
         tunnel: None,
+    };
+    for run in 1..=options.repeat {
+        results.add_run(player.play(run, progress));
     }
-    .play(&mut results, progress);
+    drop(player);
     Ok((lab, results))
 }
 
@@ -69,17 +74,24 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    fn play(mut self, results: &mut Results, progress: &mut dyn FnMut(&str)) {
-        let steps = &self.scenario.step;
-        for (number, step) in steps.iter().enumerate() {
-            let seconds = length(step).as_secs();
+    fn play(&mut self, run: usize, progress: &mut dyn FnMut(&str)) -> Vec<StepResult> {
+        let (steps, repeat) = (&self.scenario.step, self.options.repeat);
+        let mut results = Vec::new();
+        for (number, step) in (1..).zip(steps) {
+            let (count, seconds) = (steps.len(), length(step).as_secs());
+            let which = match repeat {
+                1 => String::new(),
+                _ => format!("run {run}/{repeat}, "),
+            };
             progress(&format!(
-                "step {}/{}: {} ({seconds} s)",
-                number + 1,
-                steps.len(),
+                "{which}step {number}/{count}: {} ({seconds} s)",
                 step.name
             ));
-            let raw = self.options.out.join(format!("step-{:02}", number + 1));
+            let raw = match repeat {
+                1 => format!("step-{number:02}"),
+                _ => format!("run-{run}-step-{number:02}"),
+            };
+            let raw = self.options.out.join(raw);
             let result = self.step(step, &raw).unwrap_or_else(|error| {
                 // Whatever state the daemons are in, the next step begins with fresh ones.
                 self.tunnel = None;
@@ -88,8 +100,9 @@ impl Player<'_> {
             for failure in result.failures() {
                 progress(&format!("  FAILED: {failure}"));
             }
-            results.steps.push(result);
+            results.push(result);
         }
+        results
     }
 
     fn step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
@@ -122,7 +135,7 @@ impl Player<'_> {
             .any(|traffic| *traffic.via() == Via::Tunnel);
         match (&self.scenario.tunnel, wanted) {
             (Some(table), true) if self.tunnel.is_none() => {
-                let Options { sennit, out } = self.options;
+                let Options { sennit, out, .. } = self.options;
                 self.tunnel = Some(Tunnel::start(self.lab, table, sennit, out)?);
             }
             (_, false) => self.tunnel = None,

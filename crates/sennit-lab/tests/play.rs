@@ -95,11 +95,21 @@ impl Drop for Directory {
 
 /// Plays steps on the links of this file.
 fn play_steps(directory: &Directory, program: &str, steps: &str) -> Result<Results, Error> {
+    play_repeatedly(directory, program, steps, 1)
+}
+
+fn play_repeatedly(
+    directory: &Directory,
+    program: &str,
+    steps: &str,
+    repeat: usize,
+) -> Result<Results, Error> {
     let text = format!("{LINKS}{steps}");
     let scenario = Scenario::parse(&text).expect("the scenario is right");
     let options = Options {
         sennit: directory.program(program),
         out: directory.0.join("out"),
+        repeat,
     };
     let (lab, results) = play(&scenario, &text, &options, &mut |what| eprintln!("{what}"))?;
     let name = lab.host(Role::Hub).name().to_owned();
@@ -337,6 +347,50 @@ fn traffic_that_fails_is_reported_and_the_rest_goes_on() {
         "{failures:?}"
     );
     assert_eq!(ping(&results, 1, 0).received, 10);
+}
+
+#[test]
+fn repeated_steps_are_all_kept_and_summed_up() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"idle\"
+        seconds = 1
+        traffic = [{ kind = \"ping\", via = \"link:b\" }]
+        [[step]]
+        name = \"tunnel\"
+        seconds = 1
+        traffic = [{ kind = \"tcp\" }]
+    ";
+
+    let results = play_repeatedly(&directory, STAND_IN, steps, 2).expect("everything works");
+
+    let played: Vec<_> = results
+        .steps
+        .iter()
+        .map(|step| (step.run, step.name.as_str()))
+        .collect();
+    assert_eq!(
+        played,
+        [(1, "idle"), (1, "tunnel"), (2, "idle"), (2, "tunnel")]
+    );
+    let json: serde_json::Value = serde_json::from_str(&results.to_json()).expect("it is JSON");
+    assert_eq!(
+        (&json["runs"], &json["summary"][1]["name"]),
+        (&2.into(), &"tunnel".into())
+    );
+    let rtt = &json["summary"][0]["traffic"][0]["figures"]["p50_seconds"];
+    assert_eq!(rtt["runs"], 2);
+    assert!(rtt["min"].as_f64() <= rtt["median"].as_f64() && rtt["max"].as_f64() < Some(0.022));
+    assert!(
+        results.table().contains("medians of 2 runs"),
+        "{}",
+        results.table()
+    );
+    assert!(directory.0.join("out/run-2-step-01-1-ping.txt").exists());
 }
 
 /// Not a test: the process that the next test interrupts.
