@@ -28,8 +28,8 @@ const HEAD: [&str; 8] = [
 
 /// How to read the table.
 const LEGEND: &str = "\
-here: median of the runs. others, elsewhere: published by others, or measured of them on other
-machines with other links; not comparable to the digit.
+x3: here is the median of three runs. others, elsewhere: published by others, or measured of them on
+other machines with other links; not comparable to the digit.
 ";
 
 /// A file of targets.
@@ -98,16 +98,21 @@ struct Measured {
 pub(crate) fn table(text: &str, places: &[PathBuf]) -> Result<String, Error> {
     let targets: Targets =
         toml::from_str(text).map_err(|error| Error::Scenario(format!("targets: {error}")))?;
+    Ok(targets.compare(&newest(places)?))
+}
+
+/// The newest results of each scenario in these files and directories.
+fn newest(places: &[PathBuf]) -> Result<BTreeMap<String, Measured>, Error> {
     let mut results = Vec::new();
     for place in places {
         load(place, &mut results)?;
     }
-    // Of several results of one scenario the newest counts; times of RFC 3339 sort as texts.
+    // Times of RFC 3339 sort as texts.
     results.sort_by(|a, b| a.started.cmp(&b.started));
-    let newest = results
+    let by_name = results
         .into_iter()
         .map(|result| (result.scenario.clone(), result));
-    Ok(targets.compare(&newest.collect()))
+    Ok(by_name.collect())
 }
 
 fn load(place: &Path, results: &mut Vec<Measured>) -> Result<(), Error> {
@@ -138,9 +143,12 @@ impl Targets {
                 continue;
             };
             for (index, row) in target.row.iter().enumerate() {
-                let name = if index == 0 { target.name.as_str() } else { "" };
+                let name = match index {
+                    0 => format!("{} x{}", target.name, measured.runs),
+                    _ => String::new(),
+                };
                 let good = row.is_reached(measured);
-                table.add(row.cells(name, measured, good));
+                table.add(row.cells(&name, measured, good));
                 (reached, rows) = (reached + usize::from(good), rows + 1);
             }
         }
@@ -280,7 +288,7 @@ mod tests {
 
         assert_eq!(
             rows[0],
-            "s both Mbit/s at least 330.0 330.0 320.0 to 340.0 yes 277"
+            "s x3 both Mbit/s at least 330.0 330.0 320.0 to 340.0 yes 277"
         );
         assert_eq!(
             rows[1],
@@ -297,6 +305,25 @@ mod tests {
             "both gap, s at most 0.15 0.15 (2 of 3 runs) 0.10 to 0.16 NO"
         );
         assert_eq!(rows[3], "both rtt p50, ms unknown (idle + 5) none NO");
+    }
+
+    #[test]
+    fn of_several_results_the_newest_counts_wherever_it_lies() {
+        let name = format!("sennit-targets-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        for (place, year, runs) in [("new", "2027", 5), ("old/deep", "2025", 1)] {
+            let changed = RESULTS.replace("2026-", &format!("{year}-"));
+            let changed = changed.replace(r#""runs": 3,"#, &format!(r#""runs": {runs},"#));
+            let place = directory.join(place);
+            std::fs::create_dir_all(&place).expect("the temporary directory is writable");
+            std::fs::write(place.join("results.json"), changed).expect("so is ours");
+            std::fs::write(place.join("hub.log"), "no results").expect("so is ours");
+        }
+
+        let found = newest(std::slice::from_ref(&directory));
+
+        let _ = std::fs::remove_dir_all(&directory);
+        assert_eq!(found.expect("both can be read")["s"].runs, 5);
     }
 
     #[test]
