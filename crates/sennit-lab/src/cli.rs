@@ -1,6 +1,7 @@
 //! `sennit lab`: the command line, embedded by the program.
 
 use std::io::BufRead;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::link::Direction;
 use crate::report::Results;
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
-use crate::{scratch, selfcheck};
+use crate::{scratch, selfcheck, targets};
 
 /// The scenario that `sennit lab demo` plays.
 const DEMO: &str = include_str!("../../../lab/demo.toml");
@@ -53,6 +54,20 @@ enum LabCommand {
     Links {
         /// The scenario (TOML); its steps are ignored
         file: PathBuf,
+        /// The variant, if it has several [default: the first]
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
+    },
+    /// Print what is to be reached and what others have published beside what was measured
+    ///
+    /// Example: sennit lab table results
+    Table {
+        /// Files results.json, or directories to look for them in
+        #[arg(required = true, value_name = "RESULTS")]
+        places: Vec<PathBuf>,
+        /// What is to be reached (TOML) [default: built in, from lab/targets.toml]
+        #[arg(long, value_name = "FILE")]
+        targets: Option<PathBuf>,
     },
     /// Remove what labs that were killed have left behind
     Cleanup,
@@ -63,6 +78,12 @@ struct RunArgs {
     /// Print results.json on standard output instead of the table
     #[arg(long)]
     json: bool,
+    /// Play only this variant of the scenario
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Play all steps so many times; the table has the medians
+    #[arg(long, value_name = "N", default_value = "1")]
+    repeat: NonZeroUsize,
     /// Where results.json, logs and the raw output of tools go [default: results/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -78,9 +99,17 @@ struct RunArgs {
 pub fn run(args: Args) -> Result<bool, Error> {
     leave_nothing_on_signals()?;
     match args.command {
-        LabCommand::Run { file, options } => run_text(&read(&file)?, options),
-        LabCommand::Demo { options } => run_text(DEMO, options),
-        LabCommand::Links { file } => hold_links(&read(&file)?).map(|()| true),
+        LabCommand::Run { file, options } => run_text(&read(&file)?, &options),
+        LabCommand::Demo { options } => run_text(DEMO, &options),
+        LabCommand::Links { file, only } => {
+            let scenarios = variants(&read(&file)?, only.as_deref())?;
+            scenarios.first().map_or(Ok(()), hold_links).map(|()| true)
+        }
+        LabCommand::Table { places, targets } => {
+            let text = targets.map_or(Ok(targets::SHIPPED.to_owned()), |file| read(&file))?;
+            print!("{}", targets::table(&text, &places)?);
+            Ok(true)
+        }
         LabCommand::Cleanup => {
             scratch::remove_leftovers();
             for name in host::remove_leftovers() {
@@ -104,17 +133,57 @@ fn read(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))
 }
 
-fn run_text(text: &str, args: RunArgs) -> Result<bool, Error> {
+fn run_text(text: &str, args: &RunArgs) -> Result<bool, Error> {
+    let scenarios = variants(text, args.only.as_deref())?;
+    let out = match (&args.out, &scenarios[..]) {
+        (Some(out), _) => out.clone(),
+        (None, [single]) => default_out(&single.name),
+        (None, _) => default_out(&Scenario::parse(text)?.name),
+    };
+    if let [single] = &scenarios[..] {
+        return run_one(single, text, args, out);
+    }
+    let mut good = true;
+    for scenario in &scenarios {
+        eprintln!("{}", scenario.name);
+        good &= run_one(scenario, text, args, out.join(&scenario.name)).unwrap_or_else(|error| {
+            eprintln!("{}: {error}", scenario.name);
+            false
+        });
+    }
+    Ok(good)
+}
+
+/// All variants of a scenario, or the one of this name.
+fn variants(text: &str, only: Option<&str>) -> Result<Vec<Scenario>, Error> {
     let scenario = Scenario::parse(text)?;
-    let sennit = match args.sennit {
-        Some(path) => path,
+    let mut variants = scenario.variants();
+    if let Some(only) = only {
+        let name = format!("{}-{only}", scenario.name);
+        variants.retain(|variant| variant.name == name);
+    }
+    match variants.is_empty() {
+        true => Err(Error::Scenario(format!(
+            "there is no variant {:?}",
+            only.unwrap_or_default()
+        ))),
+        false => Ok(variants),
+    }
+}
+
+fn run_one(scenario: &Scenario, text: &str, args: &RunArgs, out: PathBuf) -> Result<bool, Error> {
+    let sennit = match &args.sennit {
+        Some(path) => path.clone(),
         None => std::env::current_exe().doing(|| "find this program".into())?,
     };
-    let out = args.out.unwrap_or_else(|| default_out(&scenario.name));
-    let options = Options { sennit, out };
+    let options = Options {
+        sennit,
+        out,
+        repeat: args.repeat.get(),
+    };
     let start = Instant::now();
     let mut progress = |what: &str| eprintln!("[{:5.1} s] {what}", start.elapsed().as_secs_f64());
-    let (lab, results) = play(&scenario, text, &options, &mut progress)?;
+    let (lab, results) = play(scenario, text, &options, &mut progress)?;
     results.write(&options.out)?;
     print(&results, args.json);
     eprintln!("figures: {}", options.out.join("results.json").display());
@@ -142,8 +211,8 @@ fn default_out(name: &str) -> PathBuf {
     PathBuf::from(format!("results/{name}-{time}"))
 }
 
-fn hold_links(text: &str) -> Result<(), Error> {
-    let lab = Lab::new(&Scenario::parse(text)?.spec()?)?;
+fn hold_links(scenario: &Scenario) -> Result<(), Error> {
+    let lab = Lab::new(&scenario.spec()?)?;
     let checks = selfcheck::run(&lab)?;
     for check in &checks {
         eprintln!("{check}");

@@ -36,6 +36,7 @@ mod run;
 pub mod scenario;
 mod scratch;
 pub mod selfcheck;
+mod targets;
 pub mod traffic;
 pub mod tunnel;
 

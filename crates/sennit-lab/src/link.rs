@@ -216,6 +216,22 @@ impl<'a> LinkHandle<'a> {
         self.edge().ip(&lines)
     }
 
+    /// Lets the edge's firewall drop everything in a direction, or nothing at all.
+    pub fn set_drop(&self, direction: Option<Direction>) -> Result<(), Error> {
+        let device = self.device();
+        let table = format!("table inet lab_{device}");
+        let mut script = format!("{table}\ndelete {table}\n");
+        if let Some(direction) = direction {
+            let (hook, key) = match direction {
+                Direction::Up => ("postrouting", "oifname"),
+                Direction::Down => ("prerouting", "iifname"),
+            };
+            let chain = format!("type filter hook {hook} priority -300\n{key} \"{device}\" drop\n");
+            let _ = writeln!(script, "{table} {{\nchain firewall {{\n{chain}}}\n}}");
+        }
+        self.edge().nft(&script)
+    }
+
     pub(crate) fn configure_hub(&self) -> Result<(), Error> {
         let device = self.device();
         let lines = addressed(&device, self.subnet.hub());

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// The width of a time bin.
+/// The usual width of a time bin.
 pub(crate) const BIN: Duration = Duration::from_millis(100);
+
+/// The width while things break: a gap of 150 ms is still fifteen of them.
+pub(crate) const FINE_BIN: Duration = Duration::from_millis(10);
 
 /// A bin below this share of the usual is part of a gap.
 const SILENT: f64 = 0.05;
@@ -13,15 +16,26 @@ const SILENT: f64 = 0.05;
 /// A bin above this share of the usual is back to normal.
 const RECOVERED: f64 = 0.9;
 
-/// Bins over which a rate is averaged before it counts as recovered.
-const STEADY: usize = 5;
+/// How long a rate must last before it counts as recovered.
+const STEADY: Duration = Duration::from_millis(500);
 
-/// Bytes per second in consecutive bins of [`BIN`].
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Bins(pub Vec<f64>);
+/// Bytes per second in consecutive bins.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bins {
+    #[serde(rename = "width_seconds", serialize_with = "as_seconds")]
+    width: Duration,
+    rates: Vec<f64>,
+}
 
 impl Bins {
+    pub(crate) fn new(width: Duration, rates: Vec<f64>) -> Self {
+        Self { width, rates }
+    }
+
+    pub(crate) fn push(&mut self, rate: f64) {
+        self.rates.push(rate);
+    }
+
     /// The usual rate: the median up to `end`, or of all bins.
     pub(crate) fn usual(&self, end: Option<Duration>) -> f64 {
         self.between(Duration::ZERO, end)
@@ -29,38 +43,43 @@ impl Bins {
 
     /// The median from `start` to `end`, or to the last bin.
     pub(crate) fn between(&self, start: Duration, end: Option<Duration>) -> f64 {
-        let last = self.0.len();
-        let start = index_of(start).min(last);
-        let end = end.map_or(last, |end| index_of(end).clamp(start, last));
-        quantile(&self.0[start..end], 0.5).unwrap_or(0.0)
+        let last = self.rates.len();
+        let start = self.index_of(start).min(last);
+        let end = end.map_or(last, |end| self.index_of(end).clamp(start, last));
+        quantile(&self.rates[start..end], 0.5).unwrap_or(0.0)
     }
 
-    /// The longest run of bins in which almost nothing came through.
-    pub(crate) fn longest_gap(&self, usual: f64) -> Duration {
-        let runs = self.0.split(|rate| *rate > 0.0 && *rate >= SILENT * usual);
-        BIN * runs.map(<[f64]>::len).max().unwrap_or(0) as u32
+    /// The longest run of bins after `start` in which almost nothing came through.
+    pub(crate) fn longest_gap(&self, start: Duration, usual: f64) -> Duration {
+        let later = self.rates.get(self.index_of(start)..).unwrap_or_default();
+        let runs = later.split(|rate| *rate > 0.0 && *rate >= SILENT * usual);
+        self.width * runs.map(<[f64]>::len).max().unwrap_or(0) as u32
     }
 
     /// How long after `event` the rate was back to the usual for half a second.
     pub(crate) fn recovery(&self, event: Duration, usual: f64) -> Option<Duration> {
-        let start = index_of(event);
-        let later = self.0.get(start..)?;
+        let later = self.rates.get(self.index_of(event)..)?;
+        let bins = (STEADY.as_micros() / self.width.as_micros()) as usize;
         let steady = later
-            .windows(STEADY)
-            .position(|bins| bins.iter().sum::<f64>() >= RECOVERED * usual * STEADY as f64)?;
-        Some(BIN * steady as u32)
+            .windows(bins)
+            .position(|rates| rates.iter().sum::<f64>() >= RECOVERED * usual * bins as f64)?;
+        Some(self.width * steady as u32)
     }
 
     /// How long after `event` the first bin ended that had this rate.
     pub(crate) fn reaches(&self, event: Duration, rate: f64) -> Option<Duration> {
-        let later = self.0.get(index_of(event)..)?;
+        let later = self.rates.get(self.index_of(event)..)?;
         let first = later.iter().position(|bin| *bin >= rate)?;
-        Some(BIN * (first as u32 + 1))
+        Some(self.width * (first as u32 + 1))
+    }
+
+    fn index_of(&self, at: Duration) -> usize {
+        (at.as_micros() / self.width.as_micros()) as usize
     }
 }
 
-fn index_of(at: Duration) -> usize {
-    (at.as_micros() / BIN.as_micros()) as usize
+fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// The value below which a share of `values` lies (nearest rank); `None` for no values.
@@ -75,23 +94,42 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn bins(rates: impl Into<Vec<f64>>) -> Bins {
+        Bins::new(BIN, rates.into())
+    }
+
     #[test]
     fn a_gap_is_the_longest_run_of_silent_bins() {
-        let bins = Bins(vec![
-            100.0, 4.0, 0.0, 100.0, 100.0, 1.0, 1.0, 1.0, 6.0, 100.0,
-        ]);
+        let rates = [
+            100.0, 4.0, 0.0, 100.0, 100.0, 1.0, 1.0, 1.0, 6.0, 100.0, 0.0,
+        ];
+        let gap = |start, bins: Bins| bins.longest_gap(Duration::from_millis(start), 100.0);
 
-        assert_eq!(bins.longest_gap(100.0), Duration::from_millis(300));
-        assert_eq!(Bins(vec![100.0; 5]).longest_gap(100.0), Duration::ZERO);
+        assert_eq!(gap(0, bins(rates)), Duration::from_millis(300));
+        assert_eq!(
+            gap(0, Bins::new(FINE_BIN, rates.into())),
+            Duration::from_millis(30)
+        );
+        assert_eq!(
+            gap(800, bins(rates)),
+            Duration::from_millis(100),
+            "the later ones"
+        );
+        assert_eq!(gap(0, bins([100.0; 5])), Duration::ZERO);
+        assert_eq!(
+            gap(9000, bins([0.0; 5])),
+            Duration::ZERO,
+            "nothing is later"
+        );
     }
 
     #[test]
     fn the_usual_rate_is_that_before_the_first_fault() {
-        let bins = Bins([vec![90.0; 10], vec![0.0; 90]].concat());
+        let cut = bins([vec![90.0; 10], vec![0.0; 90]].concat());
 
-        assert_eq!(bins.usual(Some(Duration::from_secs(1))), 90.0);
-        assert_eq!(bins.usual(None), 0.0);
-        assert_eq!(Bins::default().usual(Some(Duration::from_secs(1))), 0.0);
+        assert_eq!(cut.usual(Some(Duration::from_secs(1))), 90.0);
+        assert_eq!(cut.usual(None), 0.0);
+        assert_eq!(bins([]).usual(Some(Duration::from_secs(1))), 0.0);
     }
 
     #[test]
@@ -99,7 +137,7 @@ mod tests {
         let mut rates = vec![100.0; 10];
         rates.extend([0.0; 10]);
         rates.extend([0.0, 0.0, 100.0, 0.0, 95.0, 95.0, 95.0, 95.0, 95.0, 95.0]);
-        let bins = Bins(rates);
+        let bins = bins(rates);
 
         let recovery = bins.recovery(Duration::from_secs(2), 100.0);
 
@@ -108,8 +146,21 @@ mod tests {
     }
 
     #[test]
+    fn recovery_needs_half_a_second_however_fine_the_bins() {
+        let rates = |steady| [vec![0.0; 30], vec![100.0; steady], vec![0.0; 30]].concat();
+        let recovery = |steady| Bins::new(FINE_BIN, rates(steady)).recovery(Duration::ZERO, 100.0);
+
+        assert_eq!(recovery(44), None);
+        assert_eq!(
+            recovery(50),
+            Some(Duration::from_millis(250)),
+            "a tenth may be missing"
+        );
+    }
+
+    #[test]
     fn a_rate_is_reached_at_the_end_of_its_first_bin() {
-        let bins = Bins(vec![100.0, 0.0, 10.0, 60.0, 100.0]);
+        let bins = bins([100.0, 0.0, 10.0, 60.0, 100.0]);
 
         assert_eq!(
             bins.reaches(Duration::from_millis(100), 50.0),

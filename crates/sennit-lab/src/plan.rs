@@ -7,7 +7,7 @@
 //! | edge `.1` and LAN host `.2` | 192.168.8.0/24 | fd08::/64 |
 //! | hub `.1` and server `.10` | 203.0.113.0/24 (RFC 5737) | 2001:db8:113::/64 (RFC 3849) |
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address of each family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,13 +19,14 @@ pub struct Dual {
 }
 
 impl Dual {
+    /// One of them.
+    pub fn ip(self, ipv6: bool) -> IpAddr {
+        if ipv6 { self.v6.into() } else { self.v4.into() }
+    }
+
     /// One of them as text.
     pub fn text(self, ipv6: bool) -> String {
-        if ipv6 {
-            self.v6.to_string()
-        } else {
-            self.v4.to_string()
-        }
+        self.ip(ipv6).to_string()
     }
 }
 

@@ -3,6 +3,7 @@
 //! In the file bytes are bytes, times are seconds, rates are bytes per second, shares are ratios;
 //! goodput is payload at the receiver. `null` means that it was not measured.
 
+mod summary;
 mod table;
 mod text;
 
@@ -21,13 +22,16 @@ use crate::link::Direction;
 use crate::measure::Bins;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
-use crate::traffic::{Figures, TcpFigures};
+use crate::traffic::{BulkFigures, Figures};
 use crate::tunnel::Usage;
 
-/// The version of the file's shape.
-const SCHEMA: &str = "sennit.lab/1";
+pub use summary::{Figure, Spread, StepSummary, TrafficSummary};
+pub(crate) use table::Table;
 
-/// Everything about one run of a scenario.
+/// The version of the file's shape.
+const SCHEMA: &str = "sennit.lab/2";
+
+/// Everything about a scenario that was played, once or several times.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
     schema: &'static str,
@@ -41,7 +45,11 @@ pub struct Results {
     sennit: String,
     /// What the links were before any traffic.
     pub self_check: Vec<Check>,
-    /// One for each step.
+    /// How often all steps were played.
+    pub runs: usize,
+    /// What the runs come to, one for each step.
+    pub summary: Vec<StepSummary>,
+    /// Every step of the first run, then of the second.
     pub steps: Vec<StepResult>,
 }
 
@@ -58,6 +66,8 @@ struct Machine {
 pub struct StepResult {
     /// As in the scenario.
     pub name: String,
+    /// In which run, from 1.
+    pub run: usize,
     /// Why it was given up, if it was.
     pub failure: Option<String>,
     /// Wall time.
@@ -89,9 +99,10 @@ pub struct TrafficResult {
     pub failure: Option<String>,
     /// Goodput against the frame rate of the links it could use.
     pub line_share: Option<f64>,
-    /// The longest time in which almost nothing arrived (TCP only).
+    /// The longest time in which almost nothing arrived, since the first fault if there is one
+    /// (TCP and QUIC only).
     pub gap_seconds: Option<f64>,
-    /// Median goodput before the first fault, or overall (TCP only).
+    /// Median goodput before the first fault, or overall (TCP and QUIC only).
     pub usual_goodput: Option<f64>,
 }
 
@@ -104,13 +115,13 @@ pub struct FaultResult {
     pub link: Option<String>,
     /// What happened.
     pub action: Action,
-    /// What it meant for each traffic; empty for those that are not TCP.
+    /// What it meant for each traffic; empty for those that are not bulk.
     pub traffic: Vec<Option<Aftermath>>,
     /// Until the link carried half of its usual load again.
     pub link_recovery_seconds: Option<f64>,
 }
 
-/// What a fault meant for one TCP traffic.
+/// What a fault meant for one bulk traffic.
 #[derive(Debug, Clone, Serialize)]
 pub struct Aftermath {
     /// Median goodput from the fault until the next one or the end.
@@ -141,7 +152,7 @@ pub struct WayResult {
     dropped_outage: u64,
     dropped_size: u64,
     queue_max_bytes: usize,
-    /// Packet bytes per second in bins of 0.1 s.
+    /// Packet bytes per second.
     bins: Bins,
 }
 
@@ -150,7 +161,7 @@ pub struct WayResult {
 pub struct DaemonResult {
     role: &'static str,
     cpu_seconds: f64,
-    /// CPU time for 10⁹ bytes of TCP goodput.
+    /// CPU time for 10⁹ bytes of bulk goodput.
     cpu_seconds_per_gigabyte: Option<f64>,
     rss_bytes: u64,
     rss_peak_bytes: u64,
@@ -170,8 +181,19 @@ impl Results {
             machine: Machine::here(),
             sennit: sennit.display().to_string(),
             self_check: checks,
+            runs: 0,
+            summary: Vec::new(),
             steps: Vec::new(),
         }
+    }
+
+    /// Adds a run of all steps.
+    pub(crate) fn add_run(&mut self, steps: Vec<StepResult>) {
+        self.runs += 1;
+        let (run, count) = (self.runs, steps.len());
+        let numbered = steps.into_iter().map(|step| StepResult { run, ..step });
+        self.steps.extend(numbered);
+        self.summary = StepSummary::of_runs(&self.steps, count);
     }
 
     /// Writes `results.json` into `directory`.
@@ -252,8 +274,8 @@ impl StepResult {
         let bytes: u64 = self
             .traffic
             .iter()
-            .filter_map(TrafficResult::tcp)
-            .map(|tcp| tcp.bytes)
+            .filter_map(TrafficResult::bulk)
+            .map(|bulk| bulk.bytes)
             .sum();
         for (index, role) in ["hub", "edge"].into_iter().enumerate() {
             let cpu_seconds = (after[index].cpu_seconds - before[index].cpu_seconds).max(0.0);
@@ -267,16 +289,24 @@ impl StepResult {
         }
     }
 
+    /// Its name, and which run it was if not the first.
+    fn title(&self) -> String {
+        match self.run {
+            0 | 1 => self.name.clone(),
+            run => format!("{}, run {run}", self.name),
+        }
+    }
+
     /// What of this step failed: all of it, or some traffic.
     pub fn failures(&self) -> Vec<String> {
         let failed = |traffic: &TrafficResult| {
             let failure = traffic.failure.as_ref()?;
-            Some(format!("{}: {}: {failure}", self.name, traffic.label))
+            Some(format!("{}: {}: {failure}", self.title(), traffic.label))
         };
         let whole = self
             .failure
             .iter()
-            .map(|failure| format!("{}: {failure}", self.name));
+            .map(|failure| format!("{}: {failure}", self.title()));
         whole
             .chain(self.traffic.iter().filter_map(failed))
             .collect()
@@ -296,7 +326,7 @@ impl TrafficResult {
             Err(error) => return Self::failed(label, &error),
         };
         let goodput = match &figures {
-            Figures::Tcp(tcp) => Some(tcp.goodput),
+            Figures::Tcp(bulk) | Figures::Quic(bulk) => Some(bulk.goodput),
             Figures::Udp(udp) => Some(udp.goodput),
             Figures::Ping(_) => None,
         };
@@ -308,12 +338,11 @@ impl TrafficResult {
             usual_goodput: None,
             figures: Some(figures),
         };
-        if let Some(tcp) = result.tcp() {
-            let usual = tcp
-                .bins
-                .usual(first_fault.map(|at| at.saturating_sub(tcp.start())));
-            let gap = tcp.bins.longest_gap(usual).as_secs_f64();
-            (result.usual_goodput, result.gap_seconds) = (Some(usual), Some(gap));
+        if let Some(bulk) = result.bulk() {
+            let fault = first_fault.map(|at| at.saturating_sub(bulk.start()));
+            let usual = bulk.bins.usual(fault);
+            let gap = bulk.bins.longest_gap(fault.unwrap_or_default(), usual);
+            (result.usual_goodput, result.gap_seconds) = (Some(usual), Some(gap.as_secs_f64()));
         }
         result
     }
@@ -329,9 +358,10 @@ impl TrafficResult {
         }
     }
 
-    pub(crate) fn tcp(&self) -> Option<&TcpFigures> {
+    /// The figures of TCP or QUIC.
+    pub(crate) fn bulk(&self) -> Option<&BulkFigures> {
         match &self.figures {
-            Some(Figures::Tcp(tcp)) => Some(tcp),
+            Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => Some(bulk),
             Some(Figures::Udp(_) | Figures::Ping(_)) | None => None,
         }
     }
@@ -353,6 +383,7 @@ fn label(traffic: &Traffic) -> String {
             let protocol = if *via == Via::Mptcp { "MPTCP" } else { "TCP" };
             format!("{protocol} x{streams} {}", way(*direction))
         }
+        Traffic::Quic(quic) => format!("QUIC {}", way(quic.direction)),
         Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, way(udp.direction)),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
     }

@@ -9,7 +9,7 @@ use crate::error::{Doing, Error};
 use crate::host::{Family, Role};
 use crate::lab::Lab;
 use crate::link::{Direction, LinkHandle};
-use crate::measure::{BIN, Bins};
+use crate::measure::{BIN, Bins, FINE_BIN};
 use crate::plan;
 use crate::programs;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
@@ -31,6 +31,8 @@ pub struct Options {
     pub sennit: PathBuf,
     /// Where logs, raw output of tools and `results.json` go.
     pub out: PathBuf,
+    /// How often all steps are played.
+    pub repeat: usize,
 }
 
 /// Plays all steps; `progress` is told what happens now.
@@ -51,13 +53,16 @@ pub fn play(
     let checks = selfcheck::run(&lab)?;
     selfcheck::verdict(&checks)?;
     let mut results = Results::new(scenario, text, &options.sennit, checks);
-    Player {
+    let mut player = Player {
         lab: &lab,
         scenario,
         options,
         tunnel: None,
+    };
+    for run in 1..=options.repeat {
+        results.add_run(player.play(run, progress));
     }
-    .play(&mut results, progress);
+    drop(player);
     Ok((lab, results))
 }
 
@@ -69,17 +74,24 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    fn play(mut self, results: &mut Results, progress: &mut dyn FnMut(&str)) {
-        let steps = &self.scenario.step;
-        for (number, step) in steps.iter().enumerate() {
-            let seconds = length(step).as_secs();
+    fn play(&mut self, run: usize, progress: &mut dyn FnMut(&str)) -> Vec<StepResult> {
+        let (steps, repeat) = (&self.scenario.step, self.options.repeat);
+        let mut results = Vec::new();
+        for (number, step) in (1..).zip(steps) {
+            let (count, seconds) = (steps.len(), length(step).as_secs());
+            let which = match repeat {
+                1 => String::new(),
+                _ => format!("run {run}/{repeat}, "),
+            };
             progress(&format!(
-                "step {}/{}: {} ({seconds} s)",
-                number + 1,
-                steps.len(),
+                "{which}step {number}/{count}: {} ({seconds} s)",
                 step.name
             ));
-            let raw = self.options.out.join(format!("step-{:02}", number + 1));
+            let raw = match repeat {
+                1 => format!("step-{number:02}"),
+                _ => format!("run-{run}-step-{number:02}"),
+            };
+            let raw = self.options.out.join(raw);
             let result = self.step(step, &raw).unwrap_or_else(|error| {
                 // Whatever state the daemons are in, the next step begins with fresh ones.
                 self.tunnel = None;
@@ -88,8 +100,9 @@ impl Player<'_> {
             for failure in result.failures() {
                 progress(&format!("  FAILED: {failure}"));
             }
-            results.steps.push(result);
+            results.push(result);
         }
+        results
     }
 
     fn step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
@@ -122,7 +135,7 @@ impl Player<'_> {
             .any(|traffic| *traffic.via() == Via::Tunnel);
         match (&self.scenario.tunnel, wanted) {
             (Some(table), true) if self.tunnel.is_none() => {
-                let Options { sennit, out } = self.options;
+                let Options { sennit, out, .. } = self.options;
                 self.tunnel = Some(Tunnel::start(self.lab, table, sennit, out)?);
             }
             (_, false) => self.tunnel = None,
@@ -232,6 +245,9 @@ impl Player<'_> {
             Action::AddressRemove => link.set_address(None),
             Action::AddressAdd => link.set_address(Some(plan::EDGE)),
             Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
+            Action::DropIn => link.set_drop(Some(Direction::Down)),
+            Action::DropOut => link.set_drop(Some(Direction::Up)),
+            Action::Accept => link.set_drop(None),
             Action::RestartHub | Action::RestartEdge => self.restart_daemon(fault.action),
         }
     }
@@ -270,7 +286,8 @@ fn run_traffic(
 ) -> Result<Figures, Error> {
     let (after, seconds) = traffic.span(step);
     thread::sleep((start + after).saturating_duration_since(Instant::now()));
-    traffic::run(traffic, &Context::new(lab, start, seconds, index, raw))
+    let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
+    traffic::run(traffic, &Context::new(lab, start, seconds, bin, index, raw))
 }
 
 /// Bytes per second that each emulated link delivered, up and down, in bins of the whole step.
@@ -278,7 +295,8 @@ type LinkBins = Vec<(String, [Bins; 2])>;
 
 fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins, Error> {
     let links: Vec<_> = lab.links().filter(LinkHandle::is_emulated).collect();
-    let mut bins = vec![[Bins::default(), Bins::default()]; links.len()];
+    let none = || Bins::new(BIN, Vec::new());
+    let mut bins = vec![[none(), none()]; links.len()];
     let mut last = vec![[0; 2]; links.len()];
     for number in 1.. {
         thread::sleep((start + BIN * number).saturating_duration_since(Instant::now()));
@@ -286,7 +304,7 @@ fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins
             let now = link.counters()?.map(|counters| counters.delivered_bytes);
             for way in 0..2 {
                 let bytes = now[way].saturating_sub(last[index][way]);
-                bins[index][way].0.push(bytes as f64 / BIN.as_secs_f64());
+                bins[index][way].push(bytes as f64 / BIN.as_secs_f64());
             }
             last[index] = now;
         }
@@ -336,6 +354,7 @@ fn first_fault(step: &Step) -> Option<Duration> {
 fn line_rate(lab: &Lab, traffic: &Traffic) -> Option<f64> {
     let direction = match traffic {
         Traffic::Tcp(tcp) => tcp.direction,
+        Traffic::Quic(quic) => quic.direction,
         Traffic::Udp(udp) => udp.direction,
         Traffic::Ping(_) => return None,
     };
@@ -374,12 +393,12 @@ fn evaluate_fault(
         busier.reaches(at, 0.5 * busier.usual(before))
     });
     let aftermath = |result: &TrafficResult| {
-        let tcp = result.tcp()?;
-        let since = |time: Duration| time.saturating_sub(tcp.start());
-        let usual = tcp.bins.usual(before.map(since));
-        let recovery = tcp.bins.recovery(since(at), usual);
+        let bulk = result.bulk()?;
+        let since = |time: Duration| time.saturating_sub(bulk.start());
+        let usual = bulk.bins.usual(before.map(since));
+        let recovery = bulk.bins.recovery(since(at), usual);
         Some(Aftermath {
-            goodput: tcp.bins.between(since(at), next.map(since)),
+            goodput: bulk.bins.between(since(at), next.map(since)),
             recovery_seconds: recovery.map(|time| time.as_secs_f64()),
         })
     };

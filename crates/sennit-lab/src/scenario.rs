@@ -29,7 +29,7 @@
 //! name = "four streams"
 //! seconds = 10                     # of traffic and faults that do not say otherwise
 //!   [[step.traffic]]
-//!   kind = "tcp"                   # iperf3; "udp" is iperf3 -u, "ping" is ICMP
+//!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP
 //!   via = "tunnel"                 # "link:fast" = that link without a tunnel; "mptcp" = all links
 //!   direction = "down"             # towards the edge (default), or "up"
 //!   streams = 4
@@ -42,10 +42,23 @@
 //!   at_s = 3
 //!   link = "fast"
 //!   action = "outage"              # silent; see `Action` for the others
+//!   for_s = 2                      # then it ends by itself; absent = it stays
+//!   every_s = 5                    # and happens again,
+//!   times = 4                      # so many times in all
 //! ```
 //!
-//! Unknown keys are errors. After each step the links are as at the start of it.
+//! Instead of one set of links there may be several, and each is played with all steps:
+//!
+//! ```toml
+//! [[variant]]
+//! name = "far"
+//! link = [{ name = "a", rate_mbit = 50, delay_ms = 70 }]
+//! ```
+//!
+//! Unknown keys are errors. After each step the links have their properties again; a carrier, a device,
+//! an address or a firewall stays as the last fault has left it.
 
+mod fault;
 mod link;
 mod traffic;
 
@@ -56,10 +69,10 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::lab::Spec;
-use crate::link::Direction;
 
+pub use fault::{Action, Fault};
 pub use link::{LinkTable, Shape};
-pub use traffic::{Ping, Tcp, Traffic, Udp, Via};
+pub use traffic::{Ping, Quic, Tcp, Traffic, Udp, Via};
 
 /// A parsed scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -77,12 +90,24 @@ pub struct Scenario {
     #[serde(default)]
     pub server_routes_all: bool,
     /// The links.
+    #[serde(default)]
     pub link: Vec<LinkTable>,
+    /// Several sets of links instead.
+    #[serde(default)]
+    variant: Vec<Variant>,
     /// The tunnel, if any step uses it.
     pub tunnel: Option<TunnelTable>,
     /// What to do.
     #[serde(default)]
     pub step: Vec<Step>,
+}
+
+/// A `[[variant]]` table: the links of one variant of a scenario.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variant {
+    name: String,
+    link: Vec<LinkTable>,
 }
 
 /// The `[tunnel]` table: what is added to the configs of edge and hub.
@@ -111,7 +136,7 @@ pub struct Step {
     /// All of it starts together, unless `start_s` says otherwise.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
-    /// In order of time.
+    /// In order of time; once parsed, each occurrence and each end is one of them.
     #[serde(default)]
     pub fault: Vec<Fault>,
 }
@@ -133,63 +158,43 @@ impl TryFrom<f64> for Seconds {
     }
 }
 
-/// A `[[step.fault]]` table.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fault {
-    /// After the start of the step.
-    pub at_s: Seconds,
-    /// The link it happens to; absent for those of daemons.
-    pub link: Option<String>,
-    /// What happens.
-    pub action: Action,
-    /// The change, with `action = "set"`.
-    pub set: Option<Shape>,
-    /// The direction of an outage or change; absent = both.
-    pub direction: Option<Direction>,
-}
-
-/// What a fault does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Everything is lost, and nobody is told.
-    Outage,
-    /// The end of an outage, and of every change made by `set`.
-    Restore,
-    /// The properties in `set` change.
-    Set,
-    /// The edge's device loses its carrier.
-    CarrierDown,
-    /// It has it again.
-    CarrierUp,
-    /// The edge's device is set down by its administrator.
-    DeviceDown,
-    /// It is up again, with addresses and routes.
-    DeviceUp,
-    /// The edge's addresses on the link are removed.
-    AddressRemove,
-    /// They are back.
-    AddressAdd,
-    /// They are replaced by others.
-    AddressChange,
-    /// The hub is stopped and started.
-    RestartHub,
-    /// The edge is killed and started.
-    RestartEdge,
-}
-
 impl Scenario {
     /// Parses and checks a scenario; errors name the line.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let scenario: Self =
+        let mut scenario: Self =
             toml::from_str(text).map_err(|error| Error::Scenario(error.to_string()))?;
-        scenario.spec()?;
-        for step in &scenario.step {
-            let at = |reason| Error::Scenario(format!("step {:?}: {reason}", step.name));
-            scenario.check_step(step).map_err(at)?;
+        if scenario.link.is_empty() == scenario.variant.is_empty() {
+            let reason = "it needs either [[link]] or [[variant]] tables";
+            return Err(Error::Scenario(reason.into()));
+        }
+        for variant in scenario.variants() {
+            variant.spec()?;
+            for step in &variant.step {
+                let at = |reason| {
+                    Error::Scenario(format!("{}, step {:?}: {reason}", variant.name, step.name))
+                };
+                variant.check_step(step).map_err(at)?;
+            }
+        }
+        for step in &mut scenario.step {
+            step.fault = step.fault.iter().flat_map(Fault::occurrences).collect();
+            step.fault.sort_by_key(|fault| fault.at_s.0);
         }
         Ok(scenario)
+    }
+
+    /// The scenario with each of its sets of links; only itself if it has one.
+    pub fn variants(&self) -> Vec<Self> {
+        if self.variant.is_empty() {
+            return vec![self.clone()];
+        }
+        let with_links = |variant: &Variant| Self {
+            name: format!("{}-{}", self.name, variant.name),
+            link: variant.link.clone(),
+            variant: Vec::new(),
+            ..self.clone()
+        };
+        self.variant.iter().map(with_links).collect()
     }
 
     /// What to build.
@@ -247,42 +252,6 @@ impl Scenario {
             true => Ok(()),
             false => Err("faults are not in order of time".into()),
         }
-    }
-}
-
-impl Action {
-    /// Whether it ends a trouble, so that recovery counts from it.
-    pub(crate) fn repairs(self) -> bool {
-        match self {
-            Self::Restore
-            | Self::CarrierUp
-            | Self::DeviceUp
-            | Self::AddressAdd
-            | Self::AddressChange
-            | Self::RestartHub
-            | Self::RestartEdge => true,
-            Self::Outage
-            | Self::Set
-            | Self::CarrierDown
-            | Self::DeviceDown
-            | Self::AddressRemove => false,
-        }
-    }
-}
-
-impl Fault {
-    fn check(&self) -> Result<(), String> {
-        let daemon = matches!(self.action, Action::RestartHub | Action::RestartEdge);
-        if daemon == self.link.is_some() {
-            return Err(format!(
-                "fault {:?}: `link` is missing or too much",
-                self.action
-            ));
-        }
-        if (self.action == Action::Set) != self.set.is_some() {
-            return Err("`set` and action = \"set\" belong together".into());
-        }
-        Ok(())
     }
 }
 

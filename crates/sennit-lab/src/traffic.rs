@@ -1,11 +1,14 @@
 //! The traffic of a step: real programs and sockets of the kernel, measured at the receiver.
 //!
-//! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution. The iperf3 of Debian
-//! knows no MPTCP, so [`bulk`] is a sender and a receiver of our own for it.
+//! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is `quinn`.
+//! The iperf3 of Debian knows no MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver
+//! of our own: for MPTCP, and for TCP while things break.
 
 mod bulk;
 mod iperf;
 mod ping;
+mod quic;
+mod received;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +19,7 @@ use serde::Serialize;
 use crate::error::{Doing, Error};
 use crate::host::Running;
 use crate::lab::Lab;
-use crate::measure::Bins;
+use crate::measure::{BIN, Bins};
 use crate::scenario::{Traffic, Via};
 
 /// How much longer than asked a program may take: connecting and ending through a cut link.
@@ -30,31 +33,33 @@ const PORT: u16 = 5201;
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Figures {
     /// Bulk TCP or MPTCP.
-    Tcp(TcpFigures),
+    Tcp(BulkFigures),
+    /// Bulk QUIC.
+    Quic(BulkFigures),
     /// UDP at a constant rate.
     Udp(UdpFigures),
     /// ICMP echo.
     Ping(PingFigures),
 }
 
-/// Bulk TCP, as its receiver saw it.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct TcpFigures {
+/// Bulk data, as its receiver saw it.
+#[derive(Debug, Clone, Serialize)]
+pub struct BulkFigures {
     /// Payload bytes received.
     pub bytes: u64,
     /// Time from the start of the test to its end.
     pub seconds: f64,
     /// Payload bytes per second over all of that time.
     pub goodput: f64,
-    /// Segments sent again, where the tool tells.
+    /// Segments sent again (TCP) or packets declared lost (QUIC), where the tool tells.
     pub retransmits: Option<u64>,
-    /// When the first bin began, after the start of the step; exact to about 0.1 s.
+    /// When the first bin began, after the start of the step; exact to about 0.1 s with iperf3.
     pub start_seconds: f64,
-    /// Payload bytes per second in bins of 0.1 s.
+    /// Payload bytes per second.
     pub bins: Bins,
 }
 
-impl TcpFigures {
+impl BulkFigures {
     /// When the first bin began, after the start of the step.
     pub(crate) fn start(&self) -> Duration {
         Duration::try_from_secs_f64(self.start_seconds).unwrap_or_default()
@@ -101,6 +106,8 @@ pub(crate) struct Context<'a> {
     pub(crate) start: Instant,
     /// Seconds of traffic.
     pub(crate) seconds: u32,
+    /// How fine the receiver looks.
+    pub(crate) bin: Duration,
     /// The server's port if the scenario does not say.
     pub(crate) port: u16,
     /// Path prefix of the files with what the tools print.
@@ -113,6 +120,7 @@ impl<'a> Context<'a> {
         lab: &'a Lab,
         start: Instant,
         seconds: u32,
+        bin: Duration,
         index: usize,
         raw: &Path,
     ) -> Self {
@@ -121,14 +129,20 @@ impl<'a> Context<'a> {
             lab,
             start,
             seconds,
+            bin,
             port,
             raw: raw.to_owned(),
         }
     }
 
+    /// How long traffic lasts.
+    fn span(&self) -> Duration {
+        Duration::from_secs(self.seconds.into())
+    }
+
     /// When a tool that started now must have ended.
     fn deadline(&self) -> Instant {
-        Instant::now() + Duration::from_secs(self.seconds.into()) + GRACE
+        Instant::now() + self.span() + GRACE
     }
 
     /// The file that keeps what a tool prints.
@@ -144,8 +158,11 @@ impl<'a> Context<'a> {
 /// Runs one traffic to its end.
 pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, Error> {
     match traffic {
-        Traffic::Tcp(tcp) if tcp.via == Via::Mptcp => bulk::mptcp(tcp, context).map(Figures::Tcp),
+        Traffic::Tcp(tcp) if tcp.via == Via::Mptcp || context.bin < BIN => {
+            bulk::run(tcp, context).map(Figures::Tcp)
+        }
         Traffic::Tcp(tcp) => iperf::tcp(tcp, context).map(Figures::Tcp),
+        Traffic::Quic(quic) => quic::run(quic, context).map(Figures::Quic),
         Traffic::Udp(udp) => iperf::udp(udp, context).map(Figures::Udp),
         Traffic::Ping(ping) => ping::run(ping, context).map(Figures::Ping),
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sennit_lab::{Kind, Lab, LinkSpec, Role, Spec, remove_leftovers, selfcheck};
+use sennit_lab::{Direction, Kind, Lab, LinkSpec, Role, Spec, remove_leftovers, selfcheck};
 use sennit_netem::{Bitrate, Config, Jitter, Loss, Shape};
 
 /// Namespaces need root; without it a test says so and proves nothing.
@@ -119,7 +119,7 @@ fn a_link_that_is_not_as_asked_fails_the_self_check() {
     }
     let lab = Lab::new(&two_links()).expect("it can be built");
     lab.link("a")
-        .and_then(|link| link.set(sennit_lab::Direction::Up, |config| config.delay = ms(7)))
+        .and_then(|link| link.set(Direction::Up, |config| config.delay = ms(7)))
         .expect("links can be changed");
 
     let checks = selfcheck::run(&lab).expect("probes can be sent");
@@ -221,6 +221,26 @@ fn an_outage_is_silent_and_a_lost_carrier_is_not() {
     assert!(!carrier() && !through());
     a.set_carrier(true).expect("a carrier can be given");
     assert!(carrier() && through());
+}
+
+#[test]
+fn a_firewall_drops_one_direction_and_then_nothing() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    let a = lab.link("a").expect("it is there");
+    let through = || reaches(&lab, Role::Edge, &["-I", "wan-a", "198.19.0.1"]);
+    let heard = || a.counters().expect("a is emulated")[0].offered;
+
+    a.set_drop(Some(Direction::Down)).expect("nft is there");
+    let before = heard();
+    assert!(!through() && heard() > before, "requests leave");
+    a.set_drop(Some(Direction::Up)).expect("nft is there");
+    let before = heard();
+    assert!(!through() && heard() == before, "requests stay");
+    a.set_drop(None).expect("nft is there");
+    assert!(through());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::Parser;
 use sennit_lab::report::Results;
-use sennit_lab::traffic::{Figures, PingFigures, TcpFigures};
+use sennit_lab::traffic::{BulkFigures, Figures, PingFigures};
 use sennit_lab::{Args, Error, Options, Role, Scenario, play};
 
 const LINKS: &str = "
@@ -95,11 +95,21 @@ impl Drop for Directory {
 
 /// Plays steps on the links of this file.
 fn play_steps(directory: &Directory, program: &str, steps: &str) -> Result<Results, Error> {
+    play_repeatedly(directory, program, steps, 1)
+}
+
+fn play_repeatedly(
+    directory: &Directory,
+    program: &str,
+    steps: &str,
+    repeat: usize,
+) -> Result<Results, Error> {
     let text = format!("{LINKS}{steps}");
     let scenario = Scenario::parse(&text).expect("the scenario is right");
     let options = Options {
         sennit: directory.program(program),
         out: directory.0.join("out"),
+        repeat,
     };
     let (lab, results) = play(&scenario, &text, &options, &mut |what| eprintln!("{what}"))?;
     let name = lab.host(Role::Hub).name().to_owned();
@@ -108,7 +118,7 @@ fn play_steps(directory: &Directory, program: &str, steps: &str) -> Result<Resul
     Ok(results)
 }
 
-fn tcp(results: &Results, step: usize) -> &TcpFigures {
+fn tcp(results: &Results, step: usize) -> &BulkFigures {
     match &results.steps[step].traffic[0].figures {
         Some(Figures::Tcp(tcp)) => tcp,
         other => panic!("no TCP in step {step}: {other:?}"),
@@ -145,6 +155,14 @@ fn baselines_give_what_the_links_can_carry() {
         name = \"udp\"
         seconds = 2
         traffic = [{ kind = \"udp\", via = \"link:b\", rate_mbit = 5 }]
+        [[step]]
+        name = \"quic\"
+        seconds = 4
+        traffic = [{ kind = \"quic\", via = \"link:a\" }]
+        [[step]]
+        name = \"quic, up, IPv6\"
+        seconds = 4
+        traffic = [{ kind = \"quic\", via = \"link:a\", direction = \"up\", ipv6 = true }]
     ";
 
     let results = play_steps(&directory, STAND_IN, steps).expect("everything works");
@@ -173,6 +191,17 @@ fn baselines_give_what_the_links_can_carry() {
         "{}",
         udp.goodput
     );
+    for step in [4, 5] {
+        let Some(Figures::Quic(quic)) = &results.steps[step].traffic[0].figures else {
+            panic!("no QUIC")
+        };
+        let goodput = quic.goodput * 8e-6;
+        assert!(
+            (15.0..19.2).contains(&goodput),
+            "{goodput} of 20 Mbit/s, 6 % of them headers"
+        );
+        assert!(quic.retransmits.is_some());
+    }
 }
 
 #[test]
@@ -199,7 +228,14 @@ fn a_cut_shows_as_a_gap_and_a_recovery() {
 
     let step = &results.steps[0];
     let gap = step.traffic[0].gap_seconds.expect("TCP has gaps");
-    assert!((0.9..4.0).contains(&gap), "cut for 1 s, silent for {gap} s");
+    assert!(
+        (0.95..4.0).contains(&gap),
+        "cut for 1 s, silent for {gap} s"
+    );
+    let json: serde_json::Value = serde_json::from_str(&results.to_json()).expect("it is JSON");
+    let bins = &json["steps"][0]["traffic"][0]["figures"]["bins"];
+    assert_eq!(bins["width_seconds"], 0.01, "fine enough for short gaps");
+    assert_eq!(bins["rates"].as_array().map(Vec::len), Some(800));
     let quiet = ping(&results, 0, 1).gap_seconds;
     assert!(
         (0.9..1.3).contains(&quiet),
@@ -252,7 +288,7 @@ fn the_tunnel_is_joined_started_and_accounted_for() {
         "started and started again: {log}"
     );
     let json: serde_json::Value = serde_json::from_str(&results.to_json()).expect("it is JSON");
-    assert_eq!(json["schema"], "sennit.lab/1");
+    assert_eq!(json["schema"], "sennit.lab/2");
     assert!(json["steps"][0]["daemons"][0]["rss_bytes"].as_u64() > Some(0));
     assert!(
         json["self_check"]
@@ -311,6 +347,50 @@ fn traffic_that_fails_is_reported_and_the_rest_goes_on() {
         "{failures:?}"
     );
     assert_eq!(ping(&results, 1, 0).received, 10);
+}
+
+#[test]
+fn repeated_steps_are_all_kept_and_summed_up() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"idle\"
+        seconds = 1
+        traffic = [{ kind = \"ping\", via = \"link:b\" }]
+        [[step]]
+        name = \"tunnel\"
+        seconds = 1
+        traffic = [{ kind = \"tcp\" }]
+    ";
+
+    let results = play_repeatedly(&directory, STAND_IN, steps, 2).expect("everything works");
+
+    let played: Vec<_> = results
+        .steps
+        .iter()
+        .map(|step| (step.run, step.name.as_str()))
+        .collect();
+    assert_eq!(
+        played,
+        [(1, "idle"), (1, "tunnel"), (2, "idle"), (2, "tunnel")]
+    );
+    let json: serde_json::Value = serde_json::from_str(&results.to_json()).expect("it is JSON");
+    assert_eq!(
+        (&json["runs"], &json["summary"][1]["name"]),
+        (&2.into(), &"tunnel".into())
+    );
+    let rtt = &json["summary"][0]["traffic"][0]["figures"]["p50_seconds"];
+    assert_eq!(rtt["runs"], 2);
+    assert!(rtt["min"].as_f64() <= rtt["median"].as_f64() && rtt["max"].as_f64() < Some(0.022));
+    assert!(
+        results.table().contains("medians of 2 runs"),
+        "{}",
+        results.table()
+    );
+    assert!(directory.0.join("out/run-2-step-01-1-ping.txt").exists());
 }
 
 /// Not a test: the process that the next test interrupts.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sennit_lab::scenario::Action;
 use sennit_lab::{Direction, Kind, Scenario};
 use sennit_netem::{Bitrate, Jitter, Loss, Queue, Shape};
 
@@ -94,10 +95,13 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nstreams = 0\n").contains("streams"));
     assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nfrom = \"hub\"\n").contains("near host"));
     assert!(traffic("kind = \"ping\"\nvia = \"mptcp\"\n").contains("no ping"));
+    assert!(traffic("kind = \"quic\"\nvia = \"mptcp\"\n").contains("no QUIC"));
     assert!(traffic("kind = \"ping\"\nvia = \"link:a\"\ninterval_ms = 1\n").contains("interval"));
     assert!(fault("at_s = 1\nlink = \"b\"\naction = \"outage\"\n").contains("no link \"b\""));
     assert!(fault("at_s = 1\naction = \"outage\"\n").contains("link"));
     assert!(fault("at_s = 1\nlink = \"a\"\naction = \"set\"\n").contains("belong together"));
+    assert!(fault("at_s = 1\nlink = \"a\"\naction = \"restore\"\nfor_s = 1\n").contains("for_s"));
+    assert!(fault("at_s = 1\nlink = \"a\"\naction = \"outage\"\ntimes = 2\n").contains("every_s"));
     assert!(fault("at_s = -1\nlink = \"a\"\naction = \"outage\"\n").contains("within a day"));
 }
 
@@ -124,6 +128,58 @@ fn faults_come_in_order_of_time() {
 }
 
 #[test]
+fn a_fault_happens_and_ends_as_often_as_it_says() {
+    let text = format!(
+        "{LINK}[[step]]\nname = \"s\"\nfault = [
+            {{ at_s = 1, link = \"a\", action = \"drop_in\", for_s = 2, every_s = 4, times = 2 }},
+            {{ at_s = 4, link = \"a\", action = \"outage\" }},
+        ]"
+    );
+
+    let scenario = Scenario::parse(&text).expect("it is right");
+
+    let faults = scenario.step[0].fault.iter();
+    let happens: Vec<_> = faults
+        .map(|fault| (fault.at_s.0.as_secs(), fault.action))
+        .collect();
+    assert_eq!(
+        happens,
+        [
+            (1, Action::DropIn),
+            (3, Action::Accept),
+            (4, Action::Outage),
+            (5, Action::DropIn),
+            (7, Action::Accept)
+        ]
+    );
+}
+
+#[test]
+fn each_variant_is_the_scenario_with_its_own_links() {
+    let variant = |name: &str, delay: u32| {
+        format!("[[variant]]\nname = \"{name}\"\nlink = [{{ name = \"a\", delay_ms = {delay} }}]\n")
+    };
+    let step = "[[step]]\nname = \"s\"\ntraffic = [{ kind = \"ping\", via = \"link:a\" }]\n";
+    let text = format!(
+        "name = \"t\"\n{}{}{step}",
+        variant("near", 5),
+        variant("far", 50)
+    );
+
+    let variants = Scenario::parse(&text).expect("it is right").variants();
+
+    let delays = variants.iter().map(|variant| {
+        let spec = variant.spec().expect("it was checked");
+        (variant.name.as_str(), spec.links[0].up.delay.as_millis())
+    });
+    assert_eq!(delays.collect::<Vec<_>>(), [("t-near", 5), ("t-far", 50)]);
+    assert!(error("name = \"t\"\n").contains("either [[link]] or [[variant]]"));
+    assert!(error(&format!("{LINK}{}", variant("near", 5))).contains("either"));
+    let broken = text.replace("link:a", "link:b");
+    assert!(error(&broken).contains("t-near, step \"s\": there is no link \"b\""));
+}
+
+#[test]
 fn an_error_points_at_the_line() {
     let error = error("name = \"t\"\nlink = 3\n");
 
@@ -136,10 +192,11 @@ fn the_shipped_scenarios_are_right() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory).expect("the scenarios are there") {
         let path = entry.expect("the directory can be read").path();
-        if path
+        let is_scenario = path
             .extension()
             .is_some_and(|extension| extension == "toml")
-        {
+            && !path.ends_with("targets.toml");
+        if is_scenario {
             let text = std::fs::read_to_string(&path).expect("a scenario can be read");
             let scenario = Scenario::parse(&text);
             let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", path.display()));

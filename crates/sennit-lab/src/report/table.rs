@@ -2,38 +2,39 @@
 
 use std::fmt::Write as _;
 
-/// Columns as wide as their widest cell; the first two are texts, the others numbers.
-pub(super) struct Table {
-    rows: Vec<[String; 9]>,
+/// Columns as wide as their widest cell: texts to the left, numbers to the right.
+pub(crate) struct Table<const N: usize> {
+    numbers: std::ops::Range<usize>,
+    rows: Vec<[String; N]>,
 }
 
-impl Table {
-    pub(super) fn new(head: [&str; 9]) -> Self {
+impl<const N: usize> Table<N> {
+    /// With the numbers in these columns.
+    pub(crate) fn new(head: [&str; N], numbers: std::ops::Range<usize>) -> Self {
         Self {
+            numbers,
             rows: vec![head.map(str::to_owned)],
         }
     }
 
-    pub(super) fn add(&mut self, row: [String; 9]) {
+    pub(crate) fn add(&mut self, row: [String; N]) {
         self.rows.push(row);
     }
 }
 
-impl std::fmt::Display for Table {
+impl<const N: usize> std::fmt::Display for Table<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let width = |column: usize| {
-            self.rows
-                .iter()
-                .map(|row| row[column].chars().count())
-                .max()
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
         };
-        let widths: Vec<_> = (0..9).map(|column| width(column).unwrap_or(0)).collect();
+        let widths: Vec<_> = (0..N).map(width).collect();
         for row in &self.rows {
             let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let _ = match column {
-                    0 | 1 => write!(line, "{cell:<width$}  "),
-                    _ => write!(line, "{cell:>width$}  "),
+                let _ = match self.numbers.contains(&column) {
+                    true => write!(line, "{cell:>width$}  "),
+                    false => write!(line, "{cell:<width$}  "),
                 };
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -48,14 +49,11 @@ mod tests {
 
     #[test]
     fn columns_line_up_whatever_their_cells() {
-        let mut table = Table::new(["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
-        table.add(["long", "x", "1234", "-", "-", "-", "-", "-", "9"].map(str::to_owned));
+        let mut table = Table::new(["a", "b", "c", "d", "e"], 2..4);
+        table.add(["long", "x", "1234", "-", "text"].map(str::to_owned));
 
         let text = table.to_string();
 
-        assert_eq!(
-            text,
-            "a     b     c  d  e  f  g  h  i\nlong  x  1234  -  -  -  -  -  9\n"
-        );
+        assert_eq!(text, "a     b     c  d  e\nlong  x  1234  -  text\n");
     }
 }

@@ -2,31 +2,39 @@
 
 use std::fmt::Write as _;
 
-use super::table::Table;
-use super::{Aftermath, FaultResult, Results, StepResult, TrafficResult};
+use super::{
+    Aftermath, FaultResult, Figure, Results, StepResult, StepSummary, Table, TrafficSummary,
+};
 use crate::link::Direction;
 use crate::selfcheck::{Check, Property};
-use crate::traffic::Figures;
 
 /// A step whose packets were later than this is marked.
 const TOLERABLE_LATENESS: f64 = 5e-3;
 
+/// So many faults of a step have a line each.
+const FAULTS_DESCRIBED: usize = 4;
+
 /// How to read the table.
 const LEGEND: &str = "\
-Mbit/s: TCP payload at the receiver. of line: against the frame rate of the links it could use.
-gap: longest time in which nothing arrived. cpu s/GB: of hub and edge together.
+Mbit/s: payload at the receiver. of line: against the frame rate of the links it could use.
+gap: longest time below 5 % of the usual rate, since the first fault if there is one.
+cpu s/GB: of hub and edge together.
 ";
 
 impl Results {
     /// The table for humans, and below it what does not fit into one.
     pub fn table(&self) -> String {
-        let mut table = Table::new([
+        let head = [
             "step", "traffic", "Mbit/s", "of line", "gap", "rtt p50", "p99", "lost", "cpu s/GB",
-        ]);
-        for step in &self.steps {
+        ];
+        let mut table = Table::new(head, 2..9);
+        for step in &self.summary {
             step.add_rows(&mut table);
         }
         let mut text = format!("\n{table}\n");
+        if self.runs > 1 {
+            let _ = writeln!(text, "medians of {} runs", self.runs);
+        }
         for step in &self.steps {
             step.describe(&mut text);
         }
@@ -89,27 +97,61 @@ impl Results {
     }
 }
 
-impl StepResult {
-    fn add_rows(&self, table: &mut Table) {
-        let cpu: Option<f64> = self
-            .daemons
-            .iter()
-            .map(|daemon| daemon.cpu_seconds_per_gigabyte)
-            .sum();
-        let cpu = cpu.filter(|_| !self.daemons.is_empty());
+impl StepSummary {
+    fn add_rows(&self, table: &mut Table<9>) {
+        if self.traffic.is_empty() {
+            let mut row = [""; 9].map(str::to_owned);
+            (row[0], row[2]) = (self.name.clone(), "failed".into());
+            table.add(row);
+        }
         for (index, traffic) in self.traffic.iter().enumerate() {
             let name = if index == 0 { self.name.as_str() } else { "" };
-            let cpu = cpu.filter(|_| traffic.tcp().is_some());
-            table.add(traffic.row(name, cpu));
+            table.add(traffic.row(name));
         }
     }
+}
 
+impl TrafficSummary {
+    fn row(&self, step: &str) -> [String; 9] {
+        let median = |figure: Figure| Some(figure.text(self.figures.get(&figure)?.median));
+        let cell = |figure: Figure, unit: &str| {
+            median(figure).map_or_else(|| "-".to_owned(), |text| text + unit)
+        };
+        let rate = match self.figures.is_empty() {
+            true => "failed".into(),
+            false => cell(Figure::Goodput, ""),
+        };
+        let lost = median(Figure::Lost).zip(median(Figure::Sent));
+        [
+            step.to_owned(),
+            self.label.clone(),
+            rate,
+            cell(Figure::LineShare, " %"),
+            cell(Figure::GapSeconds, " s"),
+            cell(Figure::P50Seconds, " ms"),
+            cell(Figure::P99Seconds, " ms"),
+            lost.map_or_else(
+                || "-".to_owned(),
+                |(lost, sent)| format!("{lost} of {sent}"),
+            ),
+            cell(Figure::CpuSecondsPerGigabyte, ""),
+        ]
+    }
+}
+
+impl StepResult {
     fn describe(&self, text: &mut String) {
         for failure in self.failures() {
             let _ = writeln!(text, "FAILED: {failure}");
         }
-        for fault in &self.faults {
-            fault.describe(self, text);
+        match self.faults.len() {
+            ..=FAULTS_DESCRIBED => self
+                .faults
+                .iter()
+                .for_each(|fault| fault.describe(self, text)),
+            many => {
+                let _ = writeln!(text, "{}: {many} faults, see results.json", self.title());
+            }
         }
         if self.overruns > 0 || self.strain.late_max_seconds > TOLERABLE_LATENESS {
             let late = self.strain.late_max_seconds * 1e3;
@@ -117,53 +159,17 @@ impl StepResult {
                 text,
                 "{}: NOT EXACT, this machine was too busy: packets left a link up to {late:.1} ms \
                  late, {} were dropped before it",
-                self.name, self.overruns
+                self.title(),
+                self.overruns
             );
         }
-    }
-}
-
-impl TrafficResult {
-    fn row(&self, step: &str, cpu: Option<f64>) -> [String; 9] {
-        let none = || "-".to_owned();
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let millis = |time: Option<f64>| time.map_or_else(none, |t| format!("{:.1} ms", t * 1e3));
-        let (mut rate, mut p50, mut p99, mut lost) = (none(), none(), none(), none());
-        match &self.figures {
-            Some(Figures::Tcp(tcp)) => rate = format!("{:.1}", tcp.goodput * 8e-6),
-            Some(Figures::Udp(udp)) => {
-                rate = format!("{:.1}", udp.goodput * 8e-6);
-                lost = format!("{} of {}", udp.lost, udp.packets);
-            }
-            Some(Figures::Ping(ping)) => {
-                (p50, p99) = (millis(ping.p50_seconds), millis(ping.p99_seconds));
-                lost = format!(
-                    "{} of {}",
-                    ping.sent - ping.received.min(ping.sent),
-                    ping.sent
-                );
-            }
-            None => rate = "failed".into(),
-        }
-        [
-            step.to_owned(),
-            self.label.clone(),
-            rate,
-            self.line_share.map_or_else(none, percent),
-            self.gap_seconds
-                .map_or_else(none, |gap| format!("{gap:.1} s")),
-            p50,
-            p99,
-            lost,
-            cpu.map_or_else(none, |cpu| format!("{cpu:.2}")),
-        ]
     }
 }
 
 impl FaultResult {
     fn describe(&self, step: &StepResult, text: &mut String) {
         let subject = self.link.as_deref().unwrap_or("daemon");
-        let (step_name, action, at) = (&step.name, self.action, self.at_seconds);
+        let (step_name, action, at) = (step.title(), self.action, self.at_seconds);
         let _ = write!(text, "{step_name}: {action:?} of {subject} at {at} s");
         for (traffic, aftermath) in step.traffic.iter().zip(&self.traffic) {
             let Some(Aftermath {

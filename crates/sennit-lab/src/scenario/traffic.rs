@@ -14,6 +14,8 @@ use crate::link::Direction;
 pub enum Traffic {
     /// Bulk TCP.
     Tcp(Tcp),
+    /// Bulk QUIC.
+    Quic(Quic),
     /// UDP at a constant rate.
     Udp(Udp),
     /// ICMP echo.
@@ -62,6 +64,31 @@ pub struct Tcp {
     /// DSCP of its packets.
     #[serde(default)]
     pub dscp: u8,
+    /// IPv6 instead of IPv4.
+    #[serde(default)]
+    pub ipv6: bool,
+}
+
+/// Bulk data in one stream of one QUIC connection.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quic {
+    /// Default: the tunnel. MPTCP carries no QUIC.
+    #[serde(default)]
+    pub via: Via,
+    /// The near host.
+    #[serde(default = "lan")]
+    pub from: Role,
+    /// Which way the data goes.
+    #[serde(default = "down")]
+    pub direction: Direction,
+    /// Default: the step's.
+    pub seconds: Option<u32>,
+    /// After the start of the step.
+    #[serde(default)]
+    pub start_s: Seconds,
+    /// The server's port; default: one that nothing else in the step uses.
+    pub port: Option<u16>,
     /// IPv6 instead of IPv4.
     #[serde(default)]
     pub ipv6: bool,
@@ -151,6 +178,7 @@ impl Traffic {
     pub fn via(&self) -> &Via {
         match self {
             Self::Tcp(Tcp { via, .. })
+            | Self::Quic(Quic { via, .. })
             | Self::Udp(Udp { via, .. })
             | Self::Ping(Ping { via, .. }) => via,
         }
@@ -160,6 +188,7 @@ impl Traffic {
     pub fn from(&self) -> Role {
         match self {
             Self::Tcp(Tcp { from, .. })
+            | Self::Quic(Quic { from, .. })
             | Self::Udp(Udp { from, .. })
             | Self::Ping(Ping { from, .. }) => *from,
         }
@@ -169,6 +198,7 @@ impl Traffic {
     pub fn span(&self, step: &Step) -> (Duration, u32) {
         let (start, seconds) = match self {
             Self::Tcp(tcp) => (tcp.start_s, tcp.seconds),
+            Self::Quic(quic) => (quic.start_s, quic.seconds),
             Self::Udp(udp) => (udp.start_s, udp.seconds),
             Self::Ping(ping) => (ping.start_s, ping.seconds),
         };
@@ -186,6 +216,7 @@ impl Traffic {
             Self::Tcp(tcp) if tcp.via == Via::Mptcp && (tcp.dscp != 0 || tcp.ipv6) => {
                 Err("MPTCP takes neither `dscp` nor `ipv6`".into())
             }
+            Self::Quic(quic) if quic.via == Via::Mptcp => Err("MPTCP carries no QUIC".into()),
             Self::Udp(udp) if udp.via == Via::Mptcp => Err("MPTCP carries no UDP".into()),
             Self::Udp(udp) if !(udp.rate_mbit > 0.0 && udp.bytes >= 16) => {
                 Err("UDP needs a rate and at least 16 bytes per packet".into())
@@ -194,7 +225,7 @@ impl Traffic {
             Self::Ping(ping) if !(2.0..=10_000.0).contains(&ping.interval_ms) => {
                 Err("`interval_ms` is 2 to 10000".into())
             }
-            Self::Tcp(_) | Self::Udp(_) | Self::Ping(_) => Ok(()),
+            Self::Tcp(_) | Self::Quic(_) | Self::Udp(_) | Self::Ping(_) => Ok(()),
         }
     }
 }

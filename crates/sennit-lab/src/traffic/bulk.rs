@@ -1,7 +1,7 @@
-//! Bulk data over kernel MPTCP (RFC 8684): as much as the connection takes, for a time.
+//! Bulk data over the kernel's TCP or MPTCP (RFC 8684): as much as the connections take, for a time.
 //!
-//! The edge connects from its first link to the server; the path manager of its kernel adds a
-//! subflow from each other link. Every subflow is as good as the first, none is a backup.
+//! With MPTCP the edge connects from its first link to the server; the path manager of its kernel
+//! adds a subflow from each other link. Every subflow is as good as the first, none is a backup.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Context, TcpFigures};
+use super::received::Received;
+use super::{BulkFigures, Context};
 use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::lab::Lab;
 use crate::link::Direction;
-use crate::measure::{BIN, Bins};
 use crate::plan;
-use crate::scenario::Tcp;
+use crate::scenario::{Tcp, Via};
 
 /// As large as iperf3's.
 const BLOCK: usize = 128 * 1024;
@@ -25,17 +25,13 @@ const BLOCK: usize = 128 * 1024;
 /// Longer than any cut that a scenario makes under load.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// What a receiver has seen, bin by bin since the start of the traffic.
-#[derive(Debug, Default)]
-struct Received {
-    bytes: Vec<u64>,
-}
-
-pub(super) fn mptcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Error> {
-    configure(context.lab)?;
-    let address = SocketAddr::from((plan::SERVER.v4, tcp.port.unwrap_or(context.port)));
-    let listener = listen(context.lab, address, tcp).doing(|| "listen for MPTCP".into())?;
-    let span = Duration::from_secs(context.seconds.into());
+pub(super) fn run(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error> {
+    if tcp.via == Via::Mptcp {
+        configure_mptcp(context.lab)?;
+    }
+    let port = tcp.port.unwrap_or(context.port);
+    let address = SocketAddr::new(plan::SERVER.ip(tcp.ipv6), port);
+    let listener = listen(context.lab, address, tcp).doing(|| format!("listen on {address}"))?;
     let (near, far): (Vec<_>, Vec<_>) = (0..tcp.streams)
         .map(|_| connect(context.lab, &listener, address, tcp))
         .collect::<Result<Vec<_>, _>>()?
@@ -45,17 +41,13 @@ pub(super) fn mptcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Erro
         Direction::Up => (near, far),
         Direction::Down => (far, near),
     };
-    let start = Instant::now();
-    let received = transfer(senders, receivers, start, span)?;
-    Ok(figures(
-        &received,
-        start.duration_since(context.start),
-        span,
-    ))
+    let received = Received::new(Instant::now(), context.bin);
+    let received = transfer(senders, receivers, received, context.span())?;
+    Ok(received.figures(context))
 }
 
 /// Lets the edge's kernel use all links for one connection; doing it again changes nothing.
-fn configure(lab: &Lab) -> Result<(), Error> {
+fn configure_mptcp(lab: &Lab) -> Result<(), Error> {
     let mut edge =
         String::from("mptcp endpoint flush\nmptcp limits set subflow 8 add_addr_accepted 0\n");
     // The first link carries the first subflow by the default route.
@@ -70,15 +62,26 @@ fn configure(lab: &Lab) -> Result<(), Error> {
         .ip("mptcp limits set subflow 8 add_addr_accepted 0\n")
 }
 
-fn socket(tcp: &Tcp) -> std::io::Result<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP))?;
+fn socket(tcp: &Tcp, address: SocketAddr) -> std::io::Result<Socket> {
+    let protocol = match tcp.via {
+        Via::Mptcp => Protocol::MPTCP,
+        Via::Tunnel | Via::Link(_) => Protocol::TCP,
+    };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol))?;
     socket.set_tcp_congestion(tcp.congestion.as_bytes())?;
+    // DSCP is the upper six bits of the octet (RFC 2474 §3). A connection takes it from its listener.
+    let traffic_class = u32::from(tcp.dscp) << 2;
+    match address {
+        _ if traffic_class == 0 => {}
+        SocketAddr::V4(_) => socket.set_tos_v4(traffic_class)?,
+        SocketAddr::V6(_) => socket.set_tclass_v6(traffic_class)?,
+    }
     Ok(socket)
 }
 
 fn listen(lab: &Lab, address: SocketAddr, tcp: &Tcp) -> std::io::Result<Socket> {
     lab.host(Role::Server).netns().run(|| {
-        let socket = socket(tcp)?;
+        let socket = socket(tcp, address)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(128)?;
@@ -86,24 +89,26 @@ fn listen(lab: &Lab, address: SocketAddr, tcp: &Tcp) -> std::io::Result<Socket> 
     })?
 }
 
-/// One connection: the edge's end and the server's.
+/// One connection: the near end and the server's.
 fn connect(
     lab: &Lab,
     listener: &Socket,
     address: SocketAddr,
     tcp: &Tcp,
 ) -> Result<(TcpStream, TcpStream), Error> {
-    let near = lab.host(Role::Edge).netns().run(|| {
-        let socket = socket(tcp)?;
+    let from = match tcp.via {
+        Via::Mptcp => Role::Edge,
+        Via::Tunnel | Via::Link(_) => tcp.from,
+    };
+    let near = lab.host(from).netns().run(|| {
+        let socket = socket(tcp, address)?;
         socket.connect_timeout(&address.into(), Duration::from_secs(10))?;
         Ok(socket)
     });
     let near = near
         .and_then(|near| near)
-        .doing(|| format!("connect by MPTCP to {address}"))?;
-    let (far, _) = listener
-        .accept()
-        .doing(|| "accept an MPTCP connection".into())?;
+        .doing(|| format!("connect to {address}"))?;
+    let (far, _) = listener.accept().doing(|| "accept a connection".into())?;
     for end in [&near, &far] {
         end.set_read_timeout(Some(STALLED))
             .and_then(|()| end.set_write_timeout(Some(STALLED)))
@@ -115,26 +120,29 @@ fn connect(
 fn transfer(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
-    start: Instant,
+    mut total: Received,
     span: Duration,
 ) -> Result<Received, Error> {
+    let end = total.start() + span;
     thread::scope(|scope| {
         let sending: Vec<_> = senders
             .into_iter()
-            .map(|sender| scope.spawn(move || send(sender, start + span)))
+            .map(|sender| scope.spawn(move || send(sender, end)))
             .collect();
         let receiving: Vec<_> = receivers
             .into_iter()
-            .map(|end| scope.spawn(move || receive(end, start)))
+            .map(|receiver| {
+                let received = total.clone();
+                scope.spawn(move || receive(receiver, received))
+            })
             .collect();
-        let mut total = Received::default();
         for receiver in receiving {
             let received = receiver.join().expect("a receiver does not panic");
-            total.add(&received.doing(|| "receive by MPTCP".into())?);
+            total.add(&received.doing(|| "receive bulk data".into())?);
         }
         for sender in sending {
             let sent = sender.join().expect("a sender does not panic");
-            sent.doing(|| "send by MPTCP".into())?;
+            sent.doing(|| "send bulk data".into())?;
         }
         Ok(total)
     })
@@ -148,71 +156,14 @@ fn send(mut socket: TcpStream, end: Instant) -> std::io::Result<()> {
     socket.shutdown(std::net::Shutdown::Write)
 }
 
-fn receive(mut socket: TcpStream, start: Instant) -> std::io::Result<Received> {
+fn receive(mut socket: TcpStream, mut received: Received) -> std::io::Result<Received> {
     let mut block = vec![0; BLOCK];
-    let mut received = Received::default();
     loop {
         match socket.read(&mut block) {
             Ok(0) => return Ok(received),
-            Ok(count) => received.note(start.elapsed(), count as u64),
+            Ok(count) => received.note(Instant::now(), count),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-    }
-}
-
-impl Received {
-    fn note(&mut self, at: Duration, bytes: u64) {
-        let index = (at.as_micros() / BIN.as_micros()) as usize;
-        if self.bytes.len() <= index {
-            self.bytes.resize(index + 1, 0);
-        }
-        self.bytes[index] += bytes;
-    }
-
-    fn add(&mut self, other: &Self) {
-        let longer = self.bytes.len().max(other.bytes.len());
-        self.bytes.resize(longer, 0);
-        for (sum, bytes) in self.bytes.iter_mut().zip(&other.bytes) {
-            *sum += bytes;
-        }
-    }
-}
-
-/// What arrived within the time of the test, as iperf3 counts it.
-fn figures(received: &Received, start: Duration, span: Duration) -> TcpFigures {
-    let bins = (span.as_micros() / BIN.as_micros()) as usize;
-    let mut counts = received.bytes.clone();
-    counts.resize(bins, 0);
-    let bytes = counts.iter().sum();
-    let rates = counts
-        .iter()
-        .map(|bytes| *bytes as f64 / BIN.as_secs_f64())
-        .collect();
-    TcpFigures {
-        bytes,
-        seconds: span.as_secs_f64(),
-        goodput: bytes as f64 / span.as_secs_f64(),
-        retransmits: None,
-        start_seconds: start.as_secs_f64(),
-        bins: Bins(rates),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_arrives_in_time_counts() {
-        let mut received = Received::default();
-        received.note(Duration::from_millis(50), 100);
-        received.note(Duration::from_millis(150), 300);
-        received.note(Duration::from_millis(250), 999);
-
-        let figures = figures(&received, Duration::ZERO, Duration::from_millis(200));
-
-        assert_eq!((figures.bytes, figures.goodput), (400, 2000.0));
-        assert_eq!(figures.bins, Bins(vec![1000.0, 3000.0]));
     }
 }

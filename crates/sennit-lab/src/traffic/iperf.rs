@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Context, TcpFigures, UdpFigures, wait};
+use super::{BulkFigures, Context, UdpFigures, wait};
 use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
 use crate::link::Direction;
@@ -74,7 +74,7 @@ struct Outcome {
     ended: Duration,
 }
 
-pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Error> {
+pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error> {
     let session = Session {
         context,
         from: tcp.from,
@@ -94,7 +94,7 @@ pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<TcpFigures, Error>
         .intervals
         .last()
         .map_or(0.0, |interval| interval.sum.end);
-    Ok(TcpFigures {
+    Ok(BulkFigures {
         bytes: total.bytes,
         seconds: total.seconds,
         goodput: total.bits_per_second / 8.0,
@@ -141,7 +141,8 @@ fn bins(receiver: &Report) -> Bins {
         .iter()
         .map(|interval| &interval.sum)
         .filter(whole);
-    Bins(sums.map(|sum| sum.bytes as f64 / sum.seconds).collect())
+    let rates = sums.map(|sum| sum.bytes as f64 / sum.seconds);
+    Bins::new(BIN, rates.collect())
 }
 
 impl Session<'_> {
@@ -253,7 +254,7 @@ mod tests {
 
         let report = parse(text).expect("it is complete");
 
-        assert_eq!(bins(&report), Bins(vec![10_000.0, 30_000.0]));
+        assert_eq!(bins(&report), Bins::new(BIN, vec![10_000.0, 30_000.0]));
         assert_eq!(report.end.sum_received.bytes, 4007);
     }
 

@@ -1,0 +1,272 @@
+//! What the runs of a scenario come to: of each figure the median and the extremes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{StepResult, TrafficResult};
+use crate::measure::quantile;
+use crate::traffic::Figures;
+
+/// One number that a run gives about one traffic of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Payload bytes per second at the receiver.
+    Goodput,
+    /// Goodput against the frame rate of the links.
+    LineShare,
+    /// The longest time in which almost nothing arrived.
+    GapSeconds,
+    /// From the last repair until the traffic was as usual.
+    RecoverySeconds,
+    /// Median round-trip time.
+    P50Seconds,
+    /// 99 % of the answers were faster.
+    P99Seconds,
+    /// Packets or answers that never came.
+    Lost,
+    /// Packets or requests sent.
+    Sent,
+    /// CPU time of hub and edge for 10⁹ bytes.
+    CpuSecondsPerGigabyte,
+}
+
+/// One step over all runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StepSummary {
+    /// As in the scenario.
+    pub name: String,
+    /// In the order of the scenario; empty if every run of the step was given up.
+    pub traffic: Vec<TrafficSummary>,
+}
+
+/// One traffic of a step over all runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrafficSummary {
+    /// What it was, in a few words.
+    pub label: String,
+    /// What it gave.
+    pub figures: BTreeMap<Figure, Spread>,
+}
+
+/// One figure over all runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Of the runs that have it.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// How many runs have it: not one that failed or never recovered.
+    pub runs: usize,
+}
+
+impl Figure {
+    /// What a table calls it, with the unit.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Goodput => "Mbit/s",
+            Self::LineShare => "of line, %",
+            Self::GapSeconds => "gap, s",
+            Self::RecoverySeconds => "back at 90 %, s",
+            Self::P50Seconds => "rtt p50, ms",
+            Self::P99Seconds => "rtt p99, ms",
+            Self::Lost => "lost",
+            Self::Sent => "sent",
+            Self::CpuSecondsPerGigabyte => "cpu, s/GB",
+        }
+    }
+
+    /// The factor from base units to those of tables, and how many digits are shown.
+    pub(crate) fn scale(self) -> (f64, usize) {
+        match self {
+            Self::Goodput => (8e-6, 1),
+            Self::LineShare => (1e2, 0),
+            Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
+            Self::P50Seconds | Self::P99Seconds => (1e3, 1),
+            Self::Lost | Self::Sent => (1.0, 0),
+        }
+    }
+
+    /// In the units of tables.
+    pub(crate) fn text(self, value: f64) -> String {
+        let (scale, digits) = self.scale();
+        format!("{:.digits$}", value * scale)
+    }
+}
+
+impl StepSummary {
+    /// Of `steps`, which are the scenario's so many steps again and again.
+    pub(crate) fn of_runs(steps: &[StepResult], per_run: usize) -> Vec<Self> {
+        (0..per_run.min(steps.len()))
+            .map(|step| Self::of(&steps.iter().skip(step).step_by(per_run).collect::<Vec<_>>()))
+            .collect()
+    }
+
+    /// Of the runs of one step.
+    fn of(runs: &[&StepResult]) -> Self {
+        let longest = runs.iter().max_by_key(|run| run.traffic.len());
+        let labels = longest.map_or(&[][..], |run| &run.traffic);
+        let traffic = labels.iter().enumerate().map(|(index, traffic)| {
+            let mut values: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
+            for (figure, value) in runs.iter().flat_map(|run| run.figures(index)) {
+                values.entry(figure).or_default().push(value);
+            }
+            let spread = |(figure, values): (_, Vec<f64>)| Some((figure, Spread::of(&values)?));
+            TrafficSummary {
+                label: traffic.label.clone(),
+                figures: values.into_iter().filter_map(spread).collect(),
+            }
+        });
+        Self {
+            name: runs.first().map(|run| run.name.clone()).unwrap_or_default(),
+            traffic: traffic.collect(),
+        }
+    }
+
+    /// A figure of the first traffic that has it.
+    pub(crate) fn figure(&self, figure: Figure) -> Option<Spread> {
+        let mut spreads = self
+            .traffic
+            .iter()
+            .map(|traffic| traffic.figures.get(&figure));
+        spreads.find_map(Option::<&Spread>::copied)
+    }
+}
+
+impl Spread {
+    /// `None` for no values.
+    fn of(values: &[f64]) -> Option<Self> {
+        Some(Self {
+            median: quantile(values, 0.5)?,
+            min: quantile(values, 0.0)?,
+            max: quantile(values, 1.0)?,
+            runs: values.len(),
+        })
+    }
+}
+
+impl StepResult {
+    /// What this run says about the traffic at `index`.
+    fn figures(&self, index: usize) -> Vec<(Figure, f64)> {
+        let Some(traffic) = self.traffic.get(index) else {
+            return Vec::new();
+        };
+        let mut figures = traffic.own_figures();
+        if traffic.bulk().is_some() {
+            let cpu = self
+                .daemons
+                .iter()
+                .map(|daemon| daemon.cpu_seconds_per_gigabyte);
+            let cpu = cpu
+                .sum::<Option<f64>>()
+                .filter(|_| !self.daemons.is_empty());
+            figures.extend(cpu.map(|cpu| (Figure::CpuSecondsPerGigabyte, cpu)));
+            let recovery = self.recovery_seconds(index);
+            figures.extend(recovery.map(|time| (Figure::RecoverySeconds, time)));
+        }
+        figures
+    }
+
+    /// After the last repair.
+    fn recovery_seconds(&self, index: usize) -> Option<f64> {
+        let repair = self
+            .faults
+            .iter()
+            .rev()
+            .find(|fault| fault.action.repairs())?;
+        repair.traffic.get(index)?.as_ref()?.recovery_seconds
+    }
+}
+
+impl TrafficResult {
+    fn own_figures(&self) -> Vec<(Figure, f64)> {
+        let mut figures = Vec::new();
+        let mut add =
+            |figure, value: Option<f64>| figures.extend(value.map(|value| (figure, value)));
+        match &self.figures {
+            Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => {
+                add(Figure::Goodput, Some(bulk.goodput));
+            }
+            Some(Figures::Udp(udp)) => {
+                add(Figure::Goodput, Some(udp.goodput));
+                add(Figure::Lost, Some(udp.lost as f64));
+                add(Figure::Sent, Some(udp.packets as f64));
+            }
+            Some(Figures::Ping(ping)) => {
+                add(Figure::P50Seconds, ping.p50_seconds);
+                add(Figure::P99Seconds, ping.p99_seconds);
+                add(
+                    Figure::Lost,
+                    Some(ping.sent.saturating_sub(ping.received) as f64),
+                );
+                add(Figure::Sent, Some(ping.sent as f64));
+            }
+            None => {}
+        }
+        add(Figure::LineShare, self.line_share);
+        add(Figure::GapSeconds, self.gap_seconds);
+        figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::PingFigures;
+
+    /// A step that lost so many of ten pings, or was given up.
+    fn run(lost: Option<u64>) -> StepResult {
+        let traffic = lost.map(|lost| TrafficResult {
+            label: "ping".into(),
+            figures: Some(Figures::Ping(PingFigures {
+                sent: 10,
+                received: 10 - lost,
+                ..PingFigures::default()
+            })),
+            failure: None,
+            line_share: None,
+            gap_seconds: None,
+            usual_goodput: None,
+        });
+        StepResult {
+            name: "step".into(),
+            traffic: traffic.into_iter().collect(),
+            ..StepResult::default()
+        }
+    }
+
+    #[test]
+    fn several_runs_give_median_and_extremes() {
+        let runs = [7, 1, 2].map(|lost| run(Some(lost)));
+
+        let summary = StepSummary::of_runs(&runs, 1);
+
+        let lost = summary[0].figure(Figure::Lost);
+        let expected = Spread {
+            median: 2.0,
+            min: 1.0,
+            max: 7.0,
+            runs: 3,
+        };
+        assert_eq!(lost, Some(expected));
+        assert_eq!(
+            summary[0].figure(Figure::P50Seconds),
+            None,
+            "never answered"
+        );
+    }
+
+    #[test]
+    fn the_runs_of_a_step_are_those_at_its_place() {
+        let runs = [run(Some(1)), run(None), run(Some(3)), run(Some(4))];
+
+        let summary = StepSummary::of_runs(&runs, 2);
+
+        let lost = |step: usize| summary[step].figure(Figure::Lost).expect("there are pings");
+        assert_eq!((summary.len(), lost(0).max, lost(0).runs), (2, 3.0, 2));
+        assert_eq!((lost(1).median, lost(1).runs), (4.0, 1), "one was given up");
+    }
+}

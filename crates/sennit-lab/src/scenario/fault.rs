@@ -1,0 +1,161 @@
+//! `[[step.fault]]` tables.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Seconds, Shape};
+use crate::link::Direction;
+
+/// A `[[step.fault]]` table.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// After the start of the step.
+    pub at_s: Seconds,
+    /// The link it happens to; absent for those of daemons.
+    pub link: Option<String>,
+    /// What happens.
+    pub action: Action,
+    /// The change, with `action = "set"`.
+    pub set: Option<Shape>,
+    /// The direction of an outage or change; absent = both.
+    pub direction: Option<Direction>,
+    /// How long it lasts; absent = until something else ends it.
+    for_s: Option<Seconds>,
+    /// From one time to the next, with `times`.
+    every_s: Option<Seconds>,
+    /// How often it happens.
+    #[serde(default = "once")]
+    times: u32,
+}
+
+/// What a fault does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Everything is lost, and nobody is told.
+    Outage,
+    /// The end of an outage, and of every change made by `set`.
+    Restore,
+    /// The properties in `set` change.
+    Set,
+    /// The edge's device loses its carrier.
+    CarrierDown,
+    /// It has it again.
+    CarrierUp,
+    /// The edge's device is set down by its administrator.
+    DeviceDown,
+    /// It is up again, with addresses and routes.
+    DeviceUp,
+    /// The edge's addresses on the link are removed.
+    AddressRemove,
+    /// They are back.
+    AddressAdd,
+    /// They are replaced by others.
+    AddressChange,
+    /// The edge's firewall drops what arrives on the link.
+    DropIn,
+    /// The edge's firewall drops what leaves by the link; senders on the edge get an error.
+    DropOut,
+    /// The edge's firewall drops nothing any more.
+    Accept,
+    /// The hub is stopped and started.
+    RestartHub,
+    /// The edge is killed and started.
+    RestartEdge,
+}
+
+impl Action {
+    /// Whether it ends a trouble, so that recovery counts from it.
+    pub(crate) fn repairs(self) -> bool {
+        match self {
+            Self::Restore
+            | Self::CarrierUp
+            | Self::DeviceUp
+            | Self::AddressAdd
+            | Self::AddressChange
+            | Self::Accept
+            | Self::RestartHub
+            | Self::RestartEdge => true,
+            Self::Outage
+            | Self::Set
+            | Self::CarrierDown
+            | Self::DeviceDown
+            | Self::AddressRemove
+            | Self::DropIn
+            | Self::DropOut => false,
+        }
+    }
+
+    /// What ends it.
+    fn end(self) -> Option<Self> {
+        match self {
+            Self::Outage | Self::Set => Some(Self::Restore),
+            Self::CarrierDown => Some(Self::CarrierUp),
+            Self::DeviceDown => Some(Self::DeviceUp),
+            Self::AddressRemove | Self::AddressChange => Some(Self::AddressAdd),
+            Self::DropIn | Self::DropOut => Some(Self::Accept),
+            Self::Restore
+            | Self::CarrierUp
+            | Self::DeviceUp
+            | Self::AddressAdd
+            | Self::Accept
+            | Self::RestartHub
+            | Self::RestartEdge => None,
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let daemon = matches!(self.action, Action::RestartHub | Action::RestartEdge);
+        if daemon == self.link.is_some() {
+            return Err(format!(
+                "fault {:?}: `link` is missing or too much",
+                self.action
+            ));
+        }
+        if (self.action == Action::Set) != self.set.is_some() {
+            return Err("`set` and action = \"set\" belong together".into());
+        }
+        if self.for_s.is_some() && self.action.end().is_none() {
+            return Err(format!(
+                "fault {:?}: `for_s`, but nothing ends it",
+                self.action
+            ));
+        }
+        if self.every_s.is_some() != (self.times != 1) {
+            return Err("`every_s` and `times` belong together".into());
+        }
+        Ok(())
+    }
+
+    /// It and its end, each time it happens.
+    pub(super) fn occurrences(&self) -> Vec<Self> {
+        let every = self.every_s.unwrap_or_default().0;
+        let occurrence = |number| {
+            let at = self.at_s.0 + every * number;
+            let single = Self {
+                at_s: Seconds(at),
+                for_s: None,
+                every_s: None,
+                times: 1,
+                ..self.clone()
+            };
+            let end = self
+                .for_s
+                .zip(self.action.end())
+                .map(|(lasts, action)| Self {
+                    at_s: Seconds(at + lasts.0),
+                    action,
+                    set: None,
+                    ..single.clone()
+                });
+            [Some(single), end].into_iter().flatten()
+        };
+        (0..self.times).flat_map(occurrence).collect()
+    }
+}
+
+fn once() -> u32 {
+    1
+}

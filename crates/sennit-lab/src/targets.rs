@@ -1,0 +1,356 @@
+//! What is to be reached, beside what was measured here and what others have published.
+//!
+//! `lab/targets.toml` has a row for each figure that matters. It is compared with the medians of
+//! whatever `results.json` files are given; a scenario that is in none of them is named below the table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Doing, Error};
+use crate::report::{Figure, Spread, StepSummary, Table};
+
+/// Our own targets.
+pub(crate) const SHIPPED: &str = include_str!("../../../lab/targets.toml");
+
+const HEAD: [&str; 8] = [
+    "scenario",
+    "step",
+    "figure",
+    "reach",
+    "here",
+    "min to max",
+    "reached",
+    "others, elsewhere",
+];
+
+/// How to read the table.
+const LEGEND: &str = "\
+x3: here is the median of three runs. others, elsewhere: published by others, or measured of them on
+other machines with other links; not comparable to the digit.
+";
+
+/// A file of targets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Targets {
+    scenario: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    name: String,
+    row: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    step: String,
+    figure: Figure,
+    reach: Reach,
+    /// What others have published about the same.
+    #[serde(default)]
+    elsewhere: String,
+}
+
+/// In the units of the tables.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum Reach {
+    AtLeast {
+        at_least: f64,
+    },
+    AtMost {
+        at_most: f64,
+    },
+    /// At least this share of the best of other steps.
+    Share {
+        share: f64,
+        of: Vec<String>,
+    },
+    /// At most so much more than another step.
+    Within {
+        within: f64,
+        of: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// The part of `results.json` that targets are compared with.
+#[derive(Debug, Deserialize)]
+struct Measured {
+    scenario: String,
+    started: String,
+    runs: usize,
+    summary: Vec<StepSummary>,
+}
+
+/// The targets in `text` beside the results in these files and directories.
+pub(crate) fn table(text: &str, places: &[PathBuf]) -> Result<String, Error> {
+    let targets: Targets =
+        toml::from_str(text).map_err(|error| Error::Scenario(format!("targets: {error}")))?;
+    Ok(targets.compare(&newest(places)?))
+}
+
+/// The newest results of each scenario in these files and directories.
+fn newest(places: &[PathBuf]) -> Result<BTreeMap<String, Measured>, Error> {
+    let mut results = Vec::new();
+    for place in places {
+        load(place, &mut results)?;
+    }
+    // Times of RFC 3339 sort as texts.
+    results.sort_by(|a, b| a.started.cmp(&b.started));
+    let by_name = results
+        .into_iter()
+        .map(|result| (result.scenario.clone(), result));
+    Ok(by_name.collect())
+}
+
+fn load(place: &Path, results: &mut Vec<Measured>) -> Result<(), Error> {
+    let reading = || format!("read {}", place.display());
+    if place.is_dir() {
+        for entry in std::fs::read_dir(place).doing(reading)? {
+            let path = entry.doing(reading)?.path();
+            if path.is_dir() || path.ends_with("results.json") {
+                load(&path, results)?;
+            }
+        }
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(place).doing(reading)?;
+    let measured = serde_json::from_str(&text)
+        .map_err(|error| Error::Scenario(format!("{}: no results: {error}", place.display())))?;
+    results.push(measured);
+    Ok(())
+}
+
+impl Targets {
+    fn compare(&self, results: &BTreeMap<String, Measured>) -> String {
+        let mut table = Table::new(HEAD, 4..6);
+        let (mut reached, mut rows, mut missing) = (0, 0, Vec::new());
+        for target in &self.scenario {
+            let Some(measured) = results.get(&target.name) else {
+                missing.push(target.name.as_str());
+                continue;
+            };
+            for (index, row) in target.row.iter().enumerate() {
+                let name = match index {
+                    0 => format!("{} x{}", target.name, measured.runs),
+                    _ => String::new(),
+                };
+                let good = row.is_reached(measured);
+                table.add(row.cells(&name, measured, good));
+                (reached, rows) = (reached + usize::from(good), rows + 1);
+            }
+        }
+        let mut text = format!("\n{table}\n{reached} of {rows} reached\n");
+        if !missing.is_empty() {
+            let _ = writeln!(text, "not measured: {}", missing.join(", "));
+        }
+        text + LEGEND
+    }
+}
+
+impl Row {
+    /// A figure that a run does not have was not reached.
+    fn is_reached(&self, measured: &Measured) -> bool {
+        let spread = measured.figure(&self.step, self.figure);
+        let limit = self.reach.limit(self.figure, measured);
+        spread.zip(limit).is_some_and(|(spread, limit)| {
+            let value = spread.median * self.figure.scale().0;
+            let within = match limit {
+                Limit::AtLeast(least) => value >= least,
+                Limit::AtMost(most) => value <= most,
+            };
+            within && spread.runs == measured.runs
+        })
+    }
+
+    fn cells(&self, scenario: &str, measured: &Measured, good: bool) -> [String; 8] {
+        let text = |value| self.figure.text(value);
+        let (mut here, mut range) = ("none".to_owned(), String::new());
+        if let Some(spread) = measured.figure(&self.step, self.figure) {
+            here = text(spread.median);
+            if spread.runs < measured.runs {
+                let _ = write!(here, " ({} of {} runs)", spread.runs, measured.runs);
+            }
+            range = format!("{} to {}", text(spread.min), text(spread.max));
+        }
+        [
+            scenario.to_owned(),
+            self.step.clone(),
+            self.figure.title().to_owned(),
+            self.reach.text(self.figure, measured),
+            here,
+            range,
+            if good { "yes" } else { "NO" }.to_owned(),
+            self.elsewhere.clone(),
+        ]
+    }
+}
+
+impl Reach {
+    /// `None` if it depends on a step without the figure.
+    fn limit(&self, figure: Figure, measured: &Measured) -> Option<Limit> {
+        let of_step = |step: &String| {
+            let spread = measured.figure(step, figure)?;
+            Some(spread.median * figure.scale().0)
+        };
+        Some(match self {
+            Self::AtLeast { at_least } => Limit::AtLeast(*at_least),
+            Self::AtMost { at_most } => Limit::AtMost(*at_most),
+            Self::Share { share, of } => {
+                let steps: Option<Vec<f64>> = of.iter().map(of_step).collect();
+                Limit::AtLeast(share * steps?.into_iter().fold(0.0, f64::max))
+            }
+            Self::Within { within, of } => Limit::AtMost(of_step(of)? + within),
+        })
+    }
+
+    fn text(&self, figure: Figure, measured: &Measured) -> String {
+        let (_, digits) = figure.scale();
+        let limit = match self.limit(figure, measured) {
+            Some(Limit::AtLeast(least)) => format!("at least {least:.digits$}"),
+            Some(Limit::AtMost(most)) => format!("at most {most:.digits$}"),
+            None => "unknown".into(),
+        };
+        match self {
+            Self::AtLeast { .. } | Self::AtMost { .. } => limit,
+            Self::Share { share, .. } => format!("{limit} ({:.0} % of best link)", share * 100.0),
+            Self::Within { within, of } => format!("{limit} ({of} + {within})"),
+        }
+    }
+}
+
+impl Measured {
+    fn figure(&self, step: &str, figure: Figure) -> Option<Spread> {
+        let step = self.summary.iter().find(|summary| summary.name == step)?;
+        step.figure(figure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+
+    const TARGETS: &str = r#"
+        [[scenario]]
+        name = "s"
+        row = [
+            { step = "both", figure = "goodput", reach = { at_least = 330 }, elsewhere = "277" },
+            { step = "both", figure = "goodput", reach = { share = 1.1, of = ["a", "b"] } },
+            { step = "both", figure = "gap_seconds", reach = { at_most = 0.15 } },
+            { step = "both", figure = "p50_seconds", reach = { within = 5, of = "idle" } },
+        ]
+        [[scenario]]
+        name = "other"
+        row = []
+    "#;
+
+    const RESULTS: &str = r#"{
+        "schema": "sennit.lab/2", "scenario": "s", "started": "2026-01-01T00:00:00Z", "runs": 3,
+        "summary": [
+            {"name": "a", "traffic": [{"label": "TCP", "figures": {
+                "goodput": {"median": 37500000, "min": 0, "max": 0, "runs": 3}}}]},
+            {"name": "b", "traffic": [{"label": "TCP", "figures": {
+                "goodput": {"median": 1250000, "min": 0, "max": 0, "runs": 3}}}]},
+            {"name": "both", "traffic": [{"label": "TCP", "figures": {
+                "goodput": {"median": 41250000, "min": 40000000, "max": 42500000, "runs": 3},
+                "gap_seconds": {"median": 0.15, "min": 0.1, "max": 0.16, "runs": 2}}}]}
+        ]
+    }"#;
+
+    /// The rows of the table, without its head and what is below it.
+    fn rows() -> Vec<String> {
+        let targets: Targets = toml::from_str(TARGETS).expect("it is right");
+        let measured: Measured = serde_json::from_str(RESULTS).expect("it is right");
+        let text = targets.compare(&BTreeMap::from([("s".to_owned(), measured)]));
+        assert!(text.contains("2 of 4 reached"), "{text}");
+        assert!(text.contains("not measured: other"), "{text}");
+        let lines = text.lines().skip(2).take(4);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.map(words).collect()
+    }
+
+    #[test]
+    fn a_row_has_what_is_asked_what_was_measured_and_what_others_say() {
+        let rows = rows();
+
+        assert_eq!(
+            rows[0],
+            "s x3 both Mbit/s at least 330.0 330.0 320.0 to 340.0 yes 277"
+        );
+        assert_eq!(
+            rows[1],
+            "both Mbit/s at least 330.0 (110 % of best link) 330.0 320.0 to 340.0 yes"
+        );
+    }
+
+    #[test]
+    fn what_a_run_does_not_have_is_not_reached() {
+        let rows = rows();
+
+        assert_eq!(
+            rows[2],
+            "both gap, s at most 0.15 0.15 (2 of 3 runs) 0.10 to 0.16 NO"
+        );
+        assert_eq!(rows[3], "both rtt p50, ms unknown (idle + 5) none NO");
+    }
+
+    #[test]
+    fn of_several_results_the_newest_counts_wherever_it_lies() {
+        let name = format!("sennit-targets-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        for (place, year, runs) in [("new", "2027", 5), ("old/deep", "2025", 1)] {
+            let changed = RESULTS.replace("2026-", &format!("{year}-"));
+            let changed = changed.replace(r#""runs": 3,"#, &format!(r#""runs": {runs},"#));
+            let place = directory.join(place);
+            std::fs::create_dir_all(&place).expect("the temporary directory is writable");
+            std::fs::write(place.join("results.json"), changed).expect("so is ours");
+            std::fs::write(place.join("hub.log"), "no results").expect("so is ours");
+        }
+
+        let found = newest(std::slice::from_ref(&directory));
+
+        let _ = std::fs::remove_dir_all(&directory);
+        assert_eq!(found.expect("both can be read")["s"].runs, 5);
+    }
+
+    #[test]
+    fn the_shipped_targets_are_about_shipped_steps() {
+        let targets: Targets = toml::from_str(SHIPPED).expect("they are right");
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
+        for target in &targets.scenario {
+            let file = match target.name.starts_with("profiles-") {
+                true => "profiles",
+                false => &target.name,
+            };
+            let text = std::fs::read_to_string(format!("{directory}/{file}.toml"));
+            let scenario = Scenario::parse(&text.expect("it is there")).expect("it is right");
+            let variants = scenario.variants();
+            let variant = variants.iter().find(|variant| variant.name == target.name);
+            let steps = &variant.expect("the scenario has it").step;
+            for row in &target.row {
+                let others = match &row.reach {
+                    Reach::AtLeast { .. } | Reach::AtMost { .. } => &[][..],
+                    Reach::Share { of, .. } => of,
+                    Reach::Within { of, .. } => std::slice::from_ref(of),
+                };
+                for name in others.iter().chain([&row.step]) {
+                    let known = steps.iter().any(|step| step.name == *name);
+                    assert!(known, "{}: {name}", target.name);
+                }
+            }
+        }
+    }
+}
