@@ -27,6 +27,9 @@ pub struct PathView {
     pub weight: u16,
     /// Smoothed round trip.
     pub srtt: Duration,
+    /// How much later than that says its packets are in order: what it loses must be sent again, and
+    /// what overtakes must wait.
+    pub late: Duration,
     /// Bytes per second at which packets may leave on it.
     pub rate: u64,
     /// Bytes it may send at once; zero if that is no full-size packet.
@@ -94,7 +97,7 @@ impl Scheduler {
         if self.policy != Policy::Bond {
             return Duration::ZERO;
         }
-        let delays = || paths.iter().filter(|p| p.usable).map(one_way);
+        let delays = || paths.iter().filter(|p| p.usable).map(in_order);
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
@@ -102,24 +105,31 @@ impl Scheduler {
     }
 
     /// Learns from what was sent: `empty` if nothing waits although the fastest path has room, and
-    /// `spilled` if a packet went on another path since the last call.
-    pub fn handle_sent(&mut self, paths: &[PathView], empty: bool, spilled: bool, now: Instant) {
-        let slowest = paths.iter().filter(|p| p.usable).map(|p| p.srtt).max();
-        self.spill
-            .handle_sent(empty, spilled, slowest.unwrap_or_default(), now);
+    /// `spilled` bytes went on other paths since the last call.
+    pub fn handle_sent(&mut self, paths: &[PathView], empty: bool, spilled: u64, now: Instant) {
+        let usable = || paths.iter().filter(|p| p.usable);
+        let slowest = usable().map(|p| p.srtt).max().unwrap_or_default();
+        let fastest = usable().min_by_key(|p| in_order(p)).map_or(0, |p| p.rate);
+        let idle = empty.then_some(fastest);
+        self.spill.handle_sent(idle, spilled, slowest, now);
     }
 
     /// Whether a path is slower than another that may be used.
     pub fn is_second_choice(paths: &[PathView], index: usize) -> bool {
         let tier = paths[index].tier;
         let mut peers = paths.iter().filter(|p| p.usable && p.tier == tier);
-        peers.any(|peer| peer.srtt < paths[index].srtt)
+        peers.any(|peer| in_order(peer) < in_order(&paths[index]))
     }
 }
 
-/// Half the round trip, until one-way delays are measured.
+/// Until a packet arrives: half the round trip, until one-way delays are measured.
 fn one_way(path: &PathView) -> Duration {
     path.srtt / 2
+}
+
+/// Until a packet of a flow that fills the path can be used, behind those before it.
+fn in_order(path: &PathView) -> Duration {
+    one_way(path) + path.late
 }
 
 fn of_tier(paths: &[PathView], tier: u8) -> impl Iterator<Item = (usize, &PathView)> {
@@ -160,10 +170,13 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
 }
 
 fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Choice {
-    let Some((index, path)) = of_tier(paths, tier)
-        .filter(|(_, p)| p.budget > 0)
-        .min_by_key(|(index, p)| (p.srtt, *index))
-    else {
+    let with_room = || of_tier(paths, tier).filter(|(_, p)| p.budget > 0);
+    // What waits for nobody else is by itself, and has no order to keep.
+    let promptest = of_tier(paths, tier).min_by_key(|(_, p)| p.srtt);
+    if let Some((index, _)) = promptest.filter(|(_, p)| backlog == 0 && p.budget > 0) {
+        return Choice::One(index);
+    }
+    let Some((index, path)) = with_room().min_by_key(|(index, p)| (in_order(p), *index)) else {
         return Choice::Wait;
     };
     if is_due(paths, path, backlog, spill) {
@@ -175,13 +188,13 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Ch
 
 /// Whether the backlog would wait so long for the faster paths of the tier that `path` is due.
 fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) -> bool {
-    let faster = || of_tier(paths, path.tier).filter(|(_, p)| one_way(p) < one_way(path));
-    let Some(least) = faster().map(|(_, p)| one_way(p)).min() else {
+    let faster = || of_tier(paths, path.tier).filter(|(_, p)| in_order(p) < in_order(path));
+    let Some(least) = faster().map(|(_, p)| in_order(p)).min() else {
         return true;
     };
     let faster_rate: u64 = faster().map(|(_, p)| p.rate).sum();
     let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
-    wait >= (one_way(path) - least).min(spill)
+    wait >= (in_order(path) - least).min(spill)
 }
 
 fn two_fastest(paths: &[PathView]) -> Choice {
@@ -210,31 +223,39 @@ fn two_fastest(paths: &[PathView]) -> Choice {
 /// Using it as soon as the faster ones are full fills it soonest, and the far end restores the order;
 /// but then every packet of the flow is as late as those on the slowest path. A sender with a full
 /// window to spare does not mind. One whose window is used up is slowed down by it: the queue here runs
-/// empty, with all paths half used. So whenever that happens the wait is doubled, up to the whole
-/// difference in delay, at which a packet is no later than it would be by waiting, and nobody can lose
-/// anything; and it shrinks while the queue never runs empty.
+/// empty, with all paths half used. So both sides of the account are kept: bytes that slower paths
+/// carried, and bytes that the fastest could have carried while the queue was empty. If striping does
+/// not pay the wait is doubled, up to the whole difference in delay, at which a packet is no later than
+/// it would be by waiting, and nobody can lose anything; and it shrinks while striping pays well.
 #[derive(Clone, Debug)]
 struct Spill {
     threshold: Duration,
     round: Option<Round>,
+    /// Bytes of the current and, ever less, of earlier rounds.
+    gained: f64,
+    missed: f64,
 }
 
-/// What happened in the current round trip of the slowest path.
+/// The current round trip of the slowest path.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     since: Instant,
-    empty_since: Option<Instant>,
-    empty: Duration,
-    spilled: bool,
+    /// Since when the queue is empty, and the rate of the fastest path.
+    idle: Option<(Instant, u64)>,
+    spilled: u64,
 }
 
 /// What a waking TCP sends at once takes about this long on a slow line.
 const LEAST_SPILL: Duration = Duration::from_millis(5);
 /// No packet waits longer for a faster path.
 const MOST_SPILL: Duration = Duration::from_millis(150);
-/// The queue of a sender with data to spare is empty for less than this part of the time.
-const SPARE: f64 = 0.1;
+/// Striping does not pay if this part of what it gains is missed elsewhere,
+const BAD: f64 = 0.5;
+/// and pays well below this part.
+const GOOD: f64 = 0.1;
 const SHRINK: f64 = 0.95;
+/// What is kept of the account from one round to the next.
+const MEMORY: f64 = 0.8;
 /// No round is shorter, lest it be all noise.
 const LEAST_ROUND: Duration = Duration::from_millis(20);
 
@@ -243,37 +264,43 @@ impl Default for Spill {
         Self {
             threshold: LEAST_SPILL,
             round: None,
+            gained: 0.0,
+            missed: 0.0,
         }
     }
 }
 
 impl Spill {
-    fn handle_sent(&mut self, empty: bool, spilled: bool, rtt: Duration, now: Instant) {
+    /// `idle` is the rate of the fastest path if it has nothing to send.
+    fn handle_sent(&mut self, idle: Option<u64>, spilled: u64, rtt: Duration, now: Instant) {
         let round = self.round.get_or_insert(Round {
             since: now,
-            empty_since: None,
-            empty: Duration::ZERO,
-            spilled: false,
+            idle: None,
+            spilled: 0,
         });
-        if let Some(since) = round.empty_since.take() {
-            round.empty += now.saturating_duration_since(since);
+        if let Some((since, rate)) = round.idle.take() {
+            let idle = now.saturating_duration_since(since);
+            self.missed += idle.as_secs_f64() * rate as f64;
         }
-        round.empty_since = empty.then_some(now);
-        round.spilled |= spilled;
-        let lasted = now.saturating_duration_since(round.since);
-        if lasted < rtt.max(LEAST_ROUND) {
+        round.idle = idle.map(|rate| (now, rate));
+        round.spilled += spilled;
+        if now.saturating_duration_since(round.since) < rtt.max(LEAST_ROUND) {
             return;
         }
-        let idle = round.empty.as_secs_f64() / lasted.as_secs_f64();
-        if round.spilled && idle > SPARE {
+        self.gained += round.spilled as f64;
+        if self.gained < 1.0 {
+            self.missed = 0.0;
+        }
+        if round.spilled > 0 && self.missed > BAD * self.gained {
             self.threshold = (2 * self.threshold).min(MOST_SPILL);
-        } else if round.spilled {
+        } else if round.spilled > 0 && self.missed < GOOD * self.gained {
             self.threshold = self.threshold.mul_f64(SHRINK).max(LEAST_SPILL);
         }
+        self.gained *= MEMORY;
+        self.missed *= MEMORY;
         *round = Round {
             since: now,
-            empty: Duration::ZERO,
-            spilled: false,
+            spilled: 0,
             ..*round
         };
     }
@@ -289,6 +316,7 @@ mod tests {
             tier,
             weight: 1,
             srtt: Duration::from_millis(millis),
+            late: Duration::ZERO,
             rate: 1_000_000,
             budget,
         }
@@ -359,13 +387,13 @@ mod tests {
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         let step = Duration::from_millis(1);
         for tick in 0..1000 {
-            scheduler.handle_sent(&paths, tick % 2 == 0, true, start + step * tick);
+            scheduler.handle_sent(&paths, tick % 2 == 0, 100, start + step * tick);
         }
         assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
         assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 20_000), Choice::One(1));
         for tick in 1000..8000 {
-            scheduler.handle_sent(&paths, false, true, start + step * tick);
+            scheduler.handle_sent(&paths, false, 100, start + step * tick);
         }
         assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
     }

@@ -101,9 +101,23 @@ impl Path {
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
+            late: Duration::ZERO,
             rate,
             budget: whole(self.gate.room().min(credit), packet),
         }
+    }
+
+    /// How much later than its round trip says packets are in order that fill this path. `repair` is how
+    /// long a packet takes to be sent again once it is missed.
+    ///
+    /// Losses that come so often that one repair meets the next make everything as late as a repair.
+    pub(crate) fn lateness(&self, packet: u64, repair: Duration) -> Duration {
+        let rate = self.gate.rate(self.srtt());
+        let ledger = self.gate.ledger();
+        let stall = (ledger.jitter() + repair).as_secs_f64();
+        let losses = rate as f64 / packet as f64 * ledger.loss();
+        let stalled = (losses * stall).min(1.0);
+        2 * ledger.deviation() + Duration::from_secs_f64(stall * stalled)
     }
 
     /// When the pacer will let another packet go, if the window allows one.

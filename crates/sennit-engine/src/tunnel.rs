@@ -103,8 +103,8 @@ pub(crate) struct Tunnel {
     batch: Vec<Payload>,
     /// A packet whose path differed from that of the batch that was being filled.
     held: Option<(Queued, usize)>,
-    /// A packet went on a slower path since the scheduler was told.
-    spilled: bool,
+    /// Bytes that went on a slower path since the scheduler was told.
+    spilled: u64,
     polled: Instant,
     received: VecDeque<Bytes>,
     last_data: Option<Instant>,
@@ -153,7 +153,7 @@ impl Tunnel {
             views: Vec::new(),
             batch: Vec::with_capacity(BATCH),
             held: None,
-            spilled: false,
+            spilled: 0,
             polled: now,
             received: VecDeque::new(),
             last_data: None,

@@ -24,6 +24,9 @@ const OVERHEAD: usize = 1 + 8 + 1 + 16;
 const OVERTAKING: Duration = Duration::from_millis(2);
 const DEVIATIONS: u32 = 4;
 
+/// Packets over which the share of lost ones is averaged.
+const LOSS_MEMORY: f64 = 1000.0;
+
 /// A datagram that may have to be sent again.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
@@ -44,6 +47,8 @@ pub(crate) struct Ledger {
     /// Smoothed round trip and its mean deviation.
     rtt: Duration,
     deviation: Duration,
+    /// Part of the packets that are lost, of late.
+    loss: f64,
 }
 
 #[derive(Debug)]
@@ -101,6 +106,7 @@ impl Ledger {
 
     pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
         self.settle(pn, false);
+        self.loss -= self.loss / LOSS_MEMORY;
         self.newest = self.newest.max(Some(sent));
         let rtt = now.saturating_duration_since(sent);
         if self.rtt.is_zero() {
@@ -113,7 +119,7 @@ impl Ledger {
     /// Gives up what was overtaken by more than the path's jitter.
     pub(super) fn sweep(&mut self) {
         let Some(newest) = self.newest else { return };
-        let jitter = OVERTAKING + DEVIATIONS * self.deviation;
+        let jitter = self.jitter();
         while self
             .sent
             .front()
@@ -124,7 +130,23 @@ impl Ledger {
         }
     }
 
+    /// By how much packets of the path overtake each other.
+    pub(crate) fn jitter(&self) -> Duration {
+        OVERTAKING + DEVIATIONS * self.deviation
+    }
+
+    /// Mean deviation of the round trip.
+    pub(crate) fn deviation(&self) -> Duration {
+        self.deviation
+    }
+
+    /// Part of the packets that were lost lately.
+    pub(crate) fn loss(&self) -> f64 {
+        self.loss
+    }
+
     pub(super) fn on_lost(&mut self, pn: u64) {
+        self.loss += (1.0 - self.loss) / LOSS_MEMORY;
         self.settle(pn, true);
     }
 

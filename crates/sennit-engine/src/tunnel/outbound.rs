@@ -20,6 +20,8 @@ use crate::{gate::Payload, path::whole};
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
+/// The peer acknowledges within this time, at most (`transport`).
+const ACKNOWLEDGED_AFTER: Duration = Duration::from_millis(5);
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
@@ -180,10 +182,15 @@ impl Tunnel {
                 .iter_mut()
                 .map(|path| path.view(packet, none_up, now)),
         );
+        let usable = || self.views.iter().filter(|view| view.usable);
+        let fastest = usable().map(|view| view.srtt).min().unwrap_or_default();
+        let rate: u64 = usable().map(|view| view.rate).sum();
+        let repair = fastest + ACKNOWLEDGED_AFTER;
+        for (path, view) in self.paths.iter().zip(&mut self.views) {
+            view.late = path.lateness(packet, repair);
+        }
         self.queue
             .set_target(TARGET + self.scheduler.standing(&self.views));
-        let usable = self.views.iter().filter(|view| view.usable);
-        let rate: u64 = usable.map(|view| view.rate).sum();
         self.queue
             .set_limit((rate as f64 * LONGEST_WAIT.as_secs_f64()) as usize);
         self.collect_lost(now);
@@ -234,10 +241,12 @@ impl Tunnel {
 
     /// Wraps a packet and puts it into the batch.
     fn stage(&mut self, (packet, _): (Queued, usize), choice: Choice, now: Instant) {
-        if let Choice::One(path) = choice {
-            self.spilled |= Scheduler::is_second_choice(&self.views, path);
-        }
         let bytes = self.wrap(packet, now);
+        if let Choice::One(path) = choice
+            && Scheduler::is_second_choice(&self.views, path)
+        {
+            self.spilled += bytes.len() as u64;
+        }
         self.charge(bytes.len(), choice.into());
         self.batch.push(Payload {
             bytes,
@@ -267,7 +276,9 @@ impl Tunnel {
         let mut buffer: BytesMut = packet.buffer;
         let mut start = HEADROOM;
         let context = if data.numbered {
-            let header = data.numbering.next(packet.flow, packet.in_order, bytes, now);
+            let header = data
+                .numbering
+                .next(packet.flow, packet.in_order, bytes, now);
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
             CONTEXT_NUMBERED
