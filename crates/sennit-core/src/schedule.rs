@@ -47,6 +47,17 @@ pub enum Choice {
     Both(usize, usize),
 }
 
+/// What became of the queue in a round of sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes that left.
+    pub bytes: u64,
+    /// Of these, on another path than the fastest: [`Scheduler::is_second_choice`].
+    pub spilled: u64,
+    /// Whether nothing waits now, although the fastest path may have room.
+    pub empty: bool,
+}
+
 /// Chooses paths by one policy.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
@@ -104,14 +115,12 @@ impl Scheduler {
         (most - least).min(self.spill.threshold)
     }
 
-    /// Learns from what was sent: `empty` if nothing waits although the fastest path has room, and
-    /// `spilled` bytes went on other paths since the last call.
-    pub fn handle_sent(&mut self, paths: &[PathView], empty: bool, spilled: u64, now: Instant) {
+    /// Learns from what was sent since the last call.
+    pub fn handle_sent(&mut self, paths: &[PathView], sent: Sent, now: Instant) {
         let usable = || paths.iter().filter(|p| p.usable);
         let slowest = usable().map(|p| p.srtt).max().unwrap_or_default();
         let fastest = usable().min_by_key(|p| in_order(p)).map_or(0, |p| p.rate);
-        let idle = empty.then_some(fastest);
-        self.spill.handle_sent(idle, spilled, slowest, now);
+        self.spill.handle_sent(sent, fastest, slowest, now);
     }
 
     /// Whether a path is slower than another that may be used.
@@ -240,8 +249,8 @@ struct Spill {
 #[derive(Clone, Copy, Debug)]
 struct Round {
     since: Instant,
-    /// Since when the queue is empty, and the rate of the fastest path.
-    idle: Option<(Instant, u64)>,
+    /// From when on the empty queue costs something.
+    idle_from: Option<Instant>,
     spilled: u64,
 }
 
@@ -256,6 +265,8 @@ const GOOD: f64 = 0.1;
 const SHRINK: f64 = 0.95;
 /// What is kept of the account from one round to the next.
 const MEMORY: f64 = 0.8;
+/// The queue runs empty all the time between two packets; only what lasts longer is missed.
+const GRACE: Duration = Duration::from_millis(5);
 /// No round is shorter, lest it be all noise.
 const LEAST_ROUND: Duration = Duration::from_millis(20);
 
@@ -271,19 +282,23 @@ impl Default for Spill {
 }
 
 impl Spill {
-    /// `idle` is the rate of the fastest path if it has nothing to send.
-    fn handle_sent(&mut self, idle: Option<u64>, spilled: u64, rtt: Duration, now: Instant) {
+    fn handle_sent(&mut self, sent: Sent, fastest: u64, rtt: Duration, now: Instant) {
         let round = self.round.get_or_insert(Round {
             since: now,
-            idle: None,
+            idle_from: None,
             spilled: 0,
         });
-        if let Some((since, rate)) = round.idle.take() {
-            let idle = now.saturating_duration_since(since);
-            self.missed += idle.as_secs_f64() * rate as f64;
+        if let Some(from) = round.idle_from {
+            let idle = now.saturating_duration_since(from);
+            self.missed += idle.as_secs_f64() * fastest as f64;
+            round.idle_from = Some(from.max(now));
         }
-        round.idle = idle.map(|rate| (now, rate));
-        round.spilled += spilled;
+        if !sent.empty {
+            round.idle_from = None;
+        } else if sent.bytes > 0 || round.idle_from.is_none() {
+            round.idle_from = Some(now + GRACE);
+        }
+        round.spilled += sent.spilled;
         if now.saturating_duration_since(round.since) < rtt.max(LEAST_ROUND) {
             return;
         }
@@ -386,14 +401,24 @@ mod tests {
         let mut scheduler = Scheduler::new(Policy::Bond);
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         let step = Duration::from_millis(1);
+        let mut send = |tick: u32, sent| scheduler.handle_sent(&paths, sent, start + step * tick);
+        let spilled = Sent {
+            bytes: 200,
+            spilled: 100,
+            empty: false,
+        };
+        let nothing = Sent {
+            empty: true,
+            ..Sent::default()
+        };
         for tick in 0..1000 {
-            scheduler.handle_sent(&paths, tick % 2 == 0, 100, start + step * tick);
+            send(tick, if tick % 20 == 0 { spilled } else { nothing });
         }
         assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
         assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 20_000), Choice::One(1));
         for tick in 1000..8000 {
-            scheduler.handle_sent(&paths, false, 100, start + step * tick);
+            scheduler.handle_sent(&paths, spilled, start + step * tick);
         }
         assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
     }

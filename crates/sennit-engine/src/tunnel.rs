@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{Connection, PathId};
 use sennit_core::{
-    Delivery, FqCodel, Numbering, Pace, PathState, PathView, Policy, Resequencer, Scheduler,
+    Delivery, FqCodel, Numbering, Pace, PathState, PathView, Policy, Resequencer, Scheduler, Sent,
     frame::{CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::Queued,
     resequence::ResequenceStats,
@@ -103,8 +103,8 @@ pub(crate) struct Tunnel {
     batch: Vec<Payload>,
     /// A packet whose path differed from that of the batch that was being filled.
     held: Option<(Queued, usize)>,
-    /// Bytes that went on a slower path since the scheduler was told.
-    spilled: u64,
+    /// What went out since the scheduler was told.
+    sent: Sent,
     polled: Instant,
     received: VecDeque<Bytes>,
     last_data: Option<Instant>,
@@ -153,7 +153,7 @@ impl Tunnel {
             views: Vec::new(),
             batch: Vec::with_capacity(BATCH),
             held: None,
-            spilled: 0,
+            sent: Sent::default(),
             polled: now,
             received: VecDeque::new(),
             last_data: None,
@@ -347,22 +347,30 @@ impl Tunnel {
         }
     }
 
-    /// Stages a report for every path that has room.
+    /// Stages a report for every path that has room; news go out even where there is none.
     ///
     /// An active end reports regularly, which also tells the peer to probe quickly and how late each
-    /// path is.
+    /// path is. If acknowledgements ride on a path that is dead in one direction, all windows fill up
+    /// until the peer hears of it.
     fn report_due(&mut self, now: Instant) -> Option<PathSet> {
         let active = within(self.last_data, IDLE_AFTER, now) || self.reports_left > 0;
         if !self.is_numbered() || now < self.next_report || !active {
             return None;
         }
         self.next_report = now + REPORT_EVERY;
+        let news = self.reports_left > 0;
         self.reports_left = self.reports_left.saturating_sub(1);
+        if news {
+            for (path, _) in self.paths.iter().zip(&self.views).filter(|(_, v)| v.usable) {
+                path.gate
+                    .set_floor(path.gate.in_flight() + 2 * self.packet_size);
+            }
+        }
         let paths = self
             .views
             .iter()
             .enumerate()
-            .filter(|(_, view)| view.usable && view.budget > 0)
+            .filter(|(_, view)| view.usable && (news || view.budget > 0))
             .fold(PathSet::default(), |set, (index, _)| set.with(index));
         if paths == PathSet::default() {
             return None;

@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::Transmit;
 use sennit_core::{
-    Choice, Delivery, PathState, Policy, Scheduler,
+    Choice, Delivery, PathState, Policy, Scheduler, Sent,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, HEADROOM, Header},
     queue::{Queued, TARGET},
 };
@@ -153,9 +153,11 @@ impl Tunnel {
     /// measured, and the scheduler how far it came.
     fn end_round(&mut self, now: Instant) {
         let waiting = self.is_backlogged();
-        let spilled = std::mem::take(&mut self.spilled);
-        self.scheduler
-            .handle_sent(&self.views, !waiting, spilled, now);
+        let sent = Sent {
+            empty: !waiting,
+            ..std::mem::take(&mut self.sent)
+        };
+        self.scheduler.handle_sent(&self.views, sent, now);
         let backlog = self.queue.backlog();
         for (index, (path, view)) in self.paths.iter().zip(&self.views).enumerate() {
             let spare = if waiting {
@@ -171,6 +173,7 @@ impl Tunnel {
 
     fn refresh_views(&mut self, now: Instant) {
         self.polled = now;
+        self.set_floors();
         let none_up = self
             .paths
             .iter()
@@ -245,8 +248,9 @@ impl Tunnel {
         if let Choice::One(path) = choice
             && Scheduler::is_second_choice(&self.views, path)
         {
-            self.spilled += bytes.len() as u64;
+            self.sent.spilled += bytes.len() as u64;
         }
+        self.sent.bytes += bytes.len() as u64;
         self.charge(bytes.len(), choice.into());
         self.batch.push(Payload {
             bytes,
