@@ -6,7 +6,7 @@
 //!
 //! | mode | pacing gain | window gain | ends |
 //! | --- | --- | --- | --- |
-//! | startup | 2.77 | 4 | when the rate no longer grows, or much is lost |
+//! | startup | 2.77 | 3 | when the rate no longer grows, a queue stands, or much is lost |
 //! | drain | 0.5 | 2 | when the queue that startup made is gone |
 //! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
 //! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
@@ -30,7 +30,7 @@ use super::{Ack, Acked, CongestionEvent, Control, WindowedMax};
 const STARTUP_GAIN: f64 = 2.77;
 /// What is inside doubles its rate every round trip too, and a window of twice the last one would
 /// hold it up just when it looks for delay (RFC 9406).
-const STARTUP_WINDOW_GAIN: f64 = 4.0;
+const STARTUP_WINDOW_GAIN: f64 = 3.0;
 const DRAIN_GAIN: f64 = 0.5;
 const UP_GAIN: f64 = 1.25;
 const DOWN_GAIN: f64 = 0.75;
@@ -65,6 +65,12 @@ const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 /// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
+/// Or when every round trip of a round was longer than the least by an eighth of it, within these
+/// limits (RFC 9406 §4.2), because then there is a queue, and it is about to overflow;
+const LEAST_DELAYED: Duration = Duration::from_millis(4);
+const MOST_DELAYED: Duration = Duration::from_millis(16);
+/// if the round had so many packets that jitter cannot have held up all.
+const TELLING_PACKETS: u64 = 20;
 /// Loss above the path's own that means congestion (draft §2.7, "LossThresh"),
 const LOSS_MARGIN: f64 = 0.02;
 /// if so many packets were lost in the round (draft §5.3.1.3).
@@ -248,15 +254,26 @@ impl Bbr {
         if round_ended {
             self.end_round(acked, in_flight, now);
         }
+        self.full.reached |= self.is_delayed() && (!acked.limited || self.is_much(acked));
         round_ended
+    }
+
+    /// Every round trip of this round was long, and there were many.
+    fn is_delayed(&self) -> bool {
+        let delayed = (self.min_rtt() / 8).clamp(LEAST_DELAYED, MOST_DELAYED);
+        self.losses.delivered >= TELLING_PACKETS * self.mtu
+            && self.round_rtt >= self.min_rtt() + delayed
     }
 
     /// The path was busy all the time that the sample covers: the driver had more to send than it
     /// was allowed, or what was under way was more than fits and stood in the path's queue.
     fn measures(&self, acked: &Acked) -> bool {
-        let under_way = acked.total - acked.prior;
-        let much = self.bdp(FULL_GROWTH).max(self.initial_window());
-        !acked.limited || self.queue_stands && under_way >= much
+        !acked.limited || self.queue_stands && self.is_much(acked)
+    }
+
+    /// More was under way than fits into the path.
+    fn is_much(&self, acked: &Acked) -> bool {
+        acked.total - acked.prior >= self.bdp(FULL_GROWTH).max(self.initial_window())
     }
 
     fn update_min_rtt(&mut self, rtt: Duration, now: Instant) {
