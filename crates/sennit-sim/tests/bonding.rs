@@ -26,13 +26,14 @@ const TCP_PAIRS: Check = Check {
     streams: 4,
     links: 2,
     seeds: 0..120,
-    broken: &[2, 37, 47],
+    // Nearly all by a second in which the inner TCP, which knows no SACK, waits for its timer.
+    broken: &[14, 27, 40, 89, 116],
 };
 
 const TCP_TRIPLES: Check = Check {
     links: 3,
     seeds: 0..30,
-    broken: &[25],
+    broken: &[],
     ..TCP_PAIRS
 };
 
@@ -41,13 +42,13 @@ const QUIC_PAIRS: Check = Check {
     streams: 1,
     links: 2,
     seeds: 0..120,
-    broken: &[5, 24, 25, 34, 45, 53, 66, 71, 90, 99, 106],
+    broken: &[26],
 };
 
 const QUIC_TRIPLES: Check = Check {
     links: 3,
     seeds: 0..30,
-    broken: &[25],
+    broken: &[],
     ..QUIC_PAIRS
 };
 
