@@ -27,11 +27,12 @@ pub struct PathView {
     pub weight: u16,
     /// Smoothed round trip.
     pub srtt: Duration,
-    /// How much later than that says its packets are in order: what it loses must be sent again, and
-    /// what overtakes must wait.
+    /// How much later than that says its packets are in order, because what it loses must be sent again.
     pub late: Duration,
     /// Bytes per second at which packets may leave on it.
     pub rate: u64,
+    /// It never was full, and may carry much more.
+    pub unproven: bool,
     /// Bytes it may send at once; zero if that is no full-size packet.
     pub budget: u64,
 }
@@ -201,6 +202,12 @@ fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) 
     let Some(least) = faster().map(|(_, p)| in_order(p)).min() else {
         return true;
     };
+    // A sender that starts would take the longer way for a full link, and stop doubling its window.
+    let spill = if faster().any(|(_, p)| p.unproven) {
+        Duration::MAX
+    } else {
+        spill
+    };
     let faster_rate: u64 = faster().map(|(_, p)| p.rate).sum();
     let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
     wait >= (in_order(path) - least).min(spill)
@@ -333,6 +340,7 @@ mod tests {
             srtt: Duration::from_millis(millis),
             late: Duration::ZERO,
             rate: 1_000_000,
+            unproven: false,
             budget,
         }
     }

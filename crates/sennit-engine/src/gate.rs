@@ -108,6 +108,11 @@ impl GateState {
         self.limited.store(true, Relaxed);
     }
 
+    /// Whether the controller has not yet found what the path carries.
+    pub(crate) fn is_in_slow_start(&self) -> bool {
+        self.slow_start.load(Relaxed)
+    }
+
     /// Bytes that are neither acknowledged nor lost.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Relaxed)

@@ -103,6 +103,7 @@ impl Path {
             srtt,
             late: Duration::ZERO,
             rate,
+            unproven: self.gate.is_in_slow_start(),
             budget: whole(self.gate.room().min(credit), packet),
         }
     }
@@ -110,6 +111,7 @@ impl Path {
     /// How much later than its round trip says packets are in order that fill this path. `repair` is how
     /// long a packet takes to be sent again once it is missed.
     ///
+    /// Jitter does not count: on a path that is hardly used, what varies is how late it is acknowledged.
     /// Losses that come so often that one repair meets the next make everything as late as a repair.
     pub(crate) fn lateness(&self, packet: u64, repair: Duration) -> Duration {
         let rate = self.gate.rate(self.srtt());
@@ -117,7 +119,7 @@ impl Path {
         let stall = (ledger.jitter() + repair).as_secs_f64();
         let losses = rate as f64 / packet as f64 * ledger.loss();
         let stalled = (losses * stall).min(1.0);
-        2 * ledger.deviation() + Duration::from_secs_f64(stall * stalled)
+        Duration::from_secs_f64(stall * stalled)
     }
 
     /// When the pacer will let another packet go, if the window allows one.

@@ -90,6 +90,9 @@ const LOSS_MEMORY: f64 = 15.0 / 16.0;
 const INITIAL_PACKETS: u64 = 30;
 /// And at least, whatever is known.
 const MIN_PACKETS: u64 = 4;
+/// In startup the window leaves within this part of the round trip, or this time.
+const STARTUP_BURSTS: u32 = 8;
+const MIN_BURST: Duration = Duration::from_millis(1);
 /// What the driver hands over in one go, as time at the pacing rate; twice that much is in flight
 /// beyond the model, so that the window is never what makes a batch small.
 const QUANTUM: Duration = Duration::from_millis(1);
@@ -130,6 +133,8 @@ pub(super) struct Bbr {
     min_rtt: Option<(Duration, Instant)>,
     /// The shortest round trip of this round.
     round_rtt: Duration,
+    /// There was not enough to send, of late.
+    limited: bool,
     /// Even that was long in the last round.
     queue_stands: bool,
     rounds: Rounds,
@@ -195,6 +200,7 @@ impl Bbr {
             rate: WindowedMax::new(MIN_RATE_WINDOW, now),
             min_rtt: None,
             round_rtt: Duration::MAX,
+            limited: true,
             queue_stands: false,
             rounds: Rounds::default(),
             full: FullPipe::default(),
@@ -247,6 +253,7 @@ impl Bbr {
                 .set_window((RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW));
             self.rate.insert(acked.rate(), now);
         }
+        self.limited = acked.limited;
         let window = self.window;
         self.aggregation
             .on_ack(acked.bytes, self.rate.get(), window, now);
@@ -487,14 +494,15 @@ impl Control for Bbr {
     fn pacing_rate(&self) -> Option<u64> {
         let rate = self.delivery_rate()?;
         let (gain, _) = self.gains();
-        // A few pings say nothing about the path: until it was full, the initial window may leave
-        // within a round trip.
-        let least = if self.full.reached {
-            0.0
-        } else {
-            self.initial_window() as f64 / self.min_rtt().max(MIN_PHASE).as_secs_f64()
-        };
-        Some((PACING_MARGIN * gain * least.max(rate as f64)) as u64)
+        let paced = PACING_MARGIN * gain * rate as f64;
+        if self.full.reached || !self.limited {
+            return Some(paced as u64);
+        }
+        // So far the rate says what came and not what fits. What starts inside sends in bursts, and
+        // would take a queue here for a full link (RFC 9406): the window may leave at once.
+        let soon = (self.min_rtt() / STARTUP_BURSTS).max(MIN_BURST);
+        let burst = self.window as f64 / soon.as_secs_f64();
+        Some(paced.max(burst) as u64)
     }
 
     fn delivery_rate(&self) -> Option<u64> {

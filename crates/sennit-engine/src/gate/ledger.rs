@@ -135,11 +135,6 @@ impl Ledger {
         OVERTAKING + DEVIATIONS * self.deviation
     }
 
-    /// Mean deviation of the round trip.
-    pub(crate) fn deviation(&self) -> Duration {
-        self.deviation
-    }
-
     /// Part of the packets that were lost lately.
     pub(crate) fn loss(&self) -> f64 {
         self.loss

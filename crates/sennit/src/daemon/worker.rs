@@ -43,7 +43,7 @@ const EVENTS: usize = 64;
 /// Turns that may follow each other at once, and how often another is allowed. Under load packets
 /// would otherwise arrive one by one, each at the price of a whole turn; a ping does not notice.
 const TURNS: u32 = 8;
-const TURN_EVERY: Duration = Duration::from_micros(250);
+const TURN_EVERY: Duration = Duration::from_micros(500);
 
 /// Tokens below this are the machine's own; sockets and devices come after it.
 const FIRST_SOCKET: u64 = 1 << 16;
