@@ -33,9 +33,13 @@ const SILENCE_BUSY: f64 = 3.2;
 const GAP_WINDOW: Duration = Duration::from_secs(2);
 /// A suspect path that stays silent this long is called down.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
-/// How long a path must be heard again before it is trusted,
+/// How long a path must be heard again before it is trusted: its probation. Each time that it fell
+/// lately doubles it, so that a link that comes and goes is soon left alone,
 const TRUST_AFTER: Duration = Duration::from_millis(120);
-/// and how often: one packet is no sign of life, it may have been held up on its way.
+const MOST_PROBATION: Duration = Duration::from_secs(4);
+/// until the last fall was this long ago;
+const FALLS_FORGOTTEN: Duration = Duration::from_secs(20);
+/// and how often it must be heard: one packet is no sign of life, it may have been held up on its way.
 const TRUST_COUNT: u32 = 3;
 
 /// How much flows in the tunnel, here or at the peer.
@@ -55,6 +59,8 @@ pub enum Pace {
 pub enum PathState {
     /// It carries packets.
     Up,
+    /// It is heard again, but is not trusted yet; packets go elsewhere.
+    Probation,
     /// Nothing was heard of late; packets go elsewhere.
     Suspect,
     /// Nothing was heard for seconds, or its link is gone.
@@ -66,6 +72,8 @@ pub enum PathState {
 pub enum Reason {
     /// Packets arrive in both directions.
     Heard,
+    /// Packets arrive again, but for how long?
+    Returned,
     /// Nothing arrives here.
     Silent,
     /// The peer says that nothing arrives there.
@@ -78,6 +86,7 @@ impl fmt::Display for PathState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Up => "up",
+            Self::Probation => "probation",
             Self::Suspect => "suspect",
             Self::Down => "down",
         })
@@ -88,6 +97,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Heard => "packets arrive in both directions",
+            Self::Returned => "it came back just now and has to prove itself",
             Self::Silent => "nothing arrives from the peer",
             Self::PeerHearsNothing => "the peer receives nothing",
             Self::LinkDown => "the link is down",
@@ -110,6 +120,8 @@ pub struct Health {
     /// From when silence counts: probing was slower before.
     listening_since: Instant,
     suspect_since: Instant,
+    /// How often it fell, of late.
+    falls: u32,
     next_probe: Instant,
     pace: Pace,
     gaps: Gaps,
@@ -136,6 +148,7 @@ impl Health {
             heard_count: 0,
             listening_since: now,
             suspect_since: now,
+            falls: 0,
             next_probe: now,
             pace: Pace::Idle,
             gaps: Gaps {
@@ -153,7 +166,10 @@ impl Health {
 
     /// Whether packets arrive here, as a [`Report`](crate::frame::Report) tells the peer.
     pub fn hears(&self) -> bool {
-        self.state == PathState::Up || self.reason == Reason::PeerHearsNothing
+        match self.state {
+            PathState::Up | PathState::Probation => true,
+            PathState::Suspect | PathState::Down => self.reason == Reason::PeerHearsNothing,
+        }
     }
 
     /// Something arrived on the path.
@@ -209,7 +225,9 @@ impl Health {
         let before = self.state;
         match self.verdict(now) {
             Some(reason) => self.distrust(reason, now),
-            None if self.state != PathState::Up && !self.is_trusted(now) => {}
+            None if self.state != PathState::Up && !self.is_trusted(now) => {
+                (self.state, self.reason) = (PathState::Probation, Reason::Returned);
+            }
             None => (self.state, self.reason) = (PathState::Up, Reason::Heard),
         }
         self.state != before
@@ -220,7 +238,9 @@ impl Health {
     pub fn poll_timeout(&self, judged: bool) -> Instant {
         match self.state {
             PathState::Up if judged => self.silent_at().min(self.next_probe),
-            PathState::Up | PathState::Suspect | PathState::Down => self.next_probe,
+            PathState::Up | PathState::Probation | PathState::Suspect | PathState::Down => {
+                self.next_probe
+            }
         }
     }
 
@@ -239,8 +259,15 @@ impl Health {
 
     fn distrust(&mut self, reason: Reason, now: Instant) {
         if self.state == PathState::Up {
-            self.state = PathState::Suspect;
+            self.falls = if self.fell_lately(now) {
+                self.falls + 1
+            } else {
+                1
+            };
             self.suspect_since = now;
+        }
+        if matches!(self.state, PathState::Up | PathState::Probation) {
+            self.state = PathState::Suspect;
         }
         self.reason = reason;
         let lost = now.saturating_duration_since(self.suspect_since) >= DOWN_AFTER;
@@ -250,7 +277,21 @@ impl Health {
     }
 
     fn is_trusted(&self, now: Instant) -> bool {
-        now >= self.heard_since + TRUST_AFTER && self.heard_count >= TRUST_COUNT
+        now >= self.heard_since + self.probation(now) && self.heard_count >= TRUST_COUNT
+    }
+
+    fn probation(&self, now: Instant) -> Duration {
+        if !self.fell_lately(now) {
+            return TRUST_AFTER;
+        }
+        let doubled = 1_u32.checked_shl(self.falls.saturating_sub(1));
+        TRUST_AFTER
+            .saturating_mul(doubled.unwrap_or(u32::MAX))
+            .min(MOST_PROBATION)
+    }
+
+    fn fell_lately(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.suspect_since) < FALLS_FORGOTTEN
     }
 
     fn silent_at(&self) -> Instant {
@@ -280,7 +321,9 @@ impl Health {
         match (self.state, self.pace) {
             (PathState::Down, _) if silent => PROBE_DOWN,
             (PathState::Up, Pace::Idle) => PROBE_IDLE,
-            (PathState::Up | PathState::Suspect | PathState::Down, _) => self.quick(),
+            (PathState::Up | PathState::Probation | PathState::Suspect | PathState::Down, _) => {
+                self.quick()
+            }
         }
     }
 }
@@ -369,7 +412,9 @@ mod tests {
         health.handle_timeout(back);
         health.handle_timeout(back + 1 * MS);
         health.handle_heard(back + 2 * MS);
-        assert!(!health.handle_timeout(back + 3 * MS));
+        assert!(health.handle_timeout(back + 3 * MS));
+        assert_eq!(health.state(), (PathState::Probation, Reason::Returned));
+        assert!(health.hears());
         health.handle_heard(back + 52 * MS);
         health.handle_heard(back + 102 * MS);
         assert!(health.handle_timeout(back + 123 * MS));
@@ -383,8 +428,43 @@ mod tests {
         let back = start + 10_000 * MS;
         health.handle_timeout(back);
         health.handle_heard(back);
-        assert!(!health.handle_timeout(back + 150 * MS));
+        assert!(health.handle_timeout(back + 150 * MS));
+        assert_eq!(health.state().0, PathState::Probation);
+        assert!(health.handle_timeout(back + 161 * MS));
         assert_eq!(health.state().0, PathState::Suspect);
+    }
+
+    #[test]
+    fn a_path_that_comes_and_goes_is_trusted_later_each_time() {
+        let start = Instant::now();
+        let mut health = Health::new(start);
+        health.set_pace(Pace::Active, Duration::ZERO, start);
+        // Two seconds of silence, then two with packets every 50 ms.
+        let mut trusted_after = |cycle: u32| {
+            let back = start + cycle * 4000 * MS + 2000 * MS;
+            let mut trusted = None;
+            health.handle_timeout(back - 1 * MS);
+            for ms in (0..2000).step_by(50) {
+                health.handle_heard(back + ms * MS);
+                health.handle_timeout(back + ms * MS);
+                if health.state().0 == PathState::Up {
+                    trusted = trusted.or(Some(ms));
+                }
+            }
+            trusted
+        };
+        let times: Vec<_> = (0..6).map(&mut trusted_after).collect();
+        let expected = [
+            Some(150),
+            Some(250),
+            Some(500),
+            Some(1000),
+            Some(1950),
+            None,
+        ];
+        assert_eq!(times, expected);
+        // After a quiet while it counts as new.
+        assert_eq!(trusted_after(30), Some(150));
     }
 
     #[test]

@@ -693,7 +693,7 @@ fn announce_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
 fn link_info(path: &crate::path::Path) -> LinkInfo {
     let state = match path.health.state().0 {
         PathState::Up => LinkState::Up,
-        PathState::Suspect => LinkState::Backup,
+        PathState::Probation | PathState::Suspect => LinkState::Backup,
         PathState::Down => LinkState::Down,
     };
     LinkInfo {

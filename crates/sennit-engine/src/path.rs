@@ -96,7 +96,7 @@ impl Path {
         let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();
         PathView {
-            usable: (state == PathState::Up || all_suspect && state == PathState::Suspect)
+            usable: (state == PathState::Up || all_suspect && state != PathState::Down)
                 && !self.gate.is_too_small(),
             tier: self.link.tier,
             weight: self.link.weight,
@@ -133,7 +133,7 @@ impl Path {
     pub(crate) fn status(&self) -> PathStatus {
         match self.health.state().0 {
             PathState::Up => PathStatus::Available,
-            PathState::Suspect | PathState::Down => PathStatus::Backup,
+            PathState::Probation | PathState::Suspect | PathState::Down => PathStatus::Backup,
         }
     }
 }

@@ -189,6 +189,8 @@ pub struct PathStatus {
 #[serde(rename_all = "lowercase")]
 pub enum PathState {
     Up,
+    /// It is heard again, and has to prove itself.
+    Probation,
     /// It has been silent for longer than it should.
     Suspect,
     Down,

@@ -155,6 +155,7 @@ fn tunnel(
 fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>) -> PathStatus {
     let state = match path.state {
         sennit_core::PathState::Up => PathState::Up,
+        sennit_core::PathState::Probation => PathState::Probation,
         sennit_core::PathState::Suspect => PathState::Suspect,
         sennit_core::PathState::Down => PathState::Down,
     };

@@ -309,6 +309,7 @@ fn state(state: State) -> (&'static str, Mood) {
 fn path_state(state: PathState) -> (&'static str, Mood) {
     match state {
         PathState::Up => ("up", Mood::Good),
+        PathState::Probation => ("probation", Mood::Uneasy),
         PathState::Suspect => ("suspect", Mood::Uneasy),
         PathState::Down => ("down", Mood::Bad),
         PathState::Validating => ("validating", Mood::Uneasy),
