@@ -10,7 +10,7 @@
 //! - `bond`: earliest arrival. The path with the least delay takes what it can; a slower one helps
 //!   once packets would wait long for the faster ones, at the latest when they would wait longer than
 //!   the slower one is slower. See [`Spill`].
-//! - `redundant`: the two paths with the least delay both take a copy.
+//! - `redundant`: the two paths with the least delay, or as many as the class says, each take a copy.
 
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,44 @@ pub enum Choice {
     Wait,
     /// On one path.
     One(usize),
-    /// On two.
-    Both(usize, usize),
+    /// A copy on each of these.
+    Copies(PathSet),
+}
+
+/// Indices of paths, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathSet(u64);
+
+impl PathSet {
+    /// With one path more; those beyond the 64th are not kept.
+    pub fn with(self, index: usize) -> Self {
+        Self(self.0 | 1_u64.checked_shl(index as u32).unwrap_or(0))
+    }
+
+    /// The lowest index.
+    pub fn first(self) -> Option<usize> {
+        (self.0 != 0).then_some(self.0.trailing_zeros() as usize)
+    }
+
+    /// Without the lowest index.
+    pub fn without_first(self) -> Self {
+        Self(self.0 & self.0.saturating_sub(1))
+    }
+
+    /// From the lowest index up.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(self), |set| Some(set.without_first())).map_while(Self::first)
+    }
+}
+
+impl From<Choice> for PathSet {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Wait => Self::default(),
+            Choice::One(path) => Self::default().with(path),
+            Choice::Copies(paths) => paths,
+        }
+    }
 }
 
 /// What became of the queue in a round of sending.
@@ -63,14 +99,17 @@ pub struct Sent {
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     policy: Policy,
+    /// Of each packet, under `redundant`.
+    copies: usize,
     spill: Spill,
 }
 
 impl Scheduler {
-    /// A scheduler for a class.
-    pub fn new(policy: Policy) -> Self {
+    /// A scheduler for a class; `redundant` sends so many copies.
+    pub fn new(policy: Policy, copies: u8) -> Self {
         Self {
             policy,
+            copies: copies.into(),
             spill: Spill::default(),
         }
     }
@@ -89,7 +128,7 @@ impl Scheduler {
             Policy::Single | Policy::Failover => first(paths, tier),
             Policy::Balanced => pinned(paths, tier, flow),
             Policy::Bond => earliest(paths, tier, backlog, self.spill.threshold),
-            Policy::Redundant => two_fastest(paths),
+            Policy::Redundant => fastest(paths, self.copies),
         }
     }
 
@@ -213,24 +252,17 @@ fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) 
     wait >= (in_order(path) - least).min(spill)
 }
 
-fn two_fastest(paths: &[PathView]) -> Choice {
-    let mut best: [Option<(u8, Duration, usize)>; 2] = [None; 2];
-    for (index, path) in paths
-        .iter()
-        .enumerate()
-        .filter(|(_, p)| p.usable && p.budget > 0)
-    {
-        let rank = Some((path.tier, path.srtt, index));
-        if best[0].is_none() || rank < best[0] {
-            best = [rank, best[0]];
-        } else if best[1].is_none() || rank < best[1] {
-            best[1] = rank;
-        }
-    }
-    match best {
-        [Some((.., a)), Some((.., b))] => Choice::Both(a, b),
-        [Some((.., a)), None] => Choice::One(a),
-        [None, _] => Choice::Wait,
+fn fastest(paths: &[PathView], copies: usize) -> Choice {
+    let rank = |&index: &usize| (paths[index].tier, paths[index].srtt, index);
+    let mut ready: Vec<usize> = (0..paths.len())
+        .filter(|&index| paths[index].usable && paths[index].budget > 0)
+        .collect();
+    ready.sort_unstable_by_key(rank);
+    ready.truncate(copies);
+    match ready[..] {
+        [] => Choice::Wait,
+        [only] => Choice::One(only),
+        _ => Choice::Copies(ready.into_iter().fold(PathSet::default(), PathSet::with)),
     }
 }
 
@@ -354,7 +386,7 @@ mod tests {
 
     #[test]
     fn failover_uses_the_lowest_tier_that_works() {
-        let scheduler = Scheduler::new(Policy::Failover);
+        let scheduler = Scheduler::new(Policy::Failover, 2);
         let paths = [path(2, 5, 9), path(1, 50, 9)];
         assert_eq!(scheduler.choose(&paths, 0, 0), Choice::One(1));
         let paths = [path(2, 5, 9), down(path(1, 50, 9))];
@@ -363,7 +395,7 @@ mod tests {
 
     #[test]
     fn failover_waits_for_its_path_rather_than_spilling() {
-        let scheduler = Scheduler::new(Policy::Failover);
+        let scheduler = Scheduler::new(Policy::Failover, 2);
         assert_eq!(
             scheduler.choose(&[path(1, 5, 0), path(2, 5, 9)], 0, 1 << 20),
             Choice::Wait
@@ -372,7 +404,7 @@ mod tests {
 
     #[test]
     fn balanced_spreads_flows_by_weight_and_keeps_each_on_its_path() {
-        let scheduler = Scheduler::new(Policy::Balanced);
+        let scheduler = Scheduler::new(Policy::Balanced, 2);
         let paths = [
             PathView {
                 weight: 3,
@@ -394,7 +426,7 @@ mod tests {
 
     #[test]
     fn bond_adds_the_slower_path_only_when_waiting_would_take_longer() {
-        let scheduler = Scheduler::new(Policy::Bond);
+        let scheduler = Scheduler::new(Policy::Bond, 2);
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         assert_eq!(scheduler.choose(&paths, 0, 4_900), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
@@ -406,7 +438,7 @@ mod tests {
     #[test]
     fn a_sender_without_data_to_spare_is_kept_on_the_faster_path() {
         let start = Instant::now();
-        let mut scheduler = Scheduler::new(Policy::Bond);
+        let mut scheduler = Scheduler::new(Policy::Bond, 2);
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         let step = Duration::from_millis(1);
         let mut send = |tick: u32, sent| scheduler.handle_sent(&paths, sent, start + step * tick);
@@ -433,7 +465,7 @@ mod tests {
 
     #[test]
     fn bond_prefers_the_least_delay() {
-        let scheduler = Scheduler::new(Policy::Bond);
+        let scheduler = Scheduler::new(Policy::Bond, 2);
         assert_eq!(
             scheduler.choose(&[path(1, 60, 9), path(1, 20, 9)], 0, 0),
             Choice::One(1)
@@ -441,10 +473,17 @@ mod tests {
     }
 
     #[test]
-    fn redundant_takes_the_two_fastest_or_what_there_is() {
-        let scheduler = Scheduler::new(Policy::Redundant);
+    fn redundant_takes_the_fastest_or_what_there_is() {
+        let scheduler = Scheduler::new(Policy::Redundant, 2);
         let paths = [path(1, 60, 9), path(1, 20, 9), path(1, 30, 9)];
-        assert_eq!(scheduler.choose(&paths, 0, 0), Choice::Both(1, 2));
+        let chosen = |copies| {
+            let choice = Scheduler::new(Policy::Redundant, copies).choose(&paths, 0, 0);
+            PathSet::from(choice).iter().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [chosen(1), chosen(2), chosen(3)],
+            [vec![1], vec![1, 2], vec![0, 1, 2]]
+        );
         let paths = [path(1, 60, 9), down(paths[1]), path(1, 30, 0)];
         assert_eq!(scheduler.choose(&paths, 0, 0), Choice::One(0));
     }
@@ -452,7 +491,7 @@ mod tests {
     #[test]
     fn nothing_is_chosen_when_no_path_is_usable() {
         for &policy in Policy::ALL {
-            let scheduler = Scheduler::new(policy);
+            let scheduler = Scheduler::new(policy, 2);
             assert_eq!(
                 scheduler.choose(&[down(path(1, 1, 9))], 7, 1 << 20),
                 Choice::Wait

@@ -6,12 +6,12 @@
 //! (RFC 9651 §3.3.3): a version, then parameters; unknown parameters are ignored.
 //!
 //! ```text
-//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair
+//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2
 //! ```
 
 use sennit_core::{ClassId, Delivery, Policy};
 
-use crate::tunnel::Treatment;
+use crate::tunnel::{MOST_COPIES, Treatment};
 
 /// Header name.
 pub(crate) const NAME: &str = "sennit";
@@ -34,9 +34,13 @@ impl Hello {
             index,
             treatment,
         } = self;
-        let Treatment { policy, delivery } = treatment;
+        let Treatment {
+            policy,
+            delivery,
+            copies,
+        } = treatment;
         format!(
-            "{VERSION};class={class};index={};policy={policy};delivery={delivery}",
+            "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies}",
             index.0
         )
     }
@@ -48,20 +52,25 @@ impl Hello {
             return None;
         }
         let (mut class, mut index) = (None, None);
-        let (mut policy, mut delivery) = (Policy::Bond, Delivery::Repair);
+        let (mut policy, mut delivery, mut copies) = (Policy::Bond, Delivery::Repair, 2);
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
                 ("index", number) => index = Some(ClassId(number.parse().ok()?)),
                 ("policy", word) => policy = word.parse().ok()?,
                 ("delivery", word) => delivery = word.parse().ok()?,
+                ("copies", number) => copies = copies_of(number)?,
                 _ => {}
             }
         }
         Some(Self {
             class: class?.to_owned(),
             index: index?,
-            treatment: Treatment { policy, delivery },
+            treatment: Treatment {
+                policy,
+                delivery,
+                copies,
+            },
         })
     }
 }
@@ -77,6 +86,11 @@ pub(crate) fn understood(value: &str) -> bool {
         .split(';')
         .next()
         .is_some_and(|version| version.trim() == VERSION)
+}
+
+fn copies_of(number: &str) -> Option<u8> {
+    let copies = number.parse().ok()?;
+    (1..=MOST_COPIES).contains(&copies).then_some(copies)
 }
 
 fn is_name(name: &str) -> bool {
@@ -96,6 +110,7 @@ mod tests {
             treatment: Treatment {
                 policy: Policy::Redundant,
                 delivery: Delivery::Datagram,
+                copies: 3,
             },
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
@@ -116,6 +131,8 @@ mod tests {
             "1;class=;index=0",
             "1;class=a;index=256",
             "1;class=a;index=0;policy=fast",
+            "1;class=a;index=0;copies=0",
+            "1;class=a;index=0;copies=9",
             "1;class=a;index=0;x",
         ] {
             assert_eq!(Hello::decode(value), None, "{value}");

@@ -36,4 +36,4 @@ pub use locals::{Local, SocketId};
 pub use node::{ConnId, Received, Transmit};
 pub use path::LinkLabel;
 pub use transport::Settings;
-pub use tunnel::{Treatment, TunnelStats};
+pub use tunnel::{MOST_COPIES, Treatment, TunnelStats};

@@ -184,6 +184,7 @@ impl<R> Node<R> {
         let treatment = Treatment {
             policy: Policy::Single,
             delivery: Delivery::Datagram,
+            copies: 1,
         };
         let mut buffer = Vec::new();
         match self.endpoint.accept(incoming, now, &mut buffer, None) {

@@ -22,14 +22,15 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{Connection, PathId};
 use sennit_core::{
-    Delivery, FqCodel, Numbering, Pace, PathState, PathView, Policy, Resequencer, Scheduler, Sent,
+    Delivery, FqCodel, Numbering, Pace, PathSet, PathState, PathView, Policy, Resequencer,
+    Scheduler, Sent,
     frame::{CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::Queued,
     resequence::ResequenceStats,
 };
 use sennit_masque::{StreamId, datagram};
 
-use self::outbound::{BATCH, PathSet, Repair, Sending};
+use self::outbound::{BATCH, Repair, Sending};
 use crate::{
     gate::Payload,
     locals::SocketId,
@@ -58,7 +59,12 @@ pub struct Treatment {
     pub policy: Policy,
     /// Fate of lost packets.
     pub delivery: Delivery,
+    /// How many copies of each packet [`Policy::Redundant`] sends.
+    pub copies: u8,
 }
+
+/// Copies that an edge may ask for.
+pub const MOST_COPIES: u8 = 8;
 
 /// Counters of a tunnel since it came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +150,7 @@ impl Tunnel {
             paths: Vec::new(),
             stats: TunnelStats::default(),
             queue: FqCodel::default(),
-            scheduler: Scheduler::new(treatment.policy),
+            scheduler: Scheduler::new(treatment.policy, treatment.copies),
             delivery: treatment.delivery,
             repair: Repair::default(),
             packet_size: u64::from(packet_size),
@@ -186,7 +192,7 @@ impl Tunnel {
 
     /// The hub learns the treatment with the request.
     pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
-        self.scheduler = Scheduler::new(treatment.policy);
+        self.scheduler = Scheduler::new(treatment.policy, treatment.copies);
         self.delivery = treatment.delivery;
         self.set_floors();
     }

@@ -113,6 +113,7 @@ pub fn class(name: &str, policy: Policy) -> ClassConfig {
         treatment: Treatment {
             policy,
             delivery: Delivery::Repair,
+            copies: 2,
         },
         congestion: Congestion::Auto,
     }

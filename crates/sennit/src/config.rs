@@ -125,6 +125,8 @@ pub struct Class {
     /// A packet belongs to the class when any of these matches.
     pub matches: Vec<Match>,
     pub policy: Policy,
+    /// Of each packet, for [`Policy::Redundant`]: 2 to 8.
+    pub copies: u8,
     pub delivery: Delivery,
     pub congestion: Congestion,
     /// Guaranteed part of each link in percent, 1 to 100.
@@ -148,6 +150,7 @@ impl Default for Class {
             name: "default".into(),
             matches: Vec::new(),
             policy: Policy::Bond,
+            copies: 2,
             delivery: Delivery::Repair,
             congestion: Congestion::Auto,
             share: None,

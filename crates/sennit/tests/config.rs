@@ -43,6 +43,7 @@ interface = "wwan0"
 name = "critical"
 match = ["dscp ef", "udp port 5060", "icmp"]
 policy = "redundant"
+copies = 3
 delivery = "datagram"
 congestion = "bbr"
 share = "20%"                        # guaranteed on each link, borrowed when idle
@@ -125,8 +126,8 @@ fn the_documented_edge_config_is_read() {
     assert_eq!(names, ["critical", "bulk", "default"]);
     let critical = &edge.classes[0];
     assert_eq!(
-        (critical.policy, critical.delivery),
-        (Policy::Redundant, Delivery::Datagram)
+        (critical.policy, critical.copies, critical.delivery),
+        (Policy::Redundant, 3, Delivery::Datagram)
     );
     assert_eq!(
         (critical.congestion, critical.share),

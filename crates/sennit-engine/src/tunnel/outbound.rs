@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::Transmit;
 use sennit_core::{
-    Choice, Delivery, PathState, Policy, Scheduler, Sent,
+    Choice, Delivery, PathSet, PathState, Policy, Scheduler, Sent,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, HEADROOM, Header},
     queue::{Queued, TARGET},
 };
@@ -45,38 +45,6 @@ pub(super) enum Sending {
     Data,
     /// A batch is in noq's queue for the first of these paths; then the same again for the next.
     Batch(PathSet),
-}
-
-/// Indices of paths, as bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PathSet(u64);
-
-impl PathSet {
-    pub(super) fn with(self, index: usize) -> Self {
-        Self(self.0 | 1_u64.checked_shl(index as u32).unwrap_or(0))
-    }
-
-    fn first(self) -> Option<usize> {
-        (self.0 != 0).then_some(self.0.trailing_zeros() as usize)
-    }
-
-    fn without_first(self) -> Self {
-        Self(self.0 & self.0.saturating_sub(1))
-    }
-
-    fn iter(self) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(self), |set| Some(set.without_first())).map_while(Self::first)
-    }
-}
-
-impl From<Choice> for PathSet {
-    fn from(choice: Choice) -> Self {
-        match choice {
-            Choice::Wait => Self::default(),
-            Choice::One(path) => Self::default().with(path),
-            Choice::Both(path, second) => Self::default().with(path).with(second),
-        }
-    }
 }
 
 /// Lost datagrams on their way to another path.

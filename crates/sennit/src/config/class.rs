@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use sennit_engine::MOST_COPIES;
 use sennit_linux::DeviceName;
 use toml::Spanned;
 
@@ -18,6 +19,7 @@ pub(super) struct ReadClass {
     /// `match` is there, even if none of its rules could be read.
     has_match: bool,
     pub(super) policy: Option<Spanned<Policy>>,
+    copies: Option<Spanned<u8>>,
     delivery: Option<Spanned<Delivery>>,
     congestion: Option<Spanned<Congestion>>,
     share: Option<Spanned<u8>>,
@@ -41,6 +43,7 @@ impl ReadClass {
             name: self.name.map_or(default.name, Spanned::into_inner),
             matches: self.matches.into_iter().map(Spanned::into_inner).collect(),
             policy: self.policy.map_or(default.policy, Spanned::into_inner),
+            copies: self.copies.map_or(default.copies, Spanned::into_inner),
             delivery: self.delivery.map_or(default.delivery, Spanned::into_inner),
             congestion: self
                 .congestion
@@ -85,6 +88,7 @@ fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadCl
             .unwrap_or_default(),
         has_match,
         policy: class.string("policy", values::policy, findings),
+        copies: class.integer("copies", 2..=i64::from(MOST_COPIES), findings),
         delivery: class.string("delivery", values::delivery, findings),
         congestion: class.string("congestion", values::congestion, findings),
         share: class.string("share", values::share, findings),
@@ -102,6 +106,7 @@ pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     check_order(classes, findings);
     check_shares(classes, findings);
     for class in classes {
+        check_copies(class, findings);
         check_fec(class, findings);
     }
 }
@@ -192,6 +197,19 @@ fn check_shares(classes: &[ReadClass], findings: &mut Vec<Finding>) {
                 .help("a class without a share, like `default`, starves while the others are busy"),
             );
         }
+    }
+}
+
+fn check_copies(class: &ReadClass, findings: &mut Vec<Finding>) {
+    let redundant = class
+        .policy
+        .as_ref()
+        .is_some_and(|policy| *policy.get_ref() == Policy::Redundant);
+    if let (Some(copies), false) = (&class.copies, redundant) {
+        findings.push(
+            Finding::warning(copies.span(), "`copies` has no effect here")
+                .help("it belongs to policy = \"redundant\""),
+        );
     }
 }
 

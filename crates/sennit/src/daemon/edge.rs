@@ -183,7 +183,11 @@ fn class_config(class: &Class) -> ClassConfig {
     };
     ClassConfig {
         name: class.name.clone(),
-        treatment: Treatment { policy, delivery },
+        treatment: Treatment {
+            policy,
+            delivery,
+            copies: class.copies,
+        },
         congestion,
     }
 }

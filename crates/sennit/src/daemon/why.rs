@@ -145,6 +145,7 @@ mod tests {
             treatment: Treatment {
                 policy,
                 delivery: Delivery::Repair,
+                copies: 2,
             },
             up: true,
             reason: String::new(),
