@@ -113,11 +113,11 @@ impl Path {
     ///
     /// Jitter does not count: on a path that is hardly used, what varies is how late it is acknowledged.
     /// Losses that come so often that one repair meets the next make everything as late as a repair.
-    pub(crate) fn lateness(&self, packet: u64, repair: Duration) -> Duration {
+    pub(crate) fn lateness(&self, packet: u64, repair: Duration, now: Instant) -> Duration {
         let rate = self.gate.rate(self.srtt());
         let ledger = self.gate.ledger();
         let stall = (ledger.jitter() + repair).as_secs_f64();
-        let losses = rate as f64 / packet as f64 * ledger.loss();
+        let losses = rate as f64 / packet as f64 * ledger.loss(now);
         let stalled = (losses * stall).min(1.0);
         Duration::from_secs_f64(stall * stalled)
     }

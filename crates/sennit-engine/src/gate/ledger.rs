@@ -26,6 +26,8 @@ const DEVIATIONS: u32 = 4;
 
 /// Packets over which the share of lost ones is averaged.
 const LOSS_MEMORY: f64 = 1000.0;
+/// On a path that carries none the share halves in this time.
+const LOSS_FADES: Duration = Duration::from_secs(1);
 
 /// A datagram that may have to be sent again.
 #[derive(Clone, Debug)]
@@ -47,8 +49,29 @@ pub(crate) struct Ledger {
     /// Smoothed round trip and its mean deviation.
     rtt: Duration,
     deviation: Duration,
-    /// Part of the packets that are lost, of late.
-    loss: f64,
+    loss: Loss,
+}
+
+/// Part of the packets that are lost, of late. What is given up with its path does not count.
+#[derive(Debug, Default)]
+struct Loss {
+    part: f64,
+    counted: Option<Instant>,
+}
+
+impl Loss {
+    fn count(&mut self, lost: bool) {
+        let sample = if lost { 1.0 } else { 0.0 };
+        self.part += (sample - self.part) / LOSS_MEMORY;
+    }
+
+    /// A path that is not used may be better by now.
+    fn part(&self, now: Instant) -> f64 {
+        let unused = self
+            .counted
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.part * 0.5_f64.powf(unused.as_secs_f64() / LOSS_FADES.as_secs_f64())
+    }
 }
 
 #[derive(Debug)]
@@ -105,8 +128,11 @@ impl Ledger {
     }
 
     pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
-        self.settle(pn, false);
-        self.loss -= self.loss / LOSS_MEMORY;
+        if self.settle(pn, false) {
+            self.loss.part = self.loss.part(now);
+            self.loss.count(false);
+            self.loss.counted = Some(now);
+        }
         self.newest = self.newest.max(Some(sent));
         let rtt = now.saturating_duration_since(sent);
         if self.rtt.is_zero() {
@@ -127,6 +153,7 @@ impl Ledger {
         {
             let first = self.sent.pop_front();
             self.lost.extend(first.and_then(|first| first.payload));
+            self.loss.count(true);
         }
     }
 
@@ -136,16 +163,19 @@ impl Ledger {
     }
 
     /// Part of the packets that were lost lately.
-    pub(crate) fn loss(&self) -> f64 {
-        self.loss
+    pub(crate) fn loss(&self, now: Instant) -> f64 {
+        self.loss.part(now)
     }
 
     pub(super) fn on_lost(&mut self, pn: u64) {
-        self.loss += (1.0 - self.loss) / LOSS_MEMORY;
-        self.settle(pn, true);
+        if self.settle(pn, true) {
+            self.loss.count(true);
+        }
     }
 
-    fn settle(&mut self, pn: u64, lost: bool) {
+    /// What was in this packet is not in flight any more; false if nothing was.
+    fn settle(&mut self, pn: u64, lost: bool) -> bool {
+        let mut known = false;
         let first = self.sent.partition_point(|sent| sent.pn < pn);
         for sent in self
             .sent
@@ -153,6 +183,7 @@ impl Ledger {
             .take_while(|sent| sent.pn == pn)
         {
             let payload = sent.payload.take();
+            known |= payload.is_some();
             if lost {
                 self.lost.extend(payload);
             }
@@ -164,6 +195,7 @@ impl Ledger {
         {
             self.sent.pop_front();
         }
+        known
     }
 }
 
