@@ -19,7 +19,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
-use sennit_core::{ClassId, Classifier, Congestion, PathState, health};
+use sennit_core::{ClassId, Classifier, PathState, health};
 use sennit_masque::{
     self as masque, Capsule, RequestHead, ResponseHead, StreamId,
     capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState},
@@ -48,8 +48,6 @@ pub struct ClassConfig {
     pub name: String,
     /// How it treats packets.
     pub treatment: Treatment,
-    /// Congestion controller of its paths.
-    pub congestion: Congestion,
 }
 
 /// What an edge needs to know.

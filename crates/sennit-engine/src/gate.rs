@@ -59,6 +59,8 @@ pub(crate) struct GateState {
     size_in_doubt: AtomicBool,
     too_small: AtomicBool,
     ledger: Mutex<Ledger>,
+    /// The controller that is to take over.
+    wanted: Mutex<Option<Congestion>>,
 }
 
 impl GateState {
@@ -86,6 +88,11 @@ impl GateState {
     /// Acknowledgements of this path, which ride on any, come another way from now on.
     pub(crate) fn set_rerouted(&self) {
         self.rerouted.store(true, Relaxed);
+    }
+
+    /// Another controller, which starts anew; nothing happens if it is the same.
+    pub(crate) fn set_congestion(&self, word: Congestion) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
     }
 
     /// The datagrams in flight. Only one thread drives a connection, so nobody ever waits.
@@ -169,6 +176,8 @@ fn micros(value: &AtomicU64) -> Option<Duration> {
 /// A congestion controller behind a gate.
 #[derive(Debug)]
 pub(crate) struct Gate {
+    word: Congestion,
+    mtu: u16,
     control: Box<dyn Control>,
     delivery: Delivery,
     state: Arc<GateState>,
@@ -178,8 +187,11 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    fn new(control: Box<dyn Control>, mtu: u16, now: Instant) -> Self {
+    fn new(word: Congestion, mtu: u16, now: Instant) -> Self {
+        let control = congestion::build(word, mtu, now);
         let gate = Self {
+            word,
+            mtu,
             initial_window: control.window(),
             control,
             delivery: Delivery::new(now),
@@ -216,6 +228,19 @@ impl Gate {
         state
             .slow_start
             .store(self.control.in_slow_start(), Relaxed);
+    }
+
+    /// Hands over to another controller if one is wanted.
+    fn switch(&mut self, now: Instant) {
+        let mut wanted = self
+            .state
+            .wanted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(word) = wanted.take().filter(|word| *word != self.word) {
+            self.word = word;
+            self.control = congestion::build(word, self.mtu, now);
+        }
     }
 
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
@@ -275,6 +300,7 @@ impl Controller for Gate {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
+        self.switch(now);
         self.state.in_flight.store(in_flight, Relaxed);
         self.state.ledger().sweep();
         if self.state.rerouted.swap(false, Relaxed) {
@@ -330,6 +356,7 @@ impl Controller for Gate {
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.mtu = new_mtu;
         self.control.on_mtu(new_mtu);
         self.publish();
     }
@@ -349,6 +376,8 @@ impl Controller for Gate {
 
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
+            word: self.word,
+            mtu: self.mtu,
             control: self.control.clone_box(),
             delivery: self.delivery.clone(),
             state: self.state.clone(),
@@ -401,8 +430,7 @@ pub(crate) struct GateFactory(pub(crate) Congestion);
 
 impl ControllerFactory for GateFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let control = congestion::build(self.0, current_mtu, now);
-        Box::new(Gate::new(control, current_mtu, now))
+        Box::new(Gate::new(self.0, current_mtu, now))
     }
 }
 
@@ -439,6 +467,18 @@ mod tests {
         assert_eq!(state.room(), 12_000 - 3600);
         controller.on_end_acks(now, 1200, false, Some(3));
         assert_eq!(state.room(), 12_000 - 1200);
+    }
+
+    #[test]
+    fn another_controller_takes_over() {
+        let (mut controller, state) = gate();
+        let now = Instant::now();
+        state.set_congestion(Congestion::Cubic);
+        controller.on_end_acks(now, 0, false, None);
+        assert_eq!(state.window(), 12_000);
+        state.set_congestion(Congestion::Bbr);
+        controller.on_end_acks(now, 0, false, None);
+        assert_eq!((controller.window(), state.window()), (36_000, 36_000));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! (RFC 9651 §3.3.3): a version, then parameters; unknown parameters are ignored.
 //!
 //! ```text
-//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2
+//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto
 //! ```
 
-use sennit_core::{ClassId, Delivery, Policy};
+use sennit_core::ClassId;
 
 use crate::tunnel::{MOST_COPIES, Treatment};
 
@@ -38,9 +38,11 @@ impl Hello {
             policy,
             delivery,
             copies,
+            congestion,
         } = treatment;
         format!(
-            "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies}",
+            "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
+             congestion={congestion}",
             index.0
         )
     }
@@ -52,25 +54,22 @@ impl Hello {
             return None;
         }
         let (mut class, mut index) = (None, None);
-        let (mut policy, mut delivery, mut copies) = (Policy::Bond, Delivery::Repair, 2);
+        let mut treatment = Treatment::default();
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
                 ("index", number) => index = Some(ClassId(number.parse().ok()?)),
-                ("policy", word) => policy = word.parse().ok()?,
-                ("delivery", word) => delivery = word.parse().ok()?,
-                ("copies", number) => copies = copies_of(number)?,
+                ("policy", word) => treatment.policy = word.parse().ok()?,
+                ("delivery", word) => treatment.delivery = word.parse().ok()?,
+                ("copies", number) => treatment.copies = copies_of(number)?,
+                ("congestion", word) => treatment.congestion = word.parse().ok()?,
                 _ => {}
             }
         }
         Some(Self {
             class: class?.to_owned(),
             index: index?,
-            treatment: Treatment {
-                policy,
-                delivery,
-                copies,
-            },
+            treatment,
         })
     }
 }
@@ -100,6 +99,8 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sennit_core::{Congestion, Delivery, Policy};
+
     use super::*;
 
     #[test]
@@ -111,6 +112,7 @@ mod tests {
                 policy: Policy::Redundant,
                 delivery: Delivery::Datagram,
                 copies: 3,
+                congestion: Congestion::Bbr,
             },
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));

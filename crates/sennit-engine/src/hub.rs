@@ -316,7 +316,7 @@ impl Hub {
         let plain = Treatment {
             policy: Policy::Failover,
             delivery: Delivery::Datagram,
-            copies: 1,
+            ..Treatment::default()
         };
         let (name, class, treatment) = match hello {
             Some(hello) => (hello.class, hello.index, hello.treatment),

@@ -184,7 +184,7 @@ impl<R> Node<R> {
         let treatment = Treatment {
             policy: Policy::Single,
             delivery: Delivery::Datagram,
-            copies: 1,
+            ..Treatment::default()
         };
         let mut buffer = Vec::new();
         match self.endpoint.accept(incoming, now, &mut buffer, None) {

@@ -22,8 +22,8 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{Connection, PathId};
 use sennit_core::{
-    Delivery, FqCodel, Numbering, Pace, PathSet, PathState, PathView, Policy, Resequencer,
-    Scheduler, Sent,
+    Congestion, Delivery, FqCodel, Numbering, Pace, PathSet, PathState, PathView, Policy,
+    Resequencer, Scheduler, Sent,
     frame::{CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::Queued,
     resequence::ResequenceStats,
@@ -61,6 +61,20 @@ pub struct Treatment {
     pub delivery: Delivery,
     /// How many copies of each packet [`Policy::Redundant`] sends.
     pub copies: u8,
+    /// Congestion controller of each path, at both ends.
+    pub congestion: Congestion,
+}
+
+impl Default for Treatment {
+    /// That of a class which says nothing.
+    fn default() -> Self {
+        Self {
+            policy: Policy::Bond,
+            delivery: Delivery::Repair,
+            copies: 2,
+            congestion: Congestion::Auto,
+        }
+    }
 }
 
 /// Copies that an edge may ask for.
@@ -99,6 +113,7 @@ pub(crate) struct Tunnel {
     queue: FqCodel,
     scheduler: Scheduler,
     delivery: Delivery,
+    congestion: Congestion,
     repair: Repair,
     /// Full-size packet on the wire, in bytes.
     packet_size: u64,
@@ -152,6 +167,7 @@ impl Tunnel {
             queue: FqCodel::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
             delivery: treatment.delivery,
+            congestion: treatment.congestion,
             repair: Repair::default(),
             packet_size: u64::from(packet_size),
             data: None,
@@ -194,6 +210,10 @@ impl Tunnel {
     pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
         self.scheduler = Scheduler::new(treatment.policy, treatment.copies);
         self.delivery = treatment.delivery;
+        self.congestion = treatment.congestion;
+        for path in &self.paths {
+            path.gate.set_congestion(treatment.congestion);
+        }
         self.set_floors();
     }
 
@@ -218,8 +238,11 @@ impl Tunnel {
     /// Takes over a path that noq validated.
     pub(crate) fn add_path(&mut self, id: PathId, socket: SocketId, link: LinkLabel, now: Instant) {
         self.paths.retain(|path| path.id != id);
-        self.paths
-            .extend(Path::adopt(&self.conn, id, socket, link, now));
+        let path = Path::adopt(&self.conn, id, socket, link, now);
+        if let Some(path) = &path {
+            path.gate.set_congestion(self.congestion);
+        }
+        self.paths.extend(path);
         self.paths.sort_by_key(|path| path.id);
         self.set_floors();
         self.abort_batch();

@@ -24,7 +24,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_core::{Classifier, Congestion, Delivery, Policy};
+use sennit_core::{Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer, LinkLabel,
     LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment, status::TunnelStatus,
@@ -112,10 +112,8 @@ pub fn class(name: &str, policy: Policy) -> ClassConfig {
         name: name.into(),
         treatment: Treatment {
             policy,
-            delivery: Delivery::Repair,
-            copies: 2,
+            ..Treatment::default()
         },
-        congestion: Congestion::Auto,
     }
 }
 

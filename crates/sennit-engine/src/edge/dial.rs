@@ -164,7 +164,7 @@ impl Edge {
         let class = &self.config.classes[index];
         let settings = self.node.settings();
         let mut config = ClientConfig::new(self.crypto.clone());
-        config.transport_config(Arc::new(settings.transport(class.congestion)));
+        config.transport_config(Arc::new(settings.transport(class.treatment.congestion)));
         let role = Role {
             slot: index,
             link: socket,

@@ -187,8 +187,8 @@ fn class_config(class: &Class) -> ClassConfig {
             policy,
             delivery,
             copies: class.copies,
+            congestion,
         },
-        congestion,
     }
 }
 

@@ -107,7 +107,7 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
 mod tests {
     use std::time::Instant;
 
-    use sennit_core::{Delivery, health::Reason};
+    use sennit_core::health::Reason;
     use sennit_engine::{LinkLabel, SocketId, Treatment, TunnelStats};
 
     use super::*;
@@ -144,8 +144,7 @@ mod tests {
             site: None,
             treatment: Treatment {
                 policy,
-                delivery: Delivery::Repair,
-                copies: 2,
+                ..Treatment::default()
             },
             up: true,
             reason: String::new(),
