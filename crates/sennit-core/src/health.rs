@@ -27,8 +27,8 @@ pub const PROBE_DOWN: Duration = Duration::from_millis(250);
 pub const PROBE_IDLE: Duration = Duration::from_secs(1);
 /// How many intervals of silence make a path suspect. Two lost probes in a row do not.
 pub const SILENCE: f64 = 3.2;
-/// A busy path may always be silent for so many intervals: a probe may get lost.
-const SILENCE_BUSY: f64 = 2.4;
+/// So many probes may always get lost in a row on a busy path.
+const SILENCE_BUSY: f64 = 3.2;
 /// The longest silence is that of at least this time, and of at most twice as long.
 const GAP_WINDOW: Duration = Duration::from_secs(2);
 /// A suspect path that stays silent this long is called down.
@@ -303,7 +303,7 @@ impl Health {
         match self.pace {
             Pace::Idle => PROBE_IDLE.mul_f64(SILENCE),
             Pace::Active => active,
-            Pace::Busy => (2 * self.gaps.longest() + PROBE_BUSY / 2)
+            Pace::Busy => (2 * self.gaps.longest() + PROBE_BUSY)
                 .clamp(PROBE_BUSY.mul_f64(SILENCE_BUSY), active),
         }
     }
@@ -380,8 +380,8 @@ mod tests {
             let last = start + 499 * gap * MS;
             (1..).find(|&ms| health.handle_timeout(last + ms * MS))
         };
-        assert_eq!(suspected_after(1), Some(48));
-        assert_eq!(suspected_after(40), Some(90));
+        assert_eq!(suspected_after(1), Some(64));
+        assert_eq!(suspected_after(40), Some(100));
         assert_eq!(suspected_after(100), Some(160));
     }
 

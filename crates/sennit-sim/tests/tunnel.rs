@@ -230,8 +230,10 @@ fn what_links_lose_by_chance_is_repaired() {
     stream.run(&mut world, MS * 10_000);
     let ratio = (stream.arrived() - arrived) as f64 / f64::from(stream.sent() - sent);
     let status = &world.edge.status()[0];
-    assert!(ratio > 0.999, "{:.2} % arrive: {status:?}", 100.0 * ratio);
+    // What waits at the end is not lost.
+    assert!(ratio > 0.99, "{:.2} % arrive: {status:?}", 100.0 * ratio);
     assert!(status.stats.repaired > 1000, "{status:?}");
+    assert_eq!((status.stats.unrepaired, status.queue.dropped), (0, 0));
 }
 
 #[test]
