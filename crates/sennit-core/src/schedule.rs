@@ -254,15 +254,20 @@ fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) 
 
 fn fastest(paths: &[PathView], copies: usize) -> Choice {
     let rank = |&index: &usize| (paths[index].tier, paths[index].srtt, index);
-    let mut ready: Vec<usize> = (0..paths.len())
-        .filter(|&index| paths[index].usable && paths[index].budget > 0)
-        .collect();
-    ready.sort_unstable_by_key(rank);
-    ready.truncate(copies);
-    match ready[..] {
-        [] => Choice::Wait,
-        [only] => Choice::One(only),
-        _ => Choice::Copies(ready.into_iter().fold(PathSet::default(), PathSet::with)),
+    let next = |chosen: PathSet| {
+        (0..paths.len())
+            .filter(|&index| paths[index].usable && paths[index].budget > 0)
+            .filter(|&index| chosen.with(index) != chosen)
+            .min_by_key(rank)
+    };
+    let mut chosen = PathSet::default();
+    for _ in 0..copies {
+        chosen = next(chosen).map_or(chosen, |index| chosen.with(index));
+    }
+    match chosen.first() {
+        None => Choice::Wait,
+        Some(only) if chosen.without_first().first().is_none() => Choice::One(only),
+        Some(_) => Choice::Copies(chosen),
     }
 }
 
