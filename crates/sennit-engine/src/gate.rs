@@ -180,6 +180,8 @@ pub(crate) struct Gate {
     mtu: u16,
     control: Box<dyn Control>,
     delivery: Delivery,
+    /// Packets that the acknowledgement at hand is about, and when they left.
+    acked: Vec<(u64, Instant)>,
     state: Arc<GateState>,
     usage: Usage,
     sizes: Sizes,
@@ -195,6 +197,7 @@ impl Gate {
             initial_window: control.window(),
             control,
             delivery: Delivery::new(now),
+            acked: Vec::new(),
             state: Arc::default(),
             usage: Usage::default(),
             sizes: Sizes::new(mtu),
@@ -261,12 +264,17 @@ impl Gate {
 
 impl Controller for Gate {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
-        let in_flight = self.state.in_flight.fetch_add(u64::from(bytes), Relaxed);
-        let limited = self.state.limited.swap(false, Relaxed);
+        // Only one thread drives a connection: a load and a store do, and are cheaper together than
+        // one atomic addition.
+        let in_flight = self.in_flight();
+        let after = in_flight + u64::from(bytes);
+        self.state.in_flight.store(after, Relaxed);
+        let limited = self.state.limited.load(Relaxed);
+        self.state.limited.store(false, Relaxed);
         self.delivery
             .on_sent(pn, u64::from(bytes), in_flight, limited, now);
         self.state.ledger().on_sent(pn, bytes, now);
-        self.usage.on_sent(pn, in_flight + u64::from(bytes));
+        self.usage.on_sent(pn, after);
         self.control.on_sent(pn, bytes, now);
     }
 
@@ -282,7 +290,7 @@ impl Controller for Gate {
         self.usage.on_ack(pn, self.in_flight());
         self.delivery.on_acked(pn, bytes, now);
         self.sizes.on_acked(pn, bytes);
-        self.state.ledger().on_acked(pn, sent, now);
+        self.acked.push((pn, sent));
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
@@ -302,7 +310,12 @@ impl Controller for Gate {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
         self.switch(now);
         self.state.in_flight.store(in_flight, Relaxed);
-        self.state.ledger().sweep();
+        let mut ledger = self.state.ledger();
+        for (pn, sent) in self.acked.drain(..) {
+            ledger.on_acked(pn, sent, now);
+        }
+        ledger.sweep();
+        drop(ledger);
         if self.state.rerouted.swap(false, Relaxed) {
             self.delivery.forget();
             self.control.on_route_change();
@@ -380,6 +393,7 @@ impl Controller for Gate {
             mtu: self.mtu,
             control: self.control.clone_box(),
             delivery: self.delivery.clone(),
+            acked: self.acked.clone(),
             state: self.state.clone(),
             usage: self.usage,
             sizes: self.sizes,

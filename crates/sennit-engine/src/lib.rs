@@ -21,6 +21,7 @@ mod gate;
 mod h3;
 mod hello;
 pub mod hub;
+mod in_order;
 mod inner;
 mod locals;
 mod node;

@@ -24,11 +24,14 @@ use noq_proto::{Connection, PathId};
 use sennit_core::{
     Congestion, Delivery, FqCodel, Numbering, Pace, PathSet, PathState, PathView, Policy,
     Resequencer, Scheduler, Sent,
-    frame::{CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
+    frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::Queued,
     resequence::ResequenceStats,
 };
-use sennit_masque::{StreamId, datagram};
+use sennit_masque::{
+    StreamId,
+    datagram::{self, Prefix},
+};
 
 use self::outbound::{BATCH, Repair, Sending};
 use crate::{
@@ -149,6 +152,8 @@ struct DataPlane {
     stream: StreamId,
     /// The peer is a Sennit and understands our own contexts.
     numbered: bool,
+    /// What every inner packet gets in front.
+    prefix: Prefix,
     numbering: Numbering,
     resequencer: Resequencer<Bytes>,
 }
@@ -195,6 +200,14 @@ impl Tunnel {
         self.data = Some(DataPlane {
             stream,
             numbered,
+            prefix: datagram::encode_prefix(
+                stream,
+                if numbered {
+                    CONTEXT_NUMBERED
+                } else {
+                    CONTEXT_IP
+                },
+            ),
             numbering: Numbering::new(now),
             resequencer: Resequencer::new(now),
         });
@@ -286,7 +299,7 @@ impl Tunnel {
     /// Largest inner packet that fits every path now.
     pub(crate) fn max_packet(&mut self) -> usize {
         let Some(data) = &self.data else { return 0 };
-        let prefix = datagram::encode_prefix(data.stream, CONTEXT_NUMBERED).len() + Header::LEN;
+        let prefix = data.prefix.len() + Header::LEN;
         self.conn
             .datagrams()
             .max_size()

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::in_order;
+
 /// More packets than this are not followed; the oldest are then forgotten, which costs samples only.
 const LIMIT: usize = 1 << 16;
 /// A packet that is this far behind the newest will not be heard of again.
@@ -165,7 +167,7 @@ impl Delivery {
 
     /// Settles the account of a packet.
     fn take(&mut self, pn: u64) -> Option<Sent> {
-        let index = self.sent.partition_point(|sent| sent.pn < pn);
+        let index = in_order::first_not(&self.sent, |sent| sent.pn < pn);
         let entry = self.sent.get_mut(index).filter(|sent| sent.pn == pn)?;
         entry.settled = true;
         let found = *entry;

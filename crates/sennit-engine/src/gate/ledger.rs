@@ -15,6 +15,8 @@ use std::{
 
 use bytes::Bytes;
 
+use crate::in_order;
+
 /// What a packet has beside DATAGRAM frames, at least: short header with a connection ID of 8 bytes,
 /// packet number, tag.
 const OVERHEAD: usize = 1 + 8 + 1 + 16;
@@ -176,7 +178,7 @@ impl Ledger {
     /// What was in this packet is not in flight any more; false if nothing was.
     fn settle(&mut self, pn: u64, lost: bool) -> bool {
         let mut known = false;
-        let first = self.sent.partition_point(|sent| sent.pn < pn);
+        let first = in_order::first_not(&self.sent, |sent| sent.pn < pn);
         for sent in self
             .sent
             .range_mut(first..)

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::Transmit;
 use sennit_core::{
     Choice, Delivery, PathSet, PathState, Policy, Scheduler, Sent,
-    frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, HEADROOM, Header},
+    frame::{CONTEXT_PADDING, HEADROOM, Header},
     queue::{Queued, TARGET},
 };
 use sennit_masque::datagram;
@@ -251,19 +251,15 @@ impl Tunnel {
         let bytes = packet.packet_len();
         let mut buffer: BytesMut = packet.buffer;
         let mut start = HEADROOM;
-        let context = if data.numbered {
+        if data.numbered {
             let header = data
                 .numbering
                 .next(packet.flow, packet.in_order, bytes, now);
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
-            CONTEXT_NUMBERED
-        } else {
-            CONTEXT_IP
-        };
-        let prefix = datagram::encode_prefix(data.stream, context);
-        start -= prefix.len();
-        buffer[start..start + prefix.len()].copy_from_slice(&prefix);
+        }
+        start -= data.prefix.len();
+        buffer[start..start + data.prefix.len()].copy_from_slice(&data.prefix);
         buffer.advance(start);
         buffer.freeze()
     }
@@ -274,14 +270,16 @@ impl Tunnel {
             return Sending::Data;
         };
         let repairs = self.repairs();
+        let mut ledger = self.paths[path].gate.ledger();
         let mut datagrams = self.conn.datagrams();
         for payload in &self.batch {
             if datagrams.send(payload.bytes.clone(), false).is_err() {
                 self.stats.too_big += 1;
             } else if repairs && payload.repeats < NEVER {
-                self.paths[path].gate.ledger().stage(payload.clone());
+                ledger.stage(payload.clone());
             }
         }
+        drop(ledger);
         for (index, other) in self.paths.iter().enumerate() {
             other.gate.set_open(index == path);
         }
@@ -395,9 +393,8 @@ impl Tunnel {
         let Some(data) = &self.data else {
             return datagram.clone();
         };
-        let prefix = datagram::encode_prefix(data.stream, CONTEXT_NUMBERED).len();
         let mut copy = BytesMut::from(&datagram[..]);
-        Header::redate(&mut copy[prefix..], data.numbering.clock(now));
+        Header::redate(&mut copy[data.prefix.len()..], data.numbering.clock(now));
         copy.freeze()
     }
 }
