@@ -174,16 +174,20 @@ impl Health {
 
     /// Something arrived on the path.
     pub fn handle_heard(&mut self, now: Instant) {
+        self.heard_count = self.heard_count.saturating_add(1);
+        if now == self.heard {
+            // One more packet of the same batch.
+            return;
+        }
         if now.saturating_duration_since(self.heard) > self.patience() {
             self.heard_since = now;
-            self.heard_count = 0;
+            self.heard_count = 1;
         }
         if self.state == PathState::Up {
             let gap = now.saturating_duration_since(self.heard);
             self.gaps.insert(gap, now);
         }
         self.heard = now;
-        self.heard_count = self.heard_count.saturating_add(1);
         // A path that returns is probed quickly, so that the peer hears often enough to trust it.
         if self.state != PathState::Up {
             self.next_probe = self.next_probe.min(now + self.quick());

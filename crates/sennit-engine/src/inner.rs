@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use sennit_core::{frame::HEADROOM, queue::Queued};
 use sennit_packet::{
     FlowKey, IpPacket,
@@ -39,13 +39,11 @@ pub(crate) fn segment(
     let flow = FlowKey::of(segments.packet()).hash64(0) as u32;
     let in_order = segments.packet().tcp_payload_len() > 0;
     // One allocation for the whole super-packet; each segment is a slice of it.
-    let mut chunk = BytesMut::zeroed(count * (HEADROOM + longest));
+    let mut chunk = BytesMut::with_capacity(count * (HEADROOM + longest));
     for index in 0..count {
-        let mut buffer = chunk.split_to(HEADROOM + longest);
-        let len = segments
-            .write(index, &mut buffer[HEADROOM..])
-            .ok_or(Refused::Malformed)?;
-        buffer.truncate(HEADROOM + len);
+        chunk.put_bytes(0, HEADROOM);
+        segments.append(index, |piece| chunk.extend_from_slice(piece));
+        let mut buffer = chunk.split();
         if count == 1 {
             rewrite::clamp_mss(&mut buffer[HEADROOM..], mtu as u16);
         }

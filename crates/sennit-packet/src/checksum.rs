@@ -28,22 +28,6 @@ impl Sum {
         total(lanes) + Self::of_rest(rest)
     }
 
-    /// Copies `from` into the front of `to` and sums it in the same pass.
-    ///
-    /// # Panics
-    /// If `to` is shorter than `from`.
-    pub fn copy(from: &[u8], to: &mut [u8]) -> Self {
-        let (blocks, rest) = from.as_chunks::<BLOCK>();
-        let (to_blocks, to_rest) = to[..from.len()].as_chunks_mut::<BLOCK>();
-        let mut lanes = [0; LANES];
-        for (block, to_block) in blocks.iter().zip(to_blocks) {
-            *to_block = *block;
-            add_block(&mut lanes, block);
-        }
-        to_rest.copy_from_slice(rest);
-        total(lanes) + Self::of_rest(rest)
-    }
-
     /// The pseudo header of TCP, UDP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1).
     ///
     /// `addresses` is source and destination as they lie in the IP header, `length` that of the

@@ -6,6 +6,9 @@ use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Protocol, Version};
 use crate::tcp::{self, TCP_CHECKSUM, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{put_u16, put_u32, u16_at, u32_at};
 
+/// IP and transport headers of a super-packet, at most; kernels make none with many extension headers.
+const LONGEST_HEADER: usize = 256;
+
 /// Why a packet read from a TUN device makes no sense with the header before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GsoError {
@@ -111,13 +114,45 @@ impl<'a> Segments<'a> {
     /// as it was, past the last segment or if `out` is shorter than [`Self::segment_len`].
     pub fn write(&self, index: usize, out: &mut [u8]) -> Option<usize> {
         let length = self.segment_len(index)?;
-        let out = out.get_mut(..length)?;
-        match &self.task {
-            Task::Copy => out.copy_from_slice(self.packet.bytes()),
-            &Task::Complete { start, field } => complete(self.packet.bytes(), start, field, out),
-            Task::Split(split) => split.write(&self.packet, index, out),
-        }
+        let mut rest = out.get_mut(..length)?;
+        self.append(index, |piece| {
+            let (place, after) = std::mem::take(&mut rest).split_at_mut(piece.len());
+            place.copy_from_slice(piece);
+            rest = after;
+        });
         Some(length)
+    }
+
+    /// Gives segment `index` to `sink`, piece by piece, for buffers that grow. `None`, and nothing given,
+    /// past the last segment.
+    pub fn append(&self, index: usize, mut sink: impl FnMut(&[u8])) -> Option<()> {
+        if index >= self.count() {
+            return None;
+        }
+        let whole = self.packet.bytes();
+        match &self.task {
+            Task::Copy => sink(whole),
+            &Task::Complete { start, field } => {
+                let sum = Sum::of(&whole[start..]);
+                let is_udp = field - start == UDP_CHECKSUM;
+                let checksum = if is_udp {
+                    udp_checksum(sum)
+                } else {
+                    sum.checksum()
+                };
+                sink(&whole[..field]);
+                sink(&checksum.to_be_bytes());
+                sink(&whole[field + 2..]);
+            }
+            Task::Split(split) => {
+                let mut header = [0; LONGEST_HEADER];
+                let header = &mut header[..split.header_len];
+                split.write_header(&self.packet, index, header);
+                sink(header);
+                sink(split.payload(&self.packet, index));
+            }
+        }
+        Some(())
     }
 }
 
@@ -133,22 +168,6 @@ impl Task {
         }
         Ok(Self::Complete { start, field })
     }
-}
-
-/// Copies a packet and completes the checksum whose field holds the sum of the pseudo header.
-fn complete(packet: &[u8], start: usize, field: usize, out: &mut [u8]) {
-    out[..start].copy_from_slice(&packet[..start]);
-    let sum = Sum::copy(&packet[start..], &mut out[start..]);
-    let is_udp = field - start == UDP_CHECKSUM;
-    put_u16(
-        out,
-        field,
-        if is_udp {
-            udp_checksum(sum)
-        } else {
-            sum.checksum()
-        },
-    );
 }
 
 /// RFC 768: zero is sent as all ones, because zero says that there is no checksum.
@@ -174,13 +193,17 @@ impl Split {
         let transport_len = transport
             .header_len(packet)
             .ok_or(GsoError::NotSegmentable)?;
+        let header_len = packet.transport_offset() + transport_len;
+        if header_len > LONGEST_HEADER {
+            return Err(GsoError::NotSegmentable);
+        }
         let needs_checksum = header.flags & VirtioNetHdr::NEEDS_CSUM != 0;
         if needs_checksum && usize::from(header.csum_start) != packet.transport_offset() {
             return Err(GsoError::BadChecksumField);
         }
         Ok(Self {
             transport,
-            header_len: packet.transport_offset() + transport_len,
+            header_len,
             segment_size: usize::from(header.gso_size),
             pseudo: Sum::pseudo_header(packet.address_bytes(), packet.protocol(), 0),
         })
@@ -198,14 +221,14 @@ impl Split {
         &payload[start..payload.len().min(start + self.segment_size)]
     }
 
-    /// Reads and writes each payload byte once; headers are short enough to sum again.
-    fn write(&self, packet: &IpPacket<'_>, index: usize, out: &mut [u8]) {
-        let (head, body) = out.split_at_mut(self.header_len);
-        let payload = Sum::copy(self.payload(packet, index), body);
-        head.copy_from_slice(&packet.bytes()[..self.header_len]);
+    /// Makes the IP and transport headers of segment `index`.
+    fn write_header(&self, packet: &IpPacket<'_>, index: usize, out: &mut [u8]) {
+        let body = self.payload(packet, index);
+        let payload = Sum::of(body);
+        out.copy_from_slice(&packet.bytes()[..self.header_len]);
 
-        let total = head.len() + body.len();
-        let (ip, transport) = head.split_at_mut(packet.transport_offset());
+        let total = out.len() + body.len();
+        let (ip, transport) = out.split_at_mut(packet.transport_offset());
         write_ip(packet.version(), index, total, ip);
         let transport_len = low_u16(total - ip.len());
         let pseudo = self.pseudo + Sum::from(transport_len) + payload;

@@ -24,19 +24,6 @@ proptest! {
     }
 
     #[test]
-    fn summing_while_copying_does_both(
-        bytes in prop::collection::vec(any::<u8>(), 0..3000),
-        spare in 0_usize..100,
-    ) {
-        let mut copy = vec![0xaa; bytes.len() + spare];
-        let sum = Sum::copy(&bytes, &mut copy);
-
-        prop_assert_eq!(sum.checksum(), reference(&bytes));
-        prop_assert_eq!(&copy[..bytes.len()], &bytes[..]);
-        prop_assert!(copy[bytes.len()..].iter().all(|&byte| byte == 0xaa));
-    }
-
-    #[test]
     fn the_sums_of_two_parts_add_up(
         bytes in prop::collection::vec(any::<u8>(), 0..3000),
         cut in any::<prop::sample::Index>(),

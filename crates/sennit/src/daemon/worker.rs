@@ -44,6 +44,10 @@ const EVENTS: usize = 64;
 /// would otherwise arrive one by one, each at the price of a whole turn; a ping does not notice.
 const TURNS: u32 = 8;
 const TURN_EVERY: Duration = Duration::from_micros(500);
+/// Above a gigabit per second turns are longer still: larger super-packets for the host, and fewer
+/// inner acknowledgements for them.
+const HEAVY_TURN: usize = 64 << 10;
+const HEAVY_TURN_EVERY: Duration = Duration::from_millis(1);
 
 /// Tokens below this are the machine's own; sockets and devices come after it.
 const FIRST_SOCKET: u64 = 1 << 16;
@@ -134,6 +138,8 @@ pub(super) struct Io {
     receive: Vec<Box<[u8]>>,
     metas: Vec<RecvMeta>,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
+    /// Bytes read in this turn.
+    taken: usize,
 }
 
 impl Io {
@@ -147,6 +153,7 @@ impl Io {
                 .collect(),
             metas: vec![RecvMeta::default(); BATCH_SIZE],
             tun_buffer: Box::new([0; TUN_BUFFER]),
+            taken: 0,
         }
     }
 
@@ -238,6 +245,7 @@ impl Io {
                     ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
                     segment: meta.stride,
                 };
+                self.taken += meta.len;
                 machine.handle_datagrams(from, BytesMut::from(&buffer[..meta.len]), now);
             }
             if count < BATCH_SIZE {
@@ -258,6 +266,7 @@ impl Io {
         for _ in 0..TUN_READS {
             match device.tun.recv(&mut self.tun_buffer[..]) {
                 Ok(Some((header, len))) => {
+                    self.taken += len;
                     machine.handle_packet(number, &header, &self.tun_buffer[..len], now);
                 }
                 Ok(None) => break,
@@ -414,7 +423,8 @@ pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::R
     let mut now = Instant::now();
     let mut moderation = Moderation::new(now);
     while !stop.is_requested() {
-        if let Some(pause) = moderation.pause(now) {
+        let taken = std::mem::take(&mut io.taken);
+        if let Some(pause) = moderation.pause(taken, now) {
             thread::sleep(pause);
         }
         let timeout = machine
@@ -449,11 +459,17 @@ impl Moderation {
         Self { paid_at: now }
     }
 
-    /// Accounts for one turn, and says how long to wait before it.
-    fn pause(&mut self, now: Instant) -> Option<Duration> {
-        self.paid_at = self.paid_at.max(now) + TURN_EVERY;
+    /// Accounts for one turn, which comes after one that read `taken` bytes, and says how long to wait
+    /// before it.
+    fn pause(&mut self, taken: usize, now: Instant) -> Option<Duration> {
+        let every = if taken < HEAVY_TURN {
+            TURN_EVERY
+        } else {
+            HEAVY_TURN_EVERY
+        };
+        self.paid_at = self.paid_at.max(now) + every;
         let ahead = self.paid_at - now;
-        ahead.checked_sub(TURN_EVERY * TURNS)
+        ahead.checked_sub(every * TURNS)
     }
 }
 
