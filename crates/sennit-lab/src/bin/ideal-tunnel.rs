@@ -129,9 +129,7 @@ impl Cipher {
         let (packet, end) = rest.split_at_mut(rest.len() - TAG);
         front.copy_from_slice(&counter);
         let (nonce, aad) = (self.nonce(counter), Aad::empty());
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(nonce, aad, packet)?;
+        let tag = self.key.seal_in_place_separate_tag(nonce, aad, packet)?;
         end.copy_from_slice(tag.as_ref());
         Ok(())
     }
