@@ -26,7 +26,7 @@ GOBIN := $(abspath $(RELEASE))/go
 TO_BUILD := cc:build-essential
 TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping ethtool:ethtool sysctl:procps
 TO_INTEROPERATE := go:golang-go
-TO_COMPARE := go:golang-go wg:wireguard-tools
+TO_COMPARE := wg:wireguard-tools
 
 .PHONY: demo test lint bench bench-linerate build install
 
@@ -36,7 +36,7 @@ demo: build
 
 # Without root, the tests that would use these tools are skipped.
 test:
-	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE))
+	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE) $(TO_COMPARE) wireguard-go:wireguard-go)
 	@tools/test
 
 lint:
@@ -60,7 +60,7 @@ bench: build
 	$(call measure,$(BENCH),bench)
 
 bench-linerate:
-	@tools/need cargo $(TO_BUILD) $(TO_MEASURE) $(TO_COMPARE)
+	@tools/need cargo $(TO_BUILD) $(TO_MEASURE) $(TO_COMPARE) go:golang-go
 	cargo build --locked --release --package sennit --package sennit-lab --bin sennit --bin ideal-tunnel
 	GOBIN=$(GOBIN) go install $(WIREGUARD_GO)
 	$(call measure,$(LINERATE),linerate,--wireguard-go $(GOBIN)/wireguard)

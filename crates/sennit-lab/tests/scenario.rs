@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sennit_lab::scenario::Action;
-use sennit_lab::{Direction, Kind, Scenario, TunnelKind};
+use sennit_lab::{Direction, Error, Kind, Scenario, TunnelKind};
 use sennit_netem::{Bitrate, Jitter, Loss, Queue, Shape};
 
 const LINK: &str = "name = \"t\"\n[[link]]\nname = \"a\"\n";
@@ -257,7 +257,7 @@ fn other_tunnels_join_edge_and_hub_and_nothing_else() {
     };
     let (lan, ends) = ("kind = \"tcp\"", "kind = \"idle\"");
     let fault = "fault = [{ at_s = 1, link = \"a\", action = \"outage\" }]";
-    let error = |parsed: Result<Scenario, _>| parsed.expect_err("it is wrong").to_string();
+    let error = |parsed: Result<Scenario, Error>| parsed.expect_err("it is wrong").to_string();
 
     assert!(step("\"sennit\"", lan, fault).is_ok());
     assert!(step("\"sennit\", \"ideal\"", ends, "").is_ok());

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::link::Direction;
 use crate::selfcheck::{Check, Property};
+use crate::traffic::Figures;
 
 /// A step whose packets were later than this is marked.
 const TOLERABLE_LATENESS: f64 = 5e-3;
@@ -143,6 +144,18 @@ impl StepResult {
     fn describe(&self, text: &mut String) {
         for failure in self.failures() {
             let _ = writeln!(text, "FAILED: {failure}");
+        }
+        for traffic in &self.traffic {
+            if let Some(Figures::Packets(packets)) = &traffic.figures
+                && packets.sender_limited
+            {
+                let (step, label) = (self.title(), &traffic.label);
+                let _ = writeln!(
+                    text,
+                    "{step}: {label}: AT LEAST, the sender could offer no more than {:.0} packets/s",
+                    packets.per_second
+                );
+            }
         }
         match self.faults.len() {
             ..=FAULTS_DESCRIBED => self
