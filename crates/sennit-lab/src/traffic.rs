@@ -97,8 +97,8 @@ pub struct PacketFigures {
     pub lost: u64,
     /// How many times a rate was tried.
     pub attempts: u32,
-    /// The sender could not offer more, so the tunnel may well carry more.
-    pub sender_limited: bool,
+    /// More may pass: the sender could not offer more, or the time was up.
+    pub at_least: bool,
 }
 
 /// ICMP echo.

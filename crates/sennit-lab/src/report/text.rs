@@ -147,12 +147,12 @@ impl StepResult {
         }
         for traffic in &self.traffic {
             if let Some(Figures::Packets(packets)) = &traffic.figures
-                && packets.sender_limited
+                && packets.at_least
             {
                 let (step, label) = (self.title(), &traffic.label);
                 let _ = writeln!(
                     text,
-                    "{step}: {label}: AT LEAST, the sender could offer no more than {:.0} packets/s",
+                    "{step}: {label}: at least {:.0} packets/s: the sender could offer no more, or the time was up",
                     packets.per_second
                 );
             }

@@ -90,8 +90,8 @@ pub(super) fn run(packets: &Packets, context: &Context<'_>) -> Result<PacketFigu
         attempt(&mut sender, &mut receiver, rate, number)
     };
     let loss = packets.loss_percent / 100.0;
-    let (best, attempts) = search(loss, end, attempt).doing(doing)?;
-    let best = best.ok_or_else(|| Error::Traffic {
+    let found = search(loss, end, attempt).doing(doing)?;
+    let best = found.best.ok_or_else(|| Error::Traffic {
         name: "packets".into(),
         reason: format!(
             "more than {} % were lost at every rate",
@@ -102,18 +102,28 @@ pub(super) fn run(packets: &Packets, context: &Context<'_>) -> Result<PacketFigu
         per_second: best.received as f64 / best.seconds,
         sent: best.sent,
         lost: best.lost(),
-        attempts,
-        sender_limited: !best.is_what_was_asked(),
+        attempts: found.attempts,
+        at_least: !found.lost_above,
     })
 }
 
-/// The best attempt, and how many there were. Ends in time, whatever was found until then.
+/// What a search came to.
+#[derive(Debug, Default)]
+struct Found {
+    best: Option<Attempt>,
+    attempts: u32,
+    /// A little more was lost: not the sender was the limit, nor the time.
+    lost_above: bool,
+}
+
+/// The best attempt. Ends in time, whatever was found until then.
 fn search(
     loss: f64,
     end: Instant,
     mut attempt: impl FnMut(f64) -> io::Result<Attempt>,
-) -> io::Result<(Option<Attempt>, u32)> {
-    let (mut best, mut attempts) = (None, 0);
+) -> io::Result<Found> {
+    let mut found = Found::default();
+    let mut lost_at_high = false;
     let (mut low, mut high) = (FIRST_RATE / 2.0, LAST_RATE);
     while high / low > PRECISION && Instant::now() < end {
         let rate = match high < LAST_RATE {
@@ -121,21 +131,26 @@ fn search(
             false => (low * 2.0).min(LAST_RATE),
         };
         let mut outcome = attempt(rate)?;
-        attempts += 1;
+        found.attempts += 1;
         if !outcome.passes(loss) {
             outcome = attempt(rate)?;
-            attempts += 1;
+            found.attempts += 1;
         }
-        if outcome.passes(loss) {
-            let better = |best: Attempt| outcome.received >= best.received;
-            best = Some(outcome).filter(|_| best.is_none_or(better)).or(best);
+        let passes = outcome.passes(loss);
+        if passes
+            && found
+                .best
+                .is_none_or(|best| outcome.received >= best.received)
+        {
+            found.best = Some(outcome);
         }
-        match outcome.passes(loss) && outcome.is_what_was_asked() && rate < LAST_RATE {
+        match passes && outcome.is_what_was_asked() && rate < LAST_RATE {
             true => low = rate,
-            false => high = rate,
+            false => (high, lost_at_high) = (rate, !passes),
         }
     }
-    Ok((best, attempts))
+    found.lost_above = lost_at_high && high / low <= PRECISION;
+    Ok(found)
 }
 
 struct Sender {
@@ -354,36 +369,50 @@ mod tests {
         }
     }
 
-    fn best(attempt: impl FnMut(f64) -> io::Result<Attempt>) -> Attempt {
+    fn found(attempt: impl FnMut(f64) -> io::Result<Attempt>) -> (Attempt, bool) {
         let end = Instant::now() + Duration::from_secs(60);
-        let (best, attempts) = search(0.005, end, attempt).expect("nothing fails");
-        assert!(attempts < 30, "{attempts} attempts");
-        best.expect("the first rate passes")
+        let found = search(0.005, end, attempt).expect("nothing fails");
+        assert!(found.attempts < 30, "{} attempts", found.attempts);
+        let best = found.best.expect("the first rate passes");
+        (best, found.lost_above)
     }
 
     #[test]
     fn the_highest_rate_that_passes_is_found() {
         for limit in [30e3, 123_456.0, 1.9e6] {
-            let best = best(limited(limit, f64::MAX));
+            let (best, lost_above) = found(limited(limit, f64::MAX));
 
-            let found = best.received as f64 / limit;
-            assert!((0.95..=1.001).contains(&found), "{found} of {limit}");
-            assert!(best.is_what_was_asked());
+            let share = best.received as f64 / limit;
+            assert!((0.95..=1.001).contains(&share), "{share} of {limit}");
+            assert!(lost_above);
         }
     }
 
     #[test]
     fn a_sender_that_offers_no_more_is_the_limit() {
-        let best = best(limited(f64::MAX, 150e3));
+        let (best, lost_above) = found(limited(f64::MAX, 150e3));
 
         assert_eq!(best.received, 150_000);
-        assert!(!best.is_what_was_asked());
+        assert!(!lost_above);
+    }
+
+    #[test]
+    fn a_search_that_runs_out_of_time_says_so() {
+        let end = Instant::now() + Duration::from_millis(30);
+        let mut carries = limited(1e6, f64::MAX);
+        let found = search(0.005, end, |rate| {
+            thread::sleep(Duration::from_millis(20));
+            carries(rate)
+        });
+
+        let found = found.expect("nothing fails");
+        assert!(found.best.is_some() && !found.lost_above, "{found:?}");
     }
 
     #[test]
     fn one_bad_moment_changes_nothing() {
         let (mut count, mut good) = (0, limited(100e3, f64::MAX));
-        let best = best(|rate| {
+        let (best, _) = found(|rate| {
             count += 1;
             let outcome = good(rate)?;
             let received = if count == 1 { 0 } else { outcome.received };
@@ -410,7 +439,7 @@ mod tests {
             })
         });
 
-        assert_eq!(found.expect("nothing fails").0, None);
+        assert_eq!(found.expect("nothing fails").best, None);
         assert!(tried < 100);
     }
 }
