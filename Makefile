@@ -3,6 +3,9 @@
 # make lint    format, clippy, layers, licences
 # make bench   the scenarios of lab/ with a release build, each three times, and at the end one table of
 #              what was to be reached; two hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
+# make bench-linerate
+#              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
+#              tunnel must do, side by side, each five times; and what Sennit costs idle: 30 minutes
 # make build   target/release/sennit
 # make install the program and its systemd units, under PREFIX
 #
@@ -10,16 +13,22 @@
 
 PREFIX ?= /usr/local
 BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed
-REPEAT ?= 3
+LINERATE ?= linerate idle
+REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,3)
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+# The commit of 2026-05-22.
+WIREGUARD_GO := golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446
+GOBIN := $(abspath $(RELEASE))/go
 
 # command:package
 TO_BUILD := cc:build-essential
 TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping ethtool:ethtool sysctl:procps
 TO_INTEROPERATE := go:golang-go
+TO_COMPARE := wg:wireguard-tools
 
-.PHONY: demo test lint bench build install
+.PHONY: demo test lint bench bench-linerate build install
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -27,7 +36,7 @@ demo: build
 
 # Without root, the tests that would use these tools are skipped.
 test:
-	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE))
+	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE) $(TO_COMPARE) wireguard-go:wireguard-go)
 	@tools/test
 
 lint:
@@ -37,13 +46,24 @@ lint:
 	cargo run --locked --quiet --package sennit-lint
 	if command -v go >/dev/null; then cd interop && ! gofmt -l . | grep . && go vet ./...; fi
 
-bench: build
-	@tools/need $(TO_MEASURE)
-	@out=results/bench-$$(date -u +%Y%m%d-%H%M%S); failed=0; \
-	for scenario in $(BENCH); do \
-		$(ROOT) $(RELEASE)/sennit lab run lab/$$scenario.toml --repeat $(REPEAT) --out $$out/$$scenario || failed=1; \
+# Plays scenarios and prints the table: $(call measure,SCENARIOS,NAME,OPTIONS)
+define measure
+	@out=results/$(2)-$$(date -u +%Y%m%d-%H%M%S); failed=0; \
+	for scenario in $(1); do \
+		$(ROOT) $(RELEASE)/sennit lab run lab/$$scenario.toml --repeat $(REPEAT) --out $$out/$$scenario $(3) || failed=1; \
 	done; \
 	$(RELEASE)/sennit lab table $$out && exit $$failed
+endef
+
+bench: build
+	@tools/need $(TO_MEASURE)
+	$(call measure,$(BENCH),bench)
+
+bench-linerate:
+	@tools/need cargo $(TO_BUILD) $(TO_MEASURE) $(TO_COMPARE) go:golang-go
+	cargo build --locked --release --package sennit --package sennit-lab --bin sennit --bin ideal-tunnel
+	GOBIN=$(GOBIN) go install $(WIREGUARD_GO)
+	$(call measure,$(LINERATE),linerate,--wireguard-go $(GOBIN)/wireguard)
 
 build:
 	@tools/need cargo $(TO_BUILD)

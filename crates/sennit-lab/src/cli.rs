@@ -16,6 +16,7 @@ use crate::link::Direction;
 use crate::report::Results;
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
+use crate::tunnel::{self, Programs};
 use crate::{scratch, selfcheck, targets};
 
 /// The scenario that `sennit lab demo` plays.
@@ -93,6 +94,27 @@ struct RunArgs {
     /// The sennit program that runs the tunnel [default: this one]
     #[arg(long, value_name = "PATH")]
     sennit: Option<PathBuf>,
+    /// The wireguard-go program, for scenarios that compare with it [default: that of the PATH]
+    #[arg(long, value_name = "PATH")]
+    wireguard_go: Option<PathBuf>,
+    /// The ideal tunnel, for scenarios that compare with it [default: ideal-tunnel beside sennit]
+    #[arg(long, value_name = "PATH")]
+    ideal: Option<PathBuf>,
+}
+
+impl RunArgs {
+    fn programs(&self) -> Result<Programs, Error> {
+        let sennit = match &self.sennit {
+            Some(path) => path.clone(),
+            None => std::env::current_exe().doing(|| "find this program".into())?,
+        };
+        let usual = Programs::beside(sennit);
+        Ok(Programs {
+            wireguard_go: self.wireguard_go.clone().unwrap_or(usual.wireguard_go),
+            ideal: self.ideal.clone().unwrap_or(usual.ideal),
+            sennit: usual.sennit,
+        })
+    }
 }
 
 /// Runs `sennit lab`; `false` means that it ran but some traffic failed.
@@ -112,6 +134,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
         }
         LabCommand::Cleanup => {
             scratch::remove_leftovers();
+            tunnel::remove_leftovers();
             for name in host::remove_leftovers() {
                 println!("{name}");
             }
@@ -124,6 +147,7 @@ fn leave_nothing_on_signals() -> Result<(), Error> {
     let set = ctrlc::set_handler(|| {
         host::remove_all();
         scratch::remove_all();
+        tunnel::remove_all();
         std::process::exit(INTERRUPTED);
     });
     set.map_err(|error| Error::Scenario(format!("cannot watch for signals: {error}")))
@@ -172,12 +196,8 @@ fn variants(text: &str, only: Option<&str>) -> Result<Vec<Scenario>, Error> {
 }
 
 fn run_one(scenario: &Scenario, text: &str, args: &RunArgs, out: PathBuf) -> Result<bool, Error> {
-    let sennit = match &args.sennit {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().doing(|| "find this program".into())?,
-    };
     let options = Options {
-        sennit,
+        programs: args.programs()?,
         out,
         repeat: args.repeat.get(),
     };

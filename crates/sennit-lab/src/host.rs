@@ -134,6 +134,7 @@ impl Host {
             Command::new("ip").args(["-n", &self.name, "-batch", "-"]),
             lines,
         )
+        .map(drop)
     }
 
     /// Runs lines of `ip` commands for one family, where no address tells which.
@@ -146,6 +147,7 @@ impl Host {
             Command::new("ip").args([option, "-n", &self.name, "-batch", "-"]),
             lines,
         )
+        .map(drop)
     }
 
     /// What `ip -json -stats link show` says about a device.
@@ -163,7 +165,7 @@ impl Host {
 
     /// Runs an `nft` script here.
     pub fn nft(&self, script: &str) -> Result<(), Error> {
-        feed(self.command("nft").args(["-f", "-"]), script)
+        feed(self.command("nft").args(["-f", "-"]), script).map(drop)
     }
 
     /// Sets kernel parameters here, each `key=value`.
@@ -231,7 +233,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Output, Error> {
 }
 
 /// Runs a command with `input` on its standard input.
-pub(crate) fn feed(command: &mut Command, input: &str) -> Result<(), Error> {
+pub(crate) fn feed(command: &mut Command, input: &str) -> Result<Output, Error> {
     let piped = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -243,7 +245,7 @@ pub(crate) fn feed(command: &mut Command, input: &str) -> Result<(), Error> {
         drop(stdin);
         child.wait_with_output()
     });
-    checked(command, output).map(drop)
+    checked(command, output)
 }
 
 fn checked(command: &Command, output: std::io::Result<Output>) -> Result<Output, Error> {

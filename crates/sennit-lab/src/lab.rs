@@ -27,6 +27,7 @@ use crate::link::{Attached, Kind, LinkHandle, LinkSpec, addressed};
 use crate::plan::{self, Dual, Subnet};
 use crate::programs;
 use crate::scratch;
+use crate::tunnel;
 
 /// Room for the largest bursts between two turns of the emulator; what overflows is reported by
 /// [`Lab::overruns`].
@@ -101,6 +102,7 @@ impl Lab {
         programs::require(&programs::BUILDING)?;
         host::remove_leftovers();
         scratch::remove_leftovers();
+        tunnel::remove_leftovers();
         let prefix = host::unique_prefix();
         let hosts = Role::ALL
             .into_iter()
@@ -261,7 +263,15 @@ impl Lab {
         let (device, mtu, hub) = (link.device(), link.mtu, self.host(Role::Hub).name());
         let peer = format!("peer name {device} mtu {mtu} netns {hub}");
         self.host(Role::Edge)
-            .ip(&format!("link add {device} mtu {mtu} type veth {peer}\n"))
+            .ip(&format!("link add {device} mtu {mtu} type veth {peer}\n"))?;
+        if link.uso {
+            return Ok(());
+        }
+        programs::require(&programs::OFFLOADS)?;
+        let line = ["ethtool", "-K", &device, "tx-udp-segmentation", "off"];
+        [Role::Edge, Role::Hub]
+            .into_iter()
+            .try_for_each(|role| self.exec(role, &line).map(drop))
     }
 
     fn open_tun(&self, role: Role, link: &LinkSpec) -> Result<Tun, Error> {

@@ -48,3 +48,4 @@ pub use lab::{Lab, Spec};
 pub use link::{Direction, Kind, LinkHandle, LinkSpec};
 pub use run::{Options, play};
 pub use scenario::Scenario;
+pub use tunnel::{Programs, TunnelKind};

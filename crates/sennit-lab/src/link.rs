@@ -24,6 +24,9 @@ pub struct LinkSpec {
     pub down: Config,
     /// The devices' MTU.
     pub mtu: u32,
+    /// Whether a veth carries UDP super-packets whole, or its kernel cuts them before it
+    /// (`tx-udp-segmentation`, as with many network cards).
+    pub uso: bool,
 }
 
 /// How a link is made.
@@ -61,6 +64,7 @@ impl LinkSpec {
             up: config.clone(),
             down: config.clone(),
             mtu: 1500,
+            uso: true,
         }
     }
 

@@ -6,6 +6,7 @@
 //! | the hub's own, on its `lo` | 198.19.0.1 | fd19::1 |
 //! | edge `.1` and LAN host `.2` | 192.168.8.0/24 | fd08::/64 |
 //! | hub `.1` and server `.10` | 203.0.113.0/24 (RFC 5737) | 2001:db8:113::/64 (RFC 3849) |
+//! | hub `.1` and edge in the tunnel | 10.200.0.0/16 | fd5e:1::/64 |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -48,6 +49,15 @@ pub const HUB_SERVER: Dual = server(1, 0x1);
 /// The host behind the hub.
 pub const SERVER: Dual = server(10, 0x10);
 
+/// What a tunnel gives addresses of.
+pub const INNER_PREFIXES: [&str; 2] = ["10.200.0.0/16", "fd5e:1::/64"];
+
+/// The hub's address in the tunnel.
+pub const INNER_HUB: Dual = inner(1);
+
+/// The edge's address in a tunnel that does not give it one itself.
+pub const INNER_EDGE: Dual = inner(2);
+
 /// The prefixes of the edge's LAN.
 pub const LAN_PREFIXES: [&str; 2] = ["192.168.8.0/24", "fd08::/64"];
 
@@ -71,6 +81,13 @@ const fn server(v4: u8, v6: u16) -> Dual {
     Dual {
         v4: Ipv4Addr::new(203, 0, 113, v4),
         v6: Ipv6Addr::new(0x2001, 0xdb8, 0x113, 0, 0, 0, 0, v6),
+    }
+}
+
+const fn inner(host: u8) -> Dual {
+    Dual {
+        v4: Ipv4Addr::new(10, 200, 0, host),
+        v6: Ipv6Addr::new(0xfd5e, 1, 0, 0, 0, 0, 0, host as u16),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The programs of the distribution that a lab calls.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::error::Error;
 
@@ -11,7 +11,7 @@ pub(crate) struct Program {
     package: &'static str,
 }
 
-const fn program(name: &'static str, package: &'static str) -> Program {
+pub(crate) const fn program(name: &'static str, package: &'static str) -> Program {
     Program { name, package }
 }
 
@@ -22,6 +22,9 @@ pub(crate) const BUILDING: [Program; 3] = [
     program("sysctl", "procps"),
 ];
 
+/// What it takes to change what a device does for the kernel.
+pub(crate) const OFFLOADS: [Program; 1] = [program("ethtool", "ethtool")];
+
 /// What it takes to run traffic in it.
 pub(crate) const TRAFFIC: [Program; 3] = [
     program("iperf3", "iperf3"),
@@ -31,10 +34,7 @@ pub(crate) const TRAFFIC: [Program; 3] = [
 
 /// An error that names the packages of all programs that are not there.
 pub(crate) fn require(programs: &[Program]) -> Result<(), Error> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let missing =
-        |program: &&Program| !places.iter().any(|place| place.join(program.name).exists());
+    let missing = |program: &&Program| !is_there(Path::new(program.name));
     let missing: Vec<_> = programs.iter().filter(missing).collect();
     if missing.is_empty() {
         return Ok(());
@@ -50,6 +50,15 @@ pub(crate) fn require(programs: &[Program]) -> Result<(), Error> {
         programs: list(|program| program.name),
         packages: list(|program| program.package),
     })
+}
+
+/// Whether a program is where its path says, or, if that is a bare name, where a shell would look.
+pub(crate) fn is_there(program: &Path) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    match program.components().count() {
+        1 => std::env::split_paths(&path).any(|place| place.join(program).exists()),
+        _ => program.exists(),
+    }
 }
 
 #[cfg(test)]

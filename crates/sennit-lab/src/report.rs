@@ -163,7 +163,9 @@ pub struct DaemonResult {
     cpu_seconds: f64,
     /// CPU time for 10⁹ bytes of bulk goodput.
     cpu_seconds_per_gigabyte: Option<f64>,
+    /// At the end of the step.
     rss_bytes: u64,
+    /// The most during the step.
     rss_peak_bytes: u64,
 }
 
@@ -328,7 +330,7 @@ impl TrafficResult {
         let goodput = match &figures {
             Figures::Tcp(bulk) | Figures::Quic(bulk) => Some(bulk.goodput),
             Figures::Udp(udp) => Some(udp.goodput),
-            Figures::Ping(_) => None,
+            Figures::Packets(_) | Figures::Ping(_) | Figures::Idle => None,
         };
         let mut result = Self {
             label,
@@ -362,7 +364,8 @@ impl TrafficResult {
     pub(crate) fn bulk(&self) -> Option<&BulkFigures> {
         match &self.figures {
             Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => Some(bulk),
-            Some(Figures::Udp(_) | Figures::Ping(_)) | None => None,
+            Some(Figures::Udp(_) | Figures::Packets(_) | Figures::Ping(_) | Figures::Idle)
+            | None => None,
         }
     }
 }
@@ -385,6 +388,10 @@ fn label(traffic: &Traffic) -> String {
         }
         Traffic::Quic(quic) => format!("QUIC {}", way(quic.direction)),
         Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, way(udp.direction)),
+        Traffic::Packets(packets) => {
+            format!("UDP of {} bytes {}", packets.bytes, way(packets.direction))
+        }
+        Traffic::Idle(_) => "nothing".into(),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
     }
 }

@@ -16,7 +16,7 @@ use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, Tra
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
 use crate::traffic::{self, Context, Figures};
-use crate::tunnel::{Tunnel, Usage};
+use crate::tunnel::{Programs, Tunnel, Usage};
 
 /// Precedence of the rule that sends a baseline over one link, before those of any tunnel.
 const BASELINE_PRIORITY: u32 = 100;
@@ -27,8 +27,8 @@ const OTHER_ADDRESS: u8 = 77;
 /// How to play a scenario.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The `sennit` program for the tunnel.
-    pub sennit: PathBuf,
+    /// Those of the tunnels.
+    pub programs: Programs,
     /// Where logs, raw output of tools and `results.json` go.
     pub out: PathBuf,
     /// How often all steps are played.
@@ -46,13 +46,16 @@ pub fn play(
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Lab, Results), Error> {
     programs::require(&programs::TRAFFIC)?;
+    for kind in scenario.tunnel.iter().flat_map(|tunnel| &tunnel.kind) {
+        options.programs.require(*kind)?;
+    }
     std::fs::create_dir_all(&options.out).doing(|| format!("create {}", options.out.display()))?;
     progress("building hosts and links");
     let lab = Lab::new(&scenario.spec()?)?;
     progress("checking that the links are as asked");
     let checks = selfcheck::run(&lab)?;
     selfcheck::verdict(&checks)?;
-    let mut results = Results::new(scenario, text, &options.sennit, checks);
+    let mut results = Results::new(scenario, text, &options.programs.sennit, checks);
     let mut player = Player {
         lab: &lab,
         scenario,
@@ -127,19 +130,19 @@ impl Player<'_> {
         Ok(result)
     }
 
-    /// The daemons run during the steps that use them, and not beside a baseline.
+    /// The daemons run during the steps that use them, and not beside a baseline or another tunnel.
     fn prepare_tunnel(&mut self, step: &Step) -> Result<(), Error> {
-        let wanted = step
-            .traffic
-            .iter()
-            .any(|traffic| *traffic.via() == Via::Tunnel);
-        match (&self.scenario.tunnel, wanted) {
-            (Some(table), true) if self.tunnel.is_none() => {
-                let Options { sennit, out, .. } = self.options;
-                self.tunnel = Some(Tunnel::start(self.lab, table, sennit, out)?);
-            }
-            (_, false) => self.tunnel = None,
-            (Some(_) | None, true) => {}
+        let wanted = step.uses_tunnel().then_some(step.tunnel);
+        if self.tunnel.as_ref().map(Tunnel::kind) != wanted {
+            // Two tunnels never run at once.
+            self.tunnel = None;
+        }
+        if let (Some(table), Some(kind), None) = (&self.scenario.tunnel, wanted, &self.tunnel) {
+            let Options { programs, out, .. } = self.options;
+            self.tunnel = Some(Tunnel::start(self.lab, kind, table, programs, out)?);
+        }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.forget_peaks();
         }
         Ok(())
     }
@@ -356,7 +359,7 @@ fn line_rate(lab: &Lab, traffic: &Traffic) -> Option<f64> {
         Traffic::Tcp(tcp) => tcp.direction,
         Traffic::Quic(quic) => quic.direction,
         Traffic::Udp(udp) => udp.direction,
-        Traffic::Ping(_) => return None,
+        Traffic::Packets(_) | Traffic::Ping(_) | Traffic::Idle(_) => return None,
     };
     let used = lab.links().filter(|link| match traffic.via() {
         Via::Link(name) => link.name() == name,

@@ -9,6 +9,7 @@
 //! name = "fast"                    # devices are called wan-fast
 //! kind = "emulated"                # or "veth": unshaped
 //! mtu = 1500
+//! uso = true                       # false: the kernel cuts UDP super-packets before a veth
 //! rate_mbit = 300                  # of Ethernet frames; absent = unlimited
 //! delay_ms = 10                    # one way
 //! jitter_ms = 2                    # half width, or standard deviation with "normal"
@@ -20,6 +21,7 @@
 //! up = { rate_mbit = 40 }          # differs in this direction (edge to hub); also `down`
 //!
 //! [tunnel]                         # absent: no step may use the tunnel
+//! kind = ["sennit"]                # also "wireguard-go" and "ideal": all steps over each, from edge to hub
 //! edge = { mtu = 1400 }            # added to [edge] of the edge's config, also `hub`
 //! link.fast = { tier = 1 }         # added to the [[link]] of the edge's config
 //! [[tunnel.class]]                 # the [[class]] tables of the edge's config, as they are
@@ -29,8 +31,11 @@
 //! name = "four streams"
 //! seconds = 10                     # of traffic and faults that do not say otherwise
 //!   [[step.traffic]]
-//!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP
+//!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP;
+//!                                  # "packets": as many per second as pass; "idle": nothing
 //!   via = "tunnel"                 # "link:fast" = that link without a tunnel; "mptcp" = all links
+//!   from = "lan"                   # the near host: or "edge"
+//!   to = "server"                  # the far host: or "hub"; tcp, packets and ping only
 //!   direction = "down"             # towards the edge (default), or "up"
 //!   streams = 4
 //!   congestion = "cubic"           # of the traffic's own TCP
@@ -68,11 +73,13 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::host::Role;
 use crate::lab::Spec;
+use crate::tunnel::TunnelKind;
 
 pub use fault::{Action, Fault};
 pub use link::{LinkTable, Shape};
-pub use traffic::{Ping, Quic, Tcp, Traffic, Udp, Via};
+pub use traffic::{Idle, Packets, Ping, Quic, Tcp, Traffic, Udp, Via};
 
 /// A parsed scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -111,9 +118,11 @@ struct Variant {
 }
 
 /// The `[tunnel]` table: what is added to the configs of edge and hub.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TunnelTable {
+    /// The tunnels that each step which uses one is played over, in this order.
+    pub kind: Vec<TunnelKind>,
     /// Keys of `[edge]`.
     pub edge: toml::Table,
     /// Keys of `[hub]`.
@@ -122,6 +131,18 @@ pub struct TunnelTable {
     pub link: BTreeMap<String, toml::Table>,
     /// The edge's `[[class]]` tables.
     pub class: Vec<toml::Table>,
+}
+
+impl Default for TunnelTable {
+    fn default() -> Self {
+        Self {
+            kind: vec![TunnelKind::Sennit],
+            edge: toml::Table::new(),
+            hub: toml::Table::new(),
+            link: BTreeMap::new(),
+            class: Vec::new(),
+        }
+    }
 }
 
 /// A `[[step]]` table.
@@ -139,6 +160,27 @@ pub struct Step {
     /// In order of time; once parsed, each occurrence and each end is one of them.
     #[serde(default)]
     pub fault: Vec<Fault>,
+    /// The tunnel of traffic that goes through one; once parsed, there is a step for each.
+    #[serde(skip)]
+    pub tunnel: TunnelKind,
+}
+
+impl Step {
+    /// Whether any traffic goes through the tunnel.
+    pub fn uses_tunnel(&self) -> bool {
+        self.traffic
+            .iter()
+            .any(|traffic| *traffic.via() == Via::Tunnel)
+    }
+
+    /// The step over one of several tunnels.
+    fn over(&self, tunnel: TunnelKind) -> Self {
+        Self {
+            name: format!("{tunnel}, {}", self.name),
+            tunnel,
+            ..self.clone()
+        }
+    }
 }
 
 /// A duration written as a number of seconds.
@@ -180,7 +222,28 @@ impl Scenario {
             step.fault = step.fault.iter().flat_map(Fault::occurrences).collect();
             step.fault.sort_by_key(|fault| fault.at_s.0);
         }
+        scenario.step = scenario.steps_over_tunnels();
         Ok(scenario)
+    }
+
+    /// Baselines, then all steps over one tunnel after the other; as they are if there is only one.
+    fn steps_over_tunnels(&self) -> Vec<Step> {
+        let kinds = self.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.kind);
+        if kinds.len() < 2 {
+            let kind = kinds.first().copied().unwrap_or_default();
+            let over = |step: &Step| Step {
+                tunnel: kind,
+                ..step.clone()
+            };
+            return self.step.iter().map(over).collect();
+        }
+        let (over, baselines): (Vec<Step>, Vec<_>) =
+            self.step.iter().cloned().partition(Step::uses_tunnel);
+        let all = |kind: &TunnelKind| over.iter().map(|step| step.over(*kind)).collect::<Vec<_>>();
+        baselines
+            .into_iter()
+            .chain(kinds.iter().flat_map(all))
+            .collect()
     }
 
     /// The scenario with each of its sets of links; only itself if it has one.
@@ -211,6 +274,24 @@ impl Scenario {
         })
     }
 
+    /// Other tunnels than ours are two programs with an address each.
+    fn check_tunnels(&self, step: &Step) -> Result<(), String> {
+        let kinds = self.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.kind);
+        if kinds.is_empty() {
+            return Err("`kind` of [tunnel] names no tunnel".into());
+        }
+        let ours = kinds.iter().all(|kind| *kind == TunnelKind::Sennit);
+        let between_ends =
+            |traffic: &Traffic| traffic.from() == Role::Edge && traffic.to() == Role::Hub;
+        if !ours && !step.traffic.iter().all(between_ends) {
+            return Err("other tunnels carry traffic from the edge to the hub only".into());
+        }
+        match !ours && !step.fault.is_empty() {
+            true => Err("nothing is broken under other tunnels".into()),
+            false => Ok(()),
+        }
+    }
+
     fn check_step(&self, step: &Step) -> Result<(), String> {
         let known = |name: &str| match self.link.iter().any(|link| link.name == name) {
             true => Ok(()),
@@ -230,11 +311,10 @@ impl Scenario {
                 Via::Tunnel | Via::Mptcp => {}
             }
         }
-        let tunnel = step
-            .traffic
-            .iter()
-            .any(|traffic| *traffic.via() == Via::Tunnel);
-        if tunnel
+        if step.uses_tunnel() {
+            self.check_tunnels(step)?;
+        }
+        if step.uses_tunnel()
             && step
                 .traffic
                 .iter()

@@ -2,6 +2,9 @@
 //!
 //! `lab/targets.toml` has a row for each figure that matters. It is compared with the medians of
 //! whatever `results.json` files are given; a scenario that is in none of them is named below the table.
+//! Where a scenario has played its steps over several tunnels, they stand side by side.
+
+mod comparison;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,6 +14,7 @@ use serde::Deserialize;
 
 use crate::error::{Doing, Error};
 use crate::report::{Figure, Spread, StepSummary, Table};
+use comparison::Comparison;
 
 /// Our own targets.
 pub(crate) const SHIPPED: &str = include_str!("../../../lab/targets.toml");
@@ -37,6 +41,8 @@ other machines with other links; not comparable to the digit.
 #[serde(deny_unknown_fields)]
 struct Targets {
     scenario: Vec<Target>,
+    #[serde(default)]
+    comparison: Vec<Comparison>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -152,7 +158,16 @@ impl Targets {
                 (reached, rows) = (reached + usize::from(good), rows + 1);
             }
         }
-        let mut text = format!("\n{table}\n{reached} of {rows} reached\n");
+        let mut text = String::new();
+        if rows > 0 {
+            let _ = writeln!(text, "\n{table}\n{reached} of {rows} reached");
+        }
+        for comparison in &self.comparison {
+            match comparison.table(results) {
+                Some(table) => text.push_str(&table),
+                None => missing.push(comparison.name.as_str()),
+            }
+        }
         if !missing.is_empty() {
             let _ = writeln!(text, "not measured: {}", missing.join(", "));
         }
@@ -330,16 +345,25 @@ mod tests {
     fn the_shipped_targets_are_about_shipped_steps() {
         let targets: Targets = toml::from_str(SHIPPED).expect("they are right");
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
-        for target in &targets.scenario {
-            let file = match target.name.starts_with("profiles-") {
-                true => "profiles",
-                false => &target.name,
-            };
-            let text = std::fs::read_to_string(format!("{directory}/{file}.toml"));
-            let scenario = Scenario::parse(&text.expect("it is there")).expect("it is right");
+        let steps_of = |name: &str| {
+            let with_variants = ["profiles", "linerate"];
+            let file = with_variants.iter().find(|file| name.starts_with(**file));
+            let path = format!("{directory}/{}.toml", file.unwrap_or(&name));
+            let text = std::fs::read_to_string(path).expect("it is there");
+            let scenario = Scenario::parse(&text).expect("it is right");
             let variants = scenario.variants();
-            let variant = variants.iter().find(|variant| variant.name == target.name);
-            let steps = &variant.expect("the scenario has it").step;
+            let variant = variants.iter().find(|variant| variant.name == name);
+            variant.expect("the scenario has it").step.clone()
+        };
+        for comparison in &targets.comparison {
+            let steps = steps_of(&comparison.name);
+            for name in comparison.steps() {
+                let known = steps.iter().any(|step| step.name == name);
+                assert!(known, "{}: {name}", comparison.name);
+            }
+        }
+        for target in &targets.scenario {
+            let steps = steps_of(&target.name);
             for row in &target.row {
                 let others = match &row.reach {
                     Reach::AtLeast { .. } | Reach::AtMost { .. } => &[][..],

@@ -1,11 +1,13 @@
 //! The traffic of a step: real programs and sockets of the kernel, measured at the receiver.
 //!
 //! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is `quinn`.
+//! [`packets`] looks for the most small packets per second.
 //! The iperf3 of Debian knows no MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver
 //! of our own: for MPTCP, and for TCP while things break.
 
 mod bulk;
 mod iperf;
+mod packets;
 mod ping;
 mod quic;
 mod received;
@@ -17,9 +19,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::error::{Doing, Error};
-use crate::host::Running;
+use crate::host::{Role, Running};
 use crate::lab::Lab;
 use crate::measure::{BIN, Bins};
+use crate::plan::{self, Dual};
 use crate::scenario::{Traffic, Via};
 
 /// How much longer than asked a program may take: connecting and ending through a cut link.
@@ -38,8 +41,12 @@ pub enum Figures {
     Quic(BulkFigures),
     /// UDP at a constant rate.
     Udp(UdpFigures),
+    /// UDP packets per second.
+    Packets(PacketFigures),
     /// ICMP echo.
     Ping(PingFigures),
+    /// Nothing.
+    Idle,
 }
 
 /// Bulk data, as its receiver saw it.
@@ -77,6 +84,21 @@ pub struct UdpFigures {
     pub lost: u64,
     /// RFC 3550 §6.4.1.
     pub jitter_seconds: f64,
+}
+
+/// The most UDP packets per second of which almost none was lost.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct PacketFigures {
+    /// Packets that arrived.
+    pub per_second: f64,
+    /// Packets sent at that rate.
+    pub sent: u64,
+    /// Packets of them that did not arrive.
+    pub lost: u64,
+    /// How many times a rate was tried.
+    pub attempts: u32,
+    /// More may pass: the sender could not offer more, or the time was up.
+    pub at_least: bool,
 }
 
 /// ICMP echo.
@@ -155,6 +177,15 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Where a far host is found.
+fn far(to: Role, via: &Via) -> Dual {
+    match (to, via) {
+        (Role::Hub, Via::Tunnel) => plan::INNER_HUB,
+        (Role::Hub, Via::Link(_) | Via::Mptcp) => plan::HUB,
+        (Role::Server | Role::Edge | Role::Lan, _) => plan::SERVER,
+    }
+}
+
 /// Runs one traffic to its end.
 pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, Error> {
     match traffic {
@@ -164,7 +195,12 @@ pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, E
         Traffic::Tcp(tcp) => iperf::tcp(tcp, context).map(Figures::Tcp),
         Traffic::Quic(quic) => quic::run(quic, context).map(Figures::Quic),
         Traffic::Udp(udp) => iperf::udp(udp, context).map(Figures::Udp),
+        Traffic::Packets(packets) => packets::run(packets, context).map(Figures::Packets),
         Traffic::Ping(ping) => ping::run(ping, context).map(Figures::Ping),
+        Traffic::Idle(_) => {
+            std::thread::sleep(context.span());
+            Ok(Figures::Idle)
+        }
     }
 }
 

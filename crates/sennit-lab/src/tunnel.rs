@@ -1,26 +1,29 @@
-//! The tunnel under test: a hub and an edge daemon on their hosts, joined as a user would.
+//! The tunnel under test: a daemon on the hub, one on the edge, and what they use.
+//!
+//! It is Sennit, or another tunnel that the same steps run over to compare: those know no more than the
+//! hub, the edge and the first link between them, and their inner addresses.
 
+mod rival;
+mod sennit;
+
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde::Serialize;
-use toml::{Table, Value};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error};
-use crate::host::{Role, Running, feed, run};
+use crate::host::{Role, Running};
 use crate::lab::Lab;
-use crate::plan;
 use crate::scenario::TunnelTable;
-use crate::scratch::Scratch;
-
-/// The hub's port.
-const PORT: u16 = 443;
+use rival::Rival;
+use sennit::Sennit;
 
 /// The longest that a tunnel may take to come up.
-const UP_SECONDS: u32 = 20;
+const UP: Duration = Duration::from_secs(20);
 
 /// The longest that a daemon may take to stop when asked.
 const STOP: Duration = Duration::from_secs(5);
@@ -28,132 +31,182 @@ const STOP: Duration = Duration::from_secs(5);
 /// Lines of a daemon's log that an error quotes.
 const QUOTED_LINES: usize = 12;
 
-/// A running hub and edge; dropping it kills both.
-#[derive(Debug)]
-pub(crate) struct Tunnel<'a> {
-    lab: &'a Lab,
-    program: PathBuf,
-    logs: PathBuf,
-    // The daemons end before their directory goes.
-    hub: Running,
-    edge: Running,
-    scratch: Scratch,
+/// A tunnel that steps can run over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TunnelKind {
+    /// Ours.
+    #[default]
+    Sennit,
+    /// WireGuard in user space, as its authors have written it in Go.
+    WireguardGo,
+    /// The least that an encrypted tunnel must do: `src/bin/ideal-tunnel.rs`.
+    Ideal,
 }
 
-/// CPU time and memory of a process up to now.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Usage {
-    /// User and system time.
-    pub cpu_seconds: f64,
-    /// Resident memory.
-    pub rss_bytes: u64,
-    /// The most resident memory so far.
-    pub rss_peak_bytes: u64,
+impl fmt::Display for TunnelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sennit => "Sennit",
+            Self::WireguardGo => "wireguard-go",
+            Self::Ideal => "ideal",
+        })
+    }
+}
+
+/// The programs of the tunnels.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// `sennit`.
+    pub sennit: PathBuf,
+    /// `wireguard-go`; a bare name is looked for where the shell would.
+    pub wireguard_go: PathBuf,
+    /// `ideal-tunnel` of this crate.
+    pub ideal: PathBuf,
+}
+
+impl Programs {
+    /// With this `sennit`, and the others at their usual places.
+    pub fn beside(sennit: PathBuf) -> Self {
+        Self {
+            ideal: sennit.with_file_name("ideal-tunnel"),
+            wireguard_go: "wireguard-go".into(),
+            sennit,
+        }
+    }
+
+    /// An error that says what to do if a program of this tunnel is not there.
+    pub(crate) fn require(&self, kind: TunnelKind) -> Result<(), Error> {
+        match kind {
+            TunnelKind::Sennit => Ok(()),
+            TunnelKind::WireguardGo => rival::require_wireguard(&self.wireguard_go),
+            TunnelKind::Ideal => rival::require_ideal(&self.ideal),
+        }
+    }
+}
+
+/// A running tunnel; dropping it ends its daemons.
+#[derive(Debug)]
+pub(crate) struct Tunnel<'a> {
+    kind: TunnelKind,
+    inner: Inner<'a>,
+}
+
+#[derive(Debug)]
+enum Inner<'a> {
+    Sennit(Sennit<'a>),
+    Rival(Rival),
 }
 
 impl<'a> Tunnel<'a> {
-    /// Makes identities, joins the edge, starts both and waits until the tunnel is up.
+    /// Starts both ends and waits until packets pass.
     pub(crate) fn start(
         lab: &'a Lab,
+        kind: TunnelKind,
         table: &TunnelTable,
-        program: &Path,
+        programs: &Programs,
         logs: &Path,
     ) -> Result<Self, Error> {
-        let scratch = Scratch::create()?;
-        join(program, scratch.path())?;
-        for role in [Role::Hub, Role::Edge] {
-            write_config(lab, table, role, scratch.path(), logs)?;
-        }
-        let start = |role| start(lab, role, program, logs);
-        let (hub, edge) = (start(Role::Hub)?, start(Role::Edge)?);
-        let (program, logs) = (program.to_owned(), logs.to_owned());
-        let mut tunnel = Self {
-            lab,
-            program,
-            logs,
-            hub,
-            edge,
-            scratch,
+        let inner = match kind {
+            TunnelKind::Sennit => Inner::Sennit(Sennit::start(lab, table, &programs.sennit, logs)?),
+            TunnelKind::WireguardGo => {
+                Inner::Rival(Rival::wireguard(lab, &programs.wireguard_go, logs)?)
+            }
+            TunnelKind::Ideal => Inner::Rival(Rival::ideal(lab, &programs.ideal, logs)?),
         };
-        tunnel.wait_until_up()?;
-        Ok(tunnel)
+        Ok(Self { kind, inner })
+    }
+
+    pub(crate) fn kind(&self) -> TunnelKind {
+        self.kind
     }
 
     /// Stops a daemon and starts it again: the hub is asked to stop, the edge is killed.
     pub(crate) fn restart(&mut self, role: Role) -> Result<(), Error> {
-        let daemon = self.daemon(role);
-        match role {
-            Role::Hub => stop(daemon),
-            Role::Edge | Role::Lan | Role::Server => daemon.signal(Signal::KILL),
+        match &mut self.inner {
+            Inner::Sennit(sennit) => sennit.restart(role),
+            Inner::Rival(_) => Err(Error::Tunnel(format!("{} cannot be restarted", self.kind))),
         }
-        let _ = daemon.child().wait();
-        let fresh = start(self.lab, role, &self.program, &self.logs)?;
-        *self.daemon(role) = fresh;
-        Ok(())
     }
 
     /// What each daemon has used so far: hub, then edge.
     pub(crate) fn usage(&self) -> Result<[Usage; 2], Error> {
-        Ok([usage(self.hub.pid())?, usage(self.edge.pid())?])
+        let Daemons { hub, edge, .. } = self.daemons();
+        Ok([usage(hub.pid())?, usage(edge.pid())?])
     }
 
-    /// The daemons' own view: hub, then edge.
+    /// Lets the most resident memory count from now.
+    pub(crate) fn forget_peaks(&self) {
+        let Daemons { hub, edge, .. } = self.daemons();
+        for pid in [hub.pid(), edge.pid()] {
+            // proc_pid_clear_refs(5). A kernel without it counts from the daemon's start.
+            let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        }
+    }
+
+    /// The daemons' own view, of those that have one: hub, then edge.
     pub(crate) fn status(&self) -> [serde_json::Value; 2] {
-        [Role::Hub, Role::Edge].map(|role| self.status_of(role).unwrap_or_default())
+        match &self.inner {
+            Inner::Sennit(sennit) => sennit.status(),
+            Inner::Rival(_) => Default::default(),
+        }
     }
 
     /// An error if a daemon is no longer alive.
     pub(crate) fn check_alive(&mut self) -> Result<(), Error> {
-        for role in [Role::Hub, Role::Edge] {
-            let status = self.daemon(role).child().try_wait();
-            if let Some(status) = status.doing(|| format!("look after the {role}"))? {
-                return Err(self.failed(role, &format!("ended by itself ({status})")));
-            }
+        match &mut self.inner {
+            Inner::Sennit(sennit) => sennit.daemons.check_alive(),
+            Inner::Rival(rival) => rival.daemons.check_alive(),
         }
-        Ok(())
     }
 
-    fn daemon(&mut self, role: Role) -> &mut Running {
+    fn daemons(&self) -> &Daemons {
+        match &self.inner {
+            Inner::Sennit(sennit) => &sennit.daemons,
+            Inner::Rival(rival) => &rival.daemons,
+        }
+    }
+}
+
+/// Removes what tunnels of this process have left outside their namespaces.
+pub(crate) fn remove_all() {
+    rival::remove_all();
+}
+
+/// Removes what tunnels of processes that are no longer alive have left outside their namespaces.
+pub(crate) fn remove_leftovers() {
+    rival::remove_leftovers();
+}
+
+/// Both ends of a tunnel, which are asked to stop when this is dropped.
+#[derive(Debug)]
+struct Daemons {
+    hub: Running,
+    edge: Running,
+    logs: PathBuf,
+}
+
+impl Daemons {
+    fn new(hub: Running, edge: Running, logs: &Path) -> Self {
+        let logs = logs.to_owned();
+        Self { hub, edge, logs }
+    }
+
+    fn of(&mut self, role: Role) -> &mut Running {
         match role {
             Role::Hub | Role::Server => &mut self.hub,
             Role::Edge | Role::Lan => &mut self.edge,
         }
     }
 
-    /// A daemon that ends meanwhile is the reason at once.
-    fn wait_until_up(&mut self) -> Result<(), Error> {
-        let (control, timeout) = (
-            control(self.scratch.path(), Role::Edge),
-            UP_SECONDS.to_string(),
-        );
-        let mut command = self.lab.host(Role::Edge).command(&self.program);
-        command.arg("status").arg("--control").arg(control);
-        command.args(["--json", "--wait", "up", "--timeout", &timeout]);
-        let mut waiting = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
-        loop {
-            self.check_alive()?;
-            match waiting
-                .child()
-                .try_wait()
-                .doing(|| "wait for the tunnel".into())?
-            {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => {
-                    return Err(self.failed(Role::Edge, &format!("did not come up ({status})")));
-                }
-                None => std::thread::sleep(Duration::from_millis(5)),
+    fn check_alive(&mut self) -> Result<(), Error> {
+        for role in [Role::Hub, Role::Edge] {
+            let status = self.of(role).child().try_wait();
+            if let Some(status) = status.doing(|| format!("look after the {role}"))? {
+                return Err(self.failed(role, &format!("ended by itself ({status})")));
             }
         }
-    }
-
-    fn status_of(&self, role: Role) -> Option<serde_json::Value> {
-        let mut command = self.lab.host(role).command(&self.program);
-        command.arg("status").arg("--json");
-        command
-            .arg("--control")
-            .arg(control(self.scratch.path(), role));
-        let output = run(&mut command).ok()?;
-        serde_json::from_slice(&output.stdout).ok()
+        Ok(())
     }
 
     fn failed(&self, role: Role, what: &str) -> Error {
@@ -168,7 +221,7 @@ impl<'a> Tunnel<'a> {
     }
 }
 
-impl Drop for Tunnel<'_> {
+impl Drop for Daemons {
     fn drop(&mut self) {
         stop(&mut self.edge);
         stop(&mut self.hub);
@@ -184,108 +237,29 @@ fn stop(daemon: &mut Running) {
     }
 }
 
-fn join(program: &Path, scratch: &Path) -> Result<(), Error> {
-    let (hub, edge) = (scratch.join("hub"), scratch.join("edge"));
-    run(Command::new(program)
-        .args(["hub", "init", "--state"])
-        .arg(&hub))?;
-    let address = format!("{}:{PORT}", plan::HUB.v4);
-    let mut invite = Command::new(program);
-    let invited = run(invite
-        .args(["invite", "lab", "--hub", &address, "--state"])
-        .arg(&hub))?;
-    let token = String::from_utf8_lossy(&invited.stdout);
-    // By standard input: everybody may read command lines.
-    let mut join = Command::new(program);
-    feed(join.args(["join", "-", "--state"]).arg(&edge), &token)
-}
-
-fn start(lab: &Lab, role: Role, program: &Path, logs: &Path) -> Result<Running, Error> {
-    let path = log(logs, role);
-    let open = || {
-        let file = File::options().create(true).append(true).open(&path)?;
-        Ok((file.try_clone()?, file))
-    };
-    let (out, err) = open().doing(|| format!("open {}", path.display()))?;
-    let mut command = lab.host(role).command(program);
-    command
-        .arg(role.to_string())
-        .arg("--config")
-        .arg(logs.join(format!("{role}.toml")));
-    Running::start(command.stdin(Stdio::null()).stdout(out).stderr(err))
-}
-
-fn control(scratch: &Path, role: Role) -> PathBuf {
-    scratch.join(format!("{role}.sock"))
-}
-
 fn log(logs: &Path, role: Role) -> PathBuf {
     logs.join(format!("{role}.log"))
 }
 
-fn write_config(
-    lab: &Lab,
-    table: &TunnelTable,
-    role: Role,
-    scratch: &Path,
-    logs: &Path,
-) -> Result<(), Error> {
-    let mut config = match role {
-        Role::Hub => hub_config(&table.hub),
-        Role::Edge | Role::Lan | Role::Server => edge_config(lab, table),
+/// Starts a daemon that adds what it says to `log`.
+fn spawn(command: &mut Command, log: &Path) -> Result<Running, Error> {
+    let open = || {
+        let file = File::options().create(true).append(true).open(log)?;
+        Ok((file.try_clone()?, file))
     };
-    if let Some(Value::Table(own)) = config.get_mut(&role.to_string()) {
-        let state = scratch.join(role.to_string()).display().to_string();
-        own.insert("state".into(), state.into());
-        own.insert(
-            "control".into(),
-            control(scratch, role).display().to_string().into(),
-        );
-    }
-    let path = logs.join(format!("{role}.toml"));
-    let text = toml::to_string(&config).expect("a table of tables has a TOML form");
-    std::fs::write(&path, text).doing(|| format!("write {}", path.display()))
+    let (out, err) = open().doing(|| format!("open {}", log.display()))?;
+    Running::start(command.stdin(Stdio::null()).stdout(out).stderr(err))
 }
 
-fn hub_config(extra: &Table) -> Table {
-    let mut hub = Table::new();
-    hub.insert(
-        "listen".into(),
-        vec![format!("0.0.0.0:{PORT}"), format!("[::]:{PORT}")].into(),
-    );
-    hub.insert("pool".into(), vec!["10.200.0.0/16", "fd5e:1::/64"].into());
-    hub.insert("nat".into(), true.into());
-    hub.insert("device".into(), "sennit0".into());
-    hub.extend(extra.clone());
-    Table::from_iter([("hub".to_owned(), Value::Table(hub))])
-}
-
-fn edge_config(lab: &Lab, table: &TunnelTable) -> Table {
-    let mut edge = Table::new();
-    edge.insert(
-        "hub".into(),
-        vec![format!("{}:{PORT}", plan::HUB.v4)].into(),
-    );
-    edge.insert("device".into(), "sennit0".into());
-    edge.insert("routes".into(), vec!["0.0.0.0/0", "::/0"].into());
-    edge.insert("lan".into(), plan::LAN_PREFIXES.to_vec().into());
-    edge.extend(table.edge.clone());
-    let links = lab.links().map(|link| {
-        let mut entry = Table::new();
-        entry.insert("name".into(), link.name().into());
-        entry.insert("interface".into(), link.device().into());
-        entry.extend(table.link.get(link.name()).cloned().unwrap_or_default());
-        Value::Table(entry)
-    });
-    let mut config = Table::from_iter([
-        ("edge".to_owned(), Value::Table(edge)),
-        ("link".to_owned(), Value::Array(links.collect())),
-    ]);
-    if !table.class.is_empty() {
-        let classes = table.class.iter().cloned().map(Value::Table);
-        config.insert("class".into(), Value::Array(classes.collect()));
-    }
-    config
+/// CPU time and memory of a process up to now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu_seconds: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// The most resident memory so far.
+    pub rss_peak_bytes: u64,
 }
 
 /// Reads what a process has used from `/proc`.

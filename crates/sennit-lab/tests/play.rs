@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::Parser;
-use sennit_lab::report::Results;
+use sennit_lab::report::{Figure, Results};
 use sennit_lab::traffic::{BulkFigures, Figures, PingFigures};
-use sennit_lab::{Args, Error, Options, Role, Scenario, play};
+use sennit_lab::{Args, Error, Options, Programs, Role, Scenario, play};
 
 const LINKS: &str = "
 name = \"test\"
@@ -107,7 +107,7 @@ fn play_repeatedly(
     let text = format!("{LINKS}{steps}");
     let scenario = Scenario::parse(&text).expect("the scenario is right");
     let options = Options {
-        sennit: directory.program(program),
+        programs: Programs::beside(directory.program(program)),
         out: directory.0.join("out"),
         repeat,
     };
@@ -391,6 +391,146 @@ fn repeated_steps_are_all_kept_and_summed_up() {
         results.table()
     );
     assert!(directory.0.join("out/run-2-step-01-1-ping.txt").exists());
+}
+
+/// A veth, and one tunnel over it with a moment of everything.
+fn over_a_veth(kind: &str, uso: bool) -> String {
+    let up = "from = \"edge\", to = \"hub\", direction = \"up\"";
+    format!(
+        "name = \"test\"
+        [[link]]
+        name = \"wire\"
+        kind = \"veth\"
+        uso = {uso}
+        [tunnel]
+        kind = [\"{kind}\"]
+        [[step]]
+        name = \"idle\"
+        seconds = 1
+        traffic = [{{ kind = \"ping\", from = \"edge\", to = \"hub\", interval_ms = 50 }}]
+        [[step]]
+        name = \"up\"
+        seconds = 1
+        traffic = [{{ kind = \"tcp\", streams = 2, {up} }}]
+        [[step]]
+        name = \"down, IPv6\"
+        seconds = 1
+        traffic = [{{ kind = \"tcp\", from = \"edge\", to = \"hub\", ipv6 = true }}]
+        [[step]]
+        name = \"packets up\"
+        seconds = 2
+        traffic = [{{ kind = \"packets\", loss_percent = 20, {up} }}]
+        [[step]]
+        name = \"packets down\"
+        seconds = 2
+        traffic = [{{ kind = \"packets\", loss_percent = 20, from = \"edge\", to = \"hub\" }}]
+        [[step]]
+        name = \"nothing\"
+        seconds = 1
+        traffic = [{{ kind = \"idle\" }}]"
+    )
+}
+
+/// Plays it and looks whether everything came through, and what the daemons used.
+fn assert_carries(programs: Programs, text: &str) {
+    let directory = Directory::new();
+    let scenario = Scenario::parse(text).expect("the scenario is right");
+    let options = Options {
+        programs,
+        out: directory.0.join("out"),
+        repeat: 1,
+    };
+
+    let played = play(&scenario, text, &options, &mut |what| eprintln!("{what}"));
+
+    let (_lab, results) = played.expect("the links are there");
+    assert_eq!(results.failures(), Vec::<String>::new());
+    assert_eq!(ping(&results, 0, 0).received, 20);
+    for step in [1, 2] {
+        let goodput = tcp(&results, step).goodput * 8e-6;
+        assert!(goodput > 50.0, "step {step}: {goodput} Mbit/s");
+        let cpu = results.summary[step].figure(Figure::CpuSecondsPerGigabyte);
+        assert!(
+            cpu.is_some_and(|cpu| cpu.median > 0.1),
+            "step {step}: {cpu:?}"
+        );
+    }
+    for step in [3, 4] {
+        let packets = results.summary[step].figure(Figure::PacketsPerSecond);
+        let packets = packets.expect("some rate passes").median;
+        assert!(packets > 1e3, "step {step}: {packets} packets/s");
+    }
+    let idle = &results.summary[5];
+    for figure in [Figure::HubRssBytes, Figure::EdgeRssBytes] {
+        let memory = idle.figure(figure).expect("the daemons were there").median;
+        assert!((1e6..2e9).contains(&memory), "{memory} bytes");
+    }
+    let share = idle
+        .figure(Figure::CpuShare)
+        .expect("the daemons were there");
+    assert!(share.median < 0.5, "{share:?} of a core for nothing");
+}
+
+#[test]
+fn the_ideal_tunnel_carries_tcp_and_packets() {
+    if !root() {
+        return;
+    }
+    let mut programs = Programs::beside("/nowhere/sennit".into());
+    programs.ideal = env!("CARGO_BIN_EXE_ideal-tunnel").into();
+
+    for uso in [true, false] {
+        assert_carries(programs.clone(), &over_a_veth("ideal", uso));
+    }
+}
+
+#[test]
+fn wireguard_go_carries_tcp_and_packets() {
+    if !root() {
+        return;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<_> = std::env::split_paths(&path).collect();
+    for program in ["wireguard-go", "wg"] {
+        if !places.iter().any(|place| place.join(program).exists()) {
+            eprintln!("SKIPPED: needs {program}, of wireguard-go and wireguard-tools");
+            return;
+        }
+    }
+    let programs = Programs::beside("/nowhere/sennit".into());
+
+    assert_carries(programs, &over_a_veth("wireguard-go", true));
+
+    let sockets = std::fs::read_dir("/var/run/wireguard")
+        .into_iter()
+        .flatten();
+    let own = format!("snt{}-", std::process::id());
+    let left = sockets.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with(&own)
+    });
+    assert_eq!(left.count(), 0, "sockets are left");
+}
+
+#[test]
+fn a_tunnel_that_is_not_installed_is_named_before_anything_is_built() {
+    let text = over_a_veth("ideal", true);
+    let scenario = Scenario::parse(&text).expect("the scenario is right");
+    let directory = Directory::new();
+    let options = Options {
+        programs: Programs::beside("/nowhere/sennit".into()),
+        out: directory.0.join("out"),
+        repeat: 1,
+    };
+
+    let played = play(&scenario, &text, &options, &mut |_| {});
+
+    let error = played.expect_err("it is not there").to_string();
+    let missing = "/nowhere/ideal-tunnel not found: build it";
+    assert!(
+        error.contains(missing) || error.contains("install the packages"),
+        "{error}"
+    );
 }
 
 /// Not a test: the process that the next test interrupts.

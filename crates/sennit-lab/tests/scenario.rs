@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sennit_lab::scenario::Action;
-use sennit_lab::{Direction, Kind, Scenario};
+use sennit_lab::{Direction, Error, Kind, Scenario, TunnelKind};
 use sennit_netem::{Bitrate, Jitter, Loss, Queue, Shape};
 
 const LINK: &str = "name = \"t\"\n[[link]]\nname = \"a\"\n";
@@ -88,6 +88,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(error(&format!("{LINK}delay_ms = -1\n")).contains("delay_ms"));
     assert!(error(&format!("{LINK}queue_ms = 1\nqueue_bytes = 1\n")).contains("excludes"));
     assert!(error(&format!("{LINK}kind = \"veth\"\ndelay_ms = 1\n")).contains("veth"));
+    assert!(error(&format!("{LINK}uso = false\n")).contains("only a veth"));
     assert!(traffic("kind = \"tcp\"\n").contains("no [tunnel]"));
     assert!(traffic("kind = \"tcp\"\nvia = \"link:b\"\n").contains("no link \"b\""));
     assert!(traffic("kind = \"tcp\"\nvia = \"link:\"\n").contains("no link"));
@@ -96,6 +97,9 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(traffic("kind = \"tcp\"\nvia = \"mptcp\"\nfrom = \"hub\"\n").contains("near host"));
     assert!(traffic("kind = \"ping\"\nvia = \"mptcp\"\n").contains("no ping"));
     assert!(traffic("kind = \"quic\"\nvia = \"mptcp\"\n").contains("no QUIC"));
+    assert!(traffic("kind = \"tcp\"\nvia = \"link:a\"\nto = \"lan\"\n").contains("far host"));
+    assert!(traffic("kind = \"packets\"\nvia = \"mptcp\"\n").contains("no UDP"));
+    assert!(traffic("kind = \"packets\"\nvia = \"link:a\"\nbytes = 8\n").contains("bytes"));
     assert!(traffic("kind = \"ping\"\nvia = \"link:a\"\ninterval_ms = 1\n").contains("interval"));
     assert!(fault("at_s = 1\nlink = \"b\"\naction = \"outage\"\n").contains("no link \"b\""));
     assert!(fault("at_s = 1\naction = \"outage\"\n").contains("link"));
@@ -177,6 +181,90 @@ fn each_variant_is_the_scenario_with_its_own_links() {
     assert!(error(&format!("{LINK}{}", variant("near", 5))).contains("either"));
     let broken = text.replace("link:a", "link:b");
     assert!(error(&broken).contains("t-near, step \"s\": there is no link \"b\""));
+}
+
+#[test]
+fn steps_are_played_over_each_tunnel_and_baselines_once() {
+    let text = format!(
+        "{LINK}[tunnel]
+        kind = [\"sennit\", \"wireguard-go\", \"ideal\"]
+        [[step]]
+        name = \"up\"
+        traffic = [{{ kind = \"tcp\", from = \"edge\", to = \"hub\" }}]
+        [[step]]
+        name = \"bare\"
+        traffic = [{{ kind = \"packets\", via = \"link:a\" }}]
+        [[step]]
+        name = \"quiet\"
+        traffic = [{{ kind = \"idle\" }}]"
+    );
+
+    let scenario = Scenario::parse(&text).expect("it is right");
+
+    let names: Vec<_> = scenario
+        .step
+        .iter()
+        .map(|step| step.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "bare",
+            "Sennit, up",
+            "Sennit, quiet",
+            "wireguard-go, up",
+            "wireguard-go, quiet",
+            "ideal, up",
+            "ideal, quiet"
+        ]
+    );
+}
+
+#[test]
+fn one_tunnel_leaves_names_and_order_as_they_are() {
+    let text = format!(
+        "{LINK}[tunnel]
+        kind = [\"ideal\"]
+        [[step]]
+        name = \"quiet\"
+        traffic = [{{ kind = \"idle\" }}]
+        [[step]]
+        name = \"bare\"
+        traffic = [{{ kind = \"ping\", via = \"link:a\" }}]"
+    );
+
+    let scenario = Scenario::parse(&text).expect("it is right");
+
+    let steps = scenario.step.iter();
+    let played: Vec<_> = steps
+        .map(|step| (step.name.as_str(), step.tunnel, step.uses_tunnel()))
+        .collect();
+    assert_eq!(
+        played,
+        [
+            ("quiet", TunnelKind::Ideal, true),
+            ("bare", TunnelKind::Ideal, false)
+        ]
+    );
+}
+
+#[test]
+fn other_tunnels_join_edge_and_hub_and_nothing_else() {
+    let step = |kind: &str, traffic: &str, rest: &str| {
+        let tunnel = format!("[tunnel]\nkind = [{kind}]\n");
+        let step = format!("[[step]]\nname = \"s\"\ntraffic = [{{ {traffic} }}]\n{rest}");
+        Scenario::parse(&format!("{LINK}{tunnel}{step}"))
+    };
+    let (lan, ends) = ("kind = \"tcp\"", "kind = \"idle\"");
+    let fault = "fault = [{ at_s = 1, link = \"a\", action = \"outage\" }]";
+    let error = |parsed: Result<Scenario, Error>| parsed.expect_err("it is wrong").to_string();
+
+    assert!(step("\"sennit\"", lan, fault).is_ok());
+    assert!(step("\"sennit\", \"ideal\"", ends, "").is_ok());
+    assert!(error(step("\"ideal\"", lan, "")).contains("edge to the hub only"));
+    assert!(error(step("\"sennit\", \"wireguard-go\"", ends, fault)).contains("broken"));
+    assert!(error(step("", ends, "")).contains("names no tunnel"));
+    assert!(error(step("\"openvpn\"", ends, "")).contains("unknown variant"));
 }
 
 #[test]

@@ -135,6 +135,7 @@ impl Site {
             up: Default::default(),
             down: Default::default(),
             mtu: 1500,
+            uso: true,
         };
         let spec = Spec {
             links: vec![link],

@@ -30,6 +30,14 @@ pub enum Figure {
     Sent,
     /// CPU time of hub and edge for 10⁹ bytes.
     CpuSecondsPerGigabyte,
+    /// UDP packets that arrive, at the highest rate of which almost none is lost.
+    PacketsPerSecond,
+    /// CPU time of hub and edge against the time of the step.
+    CpuShare,
+    /// The most resident memory of the hub during the step.
+    HubRssBytes,
+    /// The most resident memory of the edge during the step.
+    EdgeRssBytes,
 }
 
 /// One step over all runs.
@@ -76,6 +84,10 @@ impl Figure {
             Self::Lost => "lost",
             Self::Sent => "sent",
             Self::CpuSecondsPerGigabyte => "cpu, s/GB",
+            Self::PacketsPerSecond => "packets/s",
+            Self::CpuShare => "cpu, % of a core",
+            Self::HubRssBytes => "hub RSS, MB",
+            Self::EdgeRssBytes => "edge RSS, MB",
         }
     }
 
@@ -86,7 +98,9 @@ impl Figure {
             Self::LineShare => (1e2, 0),
             Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
             Self::P50Seconds | Self::P99Seconds => (1e3, 1),
-            Self::Lost | Self::Sent => (1.0, 0),
+            Self::Lost | Self::Sent | Self::PacketsPerSecond => (1.0, 0),
+            Self::CpuShare => (1e2, 2),
+            Self::HubRssBytes | Self::EdgeRssBytes => (1e-6, 1),
         }
     }
 
@@ -127,7 +141,7 @@ impl StepSummary {
     }
 
     /// A figure of the first traffic that has it.
-    pub(crate) fn figure(&self, figure: Figure) -> Option<Spread> {
+    pub fn figure(&self, figure: Figure) -> Option<Spread> {
         let mut spreads = self
             .traffic
             .iter()
@@ -155,6 +169,10 @@ impl StepResult {
             return Vec::new();
         };
         let mut figures = traffic.own_figures();
+        // What the daemons use, they use for all traffic of the step.
+        if index == 0 {
+            figures.extend(self.daemon_figures());
+        }
         if traffic.bulk().is_some() {
             let cpu = self
                 .daemons
@@ -168,6 +186,18 @@ impl StepResult {
             figures.extend(recovery.map(|time| (Figure::RecoverySeconds, time)));
         }
         figures
+    }
+
+    fn daemon_figures(&self) -> Vec<(Figure, f64)> {
+        let [hub, edge] = &self.daemons[..] else {
+            return Vec::new();
+        };
+        let cpu = hub.cpu_seconds + edge.cpu_seconds;
+        vec![
+            (Figure::CpuShare, cpu / self.seconds),
+            (Figure::HubRssBytes, hub.rss_peak_bytes as f64),
+            (Figure::EdgeRssBytes, edge.rss_peak_bytes as f64),
+        ]
     }
 
     /// After the last repair.
@@ -204,7 +234,12 @@ impl TrafficResult {
                 );
                 add(Figure::Sent, Some(ping.sent as f64));
             }
-            None => {}
+            Some(Figures::Packets(packets)) => {
+                add(Figure::PacketsPerSecond, Some(packets.per_second));
+                add(Figure::Lost, Some(packets.lost as f64));
+                add(Figure::Sent, Some(packets.sent as f64));
+            }
+            Some(Figures::Idle) | None => {}
         }
         add(Figure::LineShare, self.line_share);
         add(Figure::GapSeconds, self.gap_seconds);

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::link::Direction;
 use crate::selfcheck::{Check, Property};
+use crate::traffic::Figures;
 
 /// A step whose packets were later than this is marked.
 const TOLERABLE_LATENESS: f64 = 5e-3;
@@ -16,7 +17,7 @@ const FAULTS_DESCRIBED: usize = 4;
 
 /// How to read the table.
 const LEGEND: &str = "\
-Mbit/s: payload at the receiver. of line: against the frame rate of the links it could use.
+Mbit/s: payload at the receiver; /s: packets. of line: against the frame rate of the links it could use.
 gap: longest time below 5 % of the usual rate, since the first fault if there is one.
 cpu s/GB: of hub and edge together.
 ";
@@ -43,19 +44,16 @@ impl Results {
         text
     }
 
-    /// At the end of the last step with a tunnel.
+    /// At the end of the last step with a tunnel, and over all of them.
     fn describe_memory(&self, text: &mut String) {
-        let last = self
-            .steps
-            .iter()
-            .rev()
-            .find(|step| !step.daemons.is_empty());
-        for daemon in last.iter().flat_map(|step| &step.daemons) {
-            let megabytes = |bytes: u64| bytes as f64 / 1e6;
-            let (now, peak) = (
-                megabytes(daemon.rss_bytes),
-                megabytes(daemon.rss_peak_bytes),
-            );
+        let daemons = |step: &StepResult| !step.daemons.is_empty();
+        let Some(last) = self.steps.iter().rposition(daemons) else {
+            return;
+        };
+        for (index, daemon) in self.steps[last].daemons.iter().enumerate() {
+            let all = self.steps.iter().filter_map(|step| step.daemons.get(index));
+            let peak = all.map(|daemon| daemon.rss_peak_bytes).max().unwrap_or(0);
+            let [now, peak] = [daemon.rss_bytes, peak].map(|bytes| bytes as f64 / 1e6);
             let role = daemon.role;
             let _ = writeln!(
                 text,
@@ -119,7 +117,10 @@ impl TrafficSummary {
         };
         let rate = match self.figures.is_empty() {
             true => "failed".into(),
-            false => cell(Figure::Goodput, ""),
+            false => match median(Figure::PacketsPerSecond) {
+                Some(packets) => packets + " /s",
+                None => cell(Figure::Goodput, ""),
+            },
         };
         let lost = median(Figure::Lost).zip(median(Figure::Sent));
         [
@@ -143,6 +144,18 @@ impl StepResult {
     fn describe(&self, text: &mut String) {
         for failure in self.failures() {
             let _ = writeln!(text, "FAILED: {failure}");
+        }
+        for traffic in &self.traffic {
+            if let Some(Figures::Packets(packets)) = &traffic.figures
+                && packets.at_least
+            {
+                let (step, label) = (self.title(), &traffic.label);
+                let _ = writeln!(
+                    text,
+                    "{step}: {label}: at least {:.0} packets/s: the sender could offer no more, or the time was up",
+                    packets.per_second
+                );
+            }
         }
         match self.faults.len() {
             ..=FAULTS_DESCRIBED => self

@@ -16,6 +16,7 @@ pub struct LinkTable {
     #[serde(default)]
     kind: Kind,
     mtu: Option<u32>,
+    uso: Option<bool>,
     #[serde(default)]
     up: Shape,
     #[serde(default)]
@@ -68,9 +69,16 @@ impl LinkTable {
                 self.name
             )));
         }
+        if self.kind == Kind::Emulated && self.uso.is_some() {
+            return Err(Error::Scenario(format!(
+                "link {:?}: only a veth has `uso`",
+                self.name
+            )));
+        }
         Ok(LinkSpec {
             name: self.name.clone(),
             kind: self.kind,
+            uso: self.uso.unwrap_or(true),
             up,
             down,
             mtu,

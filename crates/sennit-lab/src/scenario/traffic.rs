@@ -18,8 +18,12 @@ pub enum Traffic {
     Quic(Quic),
     /// UDP at a constant rate.
     Udp(Udp),
+    /// As many UDP packets per second as get through.
+    Packets(Packets),
     /// ICMP echo.
     Ping(Ping),
+    /// Nothing: to see what a tunnel costs by being there.
+    Idle(Idle),
 }
 
 /// Which way traffic takes.
@@ -45,6 +49,9 @@ pub struct Tcp {
     /// The near host: `lan` (default) or `edge`. MPTCP runs on the edge, which has the links.
     #[serde(default = "lan")]
     pub from: Role,
+    /// The far host: `server` (default) or `hub`.
+    #[serde(default = "server")]
+    pub to: Role,
     /// Which way the data goes.
     #[serde(default = "down")]
     pub direction: Direction,
@@ -127,7 +134,55 @@ pub struct Udp {
     pub ipv6: bool,
 }
 
-/// ICMP echo from the near host to the server.
+/// The most UDP packets per second of which almost none is lost, by trying.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Packets {
+    /// Default: the tunnel. MPTCP carries no UDP.
+    #[serde(default)]
+    pub via: Via,
+    /// The near host.
+    #[serde(default = "lan")]
+    pub from: Role,
+    /// The far host: `server` (default) or `hub`.
+    #[serde(default = "server")]
+    pub to: Role,
+    /// Which way the data goes.
+    #[serde(default = "down")]
+    pub direction: Direction,
+    /// Payload bytes per packet.
+    #[serde(default = "voice_bytes")]
+    pub bytes: u16,
+    /// Lost packets that are still almost none.
+    #[serde(default = "half_percent")]
+    pub loss_percent: f64,
+    /// For all attempts together; default: the step's.
+    pub seconds: Option<u32>,
+    /// After the start of the step.
+    #[serde(default)]
+    pub start_s: Seconds,
+    /// The server's port; default: one that nothing else in the step uses.
+    pub port: Option<u16>,
+    /// IPv6 instead of IPv4.
+    #[serde(default)]
+    pub ipv6: bool,
+}
+
+/// No traffic, while the tunnel is up.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Idle {
+    /// Default: the tunnel.
+    #[serde(default)]
+    pub via: Via,
+    /// Default: the step's.
+    pub seconds: Option<u32>,
+    /// After the start of the step.
+    #[serde(default)]
+    pub start_s: Seconds,
+}
+
+/// ICMP echo from the near host to the far one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ping {
@@ -137,6 +192,9 @@ pub struct Ping {
     /// The near host.
     #[serde(default = "lan")]
     pub from: Role,
+    /// The far host: `server` (default) or `hub`.
+    #[serde(default = "server")]
+    pub to: Role,
     /// Between two requests.
     #[serde(default = "tenth")]
     pub interval_ms: f64,
@@ -180,7 +238,9 @@ impl Traffic {
             Self::Tcp(Tcp { via, .. })
             | Self::Quic(Quic { via, .. })
             | Self::Udp(Udp { via, .. })
-            | Self::Ping(Ping { via, .. }) => via,
+            | Self::Packets(Packets { via, .. })
+            | Self::Ping(Ping { via, .. })
+            | Self::Idle(Idle { via, .. }) => via,
         }
     }
 
@@ -190,7 +250,20 @@ impl Traffic {
             Self::Tcp(Tcp { from, .. })
             | Self::Quic(Quic { from, .. })
             | Self::Udp(Udp { from, .. })
+            | Self::Packets(Packets { from, .. })
             | Self::Ping(Ping { from, .. }) => *from,
+            Self::Idle(_) => Role::Edge,
+        }
+    }
+
+    /// The far host.
+    pub fn to(&self) -> Role {
+        match self {
+            Self::Tcp(Tcp { to, .. })
+            | Self::Packets(Packets { to, .. })
+            | Self::Ping(Ping { to, .. }) => *to,
+            Self::Quic(_) | Self::Udp(_) => Role::Server,
+            Self::Idle(_) => Role::Hub,
         }
     }
 
@@ -200,7 +273,9 @@ impl Traffic {
             Self::Tcp(tcp) => (tcp.start_s, tcp.seconds),
             Self::Quic(quic) => (quic.start_s, quic.seconds),
             Self::Udp(udp) => (udp.start_s, udp.seconds),
+            Self::Packets(packets) => (packets.start_s, packets.seconds),
             Self::Ping(ping) => (ping.start_s, ping.seconds),
+            Self::Idle(idle) => (idle.start_s, idle.seconds),
         };
         (start.0, seconds.unwrap_or(step.seconds))
     }
@@ -208,6 +283,9 @@ impl Traffic {
     pub(super) fn check(&self) -> Result<(), String> {
         if !matches!(self.from(), Role::Lan | Role::Edge) {
             return Err("`from` is the near host, lan or edge".into());
+        }
+        if !matches!(self.to(), Role::Hub | Role::Server) {
+            return Err("`to` is the far host, hub or server".into());
         }
         match self {
             Self::Tcp(tcp) if !(1..=128).contains(&tcp.streams) => {
@@ -221,17 +299,35 @@ impl Traffic {
             Self::Udp(udp) if !(udp.rate_mbit > 0.0 && udp.bytes >= 16) => {
                 Err("UDP needs a rate and at least 16 bytes per packet".into())
             }
+            Self::Packets(packets) if packets.via == Via::Mptcp => {
+                Err("MPTCP carries no UDP".into())
+            }
+            Self::Packets(packets) if !(16..=1200).contains(&packets.bytes) => {
+                Err("`bytes` of packets is 16 to 1200".into())
+            }
+            Self::Packets(packets) if !(0.0..50.0).contains(&packets.loss_percent) => {
+                Err("`loss_percent` of packets is 0 to less than 50".into())
+            }
             Self::Ping(ping) if ping.via == Via::Mptcp => Err("MPTCP carries no ping".into()),
             Self::Ping(ping) if !(2.0..=10_000.0).contains(&ping.interval_ms) => {
                 Err("`interval_ms` is 2 to 10000".into())
             }
-            Self::Tcp(_) | Self::Quic(_) | Self::Udp(_) | Self::Ping(_) => Ok(()),
+            Self::Tcp(_)
+            | Self::Quic(_)
+            | Self::Udp(_)
+            | Self::Packets(_)
+            | Self::Ping(_)
+            | Self::Idle(_) => Ok(()),
         }
     }
 }
 
 fn lan() -> Role {
     Role::Lan
+}
+
+fn server() -> Role {
+    Role::Server
 }
 
 fn down() -> Direction {
@@ -248,6 +344,15 @@ fn cubic() -> String {
 
 fn kilobyte() -> u16 {
     1000
+}
+
+/// A packet of speech with its RTP header.
+fn voice_bytes() -> u16 {
+    160
+}
+
+fn half_percent() -> f64 {
+    0.5
 }
 
 fn tenth() -> f64 {

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::received::Received;
-use super::{BulkFigures, Context};
+use super::{BulkFigures, Context, far};
 use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::lab::Lab;
 use crate::link::Direction;
-use crate::plan;
 use crate::scenario::{Tcp, Via};
 
 /// As large as iperf3's.
@@ -30,7 +29,7 @@ pub(super) fn run(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error
         configure_mptcp(context.lab)?;
     }
     let port = tcp.port.unwrap_or(context.port);
-    let address = SocketAddr::new(plan::SERVER.ip(tcp.ipv6), port);
+    let address = SocketAddr::new(far(tcp.to, &tcp.via).ip(tcp.ipv6), port);
     let listener = listen(context.lab, address, tcp).doing(|| format!("listen on {address}"))?;
     let (near, far): (Vec<_>, Vec<_>) = (0..tcp.streams)
         .map(|_| connect(context.lab, &listener, address, tcp))
@@ -80,7 +79,7 @@ fn socket(tcp: &Tcp, address: SocketAddr) -> std::io::Result<Socket> {
 }
 
 fn listen(lab: &Lab, address: SocketAddr, tcp: &Tcp) -> std::io::Result<Socket> {
-    lab.host(Role::Server).netns().run(|| {
+    lab.host(tcp.to).netns().run(|| {
         let socket = socket(tcp, address)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{BulkFigures, Context, UdpFigures, wait};
+use super::{BulkFigures, Context, UdpFigures, far, wait};
 use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
 use crate::link::Direction;
@@ -57,6 +57,7 @@ struct Sum {
 struct Session<'a> {
     context: &'a Context<'a>,
     from: Role,
+    to: Role,
     direction: Direction,
     port: String,
     address: String,
@@ -78,9 +79,10 @@ pub(super) fn tcp(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error
     let session = Session {
         context,
         from: tcp.from,
+        to: tcp.to,
         direction: tcp.direction,
         port: tcp.port.unwrap_or(context.port).to_string(),
-        address: plan::SERVER.text(tcp.ipv6),
+        address: far(tcp.to, &tcp.via).text(tcp.ipv6),
         arguments: vec![
             format!("--parallel={}", tcp.streams),
             format!("--congestion={}", tcp.congestion),
@@ -108,6 +110,7 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
     let session = Session {
         context,
         from: udp.from,
+        to: Role::Server,
         direction: udp.direction,
         port: udp.port.unwrap_or(context.port).to_string(),
         address: plan::SERVER.text(udp.ipv6),
@@ -172,7 +175,7 @@ impl Session<'_> {
 
     fn serve(&self) -> Result<(PathBuf, Running), Error> {
         let (path, file) = self.context.file("server.json")?;
-        let mut command = self.context.lab.host(Role::Server).command("iperf3");
+        let mut command = self.context.lab.host(self.to).command("iperf3");
         command.args(["--server", "--one-off", "--json", "--interval=0.1"]);
         command
             .args(["--port", &self.port])
@@ -203,10 +206,7 @@ impl Session<'_> {
         let deadline = Instant::now() + LISTEN_PATIENCE;
         let filter = format!("sport = :{}", self.port);
         while Instant::now() < deadline {
-            let sockets = self
-                .context
-                .lab
-                .exec(Role::Server, &["ss", "-Hltn", &filter])?;
+            let sockets = self.context.lab.exec(self.to, &["ss", "-Hltn", &filter])?;
             if !sockets.stdout.is_empty() {
                 return Ok(());
             }

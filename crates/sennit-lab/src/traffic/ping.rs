@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-use super::{Context, PingFigures, wait};
+use super::{Context, PingFigures, far, wait};
 use crate::error::{Doing, Error};
 use crate::host::Running;
 use crate::measure::quantile;
-use crate::plan;
 use crate::scenario::Ping;
 
 /// Sequence numbers of ICMP have 16 bits.
@@ -38,7 +37,7 @@ pub(super) fn run(ping: &Ping, context: &Context<'_>) -> Result<PingFigures, Err
     command.args([
         "-Q",
         &(ping.dscp << 2).to_string(),
-        &plan::SERVER.text(ping.ipv6),
+        &far(ping.to, &ping.via).text(ping.ipv6),
     ]);
     let deadline = context.deadline();
     wait(
