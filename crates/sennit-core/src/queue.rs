@@ -18,8 +18,14 @@ use crate::frame::HEADROOM;
 /// Flow queues; flows are hashed into them (RFC 8290 §5.2 suggests 1024, which a tunnel of one site
 /// rarely needs: with 256, ten concurrent bulk flows collide with probability 16 %).
 pub const FLOWS: usize = 256;
-/// Bytes a flow may send per turn (RFC 8290 §5.2).
+/// Bytes a flow may send per turn, at least (RFC 8290 §5.2), and as time at the rate at which the queue
+/// empties. On a fast link a flow thus sends a run of packets, which the far end joins to one large
+/// packet for its host; a round of sixteen busy flows takes four milliseconds.
 const QUANTUM: i64 = 1514;
+const TURN: Duration = Duration::from_micros(250);
+/// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
+/// would fill any queue.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
 /// Memory limit of the whole queue, in bytes of packets: 64 ms at 1 Gbit/s.
 const LIMIT: usize = 8 << 20;
 /// The limit is never set lower: the first window of a few connections, before any rate is known.
@@ -68,6 +74,7 @@ pub struct FqCodel {
     new_flows: VecDeque<u16>,
     old_flows: VecDeque<u16>,
     target: Duration,
+    quantum: i64,
     limit: usize,
     bytes: usize,
     stats: QueueStats,
@@ -98,6 +105,7 @@ impl Default for FqCodel {
             new_flows: VecDeque::new(),
             old_flows: VecDeque::new(),
             target: TARGET,
+            quantum: QUANTUM,
             limit: LIMIT,
             bytes: 0,
             stats: QueueStats::default(),
@@ -115,7 +123,7 @@ impl FqCodel {
         flow.packets.push_back((now, packet));
         if !flow.listed {
             flow.listed = true;
-            flow.deficit = QUANTUM;
+            flow.deficit = self.quantum;
             self.new_flows.push_back(index as u16);
         }
         self.stats.enqueued += 1;
@@ -153,7 +161,7 @@ impl FqCodel {
         let flow = &mut self.flows[usize::from(index)];
         if flow.deficit <= 0 {
             // A packet of several quanta is paid for over as many rounds.
-            flow.deficit += QUANTUM;
+            flow.deficit += self.quantum;
             self.rotate(from_new);
             return Some(Turn::Changes);
         }
@@ -187,9 +195,12 @@ impl FqCodel {
         self.stats
     }
 
-    /// Sets how many bytes may wait, within reason.
-    pub fn set_limit(&mut self, bytes: usize) {
-        self.limit = bytes.clamp(LEAST_LIMIT, LIMIT);
+    /// Tells at which rate the queue empties, in bytes per second: it decides how many bytes may wait, and
+    /// how many a flow sends per turn.
+    pub fn set_rate(&mut self, rate: u64) {
+        let within = |time: Duration| rate as f64 * time.as_secs_f64();
+        self.limit = (within(LONGEST_WAIT) as usize).clamp(LEAST_LIMIT, LIMIT);
+        self.quantum = (within(TURN) as i64).max(QUANTUM);
     }
 
     /// Sets how long packets may stand before CoDel objects.

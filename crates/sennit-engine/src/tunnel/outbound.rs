@@ -27,9 +27,6 @@ const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
 /// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
-/// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
-/// would fill any queue.
-const LONGEST_WAIT: Duration = Duration::from_millis(250);
 /// A lost packet is sent again while the flow's transport has not noticed, or could still use it,
 const REPAIR_FOR: Duration = Duration::from_millis(250);
 /// or, in a class that asks for it, for as long as the tunnel itself hopes.
@@ -166,8 +163,7 @@ impl Tunnel {
         let target =
             TARGET.max(fastest.mul_f64(SPARE_ROUNDS)) + self.scheduler.standing(&self.views);
         self.queue.set_target(target);
-        self.queue
-            .set_limit((rate as f64 * LONGEST_WAIT.as_secs_f64()) as usize);
+        self.queue.set_rate(rate);
         self.collect_lost(now);
     }
 

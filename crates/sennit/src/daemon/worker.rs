@@ -32,8 +32,10 @@ use sennit_packet::{
 
 /// Receive calls per socket and turn; each takes up to [`BATCH_SIZE`] runs of datagrams.
 const SOCKET_READS: usize = 4;
-/// Packets (or super-packets) read from a TUN device per turn.
-const TUN_READS: usize = 32;
+/// Packets (or super-packets) read from a TUN device per turn, and their bytes: a turn must take in all
+/// small packets that came since the last, or their rate is bounded by that of turns.
+const TUN_READS: usize = 512;
+const TUN_BYTES: usize = 2 << 20;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
 /// The kernel may delay our timers by this much; pacing works in steps of a millisecond.
@@ -263,7 +265,11 @@ impl Io {
         let Some(device) = self.devices.get_mut(number) else {
             return Ok(());
         };
+        let enough = self.taken + TUN_BYTES;
         for _ in 0..TUN_READS {
+            if self.taken >= enough {
+                break;
+            }
             match device.tun.recv(&mut self.tun_buffer[..]) {
                 Ok(Some((header, len))) => {
                     self.taken += len;
