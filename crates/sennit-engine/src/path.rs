@@ -128,6 +128,11 @@ impl Path {
         (self.gate.room() >= packet).then(|| self.pacer.ready_at(rate, packet))
     }
 
+    /// Whether it carries packets and acknowledgements while others could.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.health.state().0 == PathState::Up
+    }
+
     /// The status noq should schedule by: what is not up carries neither data nor acknowledgements
     /// while another path can.
     pub(crate) fn status(&self) -> PathStatus {

@@ -26,7 +26,8 @@ const DEVIATIONS: u32 = 4;
 
 /// Packets over which the share of lost ones is averaged.
 const LOSS_MEMORY: f64 = 1000.0;
-/// On a path that carries none the share halves in this time.
+/// On a path that carries none for this long it fades from then on, and halves in this time.
+const LOSS_STAYS: Duration = Duration::from_millis(100);
 const LOSS_FADES: Duration = Duration::from_secs(1);
 
 /// A datagram that may have to be sent again.
@@ -65,11 +66,21 @@ impl Loss {
         self.part += (sample - self.part) / LOSS_MEMORY;
     }
 
+    fn count_acked(&mut self, now: Instant) {
+        self.part = self.part(now);
+        self.counted = Some(now);
+        self.count(false);
+    }
+
     /// A path that is not used may be better by now.
     fn part(&self, now: Instant) -> f64 {
         let unused = self
             .counted
-            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+            .saturating_sub(LOSS_STAYS);
+        if unused.is_zero() {
+            return self.part;
+        }
         self.part * 0.5_f64.powf(unused.as_secs_f64() / LOSS_FADES.as_secs_f64())
     }
 }
@@ -129,9 +140,7 @@ impl Ledger {
 
     pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
         if self.settle(pn, false) {
-            self.loss.part = self.loss.part(now);
-            self.loss.count(false);
-            self.loss.counted = Some(now);
+            self.loss.count_acked(now);
         }
         self.newest = self.newest.max(Some(sent));
         let rtt = now.saturating_duration_since(sent);
@@ -300,6 +309,26 @@ mod tests {
         jittery.on_acked(102, ms(208), ms(228));
         jittery.sweep();
         assert!(!jittery.has_lost());
+    }
+
+    #[test]
+    fn the_share_of_losses_fades_only_while_a_path_is_not_used() {
+        let start = now();
+        let mut loss = Loss {
+            part: 0.01,
+            counted: Some(start),
+        };
+        assert!((loss.part(start + LOSS_STAYS) - 0.01).abs() < 1e-9);
+        assert!((loss.part(start + LOSS_STAYS + LOSS_FADES) - 0.005).abs() < 1e-9);
+        // A slow path: one packet in 10 ms, one of 100 lost.
+        for step in 0..10_000 {
+            if step % 100 == 99 {
+                loss.count(true);
+            } else {
+                loss.count_acked(start + Duration::from_millis(10) * step);
+            }
+        }
+        assert!((0.009..0.011).contains(&loss.part), "{}", loss.part);
     }
 
     #[test]
