@@ -302,7 +302,7 @@ impl Controller for Gate {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
         self.switch(now);
         self.state.in_flight.store(in_flight, Relaxed);
-        self.state.ledger().sweep();
+        self.state.ledger().sweep(self.control.in_slow_start());
         if self.state.rerouted.swap(false, Relaxed) {
             self.delivery.forget();
             self.control.on_route_change();
@@ -347,7 +347,9 @@ impl Controller for Gate {
         self.state.in_flight.store(left, Relaxed);
         self.delivery.on_lost(pn, lost);
         self.sizes.on_lost(pn, lost);
-        self.state.ledger().on_lost(pn);
+        self.state
+            .ledger()
+            .on_lost(pn, self.control.in_slow_start());
     }
 
     fn on_spurious_congestion_event(&mut self) {

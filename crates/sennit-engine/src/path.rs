@@ -103,6 +103,7 @@ impl Path {
             srtt,
             late: Duration::ZERO,
             rate,
+            delivers: self.gate.rate(srtt),
             unproven: self.gate.is_in_slow_start(),
             budget: whole(self.gate.room().min(credit), packet),
         }

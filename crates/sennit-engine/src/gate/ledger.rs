@@ -53,7 +53,8 @@ pub(crate) struct Ledger {
     loss: Loss,
 }
 
-/// Part of the packets that are lost, of late. What is given up with its path does not count.
+/// Part of the packets that are lost, of late. What is given up with its path does not count, nor what
+/// overflows while the path starts.
 #[derive(Debug, Default)]
 struct Loss {
     part: f64,
@@ -64,6 +65,12 @@ impl Loss {
     fn count(&mut self, lost: bool) {
         let sample = if lost { 1.0 } else { 0.0 };
         self.part += (sample - self.part) / LOSS_MEMORY;
+    }
+
+    fn count_lost(&mut self, starting: bool) {
+        if !starting {
+            self.count(true);
+        }
     }
 
     fn count_acked(&mut self, now: Instant) {
@@ -151,8 +158,9 @@ impl Ledger {
         self.rtt = (7 * self.rtt + rtt) / 8;
     }
 
-    /// Gives up what was overtaken by more than the path's jitter.
-    pub(super) fn sweep(&mut self) {
+    /// Gives up what was overtaken by more than the path's jitter. Nothing is learned of the path from
+    /// it while its controller still tries how much it holds: `starting`.
+    pub(super) fn sweep(&mut self, starting: bool) {
         let Some(newest) = self.newest else { return };
         let jitter = self.jitter();
         while self
@@ -162,7 +170,7 @@ impl Ledger {
         {
             let first = self.sent.pop_front();
             self.lost.extend(first.and_then(|first| first.payload));
-            self.loss.count(true);
+            self.loss.count_lost(starting);
         }
     }
 
@@ -176,9 +184,9 @@ impl Ledger {
         self.loss.part(now)
     }
 
-    pub(super) fn on_lost(&mut self, pn: u64) {
+    pub(super) fn on_lost(&mut self, pn: u64, starting: bool) {
         if self.settle(pn, true) {
-            self.loss.count(true);
+            self.loss.count_lost(starting);
         }
     }
 
@@ -243,8 +251,8 @@ mod tests {
             ledger.on_sent(pn, bytes, now());
         }
         ledger.on_acked(8, now(), now());
-        ledger.on_lost(9);
-        ledger.on_lost(7);
+        ledger.on_lost(9, false);
+        ledger.on_lost(7, false);
         assert_eq!(lost(&mut ledger), [2, 3, 0]);
         ledger.on_acked(12, now(), now());
         assert!(ledger.sent.is_empty() && !ledger.has_lost());
@@ -255,9 +263,9 @@ mod tests {
         let mut ledger = ledger(&[1400]);
         ledger.on_sent(1, 40, now());
         ledger.on_sent(2, 1430, now());
-        ledger.on_lost(1);
+        ledger.on_lost(1, false);
         assert!(!ledger.has_lost());
-        ledger.on_lost(2);
+        ledger.on_lost(2, false);
         assert_eq!(lost(&mut ledger), [0]);
     }
 
@@ -270,7 +278,7 @@ mod tests {
         ledger.on_acked(1, now(), now());
         ledger.give_up();
         assert_eq!(lost(&mut ledger), [0, 2]);
-        ledger.on_lost(0);
+        ledger.on_lost(0, false);
         assert!(!ledger.has_lost());
     }
 
@@ -285,7 +293,7 @@ mod tests {
         // A steady path: two milliseconds are enough.
         for pn in (0..20).filter(|pn| *pn != 10) {
             ledger.on_acked(pn, ms(pn), ms(pn + 20));
-            ledger.sweep();
+            ledger.sweep(false);
             assert_eq!(ledger.has_lost(), pn >= 13, "{pn}");
         }
         assert_eq!(lost(&mut ledger), [10]);
@@ -307,7 +315,7 @@ mod tests {
             jittery.on_sent(100 + u64::from(index), 1430, ms(200 + 4 * u64::from(index)));
         }
         jittery.on_acked(102, ms(208), ms(228));
-        jittery.sweep();
+        jittery.sweep(false);
         assert!(!jittery.has_lost());
     }
 
@@ -320,10 +328,12 @@ mod tests {
         };
         assert!((loss.part(start + LOSS_STAYS) - 0.01).abs() < 1e-9);
         assert!((loss.part(start + LOSS_STAYS + LOSS_FADES) - 0.005).abs() < 1e-9);
+        loss.count_lost(true);
+        assert!((loss.part - 0.01).abs() < 1e-9);
         // A slow path: one packet in 10 ms, one of 100 lost.
         for step in 0..10_000 {
             if step % 100 == 99 {
-                loss.count(true);
+                loss.count_lost(false);
             } else {
                 loss.count_acked(start + Duration::from_millis(10) * step);
             }
@@ -337,7 +347,7 @@ mod tests {
         ledger.on_sent(0, 1430, now());
         ledger.end_batch();
         ledger.on_sent(1, 1430, now());
-        ledger.on_lost(1);
+        ledger.on_lost(1, false);
         assert!(!ledger.has_lost());
     }
 }
