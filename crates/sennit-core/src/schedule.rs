@@ -31,6 +31,9 @@ pub struct PathView {
     pub late: Duration,
     /// Bytes per second at which packets may leave on it.
     pub rate: u64,
+    /// Bytes per second that it delivers, as far as is known. A path that starts may send a whole window
+    /// at once, and is no faster for that.
+    pub delivers: u64,
     /// It never was full, and may carry much more.
     pub unproven: bool,
     /// Bytes it may send at once; zero if that is no full-size packet.
@@ -159,7 +162,9 @@ impl Scheduler {
     pub fn handle_sent(&mut self, paths: &[PathView], sent: Sent, now: Instant) {
         let usable = || paths.iter().filter(|p| p.usable);
         let slowest = usable().map(|p| p.srtt).max().unwrap_or_default();
-        let fastest = usable().min_by_key(|p| in_order(p)).map_or(0, |p| p.rate);
+        let fastest = usable()
+            .min_by_key(|p| in_order(p))
+            .map_or(0, |p| p.delivers);
         self.spill.handle_sent(sent, fastest, slowest, now);
     }
 
@@ -247,7 +252,7 @@ fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) 
     } else {
         spill
     };
-    let faster_rate: u64 = faster().map(|(_, p)| p.rate).sum();
+    let faster_rate: u64 = faster().map(|(_, p)| p.delivers).sum();
     let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
     wait >= (in_order(path) - least).min(spill)
 }
@@ -377,6 +382,7 @@ mod tests {
             srtt: Duration::from_millis(millis),
             late: Duration::ZERO,
             rate: 1_000_000,
+            delivers: 1_000_000,
             unproven: false,
             budget,
         }
@@ -466,6 +472,23 @@ mod tests {
             scheduler.handle_sent(&paths, spilled, start + step * tick);
         }
         assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
+    }
+
+    #[test]
+    fn what_a_path_may_send_at_once_does_not_make_it_worth_waiting_for() {
+        let scheduler = Scheduler::new(Policy::Bond, 2);
+        let starting = PathView {
+            rate: 9_000_000,
+            delivers: 300_000,
+            unproven: true,
+            ..path(1, 100, 0)
+        };
+        // 100 kB take it a third of a second, and the other path is later by a fifth.
+        let other = path(1, 500, 9);
+        assert_eq!(
+            scheduler.choose(&[starting, other], 0, 100_000),
+            Choice::One(1)
+        );
     }
 
     #[test]

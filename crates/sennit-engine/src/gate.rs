@@ -314,7 +314,7 @@ impl Controller for Gate {
         for (pn, sent) in self.acked.drain(..) {
             ledger.on_acked(pn, sent, now);
         }
-        ledger.sweep();
+        ledger.sweep(self.control.in_slow_start());
         drop(ledger);
         if self.state.rerouted.swap(false, Relaxed) {
             self.delivery.forget();
@@ -360,7 +360,9 @@ impl Controller for Gate {
         self.state.in_flight.store(left, Relaxed);
         self.delivery.on_lost(pn, lost);
         self.sizes.on_lost(pn, lost);
-        self.state.ledger().on_lost(pn);
+        self.state
+            .ledger()
+            .on_lost(pn, self.control.in_slow_start());
     }
 
     fn on_spurious_congestion_event(&mut self) {

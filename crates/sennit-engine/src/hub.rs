@@ -485,7 +485,10 @@ impl Hub {
 
     fn handle_node(&mut self, event: NodeEvent, now: Instant) {
         match event {
-            NodeEvent::Connected(id) => self.adopt(id, PathId::ZERO, now),
+            NodeEvent::Connected(id) => {
+                self.adopt(id, PathId::ZERO, now);
+                self.update_keys(id);
+            }
             NodeEvent::Lost(id, reason) => self.leave(id, reason),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             NodeEvent::PathUp(id, path) => {
@@ -496,6 +499,15 @@ impl Hub {
                 tracing::debug!(?id, %path, reason, "path closed");
             }
             NodeEvent::PathState(id, path) => self.tell_path(id, path),
+        }
+    }
+
+    /// noq 1.4 updates its keys after 10 to 1000 packets, and then cannot read what is still under way on
+    /// other paths under the old ones: it compares numbers of packets of different paths. An update
+    /// before there are other paths costs nothing, and the next is due after eight million packets.
+    fn update_keys(&mut self, id: ConnId) {
+        if let Some(conn) = self.node.get_mut(id) {
+            conn.tunnel.conn.force_key_update();
         }
     }
 

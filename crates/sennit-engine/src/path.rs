@@ -103,6 +103,7 @@ impl Path {
             srtt,
             late: Duration::ZERO,
             rate,
+            delivers: self.gate.rate(srtt),
             unproven: self.gate.is_in_slow_start(),
             budget: whole(self.gate.room().min(credit), packet),
         }
@@ -126,6 +127,11 @@ impl Path {
     pub(crate) fn ready_at(&self, packet: u64) -> Option<Instant> {
         let rate = self.gate.pacing_rate(self.srtt());
         (self.gate.room() >= packet).then(|| self.pacer.ready_at(rate, packet))
+    }
+
+    /// Whether it carries packets and acknowledgements while others could.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.health.state().0 == PathState::Up
     }
 
     /// The status noq should schedule by: what is not up carries neither data nor acknowledgements

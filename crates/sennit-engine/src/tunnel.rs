@@ -22,8 +22,8 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{Connection, PathId};
 use sennit_core::{
-    Congestion, Delivery, FqCodel, Numbering, Pace, PathSet, PathState, PathView, Policy,
-    Resequencer, Scheduler, Sent,
+    Congestion, Delivery, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
+    Scheduler, Sent,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::Queued,
     resequence::ResequenceStats,
@@ -368,17 +368,18 @@ impl Tunnel {
                 let _ = self.conn.ping_path(path.id);
                 path.probes_size = path.gate.is_size_in_doubt();
             }
+            let was_trusted = path.is_trusted();
             if listens && path.health.handle_timeout(now) {
                 // Fails only for a path that is closing.
                 let _ = self.conn.set_path_status(path.id, path.status());
-                let trusted = path.health.state().0 == PathState::Up;
+                let trusted = path.is_trusted();
                 path.gate.set_frozen(!trusted);
                 if !trusted {
                     path.gate.ledger().give_up();
                 }
                 self.reports_left = REPORTS_PER_CHANGE;
                 self.next_report = now;
-                rerouted = true;
+                rerouted |= trusted != was_trusted;
                 changed(path);
             }
         }

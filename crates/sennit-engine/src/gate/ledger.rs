@@ -28,7 +28,8 @@ const DEVIATIONS: u32 = 4;
 
 /// Packets over which the share of lost ones is averaged.
 const LOSS_MEMORY: f64 = 1000.0;
-/// On a path that carries none the share halves in this time.
+/// On a path that carries none for this long it fades from then on, and halves in this time.
+const LOSS_STAYS: Duration = Duration::from_millis(100);
 const LOSS_FADES: Duration = Duration::from_secs(1);
 
 /// A datagram that may have to be sent again.
@@ -54,7 +55,8 @@ pub(crate) struct Ledger {
     loss: Loss,
 }
 
-/// Part of the packets that are lost, of late. What is given up with its path does not count.
+/// Part of the packets that are lost, of late. What is given up with its path does not count, nor what
+/// overflows while the path starts.
 #[derive(Debug, Default)]
 struct Loss {
     part: f64,
@@ -67,11 +69,27 @@ impl Loss {
         self.part += (sample - self.part) / LOSS_MEMORY;
     }
 
+    fn count_lost(&mut self, starting: bool) {
+        if !starting {
+            self.count(true);
+        }
+    }
+
+    fn count_acked(&mut self, now: Instant) {
+        self.part = self.part(now);
+        self.counted = Some(now);
+        self.count(false);
+    }
+
     /// A path that is not used may be better by now.
     fn part(&self, now: Instant) -> f64 {
         let unused = self
             .counted
-            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+            .saturating_sub(LOSS_STAYS);
+        if unused.is_zero() {
+            return self.part;
+        }
         self.part * 0.5_f64.powf(unused.as_secs_f64() / LOSS_FADES.as_secs_f64())
     }
 }
@@ -131,9 +149,7 @@ impl Ledger {
 
     pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
         if self.settle(pn, false) {
-            self.loss.part = self.loss.part(now);
-            self.loss.count(false);
-            self.loss.counted = Some(now);
+            self.loss.count_acked(now);
         }
         self.newest = self.newest.max(Some(sent));
         let rtt = now.saturating_duration_since(sent);
@@ -144,8 +160,9 @@ impl Ledger {
         self.rtt = (7 * self.rtt + rtt) / 8;
     }
 
-    /// Gives up what was overtaken by more than the path's jitter.
-    pub(super) fn sweep(&mut self) {
+    /// Gives up what was overtaken by more than the path's jitter. Nothing is learned of the path from
+    /// it while its controller still tries how much it holds: `starting`.
+    pub(super) fn sweep(&mut self, starting: bool) {
         let Some(newest) = self.newest else { return };
         let jitter = self.jitter();
         while self
@@ -155,7 +172,7 @@ impl Ledger {
         {
             let first = self.sent.pop_front();
             self.lost.extend(first.and_then(|first| first.payload));
-            self.loss.count(true);
+            self.loss.count_lost(starting);
         }
     }
 
@@ -169,9 +186,9 @@ impl Ledger {
         self.loss.part(now)
     }
 
-    pub(super) fn on_lost(&mut self, pn: u64) {
+    pub(super) fn on_lost(&mut self, pn: u64, starting: bool) {
         if self.settle(pn, true) {
-            self.loss.count(true);
+            self.loss.count_lost(starting);
         }
     }
 
@@ -236,8 +253,8 @@ mod tests {
             ledger.on_sent(pn, bytes, now());
         }
         ledger.on_acked(8, now(), now());
-        ledger.on_lost(9);
-        ledger.on_lost(7);
+        ledger.on_lost(9, false);
+        ledger.on_lost(7, false);
         assert_eq!(lost(&mut ledger), [2, 3, 0]);
         ledger.on_acked(12, now(), now());
         assert!(ledger.sent.is_empty() && !ledger.has_lost());
@@ -248,9 +265,9 @@ mod tests {
         let mut ledger = ledger(&[1400]);
         ledger.on_sent(1, 40, now());
         ledger.on_sent(2, 1430, now());
-        ledger.on_lost(1);
+        ledger.on_lost(1, false);
         assert!(!ledger.has_lost());
-        ledger.on_lost(2);
+        ledger.on_lost(2, false);
         assert_eq!(lost(&mut ledger), [0]);
     }
 
@@ -263,7 +280,7 @@ mod tests {
         ledger.on_acked(1, now(), now());
         ledger.give_up();
         assert_eq!(lost(&mut ledger), [0, 2]);
-        ledger.on_lost(0);
+        ledger.on_lost(0, false);
         assert!(!ledger.has_lost());
     }
 
@@ -278,7 +295,7 @@ mod tests {
         // A steady path: two milliseconds are enough.
         for pn in (0..20).filter(|pn| *pn != 10) {
             ledger.on_acked(pn, ms(pn), ms(pn + 20));
-            ledger.sweep();
+            ledger.sweep(false);
             assert_eq!(ledger.has_lost(), pn >= 13, "{pn}");
         }
         assert_eq!(lost(&mut ledger), [10]);
@@ -300,8 +317,30 @@ mod tests {
             jittery.on_sent(100 + u64::from(index), 1430, ms(200 + 4 * u64::from(index)));
         }
         jittery.on_acked(102, ms(208), ms(228));
-        jittery.sweep();
+        jittery.sweep(false);
         assert!(!jittery.has_lost());
+    }
+
+    #[test]
+    fn the_share_of_losses_fades_only_while_a_path_is_not_used() {
+        let start = now();
+        let mut loss = Loss {
+            part: 0.01,
+            counted: Some(start),
+        };
+        assert!((loss.part(start + LOSS_STAYS) - 0.01).abs() < 1e-9);
+        assert!((loss.part(start + LOSS_STAYS + LOSS_FADES) - 0.005).abs() < 1e-9);
+        loss.count_lost(true);
+        assert!((loss.part - 0.01).abs() < 1e-9);
+        // A slow path: one packet in 10 ms, one of 100 lost.
+        for step in 0..10_000 {
+            if step % 100 == 99 {
+                loss.count_lost(false);
+            } else {
+                loss.count_acked(start + Duration::from_millis(10) * step);
+            }
+        }
+        assert!((0.009..0.011).contains(&loss.part), "{}", loss.part);
     }
 
     #[test]
@@ -310,7 +349,7 @@ mod tests {
         ledger.on_sent(0, 1430, now());
         ledger.end_batch();
         ledger.on_sent(1, 1430, now());
-        ledger.on_lost(1);
+        ledger.on_lost(1, false);
         assert!(!ledger.has_lost());
     }
 }

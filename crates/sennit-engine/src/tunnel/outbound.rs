@@ -178,8 +178,10 @@ impl Tunnel {
             return other;
         }
         let (first, choice) = self.next_packet(now)?;
+        let full = self.sent.bytes + self.batch_bytes();
         self.stage(first, choice, now);
-        while self.batch.len() < BATCH {
+        // Many small packets fit into one on the wire.
+        while self.sent.bytes < full {
             let Some((packet, next)) = self.next_packet(now) else {
                 break;
             };
@@ -190,6 +192,11 @@ impl Tunnel {
             self.stage(packet, choice, now);
         }
         Some(choice.into())
+    }
+
+    /// What a batch carries at most: of full packets as many as one GSO send takes.
+    fn batch_bytes(&self) -> u64 {
+        (BATCH as u64 - 1) * (self.packet_size - FRAMING)
     }
 
     /// The next packet that some path has room for, and which.
