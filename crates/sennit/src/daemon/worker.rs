@@ -1,4 +1,4 @@
-//! The loop: one thread that owns sockets, TUN devices and a state machine.
+//! The loop: a thread that owns sockets, TUN devices and a state machine.
 //!
 //! Every turn reads what is ready (bounded, so that neither side starves the other), lets the
 //! machine digest it, writes what came out, and sleeps until there is more or the machine wants to
@@ -66,15 +66,15 @@ pub(super) trait Machine {
     fn close(&mut self, now: Instant);
 }
 
-/// A request to end the loop, from a signal handler or another thread.
+/// A request to end all loops of a daemon, from a signal handler or another thread.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     requested: Arc<AtomicBool>,
     panicked: Arc<AtomicBool>,
-    waker: Waker,
+    wakers: Arc<[Waker]>,
 }
 
-/// Ends the loop, as a failure, if the thread that holds this panics: no daemon goes on half-dead.
+/// Ends the loops, as a failure, if the thread that holds this panics: no daemon goes on half-dead.
 #[derive(Debug)]
 pub(super) struct Lifeline(Stop);
 
@@ -88,11 +88,12 @@ impl Drop for Lifeline {
 }
 
 impl Stop {
-    pub(super) fn new(waker: Waker) -> Self {
+    /// One waker for each loop.
+    pub(super) fn new(wakers: Vec<Waker>) -> Self {
         Self {
             requested: Arc::default(),
             panicked: Arc::default(),
-            waker,
+            wakers: wakers.into(),
         }
     }
 
@@ -103,7 +104,7 @@ impl Stop {
 
     pub(super) fn request(&self) {
         self.requested.store(true, Ordering::Release);
-        self.waker.wake();
+        self.wakers.iter().for_each(Waker::wake);
     }
 
     fn is_requested(&self) -> bool {
@@ -520,7 +521,7 @@ mod tests {
     /// How the loop ended, and how the thread that ended it.
     fn run_until(end: impl FnOnce(Stop) + Send) -> (io::Result<()>, thread::Result<()>) {
         let poller = Arc::new(Poller::new().unwrap());
-        let stop = Stop::new(Waker::new(&poller, 0).unwrap());
+        let stop = Stop::new(vec![Waker::new(&poller, 0).unwrap()]);
         thread::scope(|scope| {
             let other = stop.clone();
             let thread = scope.spawn(move || end(other));
