@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn every_worker_is_asked_and_one_that_is_gone_is_noticed() {
         let poller = Poller::new().unwrap();
-        let (mailboxes, mut slots): (Vec<_>, Vec<_>) = (0..3)
+        let (mut mailboxes, mut slots): (Vec<_>, Vec<_>) = (0..3)
             .map(|token| open::<Question<u64>>(&poller, token).unwrap())
             .unzip();
         let answers = thread::scope(|scope| {
-            for (number, mailbox) in (0_u64..).zip(&mailboxes) {
+            for (number, mailbox) in (0_u64..).zip(&mut mailboxes) {
                 scope.spawn(move || {
                     let question = mailbox.letters.recv().unwrap();
                     assert_eq!(question.request, Request::Status);
@@ -202,8 +202,8 @@ mod tests {
         drop(gone);
         slots.push(slot);
         let answers = thread::scope(|scope| {
-            for mailbox in &mailboxes {
-                scope.spawn(|| mailbox.letters.recv().unwrap().answer(0));
+            for mailbox in &mut mailboxes {
+                scope.spawn(move || mailbox.letters.recv().unwrap().answer(0));
             }
             ask_all(&slots, &Request::Status)
         });

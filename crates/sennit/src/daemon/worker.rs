@@ -540,6 +540,29 @@ mod tests {
     }
 
     #[test]
+    fn all_loops_end_when_one_thread_panics() {
+        let pollers = [(); 3].map(|()| Arc::new(Poller::new().unwrap()));
+        let waker = |poller: &Arc<Poller>| Waker::new(poller, 0).unwrap();
+        let stop = Stop::new(pollers.iter().map(waker).collect());
+
+        let outcomes: Vec<io::Result<()>> = thread::scope(|scope| {
+            let loops = pollers.map(|poller| {
+                let stop = &stop;
+                scope.spawn(move || run(&mut Idle, &mut Io::new(poller), stop))
+            });
+            let doomed = stop.clone();
+            let doomed = scope.spawn(move || {
+                let _lifeline = doomed.lifeline();
+                panic!("on purpose");
+            });
+            assert!(doomed.join().is_err());
+            loops.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+    }
+
+    #[test]
     fn a_thread_that_only_ends_does_not_end_the_loop() {
         let (outcome, thread) = run_until(|stop| {
             drop(stop.lifeline());

@@ -1,6 +1,8 @@
 //! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
 
-use super::{LinkState, LinkStatus, PathState, PathStatus, Role, State, Status, TunnelStatus};
+use super::{
+    LinkState, LinkStatus, PathState, PathStatus, Role, State, Status, TunnelStatus, WorkerStatus,
+};
 use crate::config::{Delivery, Policy};
 
 /// Half a terminal of 1985 and all of most windows since.
@@ -93,6 +95,28 @@ impl Text {
             self.lines
                 .push(format!("  inner addresses {}", addresses.join(", ")));
         }
+        if let [others @ .., last] = status.workers.as_slice()
+            && !others.is_empty()
+        {
+            self.workers(others, last);
+        }
+    }
+
+    /// How evenly the work is spread.
+    fn workers(&mut self, others: &[WorkerStatus], last: &WorkerStatus) {
+        let all = || others.iter().chain([last]);
+        let tunnels: Vec<String> = others.iter().map(|it| it.tunnels.to_string()).collect();
+        let handed: u64 = all().map(|it| it.handed_packets).sum();
+        let lost: u64 = all()
+            .map(|it| it.overflowed_packets + it.unowned_packets)
+            .sum();
+        let line = format!(
+            "  {} workers with {} and {} tunnels, {handed} packets handed over, {lost} lost",
+            all().count(),
+            tunnels.join(", "),
+            last.tunnels
+        );
+        self.lines.push(shorten(&line, WIDTH));
     }
 
     fn links(&mut self, links: &[LinkStatus]) {
