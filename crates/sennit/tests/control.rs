@@ -360,7 +360,7 @@ fn several_workers_are_summed_up_in_a_line() {
 
     status.workers = vec![worker(1), worker(0)];
 
-    let line = "  2 workers with 1 and 0 tunnels, 10 packets handed over, 6 lost\n";
+    let line = "  2 workers, 10 packets handed over, 6 of them lost, tunnels 1 0\n";
     let shown = render(&status, false);
     assert!(shown.contains(line), "{shown}");
 }

@@ -95,26 +95,23 @@ impl Text {
             self.lines
                 .push(format!("  inner addresses {}", addresses.join(", ")));
         }
-        if let [others @ .., last] = status.workers.as_slice()
-            && !others.is_empty()
-        {
-            self.workers(others, last);
+        if status.workers.len() > 1 {
+            self.workers(&status.workers);
         }
     }
 
     /// How evenly the work is spread.
-    fn workers(&mut self, others: &[WorkerStatus], last: &WorkerStatus) {
-        let all = || others.iter().chain([last]);
-        let tunnels: Vec<String> = others.iter().map(|it| it.tunnels.to_string()).collect();
-        let handed: u64 = all().map(|it| it.handed_packets).sum();
-        let lost: u64 = all()
-            .map(|it| it.overflowed_packets + it.unowned_packets)
-            .sum();
+    fn workers(&mut self, workers: &[WorkerStatus]) {
+        let tunnels: Vec<String> = workers.iter().map(|it| it.tunnels.to_string()).collect();
+        let handed: u64 = workers.iter().map(|it| it.handed_packets).sum();
+        let lost = workers
+            .iter()
+            .map(|it| it.overflowed_packets + it.unowned_packets);
         let line = format!(
-            "  {} workers with {} and {} tunnels, {handed} packets handed over, {lost} lost",
-            all().count(),
-            tunnels.join(", "),
-            last.tunnels
+            "  {} workers, {handed} packets handed over, {} of them lost, tunnels {}",
+            workers.len(),
+            lost.sum::<u64>(),
+            tunnels.join(" "),
         );
         self.lines.push(shorten(&line, WIDTH));
     }
