@@ -167,7 +167,7 @@ impl Registrar {
             Query::Lan { site, prefixes } => {
                 self.remember(&site, &prefixes);
                 if let Some(gateway) = self.neighbours.gateway.upgrade() {
-                    gateway.route(self.neighbours.directory.lans());
+                    gateway.route(&self.neighbours.directory.lans());
                 }
             }
         }

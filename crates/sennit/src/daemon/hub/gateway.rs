@@ -67,7 +67,7 @@ impl Gateway {
     }
 
     /// Routes exactly these prefixes to the TUN device, and translates their addresses.
-    pub(crate) fn route(&self, lans: Vec<Prefix>) {
+    pub(crate) fn route(&self, lans: &[Prefix]) {
         let mut footprint = self.footprint();
         let Some(footprint) = footprint.as_mut() else {
             return;
@@ -83,7 +83,7 @@ impl Gateway {
                 "cannot route the LAN prefixes"
             );
         }
-        if let Err(error) = translate(footprint, &self.config, &lans) {
+        if let Err(error) = translate(footprint, &self.config, lans) {
             tracing::error!(
                 error = &error as &dyn Error,
                 "cannot translate for the LAN prefixes"
