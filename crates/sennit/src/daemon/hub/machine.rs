@@ -200,6 +200,10 @@ impl Machine for HubMachine {
     }
 
     fn handle_packet(&mut self, _: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
+        // What another worker read of the same flow was there first.
+        for stray in self.strays.take_early() {
+            self.handle_stray(stray, now);
+        }
         if self.hub.offer_packet(header, packet, now).is_ok() {
             return;
         }
