@@ -264,3 +264,89 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
         workers,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Delivery, Policy},
+        status::{OrderStatus, QueueStatus, RepairStatus},
+    };
+
+    const CONFIG: &[u8] = b"[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n";
+
+    fn config(more: &str) -> HubConfig {
+        let text = [CONFIG, more.as_bytes()].concat();
+        HubConfig::parse("hub.toml", &text).unwrap().config
+    }
+
+    fn tunnel(site: &str, class: &str) -> TunnelStatus {
+        TunnelStatus {
+            class: class.into(),
+            site: site.parse().unwrap(),
+            policy: Policy::Bond,
+            delivery: Delivery::Repair,
+            state: State::Up,
+            reason: None,
+            since_seconds: 1.0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            wrong_source_packets: 0,
+            queue: QueueStatus::default(),
+            order: OrderStatus::default(),
+            repair: RepairStatus::default(),
+            paths: Vec::new(),
+        }
+    }
+
+    fn report(tunnels: Vec<TunnelStatus>, handed_packets: u64) -> Report {
+        Report {
+            worker: WorkerStatus {
+                tunnels: tunnels.len() as u64,
+                handed_packets,
+                ..WorkerStatus::default()
+            },
+            tunnels,
+        }
+    }
+
+    #[test]
+    fn what_workers_report_is_one_document_in_which_a_site_is_in_one_place() {
+        let reports = vec![
+            report(vec![tunnel("van", "default"), tunnel("bike", "bulk")], 7),
+            report(Vec::new(), 0),
+            report(vec![tunnel("ship", "default"), tunnel("bike", "all")], 9),
+        ];
+
+        let status = status(&config(""), Instant::now(), reports);
+
+        let tunnels: Vec<(&str, &str)> = status
+            .tunnels
+            .iter()
+            .map(|tunnel| (tunnel.site.as_str(), tunnel.class.as_str()))
+            .collect();
+        let expected = [
+            ("bike", "all"),
+            ("bike", "bulk"),
+            ("ship", "default"),
+            ("van", "default"),
+        ];
+        assert_eq!(tunnels, expected);
+        let workers: Vec<(u64, u64)> = status
+            .workers
+            .iter()
+            .map(|worker| (worker.tunnels, worker.handed_packets))
+            .collect();
+        assert_eq!(workers, [(2, 7), (0, 0), (2, 9)], "by their number");
+    }
+
+    #[test]
+    fn all_workers_together_let_in_no_more_strangers_than_one() {
+        assert_eq!(workers(&config("workers = 3")), 3);
+        assert!((1..=WORKERS).contains(&workers(&config(""))));
+        for count in [1, 3, 8, 64] {
+            let each = engine_config(&config(""), count).max_strangers;
+            assert!((1..=MAX_STRANGERS).contains(&(each * count)));
+        }
+    }
+}
