@@ -28,6 +28,7 @@ use sennit_masque::{
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
 use crate::{
+    cid::FirstIds,
     hello::{self, Hello},
     inner::{self, Errors, Refused},
     locals::SocketId,
@@ -65,6 +66,9 @@ pub struct EdgeConfig {
     pub lan: Vec<Prefix>,
     /// Token for a proxy that does not take our certificate.
     pub bearer: Option<String>,
+    /// Chooses the worker of the hub that all connections come to; any number, as long as it stays
+    /// the same.
+    pub steering: u8,
 }
 
 /// What the connections are for.
@@ -187,6 +191,7 @@ pub struct Edge {
     node: Node<Role>,
     config: EdgeConfig,
     crypto: Arc<QuicClientConfig>,
+    first_ids: FirstIds,
     purpose: Purpose,
     links: BTreeMap<SocketId, LinkUpdate>,
     slots: Vec<Slot>,
@@ -228,6 +233,7 @@ impl Edge {
         });
         Ok(Self {
             slots: slots.collect(),
+            first_ids: FirstIds::new(config.steering, &settings.seed),
             node: Node::new(settings, None),
             config,
             crypto,

@@ -76,6 +76,10 @@ pub enum HubEvent {
         site: String,
         /// Which class.
         class: String,
+        /// The site's number of the class.
+        class_id: ClassId,
+        /// The site's inner addresses.
+        addresses: Vec<IpAddr>,
     },
     /// A site lost the tunnel of one class.
     TunnelDown {
@@ -83,10 +87,13 @@ pub enum HubEvent {
         site: String,
         /// Which class.
         class: String,
+        /// The site's number of the class.
+        class_id: ClassId,
         /// Why.
         reason: String,
     },
     /// The prefixes behind a site are now these; all of them should be routed to the TUN device.
+    /// A caller with several hubs may have objections: see [`Hub::confine`].
     Lan {
         /// Which site.
         site: String,
@@ -123,6 +130,10 @@ pub struct Grant {
     /// Its inner addresses.
     pub addresses: Vec<IpAddr>,
 }
+
+/// The destination of a packet is at no site of this hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSuchSite;
 
 /// What a connection is to us.
 #[derive(Debug)]
@@ -169,6 +180,8 @@ impl Role {
 
 /// More path descriptions than this are not kept for paths that do not exist.
 const MAX_EARLY_LINKS: usize = 32;
+/// Why a tunnel is closed whose class has a newer one.
+const REPLACED: &str = "replaced by a newer connection";
 /// An enrolment is a token and a certificate request.
 const MAX_BODY: usize = 16 << 10;
 
@@ -234,17 +247,31 @@ impl Hub {
 
     /// A packet, or a super-packet, came from the TUN device.
     pub fn handle_packet(&mut self, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
+        if self.offer_packet(header, packet, now) == Err(NoSuchSite) {
+            self.handle_unreachable(packet, now);
+        }
+    }
+
+    /// The same, but leaves a packet to the caller whose destination is at no site.
+    ///
+    /// # Errors
+    /// If another hub of the same host may have its site; if none has, it is one for
+    /// [`Self::handle_unreachable`].
+    pub fn offer_packet(
+        &mut self,
+        header: &VirtioNetHdr,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<(), NoSuchSite> {
         let Ok(parsed) = IpPacket::parse(packet) else {
-            return;
+            return Ok(());
         };
         if inner::stays_local(&parsed) {
-            return;
+            return Ok(());
         }
-        let Some(id) = self.sites.route(&parsed, now) else {
-            return self.say(packet, &parsed, icmp::Reason::HostUnreachable, now);
-        };
+        let id = self.sites.route(&parsed, now).ok_or(NoSuchSite)?;
         let Some(conn) = self.node.get_mut(id) else {
-            return;
+            return Ok(());
         };
         let mtu = conn.tunnel.max_packet();
         let sink = |queued| conn.tunnel.handle_packet(queued, now);
@@ -255,6 +282,14 @@ impl Hub {
                 icmp::Reason::TooBig { mtu: mtu as u32 },
                 now,
             );
+        }
+        Ok(())
+    }
+
+    /// A packet came from the TUN device for an address that nobody has.
+    pub fn handle_unreachable(&mut self, packet: &[u8], now: Instant) {
+        if let Ok(parsed) = IpPacket::parse(packet) {
+            self.say(packet, &parsed, icmp::Reason::HostUnreachable, now);
         }
     }
 
@@ -323,7 +358,7 @@ impl Hub {
             None => ("default".to_owned(), ClassId::default(), plain),
         };
         conn.tunnel.set_treatment(treatment);
-        let site = grant.site.clone();
+        let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
         conn.role.stage = Stage::Up {
             site: site.clone(),
             class,
@@ -332,18 +367,17 @@ impl Hub {
             treatment,
         };
         if let Some(old) = self.sites.enter(grant, class, id) {
-            self.node.close(
-                old,
-                Code::H3_NO_ERROR.0,
-                "replaced by a newer connection",
-                now,
-            );
+            self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
             if let Some(conn) = self.node.get_mut(old) {
                 conn.role.stage = Stage::Closing;
             }
         }
-        self.events
-            .push_back(HubEvent::TunnelUp { site, class: name });
+        self.events.push_back(HubEvent::TunnelUp {
+            site,
+            class: name,
+            class_id: class,
+            addresses,
+        });
     }
 
     /// Refuses a tunnel or an enrolment, saying why.
@@ -380,6 +414,19 @@ impl Hub {
         if let Err(error) = sent {
             tracing::debug!(%error, "the peer left before its enrolment was answered");
         }
+    }
+
+    /// Closes the tunnel of a site's class, which has a newer one with another hub of this host.
+    pub fn replace(&mut self, site: &str, class: ClassId, now: Instant) {
+        if let Some(id) = self.sites.tunnel(site, class) {
+            self.node.close(id, Code::H3_NO_ERROR.0, REPLACED, now);
+            self.leave(id, REPLACED.to_owned());
+        }
+    }
+
+    /// Leaves a site only those of its announced prefixes that are among these.
+    pub fn confine(&mut self, site: &str, prefixes: &[Prefix]) {
+        self.sites.confine(site, prefixes);
     }
 
     /// Closes all tunnels of a site, which was revoked.
@@ -544,6 +591,7 @@ impl Hub {
         self.events.push_back(HubEvent::TunnelDown {
             site,
             class: name,
+            class_id: class,
             reason,
         });
     }

@@ -30,9 +30,9 @@ pub mod status;
 mod transport;
 mod tunnel;
 
-pub use cid::Issuer;
+pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, Purpose};
-pub use hub::{Grant, Hub, HubConfig, HubEvent, RequestId};
+pub use hub::{Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
 pub use locals::{Local, SocketId};
 pub use node::{ConnId, Received, Transmit};
 pub use path::LinkLabel;

@@ -127,6 +127,29 @@ pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info[8])
 }
 
+/// `SO_ATTACH_REUSEPORT_CBPF`: a classic BPF program chooses the socket of the group that `socket`
+/// belongs to, for each packet.
+pub(crate) fn attach_reuseport_filter(
+    socket: BorrowedFd<'_>,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies `len` instructions from `filter`, writes nothing there, and keeps
+    // no reference.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    })
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

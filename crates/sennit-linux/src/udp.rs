@@ -10,6 +10,7 @@
 //! but "this device cannot segment", and that only for a while.
 
 mod control;
+mod steering;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -122,17 +123,43 @@ impl LinkSocket {
         Self::finish(socket, true)
     }
 
-    /// A hub's listener; with `share_port`, several workers may listen on the same address.
-    pub fn listen(address: SocketAddr, share_port: bool) -> Result<Self, Error> {
+    /// A hub's listener.
+    pub fn listen(address: SocketAddr) -> Result<Self, Error> {
         let socket = new_socket(address.ip())?;
-        let listening = socket
-            .set_reuse_port(share_port)
-            .and_then(|()| socket.bind(&address.into()));
-        listening.map_err(|error| match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => Error::AddressInUse(address),
-            _ => os_error(format!("listen on {address}"), error),
-        })?;
+        bind(&socket, address)?;
         Self::finish(socket, false)
+    }
+
+    /// Several listeners on one address, at least one; which of them gets a packet is said by octet
+    /// number `octet` of the QUIC connection ID that it is addressed to (RFC 8999 §5), modulo their
+    /// number. A packet without that octet goes to any of them.
+    ///
+    /// Packets received in one run have one sender, but perhaps several connection IDs: only the
+    /// first of them is sure to be where it belongs.
+    pub fn listen_steered(
+        address: SocketAddr,
+        listeners: usize,
+        octet: usize,
+    ) -> Result<Vec<Self>, Error> {
+        let first = Self::listen(address)?;
+        let address = first.local;
+        let mut sockets = vec![first];
+        for number in 1..listeners {
+            let socket = new_socket(address.ip())?;
+            let sharing = sockets[0].socket.set_reuse_port(true);
+            sharing
+                .and_then(|()| socket.set_reuse_port(true))
+                .doing(|| format!("share {address}"))?;
+            bind(&socket, address)?;
+            // There is a group from the second socket on. Nobody else can join it: whoever binds
+            // alone at first, as we did, is refused.
+            if number == 1 {
+                steering::attach(socket.as_fd(), listeners, octet)
+                    .doing(|| format!("spread the packets of {address} over workers"))?;
+            }
+            sockets.push(Self::finish(socket, false)?);
+        }
+        Ok(sockets)
     }
 
     fn finish(socket: Socket, bound: bool) -> Result<Self, Error> {
@@ -339,6 +366,15 @@ fn new_socket(address: IpAddr) -> Result<Socket, Error> {
     Ok(socket)
 }
 
+fn bind(socket: &Socket, address: SocketAddr) -> Result<(), Error> {
+    socket
+        .bind(&address.into())
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => Error::AddressInUse(address),
+            _ => os_error(format!("listen on {address}"), error),
+        })
+}
+
 /// A link-local address means something only together with its interface.
 fn scoped(address: IpAddr, device: &str) -> Result<SocketAddr, Error> {
     match address {
@@ -406,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_device_that_refused_to_segment_is_asked_again_later() {
-        let mut socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let mut socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_eq!(first_run(&mut socket), 300);
 
         socket.note_refused_batch(&io::Error::from_raw_os_error(libc::EIO));
@@ -419,7 +455,7 @@ mod tests {
 
     #[test]
     fn only_the_refusal_to_segment_is_remembered() {
-        let mut socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let mut socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap()).unwrap();
 
         for code in [libc::EINVAL, libc::EMSGSIZE, libc::EPERM] {
             socket.note_refused_batch(&io::Error::from_raw_os_error(code));

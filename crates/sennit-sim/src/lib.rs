@@ -145,6 +145,7 @@ impl World {
             classifier,
             lan: Vec::new(),
             bearer: None,
+            steering: 0,
         };
         let edge = Edge::new(
             settings(seed, 1),

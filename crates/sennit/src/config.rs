@@ -66,6 +66,8 @@ pub struct HubConfig {
     pub control: PathBuf,
     /// MTU of the TUN device, in bytes.
     pub mtu: Option<u16>,
+    /// Threads that carry packets, 1 to 64.
+    pub workers: Option<u8>,
 }
 
 /// Address space from which sites get their inner addresses; at least one family is there.

@@ -1,10 +1,10 @@
 //! The daemons: what turns the state machines of `sennit-engine` into running programs.
 //!
-//! A daemon is one thread that runs to completion ([`worker`]): it owns an epoll set, the UDP
-//! sockets, the TUN devices and a state machine, and between two sleeps it moves whatever there is
-//! to move, in batches. Other threads only ask it for something and wait: the control socket, and
-//! on a hub the registrar, which is the one that touches the disk. They reach it by a channel and a
-//! waker ([`mailbox`]).
+//! What carries packets is a thread that runs to completion ([`worker`]): it owns an epoll set, UDP
+//! sockets, TUN devices and a state machine, and between two sleeps it moves whatever there is to
+//! move, in batches. An edge has one, a hub has several, each with tunnels of its own. Other threads
+//! only ask them for something and wait: the control socket, and on a hub the registrar, which is
+//! the one that touches the disk. They reach a worker by a channel and a waker ([`mailbox`]).
 
 pub mod edge;
 mod facts;
@@ -32,10 +32,11 @@ fn random_seed() -> Result<[u8; 32], Failure> {
     Ok(seed)
 }
 
-/// Makes SIGINT and SIGTERM end the worker, and SIGHUP be survived.
-fn stop_on_signal(poller: &Arc<Poller>, token: u64) -> Result<worker::Stop, Failure> {
-    let waker = Waker::new(poller, token).map_err(Failure::runtime)?;
-    let stop = worker::Stop::new(waker);
+/// Makes SIGINT and SIGTERM end the workers with these pollers, and SIGHUP be survived.
+fn stop_on_signal(pollers: &[Arc<Poller>], token: u64) -> Result<worker::Stop, Failure> {
+    let wakers = pollers.iter().map(|poller| Waker::new(poller, token));
+    let wakers: Vec<Waker> = wakers.collect::<Result<_, _>>().map_err(Failure::runtime)?;
+    let stop = worker::Stop::new(wakers);
     let handler = stop.clone();
     ctrlc::set_handler(move || handler.request()).map_err(Failure::runtime)?;
     Ok(stop)

@@ -36,6 +36,9 @@ pub struct Status {
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
+    /// Of a hub.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerStatus>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +58,18 @@ pub enum State {
     /// Traffic flows, but not all that is configured works.
     Degraded,
     Down,
+}
+
+/// One of the threads that carry packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    pub tunnels: u64,
+    /// Came here and were given to the worker that they belong to.
+    pub handed_packets: u64,
+    /// Dropped, as that worker had too many of them waiting.
+    pub overflowed_packets: u64,
+    /// Given by another worker, and dropped because their site had left.
+    pub unowned_packets: u64,
 }
 
 /// One WAN interface.

@@ -91,7 +91,23 @@ fn the_documented_hub_config_is_read() {
     assert_eq!(hub.pool.v6, Some("fd5e:1::/64".parse().unwrap()));
     assert!(hub.nat);
     assert_eq!((hub.device.as_str(), hub.mtu), ("sennit0", None));
+    assert_eq!(hub.workers, None, "as many as there are processors");
     assert_eq!(hub.control, Path::new("/run/sennit/hub.sock"));
+}
+
+#[test]
+fn a_hub_has_one_to_sixty_four_workers() {
+    let workers = |count: &str| {
+        let text = format!("{HUB}workers = {count}\n");
+        HubConfig::parse("hub.toml", text.as_bytes()).map(|loaded| loaded.config.workers)
+    };
+
+    assert_eq!(workers("1").unwrap(), Some(1));
+    assert_eq!(workers("64").unwrap(), Some(64));
+    for wrong in ["0", "65", "-1", "'all'", "1.5"] {
+        let report = workers(wrong).unwrap_err();
+        assert!(report.to_string().contains("`workers`"), "{report}");
+    }
 }
 
 #[test]
@@ -303,6 +319,7 @@ fn scraps() -> impl Strategy<Value = String> {
         "routes = ",
         "device = ",
         "mtu = ",
+        "workers = ",
         "[",
         "]",
         "{",

@@ -20,7 +20,7 @@ use sennit::control::{
 };
 use sennit::status::{
     LinkState, LinkStatus, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, Role,
-    SCHEMA, State, Status, TunnelStatus, render,
+    SCHEMA, State, Status, TunnelStatus, WorkerStatus, render,
 };
 use tempfile::TempDir;
 
@@ -316,6 +316,7 @@ fn sample() -> Status {
             repair: RepairStatus::default(),
             paths: vec![path("starlink", PathState::Up), dead],
         }],
+        workers: Vec::new(),
     }
 }
 
@@ -343,6 +344,25 @@ fn the_status_fits_80_columns_and_says_why() {
 
     assert_eq!(shown, SHOWN);
     assert!(shown.lines().all(|line| line.chars().count() <= 80));
+}
+
+#[test]
+fn several_workers_are_summed_up_in_a_line() {
+    let worker = |tunnels| WorkerStatus {
+        tunnels,
+        handed_packets: 5,
+        overflowed_packets: 2,
+        unowned_packets: 1,
+    };
+    let mut status = sample();
+    status.workers = vec![worker(1)];
+    assert_eq!(render(&status, false), SHOWN, "one is not worth a line");
+
+    status.workers = vec![worker(1), worker(0)];
+
+    let line = "  2 workers, 10 packets handed over, 6 of them lost, tunnels 1 0\n";
+    let shown = render(&status, false);
+    assert!(shown.contains(line), "{shown}");
 }
 
 #[test]

@@ -161,9 +161,11 @@ impl Edge {
         let Some(remote) = self.hub_for(socket, self.slots[index].dial.failures) else {
             return;
         };
+        let first_id = self.first_ids.next();
         let class = &self.config.classes[index];
         let settings = self.node.settings();
         let mut config = ClientConfig::new(self.crypto.clone());
+        config.initial_dst_cid_provider(Arc::new(move || first_id));
         config.transport_config(Arc::new(settings.transport(class.treatment.congestion)));
         let role = Role {
             slot: index,

@@ -85,6 +85,11 @@ impl Sites {
             .map_or_else(Vec::new, |site| site.tunnels.values().copied().collect())
     }
 
+    /// The tunnel of one class of a site.
+    pub(super) fn tunnel(&self, name: &str, class: ClassId) -> Option<ConnId> {
+        self.sites.get(name)?.tunnels.get(&class).copied()
+    }
+
     pub(super) fn addresses(&self, name: &str) -> Vec<IpAddr> {
         self.sites
             .get(name)
@@ -112,6 +117,12 @@ impl Sites {
             .filter(|(_, site)| site == name)
             .map(|(p, _)| *p)
             .collect()
+    }
+
+    /// Takes those prefixes from a site that are not among `allowed`.
+    pub(super) fn confine(&mut self, name: &str, allowed: &[Prefix]) {
+        self.by_prefix
+            .retain(|(prefix, site)| site != name || allowed.contains(prefix));
     }
 
     fn objection(&self, prefix: &Prefix) -> Option<&'static str> {
@@ -261,6 +272,24 @@ mod tests {
         assert!(!admitted(&mut sites, "van", [10, 200, 0, 3]));
         assert!(!admitted(&mut sites, "van", [192, 168, 8, 1]));
         assert!(admitted(&mut sites, "ship", [192, 168, 8, 1]));
+    }
+
+    #[test]
+    fn a_confined_site_keeps_what_it_is_allowed() {
+        let mut sites = sites();
+        let lans = [
+            range("192.168.8.0", "192.168.8.255"),
+            range("192.168.9.0", "192.168.9.255"),
+        ];
+        sites.announce("ship", &lans);
+        sites.announce("van", &[range("172.16.0.0", "172.16.0.255")]);
+
+        sites.confine("ship", &["192.168.9.0/24".parse().unwrap()]);
+
+        assert_eq!(routed(&sites, [192, 168, 8, 77]), None);
+        assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
+        assert_eq!(routed(&sites, [192, 168, 9, 77]), Some(ConnId(2)));
+        assert_eq!(routed(&sites, [172, 16, 0, 1]), Some(ConnId(1)));
     }
 
     #[test]

@@ -27,6 +27,7 @@ impl EdgeSide {
             classifier: Classifier::default(),
             lan: vec!["192.168.8.0/24".parse().expect("a prefix")],
             bearer: None,
+            steering: 0,
         };
         let tls = super::peer::AUTHORITY.with(sennit_sim::Authority::client);
         let start = super::scene::START.with(|start| *start);

@@ -69,7 +69,7 @@ impl HubSide {
             HubEvent::Connect { request, .. } if self.generous => self.grant(request, now),
             HubEvent::Connect { request, .. } => self.asking.push(request),
             HubEvent::Enrol { request, .. } => self.posting.push(request),
-            HubEvent::TunnelUp { site, class } => {
+            HubEvent::TunnelUp { site, class, .. } => {
                 assert_eq!(site, "site");
                 self.up.insert(class);
             }

@@ -344,7 +344,7 @@ fn tunnel_packets_keep_to_their_link_and_their_answers_arrive() {
             };
             let mut socket = site.edge.run(|| LinkSocket::bind(&binding)).unwrap();
             let mut listener = far
-                .run(|| LinkSocket::listen(hub.parse().unwrap(), false))
+                .run(|| LinkSocket::listen(hub.parse().unwrap()))
                 .unwrap();
 
             let packet = |to, contents| Transmit {

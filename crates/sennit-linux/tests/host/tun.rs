@@ -183,10 +183,10 @@ fn udp_super_packets_pass_where_the_kernel_has_them() {
         return;
     }
     let mut sender = client
-        .run(|| LinkSocket::listen("10.1.0.1:0".parse().unwrap(), false))
+        .run(|| LinkSocket::listen("10.1.0.1:0".parse().unwrap()))
         .unwrap();
     let mut receiver = server
-        .run(|| LinkSocket::listen("10.1.0.2:5000".parse().unwrap(), false))
+        .run(|| LinkSocket::listen("10.1.0.2:5000".parse().unwrap()))
         .unwrap();
     let payload: Vec<u8> = (0..10_500_u32).map(|i| (i % 251) as u8).collect();
     let transmit = Transmit {

@@ -34,7 +34,7 @@ fn bind(host: &Host, device: &str, address: &str) -> Result<LinkSocket, Error> {
 }
 
 fn listen(host: &Host, address: &str) -> LinkSocket {
-    host.run(|| LinkSocket::listen(address.parse().unwrap(), false))
+    host.run(|| LinkSocket::listen(address.parse().unwrap()))
         .unwrap()
 }
 
@@ -340,7 +340,7 @@ fn binding_says_what_is_missing() {
     let no_address = bind(&edge, "eth1", "198.18.1.99").unwrap_err();
     let _first = listen(&hub, "0.0.0.0:4433");
     let taken = hub
-        .run(|| LinkSocket::listen("0.0.0.0:4433".parse().unwrap(), false))
+        .run(|| LinkSocket::listen("0.0.0.0:4433".parse().unwrap()))
         .unwrap_err();
 
     assert!(matches!(no_device, Error::NoInterface(_)), "{no_device}");
@@ -352,15 +352,112 @@ fn binding_says_what_is_missing() {
 }
 
 #[test]
-fn listeners_of_both_families_share_a_port_and_workers_share_a_listener() {
+fn listeners_of_both_families_share_a_port() {
     let Some((_, hub)) = edge_and_hub() else {
         return;
     };
-    let listen = |address: &str| hub.run(|| LinkSocket::listen(address.parse().unwrap(), true));
+    let listen = |address: &str| hub.run(|| LinkSocket::listen(address.parse().unwrap()));
 
-    let sockets = ["0.0.0.0:4433", "[::]:4433", "0.0.0.0:4433", "[::]:4433"].map(listen);
+    let sockets = ["0.0.0.0:4433", "[::]:4433"].map(listen);
 
     assert!(sockets.iter().all(Result::is_ok), "{sockets:?}");
+}
+
+/// Where the octet that steers stands in a connection ID, and how many sockets it steers to.
+const OCTET: usize = 3;
+const WORKERS: usize = 3;
+
+fn listen_steered(host: &Host, address: &str) -> Result<Vec<LinkSocket>, Error> {
+    host.run(|| LinkSocket::listen_steered(address.parse().unwrap(), WORKERS, OCTET))
+}
+
+/// Which sockets have something to read, and what.
+fn received(sockets: &mut [LinkSocket]) -> Vec<(usize, Vec<u8>)> {
+    let poller = Poller::new().unwrap();
+    for (number, socket) in sockets.iter().enumerate() {
+        poller.add(socket, number as u64, Interest::Read).unwrap();
+    }
+    let mut events = Events::with_capacity(WORKERS);
+    poller
+        .wait(&mut events, Some(Duration::from_secs(10)))
+        .unwrap();
+    let ready: Vec<usize> = events.iter().map(|ready| ready.token as usize).collect();
+    ready
+        .into_iter()
+        .map(|number| (number, next_run(&mut sockets[number]).0))
+        .collect()
+}
+
+/// A QUIC packet of either header form whose connection ID has `octet` in that place.
+fn quic(long_header: bool, octet: u8) -> Vec<u8> {
+    let mut id = [0xee; 8];
+    id[OCTET] = octet;
+    let before: &[u8] = if long_header {
+        &[0xc3, 0, 0, 0, 1, 8]
+    } else {
+        &[0x41]
+    };
+    [before, &id, &[0xee; 40]].concat()
+}
+
+#[test]
+fn packets_are_steered_to_sockets_by_their_connection_id() {
+    let Some((edge, hub)) = edge_and_hub() else {
+        return;
+    };
+    for (ours, wildcard, to) in [
+        ("198.18.1.2", "0.0.0.0:4433", "198.18.1.1:4433"),
+        ("2001:db8:1::2", "[::]:4433", "[2001:db8:1::1]:4433"),
+    ] {
+        let mut workers = listen_steered(&hub, wildcard).unwrap();
+        // Several senders, as the kernel would otherwise choose by their address.
+        let mut links: Vec<LinkSocket> =
+            (0..4).map(|_| bind(&edge, "eth1", ours).unwrap()).collect();
+        for octet in [0, 1, 2, 3, 4, 5, 127, 128, 254, 255] {
+            for long_header in [false, true] {
+                for link in &mut links {
+                    let packet = quic(long_header, octet);
+                    link.send(&transmit(to.parse().unwrap(), &packet, None))
+                        .unwrap();
+                    let worker = usize::from(octet) % WORKERS;
+                    assert_eq!(received(&mut workers), [(worker, packet)]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_too_short_to_be_steered_arrives_all_the_same() {
+    let Some((edge, hub)) = edge_and_hub() else {
+        return;
+    };
+    let mut workers = listen_steered(&hub, "0.0.0.0:4433").unwrap();
+    let mut link = bind(&edge, "eth1", "198.18.1.2").unwrap();
+    let to = "198.18.1.1:4433".parse().unwrap();
+
+    for packet in [&quic(false, 1)[..4], &quic(true, 1)[..9], &[0xc0]] {
+        link.send(&transmit(to, packet, None)).unwrap();
+        let arrived = received(&mut workers);
+        assert!(
+            matches!(arrived.as_slice(), [(_, arrived)] if arrived == packet),
+            "{arrived:?}"
+        );
+    }
+}
+
+#[test]
+fn nobody_else_gets_into_a_shared_port() {
+    let Some((_, hub)) = edge_and_hub() else {
+        return;
+    };
+    let _workers = listen_steered(&hub, "0.0.0.0:4433").unwrap();
+
+    let alone = hub.run(|| LinkSocket::listen("0.0.0.0:4433".parse().unwrap()));
+    let shared = listen_steered(&hub, "0.0.0.0:4433");
+
+    assert!(matches!(alone, Err(Error::AddressInUse(_))), "{alone:?}");
+    assert!(matches!(shared, Err(Error::AddressInUse(_))), "{shared:?}");
 }
 
 #[test]

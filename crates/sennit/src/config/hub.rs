@@ -1,6 +1,7 @@
 //! `[hub]`.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use toml::Spanned;
@@ -9,6 +10,9 @@ use toml::de::DeTable;
 use super::finding::Finding;
 use super::section::Section;
 use super::{DEFAULT_HUB_CONTROL, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device, values};
+
+/// More threads than this share no work worth sharing.
+const WORKERS: RangeInclusive<i64> = 1..=64;
 
 pub(super) fn read(
     root: &DeTable<'_>,
@@ -56,6 +60,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     let device = hub.string("device", values::device, findings);
     let control = hub.string("control", values::socket_path, findings);
     let mtu = hub.integer("mtu", super::edge::MTU, findings);
+    let workers = hub.integer("workers", WORKERS, findings);
     hub.finish(findings);
     Some(HubConfig {
         listen: listen.into_iter().map(Spanned::into_inner).collect(),
@@ -65,6 +70,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         device: device.map_or_else(default_device, Spanned::into_inner),
         control: control.map_or_else(|| DEFAULT_HUB_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map(Spanned::into_inner),
+        workers: workers.map(Spanned::into_inner),
     })
 }
 

@@ -52,9 +52,11 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
     let far_side = FarSide::load(&config)?;
     let footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
     let poller = Arc::new(Poller::new().map_err(Failure::runtime)?);
-    let stop = stop_on_signal(&poller, STOP)?;
+    let stop = stop_on_signal(std::slice::from_ref(&poller), STOP)?;
     let (questions, slot) = mailbox::open(&poller, QUESTIONS).map_err(Failure::runtime)?;
-    let _control = Server::bind(&config.control, move |request| mailbox::ask(&slot, request))?;
+    let _control = Server::bind(&config.control, move |request| {
+        mailbox::ask(&slot, &request)
+    })?;
 
     let mut io = Io::new(poller);
     let links = Links::open(&config.links, settings(&config)?.outer_mtu())?;
@@ -136,6 +138,7 @@ fn engine(config: &EdgeConfig, far_side: &FarSide) -> Result<Edge, Failure> {
         classes: config.classes.iter().map(class_config).collect(),
         classifier: classifier(&config.classes),
         lan: config.lan.iter().copied().map(prefix).collect(),
+        steering: steering(tls.bearer.as_deref().unwrap_or(far_side.site().as_str())),
         bearer: tls.bearer,
     };
     let purpose = far_side.purpose()?;
@@ -147,6 +150,12 @@ fn engine(config: &EdgeConfig, far_side: &FarSide) -> Result<Edge, Failure> {
         Instant::now(),
     )
     .map_err(Failure::runtime)
+}
+
+/// The sum of what the far side knows us by, so that sites with numbers in their names are spread
+/// evenly over the workers of a hub.
+fn steering(known_by: &str) -> u8 {
+    known_by.bytes().fold(0, u8::wrapping_add)
 }
 
 fn settings(config: &EdgeConfig) -> Result<Settings, Failure> {
@@ -224,7 +233,7 @@ struct EdgeMachine {
     footprint: Footprint,
     links: Links,
     far_side: FarSide,
-    questions: Mailbox<Question>,
+    questions: Mailbox<Question<Response>>,
     /// For each TUN device the class it belongs to, if any.
     tun_classes: Vec<Option<ClassId>>,
     /// For each class the number of its TUN device.
@@ -438,6 +447,7 @@ impl EdgeMachine {
             addresses: self.edge.addresses().iter().map(Prefix::first).collect(),
             links,
             tunnels,
+            workers: Vec::new(),
         }
     }
 }
@@ -508,5 +518,20 @@ impl Machine for EdgeMachine {
 
     fn close(&mut self, now: Instant) {
         self.edge.close(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbered_sites_come_to_different_workers() {
+        let workers: BTreeSet<u8> = (0..8)
+            .map(|number| steering(&format!("van-{number}")) % 8)
+            .collect();
+        assert_eq!(workers.len(), 8);
     }
 }

@@ -1,385 +1,352 @@
 //! `sennit hub`.
+//!
+//! A hub has several workers, each with an engine, a socket per address and a queue of the TUN
+//! device. A tunnel belongs to one worker for all its life, and its packets cross no thread: the
+//! kernel brings UDP packets to the worker that their connection ID names, and packets from the host
+//! to the queue that their flow was last answered on. What is first of its flow is the exception
+//! ([`strays`]). Workers share what each needs to know of the others ([`directory`]), the registrar,
+//! and the host's routes ([`gateway`]).
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    net::IpAddr,
-    path::Path,
-    sync::{Arc, mpsc::Sender},
-    time::Instant,
-};
+mod directory;
+mod gateway;
+mod machine;
+mod strays;
+
+use std::{io, path::Path, sync::Arc, thread, time::Instant};
 
 use aws_lc_rs::hmac;
-use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
-use sennit_engine::{
-    Hub, HubConfig as EngineConfig, HubEvent, Issuer, Received, Settings, SocketId, Transmit,
-};
-use sennit_linux::{
-    Footprint, Masquerade, TunnelRoute, forward_blockers,
-    netlink::Family,
-    poller::Poller,
-    tun::{Offload, Tun, TunConfig},
-    udp::LinkSocket,
-};
-use sennit_packet::{Prefix, gso::VirtioNetHdr};
+use sennit_engine::{Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET};
+use sennit_linux::{Footprint, poller::Poller, udp::LinkSocket};
 
 use super::{
     DEFAULT_MTU, facts,
-    mailbox::{self, Mailbox, Question},
+    mailbox::{self, Question, Slot},
     random_seed,
-    registrar::{self, Query, Verdict},
+    registrar::{self, Neighbours},
     stop_on_signal,
-    worker::{self, Io, Machine},
+    worker::{self, Io, Stop},
 };
 use crate::{
     cli::Failure,
     config::{HubConfig, RUN_DIRECTORY},
     control::{Request, Response, Server},
     identity::{self, HubIdentity},
-    status::{Role, SCHEMA, State, Status},
-    store::Lease,
+    status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
+    store::Store,
 };
+use machine::HubMachine;
+use strays::Strays;
+
+pub(super) use directory::Directory;
+pub(super) use gateway::Gateway;
 
 const STOP: u64 = 0;
 const QUESTIONS: u64 = 1;
 const VERDICTS: u64 = 2;
+const STRAYS: u64 = 3;
 /// Handshakes and undecided requests at once: a fleet that reconnects after a restart, with a few
 /// classes each.
 const MAX_STRANGERS: usize = 4096;
+/// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
+const WORKERS: usize = 8;
+
+/// A worker before its thread runs.
+struct Worker {
+    machine: HubMachine,
+    io: Io,
+}
 
 /// Runs a hub until it is told to stop.
 pub fn run(config: HubConfig) -> Result<(), Failure> {
+    let started = Instant::now();
+    let config = Arc::new(config);
     let identity = HubIdentity::load(&config.state)?;
     let footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
-    let poller = Arc::new(Poller::new().map_err(Failure::runtime)?);
-    let stop = stop_on_signal(&poller, STOP)?;
-    let (questions, question_slot) = mailbox::open(&poller, QUESTIONS).map_err(Failure::runtime)?;
-    let (verdicts, verdict_slot) = mailbox::open(&poller, VERDICTS).map_err(Failure::runtime)?;
+    let pollers = (0..workers(&config)).map(|_| Ok(Arc::new(Poller::new()?)));
+    let pollers: Vec<Arc<Poller>> = pollers
+        .collect::<io::Result<_>>()
+        .map_err(Failure::runtime)?;
+    let stop = stop_on_signal(&pollers, STOP)?;
+    let (questions, question_slots) = for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
+    let (verdicts, verdict_slots) = for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
+    let (inboxes, hatches) = for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
+    let (verdict_slots, hatches): (Arc<[_]>, Arc<[_]>) = (verdict_slots.into(), hatches.into());
+    let about = Arc::clone(&config);
     let _control = Server::bind(&config.control, move |request| {
-        mailbox::ask(&question_slot, request)
+        answer(&about, started, &question_slots, &request)
     })?;
 
-    let mut io = Io::new(poller);
+    let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
+    listen(&config, &mut ios)?;
+    let tls = Arc::new(identity::server_config(&identity)?);
+    let reset_key = reset_key(&identity);
+    let store = Store::open(&config.state)?;
+    let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
+    let (gateway, directory) = (Arc::new(gateway), Arc::new(Directory::default()));
+    let neighbours = Neighbours {
+        verdicts: Arc::clone(&verdict_slots),
+        directory: Arc::clone(&directory),
+        gateway: Arc::downgrade(&gateway),
+    };
+    let (authority, pool) = (identity.authority, config.pool);
+    let queries = registrar::start(store, authority, pool, neighbours, stop.lifeline())?;
+
+    let engine_config = engine_config(&config, ios.len());
+    let mut workers = Vec::new();
+    let boxes = questions.into_iter().zip(verdicts).zip(inboxes);
+    let parts = ios.into_iter().zip(tuns).zip(boxes).enumerate();
+    for (number, ((mut io, tun), ((questions, verdicts), inbox))) in parts {
+        io.add_tun(tun).map_err(Failure::runtime)?;
+        let settings = settings(&config, number, reset_key)?;
+        let engine = Hub::new(settings, engine_config.clone(), tls.clone(), started);
+        let machine = HubMachine {
+            hub: engine.map_err(Failure::runtime)?,
+            number,
+            directory: Arc::clone(&directory),
+            queries: queries.clone(),
+            questions,
+            verdicts,
+            verdict_slots: Arc::clone(&verdict_slots),
+            strays: Strays::new(inbox, Arc::clone(&hatches)),
+            recent: facts::Recent::default(),
+        };
+        workers.push(Worker { machine, io });
+    }
+    drop(queries);
+    tracing::info!(device = %config.device, workers = workers.len(), "hub is ready");
+    let outcome = run_workers(&mut workers, &stop);
+    tracing::info!("hub stops");
+    let removed = gateway.remove();
+    outcome.map_err(Failure::runtime)?;
+    removed
+}
+
+fn workers(config: &HubConfig) -> usize {
+    let processors = || thread::available_parallelism().map_or(1, usize::from);
+    let count = config.workers.map(usize::from);
+    count.unwrap_or_else(|| processors().min(WORKERS))
+}
+
+/// A mailbox for each worker, and the other ends.
+fn for_each<M, S>(
+    pollers: &[Arc<Poller>],
+    open: impl Fn(&Poller) -> io::Result<(M, S)>,
+) -> Result<(Vec<M>, Vec<S>), Failure> {
+    let opened = pollers.iter().map(|poller| open(poller));
+    let opened: Vec<(M, S)> = opened.collect::<Result<_, _>>().map_err(Failure::runtime)?;
+    Ok(opened.into_iter().unzip())
+}
+
+/// Gives each worker a socket for every address.
+fn listen(config: &HubConfig, ios: &mut [Io]) -> Result<(), Failure> {
     for (index, &address) in config.listen.iter().enumerate() {
-        let socket = LinkSocket::listen(address, false)?;
-        io.set_socket(SocketId(index as u32), address.ip(), Some(socket))
-            .map_err(Failure::runtime)?;
+        let sockets = LinkSocket::listen_steered(address, ios.len(), WORKER_OCTET)?;
+        for (io, socket) in ios.iter_mut().zip(sockets) {
+            io.set_socket(SocketId(index as u32), address.ip(), Some(socket))
+                .map_err(Failure::runtime)?;
+        }
         tracing::info!(%address, "listening");
     }
-    let tls = Arc::new(identity::server_config(&identity)?);
-    let settings = settings(&config, &identity)?;
-    let engine = Hub::new(settings, engine_config(&config)?, tls, Instant::now())
-        .map_err(Failure::runtime)?;
-    let queries = registrar::start(
-        &config.state,
-        identity.authority,
-        config.pool,
-        verdict_slot,
-        stop.lifeline(),
-    )?;
-    let mut hub = HubMachine {
-        hub: engine,
-        footprint,
-        queries,
-        questions,
-        verdicts,
-        lans: BTreeMap::new(),
-        recent: facts::Recent::default(),
-        started: Instant::now(),
-        config,
-    };
-    hub.set_up(&mut io)?;
-    tracing::info!(device = %hub.config.device, "hub is ready");
-    worker::run(&mut hub, &mut io, &stop).map_err(Failure::runtime)?;
-    tracing::info!("hub stops");
-    hub.footprint.remove()?;
     Ok(())
 }
 
-fn settings(config: &HubConfig, identity: &HubIdentity) -> Result<Settings, Failure> {
-    // From the key, so that it survives a restart: edges then learn at once that they must
-    // reconnect.
+/// From the key, so that it survives a restart: edges then learn at once that they must reconnect.
+fn reset_key(identity: &HubIdentity) -> [u8; 32] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, identity.key.secret_der());
     let tag = hmac::sign(&key, b"sennit stateless reset");
-    let reset_key = tag.as_ref().try_into().expect("SHA-256 has 32 bytes");
+    tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn settings(config: &HubConfig, worker: usize, reset_key: [u8; 32]) -> Result<Settings, Failure> {
     Ok(Settings {
         inner_mtu: config.mtu.unwrap_or(DEFAULT_MTU),
-        issuer: Issuer::default(),
+        issuer: Issuer {
+            worker: worker as u8,
+            ..Issuer::default()
+        },
         seed: random_seed()?,
         reset_key,
     })
 }
 
-fn engine_config(config: &HubConfig) -> Result<EngineConfig, Failure> {
-    Ok(EngineConfig {
-        addresses: own_addresses(config).iter().map(IpNet::addr).collect(),
-        pool: pool(config),
-        max_strangers: MAX_STRANGERS,
+fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
+    EngineConfig {
+        addresses: gateway::own_addresses(config)
+            .iter()
+            .map(IpNet::addr)
+            .collect(),
+        pool: gateway::pool(config),
+        max_strangers: MAX_STRANGERS / workers,
+    }
+}
+
+/// Runs all workers, the first of them on this thread; when one ends, so do the others.
+fn run_workers(workers: &mut [Worker], stop: &Stop) -> io::Result<()> {
+    let work = |worker: &mut Worker| {
+        let _lifeline = stop.lifeline();
+        let outcome = worker::run(&mut worker.machine, &mut worker.io, stop);
+        stop.request();
+        outcome
+    };
+    let (first, others) = workers.split_first_mut().expect("a hub has a worker");
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut failure = None;
+        for worker in others {
+            let name = format!("worker-{}", worker.machine.number);
+            match thread::Builder::new()
+                .name(name)
+                .spawn_scoped(scope, move || work(worker))
+            {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    stop.request();
+                    failure = Some(Err(error));
+                }
+            }
+        }
+        let own = work(first);
+        let panicked = |_| Err(io::Error::other("a worker panicked"));
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked));
+        failure.into_iter().chain(ended).fold(own, Result::and)
     })
 }
 
-/// The hub's own addresses, with the length of their pool.
-fn own_addresses(config: &HubConfig) -> Vec<IpNet> {
-    let lease = Lease::of_hub(&config.pool);
-    let net = |address: IpAddr, bits| IpNet::new(address, bits).expect("the pool's own length");
-    let v4 = lease
-        .v4
-        .zip(config.pool.v4)
-        .map(|(a, pool)| net(a.into(), pool.prefix_len()));
-    let v6 = lease
-        .v6
-        .zip(config.pool.v6)
-        .map(|(a, pool)| net(a.into(), pool.prefix_len()));
-    v4.into_iter().chain(v6).collect()
+/// What a worker says of itself.
+struct Report {
+    tunnels: Vec<TunnelStatus>,
+    worker: WorkerStatus,
 }
 
-fn pool(config: &HubConfig) -> Vec<Prefix> {
-    let nets = config
-        .pool
-        .v4
-        .map(IpNet::V4)
-        .into_iter()
-        .chain(config.pool.v6.map(IpNet::V6));
-    nets.map(|net| Prefix::around(net.network(), net.prefix_len()))
-        .collect()
-}
-
-struct HubMachine {
-    hub: Hub,
-    footprint: Footprint,
-    queries: Sender<Query>,
-    questions: Mailbox<Question>,
-    verdicts: Mailbox<Verdict>,
-    /// What each site announced.
-    lans: BTreeMap<String, Vec<Prefix>>,
-    recent: facts::Recent,
+/// Answers a request, on a thread of the control socket, with what all workers say.
+fn answer(
+    config: &HubConfig,
     started: Instant,
-    config: HubConfig,
+    workers: &[Slot<Question<Report>>],
+    request: &Request,
+) -> Response {
+    let reports = match mailbox::ask_all(workers, request) {
+        Ok(reports) => reports,
+        Err(busy) => return busy,
+    };
+    match request {
+        Request::Status => Response::document(&status(config, started, reports)),
+        Request::Disconnect { .. } => Response::done(),
+    }
 }
 
-impl HubMachine {
-    /// Opens the TUN device and makes the host route and translate.
-    fn set_up(&mut self, io: &mut Io) -> Result<(), Failure> {
-        let tun = TunConfig {
-            name: self.config.device.clone(),
-            mtu: self.config.mtu.unwrap_or(DEFAULT_MTU).into(),
-            queues: 1,
-            offload: Offload::Auto,
-        };
-        for tun in Tun::open(&tun)? {
-            tracing::info!(device = %self.config.device, offload = ?tun.tier(), "TUN device is up");
-            self.footprint
-                .set_addresses(tun.index(), &own_addresses(&self.config))?;
-            io.add_tun(tun).map_err(Failure::runtime)?;
-        }
-        let families = [
-            self.config.pool.v4.map(|_| Family::V4),
-            self.config.pool.v6.map(|_| Family::V6),
-        ];
-        for family in families.into_iter().flatten() {
-            self.footprint.forward(family)?;
-        }
-        self.translate()?;
-        for chain in forward_blockers().unwrap_or_default() {
-            tracing::warn!(
-                chain,
-                "this chain drops forwarded packets; sites may not reach the internet"
-            );
-        }
-        Ok(())
+/// One document for all workers, sorted by site and class.
+fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status {
+    let mut tunnels = Vec::new();
+    let mut workers = Vec::new();
+    for report in reports {
+        tunnels.extend(report.tunnels);
+        workers.push(report.worker);
+    }
+    tunnels.sort_by(|a: &TunnelStatus, b| (&a.site, &a.class).cmp(&(&b.site, &b.class)));
+    Status {
+        schema: SCHEMA.into(),
+        role: Role::Hub,
+        version: env!("CARGO_PKG_VERSION").into(),
+        state: State::Up,
+        reason: None,
+        uptime_seconds: started.elapsed().as_secs_f64(),
+        device: config.device.to_string(),
+        addresses: gateway::own_addresses(config)
+            .iter()
+            .map(IpNet::addr)
+            .collect(),
+        links: Vec::new(),
+        tunnels,
+        workers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Delivery, Policy},
+        status::{OrderStatus, QueueStatus, RepairStatus},
+    };
+
+    const CONFIG: &[u8] = b"[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n";
+
+    fn config(more: &str) -> HubConfig {
+        let text = [CONFIG, more.as_bytes()].concat();
+        HubConfig::parse("hub.toml", &text).unwrap().config
     }
 
-    fn translate(&mut self) -> Result<(), Failure> {
-        if !self.config.nat {
-            return Ok(());
-        }
-        let mut sources = pool(&self.config);
-        sources.extend(self.lans.values().flatten());
-        self.footprint.masquerade(&Masquerade {
-            sources,
-            inside: Vec::new(),
-        })?;
-        Ok(())
-    }
-
-    fn handle_event(&mut self, event: HubEvent, io: &Io) {
-        match event {
-            HubEvent::Connect {
-                request,
-                certificates,
-                bearer,
-            } => {
-                self.query(Query::Connect {
-                    request,
-                    certificates,
-                    bearer,
-                });
-            }
-            HubEvent::Enrol {
-                request,
-                certificates,
-                body,
-            } => {
-                self.query(Query::Enrol {
-                    request,
-                    certificates,
-                    body,
-                });
-            }
-            HubEvent::TunnelUp { site, class } => tracing::info!(site, class, "tunnel is up"),
-            HubEvent::TunnelDown {
-                site,
-                class,
-                reason,
-            } => {
-                tracing::info!(site, class, reason, "tunnel is down");
-            }
-            HubEvent::Lan { site, prefixes } => self.handle_lan(site, prefixes, io),
-            HubEvent::Path {
-                site,
-                class,
-                link,
-                state,
-                reason,
-            } => {
-                tracing::info!(site, class, link, %state, %reason, "path changed");
-            }
-        }
-    }
-
-    fn query(&self, query: Query) {
-        if self.queries.send(query).is_err() {
-            tracing::error!("the registrar is gone; nobody can be let in");
-        }
-    }
-
-    /// Routes and translates the prefixes behind a site.
-    fn handle_lan(&mut self, site: String, prefixes: Vec<Prefix>, io: &Io) {
-        if self
-            .lans
-            .get(&site)
-            .map_or(prefixes.is_empty(), |known| *known == prefixes)
-        {
-            return;
-        }
-        let nets = prefixes.iter().map(Prefix::net).collect();
-        self.query(Query::Lan {
-            site: site.clone(),
-            prefixes: nets,
-        });
-        tracing::info!(site, count = prefixes.len(), "LAN prefixes routed");
-        self.lans.insert(site, prefixes);
-        let Some(device) = io.tun_index(0) else {
-            return;
-        };
-        let all = self.lans.values().flatten();
-        let routes = all
-            .map(|&prefix| TunnelRoute {
-                prefix,
-                device,
-                source: None,
-            })
-            .collect();
-        if let Err(error) = self.footprint.route_into_tunnel(routes) {
-            tracing::error!(
-                error = &error as &dyn Error,
-                "cannot route the LAN prefixes"
-            );
-        }
-        if let Err(error) = self.translate() {
-            tracing::error!(%error, "cannot translate for the LAN prefixes");
-        }
-    }
-
-    fn handle_verdict(&mut self, verdict: Verdict, now: Instant) {
-        match verdict {
-            Verdict::Grant(request, grant) => self.hub.grant(request, grant, now),
-            Verdict::Refuse(request, status, reason) => {
-                self.hub.refuse(request, status, &reason, now);
-            }
-            Verdict::Reply(request, body) => self.hub.reply(request, 200, body, now),
-            Verdict::Expel(site) => self.hub.expel(site.as_str(), "the site is revoked", now),
-        }
-    }
-
-    fn answer(&mut self, request: Request, now: Instant) -> Response {
-        match request {
-            Request::Status => Response::document(&self.status(now)),
-            Request::Disconnect { site } => {
-                self.hub.expel(site.as_str(), "the site is revoked", now);
-                Response::done()
-            }
-        }
-    }
-
-    fn status(&mut self, now: Instant) -> Status {
-        let tunnels = facts::tunnels(self.hub.status(), None, &mut self.recent, |_, _| None, now);
-        Status {
-            schema: SCHEMA.into(),
-            role: Role::Hub,
-            version: env!("CARGO_PKG_VERSION").into(),
+    fn tunnel(site: &str, class: &str) -> TunnelStatus {
+        TunnelStatus {
+            class: class.into(),
+            site: site.parse().unwrap(),
+            policy: Policy::Bond,
+            delivery: Delivery::Repair,
             state: State::Up,
             reason: None,
-            uptime_seconds: now.saturating_duration_since(self.started).as_secs_f64(),
-            device: self.config.device.to_string(),
-            addresses: own_addresses(&self.config)
-                .iter()
-                .map(IpNet::addr)
-                .collect(),
-            links: Vec::new(),
+            since_seconds: 1.0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            wrong_source_packets: 0,
+            queue: QueueStatus::default(),
+            order: OrderStatus::default(),
+            repair: RepairStatus::default(),
+            paths: Vec::new(),
+        }
+    }
+
+    fn report(tunnels: Vec<TunnelStatus>, handed_packets: u64) -> Report {
+        Report {
+            worker: WorkerStatus {
+                tunnels: tunnels.len() as u64,
+                handed_packets,
+                ..WorkerStatus::default()
+            },
             tunnels,
         }
     }
-}
 
-impl Machine for HubMachine {
-    fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
-        self.hub.handle_datagrams(from, data, now);
+    #[test]
+    fn what_workers_report_is_one_document_in_which_a_site_is_in_one_place() {
+        let reports = vec![
+            report(vec![tunnel("van", "default"), tunnel("bike", "bulk")], 7),
+            report(Vec::new(), 0),
+            report(vec![tunnel("ship", "default"), tunnel("bike", "all")], 9),
+        ];
+
+        let status = status(&config(""), Instant::now(), reports);
+
+        let tunnels: Vec<(&str, &str)> = status
+            .tunnels
+            .iter()
+            .map(|tunnel| (tunnel.site.as_str(), tunnel.class.as_str()))
+            .collect();
+        let expected = [
+            ("bike", "all"),
+            ("bike", "bulk"),
+            ("ship", "default"),
+            ("van", "default"),
+        ];
+        assert_eq!(tunnels, expected);
+        let workers: Vec<(u64, u64)> = status
+            .workers
+            .iter()
+            .map(|worker| (worker.tunnels, worker.handed_packets))
+            .collect();
+        assert_eq!(workers, [(2, 7), (0, 0), (2, 9)], "by their number");
     }
 
-    fn handle_packet(&mut self, _: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
-        self.hub.handle_packet(header, packet, now);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.hub.handle_timeout(now);
-    }
-
-    fn handle_ready(&mut self, token: u64, _: &mut Io, now: Instant) {
-        if token == QUESTIONS {
-            self.questions.acknowledge();
-            while let Some(question) = self.questions.next() {
-                let response = self.answer(question.request.clone(), now);
-                question.answer(response);
-            }
-        } else if token == VERDICTS {
-            self.verdicts.acknowledge();
-            while let Some(verdict) = self.verdicts.next() {
-                self.handle_verdict(verdict, now);
-            }
+    #[test]
+    fn all_workers_together_let_in_no_more_strangers_than_one() {
+        assert_eq!(workers(&config("workers = 3")), 3);
+        assert!((1..=WORKERS).contains(&workers(&config(""))));
+        for count in [1, 3, 8, 64] {
+            let each = engine_config(&config(""), count).max_strangers;
+            assert!((1..=MAX_STRANGERS).contains(&(each * count)));
         }
-    }
-
-    fn digest(&mut self, io: &mut Io, now: Instant) {
-        while let Some(event) = self.hub.poll_event(now) {
-            self.handle_event(event, io);
-        }
-    }
-
-    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Bytes)> {
-        Some((0, self.hub.poll_packet(now)?))
-    }
-
-    fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
-        self.hub.poll_transmit(buffer, now)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.hub.poll_timeout()
-    }
-
-    fn close(&mut self, now: Instant) {
-        self.hub.close(now);
     }
 }

@@ -1,22 +1,31 @@
 //! The thread of a hub that decides who is let in.
 //!
-//! It owns the store and the authority's key, so that neither a slow disk nor a signature ever
-//! holds up a packet. The worker asks it and goes on; the answer comes by the worker's mailbox.
+//! It owns the store and the authority's key, and tells the host about routes, so that neither a
+//! slow disk nor a signature nor the kernel's tables ever hold up a packet. A worker asks it and goes
+//! on; the answer comes by that worker's mailbox.
 
 use std::{
     net::IpAddr,
-    path::Path,
-    sync::mpsc::{self, RecvTimeoutError, Sender},
+    sync::{
+        Arc, Weak,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
+use sennit_core::ClassId;
 use sennit_engine::{Grant, RequestId};
 
-use super::{mailbox::Slot, worker::Lifeline};
+use super::{
+    hub::{Directory, Gateway},
+    mailbox::Slot,
+    worker::Lifeline,
+};
 use crate::{
+    cli::Failure,
     config::{Pool, Prefix},
     identity::{self, Authority, Refusal},
     site::SiteName,
@@ -26,22 +35,24 @@ use crate::{
 /// How often the store is looked at for revocations made by another process.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the worker wants to know.
+/// What a worker wants to know.
 #[derive(Debug)]
 pub(super) enum Query {
     /// May this peer have a tunnel?
     Connect {
+        worker: usize,
         request: RequestId,
         certificates: Vec<CertificateDer<'static>>,
         bearer: Option<String>,
     },
     /// May this peer have a certificate?
     Enrol {
+        worker: usize,
         request: RequestId,
         certificates: Vec<CertificateDer<'static>>,
         body: Bytes,
     },
-    /// Remember what a site announced.
+    /// Remember what a site announced, and route it.
     Lan { site: String, prefixes: Vec<Prefix> },
 }
 
@@ -53,31 +64,44 @@ pub(super) enum Verdict {
     Reply(RequestId, Bytes),
     /// A site was revoked.
     Expel(SiteName),
+    /// Another worker has a newer tunnel for this class of a site; this comes from that worker.
+    Replace {
+        site: String,
+        class: ClassId,
+    },
+}
+
+/// Whom the registrar talks to.
+pub(super) struct Neighbours {
+    /// Of each worker.
+    pub(super) verdicts: Arc<[Slot<Verdict>]>,
+    pub(super) directory: Arc<Directory>,
+    /// Weak, so that nothing is left on the host however the daemon ends.
+    pub(super) gateway: Weak<Gateway>,
 }
 
 struct Registrar {
     store: Store,
     authority: Authority,
     pool: Pool,
-    verdicts: Slot<Verdict>,
+    neighbours: Neighbours,
     generation: i64,
 }
 
-/// Starts the thread; it ends when the sender is dropped.
+/// Starts the thread; it ends when the last sender is dropped.
 pub(super) fn start(
-    state: &Path,
+    store: Store,
     authority: Authority,
     pool: Pool,
-    verdicts: Slot<Verdict>,
+    neighbours: Neighbours,
     lifeline: Lifeline,
-) -> Result<Sender<Query>, crate::cli::Failure> {
-    let store = Store::open(state)?;
+) -> Result<Sender<Query>, Failure> {
     let generation = store.generation()?;
     let mut registrar = Registrar {
         store,
         authority,
         pool,
-        verdicts,
+        neighbours,
         generation,
     };
     let (sender, queries) = mpsc::channel();
@@ -96,7 +120,7 @@ pub(super) fn start(
         }
     };
     let thread = thread::Builder::new().name("registrar".into()).spawn(run);
-    thread.map_err(crate::cli::Failure::runtime)?;
+    thread.map_err(Failure::runtime)?;
     Ok(sender)
 }
 
@@ -105,6 +129,7 @@ impl Registrar {
         let now = SystemTime::now();
         match query {
             Query::Connect {
+                worker,
                 request,
                 certificates,
                 bearer,
@@ -116,9 +141,10 @@ impl Registrar {
                         Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
                     }
                 };
-                self.verdicts.post(verdict);
+                self.neighbours.verdicts[worker].post(verdict);
             }
             Query::Enrol {
+                worker,
                 request,
                 certificates,
                 body,
@@ -136,9 +162,14 @@ impl Registrar {
                         Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
                     }
                 };
-                self.verdicts.post(verdict);
+                self.neighbours.verdicts[worker].post(verdict);
             }
-            Query::Lan { site, prefixes } => self.remember(&site, &prefixes),
+            Query::Lan { site, prefixes } => {
+                self.remember(&site, &prefixes);
+                if let Some(gateway) = self.neighbours.gateway.upgrade() {
+                    gateway.route(&self.neighbours.directory.lans());
+                }
+            }
         }
     }
 
@@ -175,6 +206,12 @@ impl Registrar {
         }
     }
 
+    fn expel(&self, site: &SiteName) {
+        for worker in &*self.neighbours.verdicts {
+            worker.post(Verdict::Expel(site.clone()));
+        }
+    }
+
     fn look_for_revocations(&mut self) {
         let generation = match self.store.generation() {
             Ok(generation) => generation,
@@ -187,7 +224,7 @@ impl Registrar {
             Ok(sites) => sites
                 .into_iter()
                 .filter(|site| site.revoked.is_some())
-                .for_each(|site| self.verdicts.post(Verdict::Expel(site.name))),
+                .for_each(|site| self.expel(&site.name)),
             Err(error) => tracing::warn!(%error, "cannot list the sites"),
         }
     }

@@ -1,4 +1,4 @@
-//! The loop: one thread that owns sockets, TUN devices and a state machine.
+//! The loop: a thread that owns sockets, TUN devices and a state machine.
 //!
 //! Every turn reads what is ready (bounded, so that neither side starves the other), lets the
 //! machine digest it, writes what came out, and sleeps until there is more or the machine wants to
@@ -72,15 +72,15 @@ pub(super) trait Machine {
     fn close(&mut self, now: Instant);
 }
 
-/// A request to end the loop, from a signal handler or another thread.
+/// A request to end all loops of a daemon, from a signal handler or another thread.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     requested: Arc<AtomicBool>,
     panicked: Arc<AtomicBool>,
-    waker: Waker,
+    wakers: Arc<[Waker]>,
 }
 
-/// Ends the loop, as a failure, if the thread that holds this panics: no daemon goes on half-dead.
+/// Ends the loops, as a failure, if the thread that holds this panics: no daemon goes on half-dead.
 #[derive(Debug)]
 pub(super) struct Lifeline(Stop);
 
@@ -94,11 +94,12 @@ impl Drop for Lifeline {
 }
 
 impl Stop {
-    pub(super) fn new(waker: Waker) -> Self {
+    /// One waker for each loop.
+    pub(super) fn new(wakers: Vec<Waker>) -> Self {
         Self {
             requested: Arc::default(),
             panicked: Arc::default(),
-            waker,
+            wakers: wakers.into(),
         }
     }
 
@@ -109,7 +110,7 @@ impl Stop {
 
     pub(super) fn request(&self) {
         self.requested.store(true, Ordering::Release);
-        self.waker.wake();
+        self.wakers.iter().for_each(Waker::wake);
     }
 
     fn is_requested(&self) -> bool {
@@ -542,7 +543,7 @@ mod tests {
     /// How the loop ended, and how the thread that ended it.
     fn run_until(end: impl FnOnce(Stop) + Send) -> (io::Result<()>, thread::Result<()>) {
         let poller = Arc::new(Poller::new().unwrap());
-        let stop = Stop::new(Waker::new(&poller, 0).unwrap());
+        let stop = Stop::new(vec![Waker::new(&poller, 0).unwrap()]);
         thread::scope(|scope| {
             let other = stop.clone();
             let thread = scope.spawn(move || end(other));
@@ -558,6 +559,29 @@ mod tests {
         });
 
         assert!(outcome.unwrap_err().to_string().contains("panicked"));
+    }
+
+    #[test]
+    fn all_loops_end_when_one_thread_panics() {
+        let pollers = [(); 3].map(|()| Arc::new(Poller::new().unwrap()));
+        let waker = |poller: &Arc<Poller>| Waker::new(poller, 0).unwrap();
+        let stop = Stop::new(pollers.iter().map(waker).collect());
+
+        let outcomes: Vec<io::Result<()>> = thread::scope(|scope| {
+            let loops = pollers.map(|poller| {
+                let stop = &stop;
+                scope.spawn(move || run(&mut Idle, &mut Io::new(poller), stop))
+            });
+            let doomed = stop.clone();
+            let doomed = scope.spawn(move || {
+                let _lifeline = doomed.lifeline();
+                panic!("on purpose");
+            });
+            assert!(doomed.join().is_err());
+            loops.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
     }
 
     #[test]

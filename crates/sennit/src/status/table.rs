@@ -1,6 +1,8 @@
 //! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
 
-use super::{LinkState, LinkStatus, PathState, PathStatus, Role, State, Status, TunnelStatus};
+use super::{
+    LinkState, LinkStatus, PathState, PathStatus, Role, State, Status, TunnelStatus, WorkerStatus,
+};
 use crate::config::{Delivery, Policy};
 
 /// Half a terminal of 1985 and all of most windows since.
@@ -93,6 +95,25 @@ impl Text {
             self.lines
                 .push(format!("  inner addresses {}", addresses.join(", ")));
         }
+        if status.workers.len() > 1 {
+            self.workers(&status.workers);
+        }
+    }
+
+    /// How evenly the work is spread.
+    fn workers(&mut self, workers: &[WorkerStatus]) {
+        let tunnels: Vec<String> = workers.iter().map(|it| it.tunnels.to_string()).collect();
+        let handed: u64 = workers.iter().map(|it| it.handed_packets).sum();
+        let lost = workers
+            .iter()
+            .map(|it| it.overflowed_packets + it.unowned_packets);
+        let line = format!(
+            "  {} workers, {handed} packets handed over, {} of them lost, tunnels {}",
+            workers.len(),
+            lost.sum::<u64>(),
+            tunnels.join(" "),
+        );
+        self.lines.push(shorten(&line, WIDTH));
     }
 
     fn links(&mut self, links: &[LinkStatus]) {

@@ -160,10 +160,15 @@ impl World {
 
     /// Makes a hub unless there is one, and starts it.
     pub(crate) fn start_hub(&self) -> Daemon<'_> {
+        self.start_hub_with("")
+    }
+
+    /// The same, with more lines of `[hub]`.
+    pub(crate) fn start_hub_with(&self, more: &str) -> Daemon<'_> {
         if !self.path("hub").exists() {
             self.sennit("hub", &["hub", "init", "--name", "hub.example"]);
         }
-        let config = self.hub_config("");
+        let config = self.hub_config(more);
         let hub = self.start("hub", "hub", Role::Hub, &config);
         hub.wait_until_up();
         hub

@@ -1,0 +1,273 @@
+//! One worker's engine with its events turned into deeds.
+
+use std::{
+    sync::{Arc, mpsc::Sender},
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use sennit_core::ClassId;
+use sennit_engine::{Hub, HubEvent, Received, Transmit};
+use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr};
+
+use super::{
+    Directory, QUESTIONS, Report, STRAYS, VERDICTS,
+    strays::{Owners, Stray, Strays},
+};
+use crate::{
+    control::Request,
+    daemon::{
+        facts,
+        mailbox::{Mailbox, Question, Slot},
+        registrar::{Query, Verdict},
+        worker::{Io, Machine},
+    },
+    status::WorkerStatus,
+};
+
+pub(super) struct HubMachine {
+    pub(super) hub: Hub,
+    /// Which worker it is.
+    pub(super) number: usize,
+    pub(super) directory: Arc<Directory>,
+    pub(super) queries: Sender<Query>,
+    pub(super) questions: Mailbox<Question<Report>>,
+    pub(super) verdicts: Mailbox<Verdict>,
+    /// Of all workers.
+    pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
+    pub(super) strays: Strays,
+    pub(super) recent: facts::Recent,
+}
+
+impl HubMachine {
+    fn handle_event(&mut self, event: HubEvent) {
+        match event {
+            HubEvent::Connect {
+                request,
+                certificates,
+                bearer,
+            } => {
+                self.query(Query::Connect {
+                    worker: self.number,
+                    request,
+                    certificates,
+                    bearer,
+                });
+            }
+            HubEvent::Enrol {
+                request,
+                certificates,
+                body,
+            } => {
+                self.query(Query::Enrol {
+                    worker: self.number,
+                    request,
+                    certificates,
+                    body,
+                });
+            }
+            HubEvent::TunnelUp {
+                site,
+                class,
+                class_id,
+                addresses,
+            } => {
+                tracing::info!(site, class, worker = self.number, "tunnel is up");
+                let directory = &self.directory;
+                if let Some(old) = directory.enter(self.number, &site, class_id, &addresses) {
+                    self.verdict_slots[old].post(Verdict::Replace {
+                        site,
+                        class: class_id,
+                    });
+                }
+            }
+            HubEvent::TunnelDown {
+                site,
+                class,
+                class_id,
+                reason,
+            } => {
+                tracing::info!(site, class, reason, "tunnel is down");
+                self.directory.leave(self.number, &site, class_id);
+            }
+            HubEvent::Lan { site, prefixes } => self.handle_lan(site, &prefixes),
+            HubEvent::Path {
+                site,
+                class,
+                link,
+                state,
+                reason,
+            } => {
+                tracing::info!(site, class, link, %state, %reason, "path changed");
+            }
+        }
+    }
+
+    fn query(&self, query: Query) {
+        if self.queries.send(query).is_err() {
+            tracing::error!("the registrar is gone; nobody can be let in");
+        }
+    }
+
+    /// Has the prefixes behind a site routed and translated.
+    fn handle_lan(&mut self, site: String, prefixes: &[Prefix]) {
+        let claim = self.directory.claim(self.number, &site, prefixes);
+        let refused = |prefix: &&Prefix| !claim.allowed.contains(prefix);
+        if claim.allowed.len() < prefixes.len() {
+            for prefix in prefixes.iter().filter(refused) {
+                let why = "another site announced an overlapping prefix";
+                tracing::warn!(site, %prefix, why, "LAN prefix refused");
+            }
+            self.hub.confine(&site, &claim.allowed);
+        }
+        if let Some(all) = claim.changed {
+            tracing::info!(site, count = all.len(), "LAN prefixes routed");
+            let prefixes = all.iter().map(Prefix::net).collect();
+            self.query(Query::Lan { site, prefixes });
+        }
+    }
+
+    fn handle_verdict(&mut self, verdict: Verdict, now: Instant) {
+        match verdict {
+            Verdict::Grant(request, grant) => self.hub.grant(request, grant, now),
+            Verdict::Refuse(request, status, reason) => {
+                self.hub.refuse(request, status, &reason, now);
+            }
+            Verdict::Reply(request, body) => self.hub.reply(request, 200, body, now),
+            Verdict::Expel(site) => self.hub.expel(site.as_str(), "the site is revoked", now),
+            Verdict::Replace { site, class } => self.replace(&site, class, now),
+        }
+    }
+
+    /// The other worker's tunnel was newer when it said so; ours may be newer still.
+    fn replace(&mut self, site: &str, class: ClassId, now: Instant) {
+        if !self.directory.has(self.number, site, class) {
+            self.hub.replace(site, class, now);
+        }
+    }
+
+    fn handle_stray(&mut self, stray: Stray, now: Instant) {
+        match stray {
+            Stray::Packet { header, packet } => {
+                let taken = self.hub.offer_packet(&header, &packet, now);
+                self.strays.counters.unowned += u64::from(taken.is_err());
+            }
+            Stray::Datagrams { from, data } => self.hub.handle_datagrams(from, data, now),
+        }
+    }
+
+    fn answer(&mut self, request: &Request, now: Instant) -> Report {
+        match request {
+            Request::Status => {}
+            Request::Disconnect { site } => {
+                self.hub.expel(site.as_str(), "the site is revoked", now);
+            }
+        }
+        self.report(now)
+    }
+
+    fn report(&mut self, now: Instant) -> Report {
+        let tunnels = facts::tunnels(self.hub.status(), None, &mut self.recent, |_, _| None, now);
+        let counters = self.strays.counters;
+        Report {
+            worker: WorkerStatus {
+                tunnels: tunnels.len() as u64,
+                handed_packets: counters.handed,
+                overflowed_packets: counters.overflowed,
+                unowned_packets: counters.unowned,
+            },
+            tunnels,
+        }
+    }
+}
+
+impl Machine for HubMachine {
+    fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
+        let owners = Owners {
+            here: self.number,
+            workers: self.verdict_slots.len(),
+        };
+        if owners.all_here(&data, from.segment) {
+            return self.hub.handle_datagrams(from, data, now);
+        }
+        for (owner, data) in owners.runs(data, from.segment) {
+            if owner == self.number {
+                self.hub.handle_datagrams(from, data, now);
+            } else {
+                self.strays.hand(owner, Stray::Datagrams { from, data });
+            }
+        }
+    }
+
+    fn handle_packet(&mut self, _: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
+        // What another worker read of the same flow was there first.
+        for stray in self.strays.take_early() {
+            self.handle_stray(stray, now);
+        }
+        if self.hub.offer_packet(header, packet, now).is_ok() {
+            return;
+        }
+        let destination = IpPacket::parse(packet).map(|packet| packet.dst()).ok();
+        match destination.and_then(|address| self.directory.worker_of(address)) {
+            Some(worker) if worker != self.number => {
+                let stray = Stray::Packet {
+                    header: *header,
+                    packet: Bytes::copy_from_slice(packet),
+                };
+                self.strays.hand(worker, stray);
+            }
+            Some(_) | None => self.hub.handle_unreachable(packet, now),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.hub.handle_timeout(now);
+    }
+
+    fn handle_ready(&mut self, token: u64, _: &mut Io, now: Instant) {
+        match token {
+            QUESTIONS => {
+                self.questions.acknowledge();
+                while let Some(question) = self.questions.next() {
+                    let report = self.answer(&question.request, now);
+                    question.answer(report);
+                }
+            }
+            VERDICTS => {
+                self.verdicts.acknowledge();
+                while let Some(verdict) = self.verdicts.next() {
+                    self.handle_verdict(verdict, now);
+                }
+            }
+            STRAYS => {
+                for stray in self.strays.take() {
+                    self.handle_stray(stray, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn digest(&mut self, _: &mut Io, now: Instant) {
+        while let Some(event) = self.hub.poll_event(now) {
+            self.handle_event(event);
+        }
+        self.strays.wake_others();
+    }
+
+    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Bytes)> {
+        Some((0, self.hub.poll_packet(now)?))
+    }
+
+    fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
+        self.hub.poll_transmit(buffer, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.hub.poll_timeout()
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.hub.close(now);
+    }
+}
