@@ -78,7 +78,7 @@ impl Ideal {
             false => [1, 0],
         };
         Ok(Self {
-            socket: LinkSocket::listen(args.local, false)?,
+            socket: LinkSocket::listen(args.local)?,
             outbound: Outbound::new(args.remote, Cipher::new(ours)?),
             inbound: Inbound::new(tun.tier(), Cipher::new(theirs)?),
             tun,

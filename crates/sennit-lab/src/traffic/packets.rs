@@ -205,7 +205,7 @@ fn open(context: &Context<'_>, role: Role, address: SocketAddr) -> Result<LinkSo
         .lab
         .host(role)
         .netns()
-        .run(|| LinkSocket::listen(address, false));
+        .run(|| LinkSocket::listen(address));
     Ok(opened.doing(|| format!("enter the {role}"))??)
 }
 
