@@ -5,7 +5,7 @@
 #              what was to be reached; two hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
 # make bench-linerate
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
-#              tunnel must do, side by side, each five times; and what Sennit costs idle: 30 minutes
+#              tunnel must do, side by side, each five times; and what Sennit costs idle: about 40 minutes
 # make build   target/release/sennit
 # make install the program and its systemd units, under PREFIX
 #
