@@ -45,11 +45,7 @@ const EVENTS: usize = 64;
 /// Turns that may follow each other at once, and how often another is allowed. Under load packets
 /// would otherwise arrive one by one, each at the price of a whole turn; a ping does not notice.
 const TURNS: u32 = 8;
-const TURN_EVERY: Duration = Duration::from_micros(500);
-/// Above a gigabit per second turns are longer still: larger super-packets for the host, and fewer
-/// inner acknowledgements for them.
-const HEAVY_TURN: usize = 64 << 10;
-const HEAVY_TURN_EVERY: Duration = Duration::from_millis(1);
+const TURN_EVERY: Duration = Duration::from_millis(1);
 
 /// Tokens below this are the machine's own; sockets and devices come after it.
 const FIRST_SOCKET: u64 = 1 << 16;
@@ -430,8 +426,7 @@ pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::R
     let mut now = Instant::now();
     let mut moderation = Moderation::new(now);
     while !stop.is_requested() {
-        let taken = std::mem::take(&mut io.taken);
-        if let Some(pause) = moderation.pause(taken, now) {
+        if let Some(pause) = moderation.pause(now) {
             thread::sleep(pause);
         }
         let timeout = machine
@@ -466,17 +461,11 @@ impl Moderation {
         Self { paid_at: now }
     }
 
-    /// Accounts for one turn, which comes after one that read `taken` bytes, and says how long to wait
-    /// before it.
-    fn pause(&mut self, taken: usize, now: Instant) -> Option<Duration> {
-        let every = if taken < HEAVY_TURN {
-            TURN_EVERY
-        } else {
-            HEAVY_TURN_EVERY
-        };
-        self.paid_at = self.paid_at.max(now) + every;
+    /// Accounts for one turn, and says how long to wait before it.
+    fn pause(&mut self, now: Instant) -> Option<Duration> {
+        self.paid_at = self.paid_at.max(now) + TURN_EVERY;
         let ahead = self.paid_at - now;
-        ahead.checked_sub(every * TURNS)
+        ahead.checked_sub(TURN_EVERY * TURNS)
     }
 }
 
