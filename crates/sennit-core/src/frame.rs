@@ -12,6 +12,8 @@
 //!
 //! All numbers are big endian.
 
+use std::time::Duration;
+
 /// A bare IP packet.
 pub const CONTEXT_IP: u64 = 0;
 /// An IP packet behind a [`Header`].
@@ -28,10 +30,13 @@ pub const HEADROOM: usize = 8 + 1 + Header::LEN;
 /// Numbers a packet, so that the far end can drop duplicates, restore order and measure delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The flow within the tunnel, below 2^15; sequence numbers of different flows are unrelated.
-    pub flow: u16,
+    /// The flow within the tunnel; sequence numbers of different flows are unrelated.
+    pub flow: u8,
     /// Packets of the flow that come before this one should be waited for.
     pub ordered: bool,
+    /// How long after this one the last of those will have been sent: it took a slower path ahead of its
+    /// turn. In steps of 2 ms, at most 254 ms.
+    pub early: Duration,
     /// Position in the flow; wraps.
     pub seq: u32,
     /// When it was sent, in microseconds of the sender's clock; wraps after 71 minutes.
@@ -41,34 +46,43 @@ pub struct Header {
 impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 10;
-    const ORDERED: u16 = 1 << 15;
+    const ORDERED: u8 = 1 << 7;
+    const EARLY_STEP_MS: u64 = 2;
 
     /// The bytes of this header.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let ordered = if self.ordered { Self::ORDERED } else { 0 };
+        let steps = self.early.as_millis().div_ceil(Self::EARLY_STEP_MS.into());
+        let early = steps.min((Self::ORDERED - 1).into()) as u8;
         let mut out = [0; Self::LEN];
-        out[..2].copy_from_slice(&(self.flow | ordered).to_be_bytes());
+        out[..2].copy_from_slice(&[ordered | early, self.flow]);
         out[2..6].copy_from_slice(&self.seq.to_be_bytes());
         out[6..].copy_from_slice(&self.sent_micros.to_be_bytes());
         out
     }
 
-    /// Changes the time of sending in an encoded header.
+    /// When it would have been sent in its turn, as [`Self::sent_micros`].
+    pub fn turn_micros(&self) -> u32 {
+        self.sent_micros.wrapping_add(self.early.as_micros() as u32)
+    }
+
+    /// Changes the time of sending in an encoded header; the packet is not early any more.
     ///
     /// # Panics
     /// If `payload` does not start with a header.
     pub fn redate(payload: &mut [u8], sent_micros: u32) {
+        payload[0] &= Self::ORDERED;
         payload[6..Self::LEN].copy_from_slice(&sent_micros.to_be_bytes());
     }
 
     /// Splits a payload into its header and the IP packet; `None` if it is too short.
     pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, packet) = payload.split_first_chunk::<{ Self::LEN }>()?;
-        let [f0, f1, s0, s1, s2, s3, t0, t1, t2, t3] = *head;
-        let flow = u16::from_be_bytes([f0, f1]);
+        let [order, flow, s0, s1, s2, s3, t0, t1, t2, t3] = *head;
         let header = Self {
-            flow: flow & !Self::ORDERED,
-            ordered: flow & Self::ORDERED != 0,
+            flow,
+            ordered: order & Self::ORDERED != 0,
+            early: Duration::from_millis(Self::EARLY_STEP_MS * u64::from(order & !Self::ORDERED)),
             seq: u32::from_be_bytes([s0, s1, s2, s3]),
             sent_micros: u32::from_be_bytes([t0, t1, t2, t3]),
         };
@@ -139,8 +153,9 @@ mod tests {
     #[test]
     fn a_header_survives_the_wire() {
         let header = Header {
-            flow: 0x2bcd,
+            flow: 0xcd,
             ordered: true,
+            early: Duration::from_millis(84),
             seq: 0x0102_0304,
             sent_micros: u32::MAX,
         };

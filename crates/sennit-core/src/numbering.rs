@@ -1,4 +1,4 @@
-//! Numbers packets within their flow, and says whose order matters.
+//! Heads packets with their number, the time, and whether their order matters.
 //!
 //! It matters to TCP, which delivers in order anyway, and to any transfer: it fills the time with other
 //! packets, and its transport would slow down if it saw them out of order. A call or a game would
@@ -7,7 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{frame::Header, queue::FLOWS};
+use crate::{
+    frame::Header,
+    queue::{FLOWS, Popped},
+};
 
 /// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call;
 const BULK: usize = 64 << 10;
@@ -24,7 +27,6 @@ pub struct Numbering {
 
 #[derive(Clone, Debug)]
 struct Flow {
-    next: u32,
     since: Instant,
     bytes: usize,
     /// The biggest packet.
@@ -36,7 +38,6 @@ impl Numbering {
     /// All flows start at zero.
     pub fn new(now: Instant) -> Self {
         let flow = Flow {
-            next: 0,
             since: now,
             bytes: 0,
             biggest: 0,
@@ -48,17 +49,16 @@ impl Numbering {
         }
     }
 
-    /// The header of a packet of `bytes` bytes of the flow with this hash, which leaves now; `in_order`
-    /// if its transport delivers in order.
-    pub fn next(&mut self, flow: u32, in_order: bool, bytes: usize, now: Instant) -> Header {
-        let index = flow as usize % FLOWS;
-        let flow = &mut self.flows[index];
-        let seq = flow.next;
-        flow.next = seq.wrapping_add(1);
+    /// The header of a packet that leaves now.
+    pub fn header(&mut self, popped: &Popped, early: Duration, now: Instant) -> Header {
+        let packet = &popped.packet;
+        let index = packet.flow as usize % FLOWS;
+        let is_transfer = self.flows[index].is_transfer(packet.packet_len(), now);
         Header {
-            flow: index as u16,
-            ordered: flow.is_transfer(bytes, now) || in_order,
-            seq,
+            flow: index as u8,
+            ordered: is_transfer || packet.in_order,
+            early,
+            seq: popped.seq,
             sent_micros: self.clock(now),
         }
     }
@@ -88,17 +88,28 @@ impl Flow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::BytesMut;
 
-    #[test]
-    fn every_flow_counts_for_itself() {
-        let now = Instant::now();
-        let mut numbering = Numbering::new(now);
-        let seqs: Vec<u32> = [1, 1, 2, 1, 2]
-            .into_iter()
-            .map(|flow| numbering.next(flow, false, 100, now).seq)
-            .collect();
-        assert_eq!(seqs, [0, 1, 0, 2, 1]);
+    use super::*;
+    use crate::{frame::HEADROOM, queue::Queued};
+
+    fn is_ordered(numbering: &mut Numbering, packet: (u32, usize), now: Instant) -> bool {
+        let (flow, bytes) = packet;
+        let popped = popped(flow, bytes, false);
+        numbering.header(&popped, Duration::ZERO, now).ordered
+    }
+
+    fn popped(flow: u32, bytes: usize, in_order: bool) -> Popped {
+        Popped {
+            packet: Queued {
+                buffer: BytesMut::zeroed(HEADROOM + bytes),
+                flow,
+                in_order,
+            },
+            seq: 7,
+            ahead: 0,
+            backlog: 0,
+        }
     }
 
     #[test]
@@ -107,19 +118,21 @@ mod tests {
         let mut numbering = Numbering::new(start);
         for step in 0..1000_u32 {
             let now = start + Duration::from_millis(1) * step;
-            let download = numbering.next(1, false, 1400, now).ordered;
-            let call = step.is_multiple_of(20) && numbering.next(2, false, 200, now).ordered;
-            let video = numbering.next(3, false, 300, now).ordered;
+            let download = is_ordered(&mut numbering, (1, 1400), now);
+            let call = step.is_multiple_of(20) && is_ordered(&mut numbering, (2, 200), now);
+            let video = is_ordered(&mut numbering, (3, 300), now);
             assert!(!call && !video);
             assert!(download);
         }
         let later = start + Duration::from_secs(10);
-        assert!(!numbering.next(1, false, 100, later).ordered);
+        assert!(!is_ordered(&mut numbering, (1, 100), later));
     }
 
     #[test]
     fn order_always_matters_to_tcp() {
         let now = Instant::now();
-        assert!(Numbering::new(now).next(1, true, 100, now).ordered);
+        let header = Numbering::new(now).header(&popped(1, 100, true), Duration::ZERO, now);
+        assert!(header.ordered);
+        assert_eq!((header.flow, header.seq), (1, 7));
     }
 }

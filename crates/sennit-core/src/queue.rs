@@ -5,6 +5,9 @@
 //! CoDel (RFC 8289) watches how long packets stood: when a flow stays above the target for an
 //! interval, its packets are marked CE if they can be and dropped if not, more often the longer it
 //! lasts. Nothing else in a tunnel decides to drop an inner packet, except the memory limit here.
+//!
+//! The queue also numbers the packets of a flow, in the order in which they joined it. On a slower path
+//! a packet can leave ahead of its turn, so early that it arrives in its turn: see [`Start::Behind`].
 
 use std::{
     collections::VecDeque,
@@ -53,6 +56,32 @@ impl Queued {
     }
 }
 
+/// Which packet of its flow may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// None of them.
+    Nowhere,
+    /// The one whose turn it is.
+    Head,
+    /// The one before which so many bytes would leave, or the last: those ahead of it go another way
+    /// and arrive first all the same.
+    Behind(usize),
+}
+
+/// A packet that leaves.
+#[derive(Debug)]
+pub struct Popped {
+    /// The packet; an empty one stands for one that was dropped after a later one had left, so that
+    /// nobody waits for it.
+    pub packet: Queued,
+    /// Its number in its flow; wraps. A number is left out only if the limit of bytes was reached.
+    pub seq: u32,
+    /// Bytes that leave before it, though it leaves now; zero in its turn.
+    pub ahead: usize,
+    /// Bytes that would leave before the last packet of its flow.
+    pub backlog: usize,
+}
+
 /// What the queue did, since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
@@ -83,7 +112,7 @@ pub struct FqCodel {
 /// What a flow did with its turn.
 #[derive(Debug)]
 enum Turn {
-    Sends(Queued, usize),
+    Sends(Popped),
     /// Its credit grew, or it left its list.
     Changes,
     Refused,
@@ -91,8 +120,13 @@ enum Turn {
 
 #[derive(Debug, Default)]
 struct Flow {
-    packets: VecDeque<(Instant, Queued)>,
+    /// Those that left ahead of their turn leave an empty place behind.
+    packets: VecDeque<Option<(Instant, Queued)>>,
+    /// How many are not empty.
+    waiting: usize,
     bytes: usize,
+    /// Number of the first place.
+    next: u32,
     deficit: i64,
     listed: bool,
     codel: Codel,
@@ -119,8 +153,7 @@ impl FqCodel {
         let index = packet.flow as usize % FLOWS;
         let flow = &mut self.flows[index];
         self.bytes += packet.packet_len();
-        flow.bytes += packet.packet_len();
-        flow.packets.push_back((now, packet));
+        flow.push(packet, now);
         if !flow.listed {
             flow.listed = true;
             flow.deficit = self.quantum;
@@ -132,19 +165,15 @@ impl FqCodel {
         }
     }
 
-    /// Takes the next packet of a flow that `accepts` says may send now, and how many bytes would
-    /// leave before the last of its flow: what `accepts` is told too, after the flow's hash.
-    pub fn pop(
-        &mut self,
-        accepts: impl Fn(u32, usize) -> bool,
-        now: Instant,
-    ) -> Option<(Queued, usize)> {
+    /// Takes a packet of the next flow of which `start` lets one go; it is told the flow's hash and how
+    /// many bytes would leave before the last packet of the flow.
+    pub fn pop(&mut self, start: impl Fn(u32, usize) -> Start, now: Instant) -> Option<Popped> {
         // After a round in which every flow was refused the next one would be the same.
         let mut changed = true;
         while std::mem::take(&mut changed) {
             for _ in 0..self.new_flows.len() + self.old_flows.len() {
-                match self.take_turn(&accepts, now)? {
-                    Turn::Sends(packet, ahead) => return Some((packet, ahead)),
+                match self.take_turn(&start, now)? {
+                    Turn::Sends(popped) => return Some(popped),
                     Turn::Changes => changed = true,
                     Turn::Refused => {}
                 }
@@ -154,7 +183,7 @@ impl FqCodel {
     }
 
     /// Offers the flow at the head its turn; `None` if there are no flows.
-    fn take_turn(&mut self, accepts: &impl Fn(u32, usize) -> bool, now: Instant) -> Option<Turn> {
+    fn take_turn(&mut self, start: &impl Fn(u32, usize) -> Start, now: Instant) -> Option<Turn> {
         let flows = self.new_flows.len() + self.old_flows.len();
         let from_new = !self.new_flows.is_empty();
         let index = *self.new_flows.front().or_else(|| self.old_flows.front())?;
@@ -165,15 +194,24 @@ impl FqCodel {
             self.rotate(from_new);
             return Some(Turn::Changes);
         }
-        if let Some((_, head)) = flow.packets.front() {
+        if let Some(hash) = flow.head() {
             // Flows take turns.
-            let ahead = self.bytes.min(flow.bytes * flows);
-            if !accepts(head.flow, ahead) {
-                self.rotate(from_new);
-                return Some(Turn::Refused);
-            }
-            if let Some(packet) = self.dequeue(index, now) {
-                return Some(Turn::Sends(packet, ahead));
+            let backlog = self.bytes.min(flow.bytes * flows);
+            let popped = match start(hash, backlog) {
+                Start::Nowhere => {
+                    self.rotate(from_new);
+                    return Some(Turn::Refused);
+                }
+                Start::Head => self.dequeue(index, now),
+                Start::Behind(bytes) => self.dequeue_behind(index, bytes / flows),
+            };
+            if let Some((packet, seq, ahead)) = popped {
+                return Some(Turn::Sends(Popped {
+                    packet,
+                    seq,
+                    ahead: ahead * flows,
+                    backlog,
+                }));
             }
         }
         self.retire(from_new);
@@ -231,38 +269,109 @@ impl FqCodel {
         }
     }
 
-    /// The next packet of one flow that CoDel lets through.
-    fn dequeue(&mut self, index: u16, now: Instant) -> Option<Queued> {
+    /// The next packet of one flow, its number, and that nothing is ahead of it. Of one that CoDel drops
+    /// after its followers' numbers were given away, the number leaves without the packet.
+    fn dequeue(&mut self, index: u16, now: Instant) -> Option<(Queued, u32, usize)> {
         let flow = &mut self.flows[usize::from(index)];
-        while let Some((since, mut packet)) = flow.packets.pop_front() {
+        while let Some((since, mut packet)) = flow.pop() {
             let len = packet.packet_len();
-            flow.bytes -= len;
             self.bytes -= len;
             let stood = now.saturating_duration_since(since);
             if flow.codel.objects(stood, self.target, flow.bytes, now) {
-                if !sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {
+                if sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {
+                    self.stats.marked += 1;
+                } else {
                     self.stats.dropped += 1;
-                    continue;
+                    if !flow.has_given_away() {
+                        continue;
+                    }
+                    packet.buffer.truncate(HEADROOM);
                 }
-                self.stats.marked += 1;
             }
-            flow.deficit -= len as i64;
-            return Some(packet);
+            flow.deficit -= packet.packet_len() as i64;
+            return Some((packet, flow.number(), 0));
         }
         None
     }
 
+    /// The packet of one flow with about so many bytes of it ahead, its number, and these bytes.
+    fn dequeue_behind(&mut self, index: u16, bytes: usize) -> Option<(Queued, u32, usize)> {
+        let flow = &mut self.flows[usize::from(index)];
+        let (packet, seq, ahead) = flow.take_behind(bytes)?;
+        self.bytes -= packet.packet_len();
+        flow.deficit -= packet.packet_len() as i64;
+        Some((packet, seq, ahead))
+    }
+
     fn drop_from_fattest(&mut self) {
         let fattest = self.flows.iter_mut().max_by_key(|flow| flow.bytes);
-        let Some((_, packet)) = fattest.and_then(|flow| {
-            let packet = flow.packets.pop_front();
-            flow.bytes -= packet.as_ref().map_or(0, |(_, packet)| packet.packet_len());
-            packet
-        }) else {
-            return;
-        };
+        if let Some((flow, (_, packet))) = fattest.and_then(|flow| flow.pop().map(|it| (flow, it)))
+        {
+            if flow.has_given_away() {
+                flow.number();
+            }
+            self.bytes -= packet.packet_len();
+            self.stats.overflowed += 1;
+        }
+    }
+}
+
+impl Flow {
+    fn push(&mut self, packet: Queued, now: Instant) {
+        self.bytes += packet.packet_len();
+        self.waiting += 1;
+        self.packets.push_back(Some((now, packet)));
+    }
+
+    /// The hash of the packet whose turn it is.
+    fn head(&mut self) -> Option<u32> {
+        while let Some(None) = self.packets.front() {
+            self.packets.pop_front();
+            self.number();
+        }
+        let (_, packet) = self.packets.front()?.as_ref()?;
+        Some(packet.flow)
+    }
+
+    /// Takes the packet whose turn it is, but not its [`Self::number`].
+    fn pop(&mut self) -> Option<(Instant, Queued)> {
+        self.head()?;
+        let taken = self.packets.pop_front()??;
+        self.account(&taken.1);
+        Some(taken)
+    }
+
+    /// The number of what was the first place.
+    fn number(&mut self) -> u32 {
+        let seq = self.next;
+        self.next = seq.wrapping_add(1);
+        seq
+    }
+
+    /// Whether a packet has left ahead of one that still waits.
+    fn has_given_away(&self) -> bool {
+        self.waiting < self.packets.len()
+    }
+
+    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with its number and
+    /// how many really are ahead. All packets are taken for as large as the mean.
+    fn take_behind(&mut self, bytes: usize) -> Option<(Queued, u32, usize)> {
+        let mean = self.bytes.checked_div(self.waiting)?.max(1);
+        let places = self.packets.len();
+        let from = (bytes / mean).min(places);
+        let is_full = |&place: &usize| self.packets[place].is_some();
+        let place = (from..places)
+            .find(is_full)
+            .or_else(|| (0..from).rev().find(is_full))?;
+        let (_, packet) = self.packets[place].take()?;
+        self.account(&packet);
+        let ahead = self.bytes.min(place * mean);
+        Some((packet, self.next.wrapping_add(place as u32), ahead))
+    }
+
+    fn account(&mut self, packet: &Queued) {
         self.bytes -= packet.packet_len();
-        self.stats.overflowed += 1;
+        self.waiting -= 1;
     }
 }
 
@@ -343,8 +452,18 @@ mod tests {
         }
     }
 
-    fn any(_: u32, _: usize) -> bool {
-        true
+    fn any(_: u32, _: usize) -> Start {
+        Start::Head
+    }
+
+    fn only(flow: u32) -> impl Fn(u32, usize) -> Start {
+        move |it, _| {
+            if it == flow {
+                Start::Head
+            } else {
+                Start::Nowhere
+            }
+        }
     }
 
     #[test]
@@ -354,10 +473,10 @@ mod tests {
         for _ in 0..100 {
             queue.push(packet(1, 1400), now);
         }
-        assert_eq!(queue.pop(any, now).unwrap().0.flow, 1);
-        assert_eq!(queue.pop(any, now).unwrap().0.flow, 1);
+        assert_eq!(queue.pop(any, now).unwrap().packet.flow, 1);
+        assert_eq!(queue.pop(any, now).unwrap().packet.flow, 1);
         queue.push(packet(2, 100), now);
-        assert_eq!(queue.pop(any, now).unwrap().0.flow, 2);
+        assert_eq!(queue.pop(any, now).unwrap().packet.flow, 2);
     }
 
     #[test]
@@ -372,7 +491,7 @@ mod tests {
         }
         let mut bytes = [0_usize; 2];
         for _ in 0..2000 {
-            let (packet, _) = queue.pop(any, now).unwrap();
+            let packet = queue.pop(any, now).unwrap().packet;
             bytes[packet.flow as usize - 1] += packet.packet_len();
         }
         assert!(
@@ -387,9 +506,9 @@ mod tests {
         let mut queue = FqCodel::default();
         queue.push(packet(1, 100), now);
         queue.push(packet(2, 100), now);
-        assert_eq!(queue.pop(|flow, _| flow == 2, now).unwrap().0.flow, 2);
-        assert!(queue.pop(|flow, _| flow == 2, now).is_none());
-        assert_eq!(queue.pop(any, now).unwrap().0.flow, 1);
+        assert_eq!(queue.pop(only(2), now).unwrap().packet.flow, 2);
+        assert!(queue.pop(only(2), now).is_none());
+        assert_eq!(queue.pop(any, now).unwrap().packet.flow, 1);
         assert!(queue.is_empty());
     }
 
@@ -404,11 +523,81 @@ mod tests {
             queue.push(packet(2, 1500), now);
         }
         let order: Vec<u32> = std::iter::from_fn(|| queue.pop(any, now))
-            .map(|(p, _)| p.flow)
+            .map(|popped| popped.packet.flow)
             .collect();
         assert_eq!(order.len(), 23);
         let between = order[1..].iter().position(|&flow| flow == 1);
         assert!((5..=6).contains(&between.unwrap()), "{order:?}");
+    }
+
+    /// Length and number of the next packet.
+    fn next(queue: &mut FqCodel, start: Start, now: Instant) -> (usize, u32) {
+        let popped = queue.pop(|_, _| start, now).unwrap();
+        (popped.packet.packet_len(), popped.seq)
+    }
+
+    #[test]
+    fn packets_that_leave_ahead_of_their_turn_keep_their_number() {
+        let now = Instant::now();
+        let mut queue = FqCodel::default();
+        for place in 0..8 {
+            queue.push(packet(1, 1000 + place), now);
+        }
+        let behind = Start::Behind;
+        assert_eq!(next(&mut queue, Start::Head, now), (1000, 0));
+        assert_eq!(next(&mut queue, behind(3900), now), (1004, 4));
+        assert_eq!(next(&mut queue, behind(3900), now), (1005, 5));
+        assert_eq!(next(&mut queue, behind(90_000), now), (1007, 7));
+        assert_eq!(next(&mut queue, behind(90_000), now), (1006, 6));
+        queue.push(packet(1, 1008), now);
+        for place in [1, 2, 3, 8] {
+            let expected = (1000 + place as usize, place);
+            assert_eq!(next(&mut queue, Start::Head, now), expected);
+        }
+        assert!(queue.is_empty());
+        queue.push(packet(1, 1009), now);
+        assert_eq!(next(&mut queue, behind(9), now), (1009, 9));
+    }
+
+    #[test]
+    fn what_would_leave_before_an_early_packet_counts_all_flows() {
+        let now = Instant::now();
+        let mut queue = FqCodel::default();
+        for _ in 0..10 {
+            queue.push(packet(1, 1000), now);
+            queue.push(packet(2, 1000), now);
+        }
+        let popped = queue.pop(|_, _| Start::Behind(8000), now).unwrap();
+        assert_eq!((popped.seq, popped.ahead), (4, 8000));
+        assert_eq!(popped.backlog, 20_000);
+    }
+
+    #[test]
+    fn a_drop_leaves_no_number_out() {
+        let start = Instant::now();
+        let mut queue = FqCodel::default();
+        let mut step = |queue: &mut FqCodel, millis| {
+            let now = start + Duration::from_millis(millis);
+            queue.push(packet(1, 1400), now);
+            queue.push(packet(1, 1400), now);
+            next(queue, Start::Head, now)
+        };
+        for seq in 0..2000 {
+            assert_eq!(step(&mut queue, seq), (1400, seq as u32));
+        }
+        let dropped = queue.stats().dropped;
+        assert!(dropped > 20);
+        let now = start + Duration::from_secs(2);
+        let (_, early) = next(&mut queue, Start::Behind(usize::MAX), now);
+        let mut empty = 0;
+        for seq in 2000..early {
+            let (len, left) = step(&mut queue, seq.into());
+            empty += u64::from(len == 0);
+            assert_eq!(left, seq);
+        }
+        assert_eq!(empty, queue.stats().dropped - dropped);
+        assert!(empty > 20);
+        assert_eq!(step(&mut queue, early.into()), (1400, early + 1));
     }
 
     /// Offers twice what is taken, for two seconds, and returns the statistics at the end.
@@ -462,7 +651,7 @@ mod tests {
         assert!(queue.backlog() <= LIMIT);
         assert!(queue.stats().overflowed > 0);
         let thin = std::iter::from_fn(|| queue.pop(any, now))
-            .filter(|(p, _)| p.flow == 2)
+            .filter(|popped| popped.packet.flow == 2)
             .count();
         assert_eq!(thin, 1);
     }

@@ -52,9 +52,9 @@ pub struct ResequenceStats {
 /// Restores the order of the flows of one tunnel. `T` is the packet.
 #[derive(Debug)]
 pub struct Resequencer<T> {
-    flows: BTreeMap<u16, Flow<T>>,
+    flows: BTreeMap<u8, Flow<T>>,
     /// Flows that hold something.
-    holding: BTreeSet<u16>,
+    holding: BTreeSet<u8>,
     paths: BTreeMap<u32, PathClock>,
     bytes: usize,
     started: Instant,
@@ -74,6 +74,7 @@ struct Flow<T> {
 struct Held<T> {
     packet: T,
     bytes: usize,
+    /// When the last of those before it was sent, at the latest.
     sent_micros: u32,
     arrived: Instant,
 }
@@ -147,7 +148,7 @@ impl<T> Resequencer<T> {
             let held = Held {
                 packet,
                 bytes,
-                sent_micros: header.sent_micros,
+                sent_micros: header.turn_micros(),
                 arrived: now,
             };
             flow.hold(ahead as usize, held);
@@ -226,7 +227,7 @@ impl<T> Resequencer<T> {
             .update(delay, sent_micros, now);
     }
 
-    fn enforce_limits(&mut self, index: u16, mut release: impl FnMut(T)) {
+    fn enforce_limits(&mut self, index: u8, mut release: impl FnMut(T)) {
         while self.bytes > BYTES_LIMIT
             || self
                 .flows

@@ -9,12 +9,13 @@
 //! - `balanced`: a flow sticks to one path; flows are spread by weight.
 //! - `bond`: earliest arrival. The path with the least delay takes what it can; a slower one helps
 //!   once packets would wait long for the faster ones, at the latest when they would wait longer than
-//!   the slower one is slower. See [`Spill`].
+//!   the slower one is slower ([`Spill`]). It takes packets ahead of their turn, so that they arrive in
+//!   their turn ([`Scheduler::start`]).
 //! - `redundant`: the two paths with the least delay, or as many as the class says, each take a copy.
 
 use std::time::{Duration, Instant};
 
-use crate::Policy;
+use crate::{Policy, queue::Start};
 
 /// What the scheduler needs to know of one path, now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +136,32 @@ impl Scheduler {
         }
     }
 
+    /// Which packet of a flow takes this choice. On a slower path it is one that arrives no earlier than
+    /// those ahead of it do on the faster ones; it would otherwise hold up all that are sent after it.
+    pub fn start(&self, paths: &[PathView], choice: Choice) -> Start {
+        match choice {
+            Choice::Wait => Start::Nowhere,
+            Choice::One(index) if self.policy == Policy::Bond => Faster::than(paths, &paths[index])
+                .map_or(Start::Head, |faster| {
+                    Start::Behind(faster.sends_within(faster.lead))
+                }),
+            Choice::One(_) | Choice::Copies(_) => Start::Head,
+        }
+    }
+
+    /// How long after a packet that takes this path the last of `ahead` bytes leaves that it overtook, at
+    /// the latest.
+    pub fn turn_after(paths: &[PathView], index: usize, ahead: usize) -> Duration {
+        let path = &paths[index];
+        if ahead == 0 {
+            return Duration::ZERO;
+        }
+        match Faster::than(paths, path) {
+            Some(faster) => time_for(ahead, faster.rate).max(faster.lead),
+            None => time_for(ahead, path.delivers),
+        }
+    }
+
     /// Whether `backlog` bytes of some flow would go on this path if it had room and no other had.
     pub fn wants(&self, paths: &[PathView], index: usize, backlog: usize) -> bool {
         let tier = paths.iter().filter(|p| p.usable).map(|p| p.tier).min();
@@ -145,8 +172,8 @@ impl Scheduler {
         is_due(paths, path, backlog, self.spill.threshold)
     }
 
-    /// How much longer than usual packets must be allowed to stand, because the policy uses a
-    /// slower path only once the backlog has grown.
+    /// How much longer than usual packets must be allowed to stand, because those that take a slower
+    /// path leave ahead of them.
     pub fn standing(&self, paths: &[PathView]) -> Duration {
         if self.policy != Policy::Bond {
             return Duration::ZERO;
@@ -155,7 +182,7 @@ impl Scheduler {
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
-        (most - least).min(self.spill.threshold)
+        (most - least).min(MOST_SPILL)
     }
 
     /// Learns from what was sent since the last call.
@@ -170,10 +197,45 @@ impl Scheduler {
 
     /// Whether a path is slower than another that may be used.
     pub fn is_second_choice(paths: &[PathView], index: usize) -> bool {
-        let tier = paths[index].tier;
-        let mut peers = paths.iter().filter(|p| p.usable && p.tier == tier);
-        peers.any(|peer| in_order(peer) < in_order(&paths[index]))
+        Faster::than(paths, &paths[index]).is_some()
     }
+}
+
+/// The paths of a tier that are faster than one of it, together.
+#[derive(Clone, Copy, Debug)]
+struct Faster {
+    /// How much sooner a packet can be used, at most.
+    lead: Duration,
+    /// Bytes per second that they deliver.
+    rate: u64,
+    /// One of them may carry much more.
+    unproven: bool,
+}
+
+impl Faster {
+    fn than(paths: &[PathView], path: &PathView) -> Option<Self> {
+        let limit = in_order(path);
+        of_tier(paths, path.tier)
+            .filter(|(_, p)| in_order(p) < limit)
+            .map(|(_, p)| Self {
+                lead: limit - in_order(p),
+                rate: p.delivers,
+                unproven: p.unproven,
+            })
+            .reduce(|a, b| Self {
+                lead: a.lead.max(b.lead),
+                rate: a.rate + b.rate,
+                unproven: a.unproven || b.unproven,
+            })
+    }
+
+    fn sends_within(&self, time: Duration) -> usize {
+        (self.rate as f64 * time.as_secs_f64()) as usize
+    }
+}
+
+fn time_for(bytes: usize, rate: u64) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
 }
 
 /// Until a packet arrives: half the round trip, until one-way delays are measured.
@@ -242,19 +304,16 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Ch
 
 /// Whether the backlog would wait so long for the faster paths of the tier that `path` is due.
 fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) -> bool {
-    let faster = || of_tier(paths, path.tier).filter(|(_, p)| in_order(p) < in_order(path));
-    let Some(least) = faster().map(|(_, p)| in_order(p)).min() else {
+    let Some(faster) = Faster::than(paths, path) else {
         return true;
     };
     // A sender that starts would take the longer way for a full link, and stop doubling its window.
-    let spill = if faster().any(|(_, p)| p.unproven) {
+    let spill = if faster.unproven {
         Duration::MAX
     } else {
         spill
     };
-    let faster_rate: u64 = faster().map(|(_, p)| p.delivers).sum();
-    let wait = Duration::from_secs_f64(backlog as f64 / faster_rate.max(1) as f64);
-    wait >= (in_order(path) - least).min(spill)
+    time_for(backlog, faster.rate) >= faster.lead.min(spill)
 }
 
 fn fastest(paths: &[PathView], copies: usize) -> Choice {
@@ -278,8 +337,9 @@ fn fastest(paths: &[PathView], copies: usize) -> Choice {
 
 /// How long packets wait for the faster paths before a slower one is used.
 ///
-/// Using it as soon as the faster ones are full fills it soonest, and the far end restores the order;
-/// but then every packet of the flow is as late as those on the slowest path. A sender with a full
+/// Using it as soon as the faster ones are full fills it soonest. But while less waits than the faster
+/// ones send in the time by which it is slower, even the last packet arrives late by it, and so does every
+/// other of the flow, because the far end restores the order. A sender with a full
 /// window to spare does not mind. One whose window is used up is slowed down by it: the queue here runs
 /// empty, with all paths half used. So both sides of the account are kept: bytes that slower paths
 /// carried, and bytes that the fastest could have carried while the queue was empty. If striping does
@@ -441,9 +501,24 @@ mod tests {
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         assert_eq!(scheduler.choose(&paths, 0, 4_900), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
-        assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
+        assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
         let close = [path(1, 20, 0), path(1, 24, 9)];
         assert_eq!(scheduler.choose(&close, 0, 2_000), Choice::One(1));
+    }
+
+    #[test]
+    fn what_takes_a_slower_path_leaves_so_early_that_it_arrives_in_its_turn() {
+        let scheduler = Scheduler::new(Policy::Bond, 2);
+        let paths = [path(1, 20, 0), path(1, 60, 9)];
+        let start = |choice| scheduler.start(&paths, choice);
+        assert_eq!(start(Choice::Wait), Start::Nowhere);
+        assert_eq!(start(Choice::One(0)), Start::Head);
+        // 20 ms later at 1 MB/s.
+        assert_eq!(start(Choice::One(1)), Start::Behind(20_000));
+        let early = |path| Scheduler::turn_after(&paths, path, 15_000);
+        assert_eq!([early(0), early(1)], [15, 20].map(Duration::from_millis));
+        let single = Scheduler::new(Policy::Single, 2);
+        assert_eq!(single.start(&paths, Choice::One(1)), Start::Head);
     }
 
     #[test]
@@ -465,13 +540,12 @@ mod tests {
         for tick in 0..1000 {
             send(tick, if tick % 20 == 0 { spilled } else { nothing });
         }
-        assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
         assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 20_000), Choice::One(1));
         for tick in 1000..8000 {
             scheduler.handle_sent(&paths, spilled, start + step * tick);
         }
-        assert_eq!(scheduler.standing(&paths), LEAST_SPILL);
+        assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use sennit_core::{
     Congestion, Delivery, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
     Scheduler, Sent,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
-    queue::Queued,
+    queue::{Popped, Queued},
     resequence::ResequenceStats,
 };
 use sennit_masque::{
@@ -126,7 +126,7 @@ pub(crate) struct Tunnel {
     views: Vec<PathView>,
     batch: Vec<Payload>,
     /// A packet whose path differed from that of the batch that was being filled.
-    held: Option<(Queued, usize)>,
+    held: Option<Popped>,
     /// What went out since the scheduler was told.
     sent: Sent,
     polled: Instant,

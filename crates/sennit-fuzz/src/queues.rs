@@ -1,12 +1,12 @@
 //! `sennit-core`: the frames of a tunnel, and the structures that a peer's numbers and packets
 //! drive.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use sennit_core::frame::{HEADROOM, Header, Report};
-use sennit_core::queue::{Queued, TARGET};
+use sennit_core::queue::{Queued, Start, TARGET};
 use sennit_core::{Dedup, FqCodel};
 
 use crate::input::Input;
@@ -92,8 +92,11 @@ pub fn fq_codel(data: &[u8]) {
                 let (flow, len, ecn) = (input.byte(), input.u16(), input.byte());
                 check.push(flow.into(), usize::from(len) % MAX_PACKET + 1, ecn);
             }
-            3 => check.pop(u32::MAX),
-            4 => check.pop(input.u32()),
+            3 => check.pop(u32::MAX, Start::Head),
+            4 => match input.u32() {
+                mask if mask.is_multiple_of(2) => check.pop(mask, Start::Head),
+                mask => check.pop(mask, Start::Behind(usize::from(input.u16()) * 16)),
+            },
             5 => check.now += Duration::from_micros(u64::from(input.u16()) * 10),
             6 if floods < MAX_FLOODS => {
                 floods += 1;
@@ -112,8 +115,10 @@ pub fn fq_codel(data: &[u8]) {
 /// A queue and what should be in it.
 struct Check {
     queue: FqCodel,
-    /// Per flow the numbers and lengths of the packets that were not yet seen or overtaken.
-    waiting: Vec<VecDeque<(u32, usize)>>,
+    /// Per flow the lengths of the packets that were not seen, by when they were pushed.
+    waiting: Vec<BTreeMap<u32, usize>>,
+    /// Per flow when the others were pushed, by the number they left with.
+    left: Vec<BTreeMap<u32, u32>>,
     pushed: u32,
     popped: u64,
     now: Instant,
@@ -123,7 +128,8 @@ impl Check {
     fn new() -> Self {
         Self {
             queue: FqCodel::default(),
-            waiting: vec![VecDeque::new(); 256],
+            waiting: vec![BTreeMap::new(); 256],
+            left: vec![BTreeMap::new(); 256],
             pushed: 0,
             popped: 0,
             now: Instant::now(),
@@ -139,7 +145,7 @@ impl Check {
         let stated = u16::try_from(len).expect("it is at most MAX_PACKET");
         packet[2..4].copy_from_slice(&stated.to_be_bytes());
         packet[20..24].copy_from_slice(&self.pushed.to_be_bytes());
-        self.waiting[flow as usize].push_back((self.pushed, len));
+        self.waiting[flow as usize].insert(self.pushed, len);
         self.pushed += 1;
         let packet = Queued {
             buffer,
@@ -156,27 +162,42 @@ impl Check {
     }
 
     /// `mask` has a bit for each of 32 groups of flows that may send.
-    fn pop(&mut self, mask: u32) {
-        let accepts = |flow: u32, _: usize| mask >> (flow % 32) & 1 == 1;
-        let Some((packet, _)) = self.queue.pop(accepts, self.now) else {
+    fn pop(&mut self, mask: u32, from: Start) {
+        let may_send = |flow: u32| mask >> (flow % 32) & 1 == 1;
+        let start = |flow: u32, _| if may_send(flow) { from } else { Start::Nowhere };
+        let Some(popped) = self.queue.pop(start, self.now) else {
             assert!(
                 mask != u32::MAX || self.queue.is_empty(),
                 "a queue with packets gives one if all flows may send"
             );
             return;
         };
-        assert!(accepts(packet.flow, 0));
+        let packet = popped.packet;
+        assert!(may_send(packet.flow));
+        assert!(from != Start::Head || popped.ahead == 0);
+        if packet.packet_len() == 0 {
+            return;
+        }
         self.popped += 1;
         let bytes = packet.buffer[HEADROOM + 20..].first_chunk();
-        let number = u32::from_be_bytes(*bytes.expect("a number was written there"));
-        let flow = &mut self.waiting[packet.flow as usize];
-        while let Some((first, len)) = flow.pop_front() {
-            if first == number {
-                assert_eq!(len, packet.packet_len());
-                return;
-            }
-        }
-        panic!("packet {number} was overtaken by a later one of its flow, or came twice");
+        let pushed = u32::from_be_bytes(*bytes.expect("a number was written there"));
+        let flow = packet.flow as usize;
+        assert_eq!(
+            self.waiting[flow].remove(&pushed),
+            Some(packet.packet_len())
+        );
+        let left = &mut self.left[flow];
+        assert_eq!(left.insert(popped.seq, pushed), None, "a number came twice");
+        let before = left.range(..popped.seq).next_back();
+        let after = left.range(popped.seq + 1..).next();
+        assert!(
+            before.is_none_or(|(_, it)| *it < pushed),
+            "numbered too late"
+        );
+        assert!(
+            after.is_none_or(|(_, it)| pushed < *it),
+            "numbered too early"
+        );
     }
 
     /// What went in came out, was dropped, or is still there.
@@ -191,7 +212,7 @@ impl Check {
 
     fn drain(&mut self) {
         while !self.queue.is_empty() {
-            self.pop(u32::MAX);
+            self.pop(u32::MAX, Start::Head);
         }
         self.books();
     }

@@ -58,8 +58,8 @@ impl Trial {
             goodput,
             longest_stall: transfer.longest_stall,
             status: match self.direction {
-                Direction::Up => world.edge.status(),
-                Direction::Down => world.hub.status(),
+                Direction::Up => [world.edge.status(), world.hub.status()].concat(),
+                Direction::Down => [world.hub.status(), world.edge.status()].concat(),
             },
         }
     }

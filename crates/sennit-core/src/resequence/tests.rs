@@ -39,11 +39,18 @@ impl Receiver {
 
     /// Packet `seq` of flow 1, sent at one time, in milliseconds, arrives by a path at another.
     fn packet(&mut self, seq: u32, path: u32, sent: u32, arrives: u32, ordered: bool) {
+        self.early(seq, path, (sent, 0), arrives, ordered);
+    }
+
+    /// The same of one that left ahead of its turn.
+    fn early(&mut self, seq: u32, path: u32, sent: (u32, u32), arrives: u32, ordered: bool) {
         let now = self.start + MS * arrives;
         self.expire(now);
+        let (sent, early) = sent;
         let header = Header {
             flow: 1,
             ordered,
+            early: MS * early,
             seq,
             sent_micros: sent_micros(sent),
         };
@@ -109,6 +116,24 @@ fn a_gap_is_given_up_on_once_all_paths_have_passed_it() {
     receiver.packet(42, 1, 204, 234, true);
     receiver.expire(receiver.start + MS * 235);
     assert_eq!(receiver.released, [41, 42, 43]);
+}
+
+#[test]
+fn what_left_ahead_of_its_turn_does_not_make_those_before_it_hopeless() {
+    let mut receiver = Receiver::with_two_paths();
+    // 45 took the slow path 20 ms before its turn; both paths have passed 200 by the time 230.
+    receiver.early(45, 1, (200, 20), 230, true);
+    receiver.packet(40, 0, 201, 231, true);
+    receiver.expire(receiver.start + MS * 235);
+    for seq in 41..45 {
+        receiver.packet(seq, 0, 180 + seq, 190 + seq, true);
+    }
+    assert_eq!(receiver.released, [40, 41, 42, 43, 44, 45]);
+    assert_eq!(receiver.resequencer.stats().missed, 0);
+    // But they are not waited for much longer than that.
+    receiver.early(50, 1, (240, 20), 270, true);
+    receiver.expire(receiver.start + MS * 295);
+    assert_eq!(receiver.released.last(), Some(&50));
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! From the paths to the host.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bytes::{Buf, Bytes};
 use noq_proto::{ConnectionEvent, FourTuple, PathId};
@@ -13,7 +16,7 @@ use sennit_masque::{
 };
 use sennit_packet::IpPacket;
 
-use super::Tunnel;
+use super::{Tunnel, TunnelStats};
 use crate::path::number;
 
 /// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has
@@ -104,25 +107,17 @@ impl Tunnel {
     }
 
     fn handle_numbered(&mut self, header: &Header, packet: Bytes, path: u32, now: Instant) {
-        if IpPacket::parse(&packet).is_err() {
+        // Nothing but a number stands for a packet that will not come.
+        if !packet.is_empty() && IpPacket::parse(&packet).is_err() {
             self.stats.malformed += 1;
             return;
         }
         self.note_data(packet.len(), now);
         let Some(data) = &mut self.data else { return };
         let (size, stats, received) = (packet.len(), &mut self.stats, &mut self.received);
-        data.resequencer.handle_packet(
-            header,
-            path,
-            packet,
-            size,
-            |packet| {
-                stats.packets_out += 1;
-                stats.bytes_out += packet.len() as u64;
-                received.push_back(packet);
-            },
-            now,
-        );
+        let release = |packet| release(packet, stats, received);
+        data.resequencer
+            .handle_packet(header, path, packet, size, release, now);
     }
 
     fn hand_out(&mut self, packet: Bytes, now: Instant) {
@@ -130,10 +125,8 @@ impl Tunnel {
             self.stats.malformed += 1;
             return;
         }
-        self.stats.packets_out += 1;
-        self.stats.bytes_out += packet.len() as u64;
         self.note_data(packet.len(), now);
-        self.received.push_back(packet);
+        release(packet, &mut self.stats, &mut self.received);
     }
 
     /// Passes on what has waited in vain for an earlier packet.
@@ -141,15 +134,8 @@ impl Tunnel {
         let repair = self.repair_time();
         let Some(data) = &mut self.data else { return };
         let (stats, received) = (&mut self.stats, &mut self.received);
-        data.resequencer.handle_timeout(
-            repair,
-            |packet: Bytes| {
-                stats.packets_out += 1;
-                stats.bytes_out += packet.len() as u64;
-                received.push_back(packet);
-            },
-            now,
-        );
+        let release = |packet| release(packet, stats, received);
+        data.resequencer.handle_timeout(repair, release, now);
     }
 
     pub(super) fn overdue_at(&self) -> Option<Instant> {
@@ -179,5 +165,13 @@ impl Tunnel {
                 path.health.handle_report(entry.heard);
             }
         }
+    }
+}
+
+fn release(packet: Bytes, stats: &mut TunnelStats, received: &mut VecDeque<Bytes>) {
+    if !packet.is_empty() {
+        stats.packets_out += 1;
+        stats.bytes_out += packet.len() as u64;
+        received.push_back(packet);
     }
 }

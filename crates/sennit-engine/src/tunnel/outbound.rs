@@ -11,7 +11,7 @@ use noq_proto::Transmit;
 use sennit_core::{
     Choice, Delivery, PathSet, PathState, Policy, Scheduler, Sent,
     frame::{CONTEXT_PADDING, HEADROOM, Header},
-    queue::{Queued, TARGET},
+    queue::{Popped, TARGET},
 };
 use sennit_masque::datagram;
 
@@ -200,29 +200,33 @@ impl Tunnel {
     }
 
     /// The next packet that some path has room for, and which.
-    fn next_packet(&mut self, now: Instant) -> Option<((Queued, usize), Choice)> {
+    fn next_packet(&mut self, now: Instant) -> Option<(Popped, Choice)> {
         let (views, scheduler) = (&self.views, &self.scheduler);
-        let choose = |flow, ahead| scheduler.choose(views, flow, ahead);
-        let accepts = |flow, ahead| choose(flow, ahead) != Choice::Wait;
-        let (packet, ahead) = match self.held.take() {
+        let choose = |flow, backlog| scheduler.choose(views, flow, backlog);
+        let start = |flow, backlog| scheduler.start(views, choose(flow, backlog));
+        let popped = match self.held.take() {
             Some(held) => held,
-            None => self.queue.pop(accepts, now)?,
+            None => self.queue.pop(start, now)?,
         };
-        match choose(packet.flow, ahead) {
+        match choose(popped.packet.flow, popped.backlog) {
             Choice::Wait => {
-                self.held = Some((packet, ahead));
+                self.held = Some(popped);
                 None
             }
-            choice => Some(((packet, ahead), choice)),
+            choice => Some((popped, choice)),
         }
     }
 
     /// Wraps a packet and puts it into the batch.
-    fn stage(&mut self, (packet, _): (Queued, usize), choice: Choice, now: Instant) {
-        let bytes = self.wrap(packet, now);
-        if let Choice::One(path) = choice
-            && Scheduler::is_second_choice(&self.views, path)
-        {
+    fn stage(&mut self, popped: Popped, choice: Choice, now: Instant) {
+        let mut early = Duration::ZERO;
+        let mut is_second = false;
+        if let Choice::One(path) = choice {
+            early = Scheduler::turn_after(&self.views, path, popped.ahead);
+            is_second = Scheduler::is_second_choice(&self.views, path);
+        }
+        let bytes = self.wrap(popped, early, now);
+        if is_second {
             self.sent.spilled += bytes.len() as u64;
         }
         self.sent.bytes += bytes.len() as u64;
@@ -246,18 +250,15 @@ impl Tunnel {
     }
 
     /// Writes the prefix into the packet's headroom.
-    fn wrap(&mut self, packet: Queued, now: Instant) -> Bytes {
+    fn wrap(&mut self, popped: Popped, early: Duration, now: Instant) -> Bytes {
         let data = self
             .data
             .as_mut()
             .expect("packets are queued only once data is agreed");
-        let bytes = packet.packet_len();
-        let mut buffer: BytesMut = packet.buffer;
+        let header = data.numbering.header(&popped, early, now);
+        let mut buffer: BytesMut = popped.packet.buffer;
         let mut start = HEADROOM;
         if data.numbered {
-            let header = data
-                .numbering
-                .next(packet.flow, packet.in_order, bytes, now);
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
         }

@@ -1,5 +1,7 @@
 //! Attacks from outside and from inside, and the shapes of those that once succeeded.
 
+use std::time::Duration;
+
 use sennit_core::frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header};
 use sennit_masque::{Connection, StreamId, datagram, varint};
 use sennit_sim::{EDGE, SERVER, udp};
@@ -175,6 +177,7 @@ fn numbered(seq: u32, packet: &[u8]) -> Vec<u8> {
     let header = Header {
         flow: 1,
         ordered: seq.is_multiple_of(2),
+        early: Duration::ZERO,
         seq,
         sent_micros: 0,
     };

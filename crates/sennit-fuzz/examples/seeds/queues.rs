@@ -1,5 +1,7 @@
 //! Frames and scripts for the structures of `sennit-core`.
 
+use std::time::Duration;
+
 use sennit_core::frame::{Header, PathReport, Report};
 
 use crate::Seed;
@@ -11,8 +13,9 @@ pub(crate) fn all() -> Vec<Seed> {
 
 fn frames() -> Vec<Seed> {
     let header = Header {
-        flow: 0x2bcd,
+        flow: 0xcd,
         ordered: true,
+        early: Duration::from_millis(20),
         seq: u32::MAX,
         sent_micros: 7,
     };
@@ -112,6 +115,18 @@ fn queues() -> Vec<Seed> {
             [two_flows.repeat(5), vec![4, 0, 0, 0, 2], pop.clone()]
                 .concat()
                 .repeat(3),
+        ),
+        (
+            "ahead-of-turn",
+            [
+                push(1, 1400, 0).repeat(30),
+                [vec![4, 255, 255, 255, 255, 0, 255], pop.clone()]
+                    .concat()
+                    .repeat(9),
+                wait(400),
+                pop.repeat(20),
+            ]
+            .concat(),
         ),
         (
             "target",
