@@ -219,7 +219,7 @@ impl Tunnel {
 
     /// Wraps a packet and puts it into the batch.
     fn stage(&mut self, (packet, _): (Queued, usize), choice: Choice, now: Instant) {
-        let bytes = self.wrap(packet, now);
+        let bytes = self.wrap(packet, choice.into(), now);
         if let Choice::One(path) = choice
             && Scheduler::is_second_choice(&self.views, path)
         {
@@ -245,22 +245,26 @@ impl Tunnel {
         }
     }
 
-    /// Writes the prefix into the packet's headroom.
-    fn wrap(&mut self, packet: Queued, now: Instant) -> Bytes {
+    /// Writes the prefix into the packet's headroom, and notes on which paths it leaves.
+    fn wrap(&mut self, packet: Queued, paths: PathSet, now: Instant) -> Bytes {
         let data = self
             .data
             .as_mut()
             .expect("packets are queued only once data is agreed");
         let bytes = packet.packet_len();
+        let (flow, queue) = (packet.flow, &self.queue);
         let mut buffer: BytesMut = packet.buffer;
         let mut start = HEADROOM;
+        let mut ordered = false;
         if data.numbered {
-            let header = data
-                .numbering
-                .next(packet.flow, packet.in_order, bytes, now);
+            let header = data.numbering.next(flow, packet.in_order, bytes, now);
+            ordered = header.ordered;
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
         }
+        let before = || queue.flow(flow).stats;
+        self.flows
+            .handle_sent(flow, &buffer[HEADROOM..], ordered, paths, before, now);
         start -= data.prefix.len();
         buffer[start..start + data.prefix.len()].copy_from_slice(&data.prefix);
         buffer.advance(start);
