@@ -27,10 +27,28 @@ pub const WINDOW: Duration = Duration::from_secs(1);
 /// After this long without a packet a flow is not worth telling of.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
+/// A run of packets is written down after this long, even if it goes on.
+const RUN: Duration = Duration::from_millis(20);
+
 /// The flows of one tunnel, in one direction.
 #[derive(Debug)]
 pub struct Flows {
     queues: Vec<Vec<Flow>>,
+    /// Not yet written down: flows send many packets in a row over the same path.
+    run: Option<Run>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    hash: u32,
+    paths: PathSet,
+    /// Where the flow is in its queue, if it is remembered.
+    index: Option<usize>,
+    packets: u32,
+    bytes: u32,
+    ordered: bool,
+    last: Instant,
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -89,6 +107,7 @@ impl Default for Flows {
     fn default() -> Self {
         Self {
             queues: (0..FLOWS).map(|_| Vec::new()).collect(),
+            run: None,
         }
     }
 }
@@ -105,19 +124,44 @@ impl Flows {
         before: impl FnOnce() -> QueueStats,
         now: Instant,
     ) {
+        let same = |run: &&mut Run| run.hash == hash && run.paths == paths && now < run.until;
+        if let Some(run) = self.run.as_mut().filter(same) {
+            run.count(packet.len(), ordered, now);
+            return;
+        }
+        self.end_run();
         let queue = &mut self.queues[hash as usize % FLOWS];
         let known = queue.iter().position(|flow| flow.hash == hash);
         let index = known.or_else(|| {
             let key = FlowKey::of(&IpPacket::parse(packet).ok()?);
             admit(queue, Flow::new(hash, key, before(), now), now)
         });
-        if let Some(index) = index {
-            queue[index].count(packet.len(), ordered, paths, now);
+        let mut run = Run {
+            hash,
+            paths,
+            index,
+            packets: 0,
+            bytes: 0,
+            ordered: false,
+            last: now,
+            until: now + RUN,
+        };
+        run.count(packet.len(), ordered, now);
+        self.run = Some(run);
+    }
+
+    /// Writes down the run of packets so far.
+    fn end_run(&mut self) {
+        if let Some(run) = self.run.take()
+            && let Some(index) = run.index
+        {
+            self.queues[run.hash as usize % FLOWS][index].count(&run);
         }
     }
 
     /// From now on the numbers of paths mean others.
     pub fn forget_paths(&mut self) {
+        self.end_run();
         for flow in self.queues.iter_mut().flatten() {
             flow.recent.paths = [0; PATHS];
         }
@@ -125,11 +169,12 @@ impl Flows {
 
     /// The `limit` busiest of the flows that match, and how many match.
     pub fn busiest(
-        &self,
+        &mut self,
         pattern: Option<&FlowPattern>,
         limit: usize,
         now: Instant,
     ) -> (Vec<FlowAccount>, usize) {
+        self.end_run();
         let lately = |flow: &&Flow| now.saturating_duration_since(flow.last) < FORGET_AFTER;
         let wanted = |flow: &&Flow| pattern.is_none_or(|pattern| pattern.matches(&flow.key));
         let mut all = Vec::new();
@@ -163,6 +208,15 @@ fn admit(queue: &mut Vec<Flow>, flow: Flow, now: Instant) -> Option<usize> {
     })
 }
 
+impl Run {
+    fn count(&mut self, bytes: usize, ordered: bool, now: Instant) {
+        self.packets += 1;
+        self.bytes += bytes as u32;
+        self.ordered |= ordered;
+        self.last = now;
+    }
+}
+
 impl Flow {
     fn new(hash: u32, key: FlowKey, before: QueueStats, now: Instant) -> Self {
         Self {
@@ -183,18 +237,18 @@ impl Flow {
         }
     }
 
-    fn count(&mut self, bytes: usize, ordered: bool, paths: PathSet, now: Instant) {
-        self.last = now;
-        if ordered {
-            self.ordered = Some(now);
+    fn count(&mut self, run: &Run) {
+        self.last = run.last;
+        if run.ordered {
+            self.ordered = Some(run.last);
         }
-        self.packets += 1;
-        self.bytes += bytes as u64;
-        self.recent.age(now);
-        self.recent.bytes = self.recent.bytes.saturating_add(bytes as u32);
-        for path in paths.iter().filter(|&path| path < PATHS) {
+        self.packets += u64::from(run.packets);
+        self.bytes += u64::from(run.bytes);
+        self.recent.age(run.last);
+        self.recent.bytes = self.recent.bytes.saturating_add(run.bytes);
+        for path in run.paths.iter().filter(|&path| path < PATHS) {
             let sum = &mut self.recent.paths[path];
-            *sum = sum.saturating_add(bytes as u32);
+            *sum = sum.saturating_add(run.bytes);
         }
     }
 

@@ -307,7 +307,7 @@ impl Tunnel {
     }
 
     /// What is known of the flows that are asked for, and how many they are in all.
-    pub(crate) fn flows(&self, wanted: &FlowsWanted, now: Instant) -> (Vec<FlowStatus>, usize) {
+    pub(crate) fn flows(&mut self, wanted: &FlowsWanted, now: Instant) -> (Vec<FlowStatus>, usize) {
         let (flows, count) = self
             .flows
             .busiest(wanted.pattern.as_ref(), wanted.limit, now);

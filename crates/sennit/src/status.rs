@@ -17,6 +17,7 @@ pub use self::reasons::{
     Direction, FlowReason, Reason, flow_reasons, reasons, render_busiest, render_flows,
     render_reasons,
 };
+pub(crate) use self::table::bytes;
 pub use self::table::render;
 
 /// What `schema` says.

@@ -361,7 +361,7 @@ fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> Cell {
 }
 
 /// IEC multiples.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     scaled(
         bytes as f64,
         1024.0,

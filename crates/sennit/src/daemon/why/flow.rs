@@ -4,7 +4,7 @@ use sennit_core::{Policy, numbering::THIN};
 use sennit_engine::status::{FlowStatus, PathStatus, TunnelStatus};
 
 use super::{IDLE, delay, usable};
-use crate::status::Placement;
+use crate::status::{self, Placement};
 
 /// What a flow does with the links, in the direction that this end sends.
 #[derive(Debug)]
@@ -164,10 +164,10 @@ fn striping(tunnel: &TunnelStatus, placement: Placement, thin: bool) -> Option<S
         Some(false) => "striping does not pay",
         None => "striping pays little",
     };
-    let [gained, missed] = [account.gained, account.missed].map(|bytes| bytes as f64 / 1e6);
+    let [gained, missed] = [account.gained, account.missed].map(status::bytes);
     Some(format!(
-        "{verdict}: slower links carried {gained:.1} MB of its class lately, and {first} could \
-         have carried {missed:.1} MB while nothing waited; so packets wait up to {wait} ms for {first}"
+        "{verdict}: lately slower links carried {gained} of its class, and {first} could have \
+         carried {missed} while nothing waited; so packets wait up to {wait} ms for {first}"
     ))
 }
 
@@ -257,7 +257,7 @@ mod tests {
             placed.why[0],
             "striped over fibre and lte: there is more to send than fibre carries"
         );
-        assert!(placed.why[1].starts_with("striping pays: slower links carried 2.0 MB"));
+        assert!(placed.why[1].starts_with("striping pays: lately slower links carried 1.9 MiB"));
         assert!(placed.why[2].starts_with("put in order at the far end: "));
 
         tunnel.striping.missed = 1_500_000;
