@@ -3,7 +3,8 @@
 //! A packet that enters a tunnel meets the modules in this order: [`class`] decides which tunnel it
 //! belongs to, [`queue`] holds it under FQ-CoDel until a path can take it, [`schedule`] says which
 //! path that is (or which two), [`pacer`] says how much that path may send right now, [`numbering`]
-//! counts it and [`frame`] wraps it. At the far end [`resequence`] restores the order of flows and [`dedup`] drops
+//! counts it and [`frame`] wraps it; [`flows`] remembers what became of each
+//! flow. At the far end [`resequence`] restores the order of flows and [`dedup`] drops
 //! second copies. Beside the packet's way, [`health`]
 //! watches every path and says when to stop trusting it.
 //!
@@ -11,6 +12,7 @@
 
 pub mod class;
 pub mod dedup;
+pub mod flows;
 pub mod frame;
 pub mod health;
 pub mod numbering;
@@ -22,6 +24,7 @@ pub mod schedule;
 
 pub use class::{ClassId, Classifier, FlowTable, Rule};
 pub use dedup::Dedup;
+pub use flows::{FlowPattern, Flows};
 pub use health::{Health, Pace, PathState};
 pub use numbering::Numbering;
 pub use pacer::Pacer;

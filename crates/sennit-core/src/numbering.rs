@@ -17,6 +17,8 @@ const BULK: usize = 64 << 10;
 /// and so is one with packets as big as this.
 const FULL: usize = 1150;
 const WINDOW: Duration = Duration::from_millis(200);
+/// The same in bytes per second: what sends less is thin.
+pub const THIN: u64 = BULK as u64 * 1000 / WINDOW.as_millis() as u64;
 
 /// The sending side's account of each flow queue of [`crate::queue`].
 #[derive(Debug)]

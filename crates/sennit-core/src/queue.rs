@@ -95,6 +95,17 @@ pub struct QueueStats {
     pub overflowed: u64,
 }
 
+/// One flow queue, now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowQueue {
+    /// Bytes of packets waiting.
+    pub waiting: usize,
+    /// How long packets stood in it, smoothed.
+    pub stood: Duration,
+    /// What it did since it was made.
+    pub stats: QueueStats,
+}
+
 /// One class's queue of inner packets.
 #[derive(Debug)]
 pub struct FqCodel {
@@ -130,6 +141,8 @@ struct Flow {
     deficit: i64,
     listed: bool,
     codel: Codel,
+    stood: Duration,
+    stats: QueueStats,
 }
 
 impl Default for FqCodel {
@@ -154,6 +167,7 @@ impl FqCodel {
         let flow = &mut self.flows[index];
         self.bytes += packet.packet_len();
         flow.push(packet, now);
+        flow.stats.enqueued += 1;
         if !flow.listed {
             flow.listed = true;
             flow.deficit = self.quantum;
@@ -233,6 +247,16 @@ impl FqCodel {
         self.stats
     }
 
+    /// The queue of the flow with this hash, and of any other that falls into it.
+    pub fn flow(&self, hash: u32) -> FlowQueue {
+        let flow = &self.flows[hash as usize % FLOWS];
+        FlowQueue {
+            waiting: flow.bytes,
+            stood: flow.stood,
+            stats: flow.stats,
+        }
+    }
+
     /// Tells at which rate the queue empties, in bytes per second: it decides how many bytes may wait, and
     /// how many a flow sends per turn.
     pub fn set_rate(&mut self, rate: u64) {
@@ -277,11 +301,15 @@ impl FqCodel {
             let len = packet.packet_len();
             self.bytes -= len;
             let stood = now.saturating_duration_since(since);
+            // As RFC 9002 §5.3 smooths round trips.
+            flow.stood = (7 * flow.stood + stood) / 8;
             if flow.codel.objects(stood, self.target, flow.bytes, now) {
                 if sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {
                     self.stats.marked += 1;
+                    flow.stats.marked += 1;
                 } else {
                     self.stats.dropped += 1;
+                    flow.stats.dropped += 1;
                     if !flow.has_given_away() {
                         continue;
                     }
@@ -312,6 +340,7 @@ impl FqCodel {
             }
             self.bytes -= packet.packet_len();
             self.stats.overflowed += 1;
+            flow.stats.overflowed += 1;
         }
     }
 }
@@ -576,7 +605,7 @@ mod tests {
     fn a_drop_leaves_no_number_out() {
         let start = Instant::now();
         let mut queue = FqCodel::default();
-        let mut step = |queue: &mut FqCodel, millis| {
+        let step = |queue: &mut FqCodel, millis| {
             let now = start + Duration::from_millis(millis);
             queue.push(packet(1, 1400), now);
             queue.push(packet(1, 1400), now);
@@ -621,6 +650,26 @@ mod tests {
         let (stats, _) = overload(0);
         assert!(stats.dropped > 20, "{stats:?}");
         assert_eq!(stats.marked, 0);
+    }
+
+    #[test]
+    fn each_flow_has_its_own_account() {
+        let start = Instant::now();
+        let mut queue = FqCodel::default();
+        for step in 0..2000 {
+            let now = start + Duration::from_millis(step);
+            queue.push(packet(1, 1400), now);
+            queue.push(packet(1, 1400), now);
+            queue.pop(any, now).unwrap();
+            queue.push(packet(2, 100), now);
+            queue.pop(any, now).unwrap();
+        }
+        let (fat, thin) = (queue.flow(1), queue.flow(2));
+        assert!(fat.waiting > 0 && fat.stood > TARGET, "{fat:?}");
+        assert!(fat.stats.dropped > 0, "{fat:?}");
+        assert_eq!((thin.stats.enqueued, thin.stats.dropped), (2000, 0));
+        assert!(thin.stood < Duration::from_millis(2), "{thin:?}");
+        assert_eq!(fat.stats.dropped, queue.stats().dropped);
     }
 
     #[test]

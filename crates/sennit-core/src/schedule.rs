@@ -99,6 +99,29 @@ pub struct Sent {
     pub empty: bool,
 }
 
+/// Whether striping pays, under `bond`: see [`Spill`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Striping {
+    /// How long packets wait for faster paths before a slower one is used, at most.
+    pub wait: Duration,
+    /// Bytes that slower paths carried of late.
+    pub gained: u64,
+    /// Bytes that the fastest could have carried meanwhile, with the queue empty.
+    pub missed: u64,
+}
+
+impl Striping {
+    /// Whether striping pays; `None` if it is neither clearly so nor clearly not.
+    pub fn pays(&self) -> Option<bool> {
+        let (gained, missed) = (self.gained as f64, self.missed as f64);
+        if missed > BAD * gained {
+            Some(false)
+        } else {
+            (missed < GOOD * gained).then_some(true)
+        }
+    }
+}
+
 /// Chooses paths by one policy.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
@@ -193,6 +216,15 @@ impl Scheduler {
             .min_by_key(|p| in_order(p))
             .map_or(0, |p| p.delivers);
         self.spill.handle_sent(sent, fastest, slowest, now);
+    }
+
+    /// What striping has brought and cost of late.
+    pub fn striping(&self) -> Striping {
+        Striping {
+            wait: self.spill.threshold,
+            gained: self.spill.gained as u64,
+            missed: self.spill.missed as u64,
+        }
     }
 
     /// Whether a path is slower than another that may be used.

@@ -34,7 +34,7 @@ use crate::{
     locals::SocketId,
     node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
     path::{LinkLabel, number},
-    status::TunnelStatus,
+    status::{FlowsWanted, TunnelStatus},
     transport::Settings,
     tunnel::Treatment,
 };
@@ -375,6 +375,15 @@ impl Edge {
 
     /// The state of every class.
     pub fn status(&mut self) -> Vec<TunnelStatus> {
+        self.collect_status(None)
+    }
+
+    /// The same with flows, as they are in the direction to the hub.
+    pub fn status_with_flows(&mut self, wanted: &FlowsWanted, now: Instant) -> Vec<TunnelStatus> {
+        self.collect_status(Some((wanted, now)))
+    }
+
+    fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
         let mut all = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
             let mut status = TunnelStatus {
@@ -387,14 +396,15 @@ impl Edge {
                 backlog: 0,
                 queue: Default::default(),
                 stats: Default::default(),
+                numbered: false,
+                striping: Default::default(),
                 paths: Vec::new(),
+                flows: Vec::new(),
+                flow_count: 0,
             };
             if let Some(conn) = slot.live.and_then(|id| self.node.get_mut(id)) {
                 status.up = matches!(conn.role.stage, Stage::Up(_));
-                status.backlog = conn.tunnel.backlog();
-                status.queue = conn.tunnel.queue_stats();
-                status.stats = conn.tunnel.stats();
-                status.paths = conn.path_status();
+                conn.describe(&mut status, wanted);
             }
             all.push(status);
         }

@@ -33,7 +33,7 @@ use crate::{
     inner::{self, Errors, Refused},
     node::{ConnId, Node, NodeEvent, Received, Transmit},
     path::{LinkLabel, number},
-    status::TunnelStatus,
+    status::{FlowsWanted, TunnelStatus},
     transport::Settings,
     tunnel::Treatment,
 };
@@ -489,13 +489,26 @@ impl Hub {
 
     /// The state of every tunnel.
     pub fn status(&mut self) -> Vec<TunnelStatus> {
+        self.collect_status(None)
+    }
+
+    /// The same with flows, as they are in the direction to the sites.
+    pub fn status_with_flows(&mut self, wanted: &FlowsWanted, now: Instant) -> Vec<TunnelStatus> {
+        self.collect_status(Some((wanted, now)))
+    }
+
+    fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
         let ids: Vec<ConnId> = self.node.iter().map(|(id, _)| id).collect();
         ids.into_iter()
-            .filter_map(|id| self.tunnel_status(id))
+            .filter_map(|id| self.tunnel_status(id, wanted))
             .collect()
     }
 
-    fn tunnel_status(&mut self, id: ConnId) -> Option<TunnelStatus> {
+    fn tunnel_status(
+        &mut self,
+        id: ConnId,
+        wanted: Option<(&FlowsWanted, Instant)>,
+    ) -> Option<TunnelStatus> {
         let conn = self.node.get_mut(id)?;
         let Stage::Up {
             site,
@@ -506,18 +519,24 @@ impl Hub {
         else {
             return None;
         };
-        Some(TunnelStatus {
+        let mut status = TunnelStatus {
             class: name.clone(),
             site: Some(site.clone()),
             treatment: *treatment,
             up: true,
             reason: "up".into(),
             since: conn.role.since,
-            backlog: conn.tunnel.backlog(),
-            queue: conn.tunnel.queue_stats(),
-            stats: conn.tunnel.stats(),
-            paths: conn.path_status(),
-        })
+            backlog: 0,
+            queue: Default::default(),
+            stats: Default::default(),
+            numbered: false,
+            striping: Default::default(),
+            paths: Vec::new(),
+            flows: Vec::new(),
+            flow_count: 0,
+        };
+        conn.describe(&mut status, wanted);
+        Some(status)
     }
 
     // ---- connections ---------------------------------------------------------------------------

@@ -5,7 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::{PathState, health::Reason, queue::QueueStats};
+use sennit_core::{
+    FlowPattern, PathState,
+    flows::FlowAccount,
+    health::Reason,
+    queue::{FlowQueue, QueueStats},
+    schedule::Striping,
+};
 
 use crate::{
     locals::SocketId,
@@ -35,8 +41,36 @@ pub struct TunnelStatus {
     pub queue: QueueStats,
     /// Counters of the tunnel.
     pub stats: TunnelStats,
+    /// Whether the other end is a Sennit, which can put flows back in order.
+    pub numbered: bool,
+    /// Whether striping pays, under `bond`.
+    pub striping: Striping,
     /// Its paths.
     pub paths: Vec<PathStatus>,
+    /// The flows that were asked for, the busiest first: what this end sends of them.
+    pub flows: Vec<FlowStatus>,
+    /// How many of them there are.
+    pub flow_count: usize,
+}
+
+/// Which flows to tell of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowsWanted {
+    /// Only these.
+    pub pattern: Option<FlowPattern>,
+    /// Not more of each tunnel.
+    pub limit: usize,
+}
+
+/// One flow, in the direction that this end sends.
+#[derive(Clone, Debug)]
+pub struct FlowStatus {
+    /// Who it is and what it sent.
+    pub account: FlowAccount,
+    /// Bytes that lately left on each path, by its id.
+    pub paths: Vec<(u32, u32)>,
+    /// The queue in which its packets wait.
+    pub queue: FlowQueue,
 }
 
 /// One path.
@@ -79,14 +113,26 @@ pub struct PathStatus {
 }
 
 impl<R> Conn<R> {
-    /// The state of every path.
-    pub(crate) fn path_status(&mut self) -> Vec<PathStatus> {
-        let conn = &mut self.tunnel.conn;
-        self.tunnel
+    /// Fills in what the tunnel knows of itself.
+    pub(crate) fn describe(
+        &mut self,
+        status: &mut TunnelStatus,
+        wanted: Option<(&FlowsWanted, Instant)>,
+    ) {
+        let tunnel = &mut self.tunnel;
+        status.backlog = tunnel.backlog();
+        status.queue = tunnel.queue_stats();
+        status.stats = tunnel.stats();
+        status.numbered = tunnel.is_numbered();
+        status.striping = tunnel.striping();
+        status.paths = tunnel
             .paths
             .iter()
-            .filter_map(|path| Some(describe(path, &conn.path_stats(path.id)?)))
-            .collect()
+            .filter_map(|path| Some(describe(path, &tunnel.conn.path_stats(path.id)?)))
+            .collect();
+        if let Some((wanted, now)) = wanted {
+            (status.flows, status.flow_count) = tunnel.flows(wanted, now);
+        }
     }
 }
 

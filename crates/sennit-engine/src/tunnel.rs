@@ -22,11 +22,12 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{Connection, PathId};
 use sennit_core::{
-    Congestion, Delivery, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
+    Congestion, Delivery, Flows, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
     Scheduler, Sent,
     frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
     queue::{Popped, Queued},
     resequence::ResequenceStats,
+    schedule::Striping,
 };
 use sennit_masque::{
     StreamId,
@@ -38,6 +39,7 @@ use crate::{
     gate::Payload,
     locals::SocketId,
     path::{LinkLabel, Path, number},
+    status::{FlowStatus, FlowsWanted},
     transport::MAX_PATHS,
 };
 
@@ -114,6 +116,7 @@ pub(crate) struct Tunnel {
     pub(crate) paths: Vec<Path>,
     pub(crate) stats: TunnelStats,
     queue: FqCodel,
+    flows: Flows,
     scheduler: Scheduler,
     delivery: Delivery,
     congestion: Congestion,
@@ -170,6 +173,7 @@ impl Tunnel {
             paths: Vec::new(),
             stats: TunnelStats::default(),
             queue: FqCodel::default(),
+            flows: Flows::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
             delivery: treatment.delivery,
             congestion: treatment.congestion,
@@ -274,6 +278,7 @@ impl Tunnel {
         self.sending = Sending::Control;
         self.batch.clear();
         self.views.clear();
+        self.flows.forget_paths();
         for path in &self.paths {
             path.gate.set_open(true);
         }
@@ -294,6 +299,25 @@ impl Tunnel {
 
     pub(crate) fn queue_stats(&self) -> sennit_core::queue::QueueStats {
         self.queue.stats()
+    }
+
+    /// What striping has brought and cost of late.
+    pub(crate) fn striping(&self) -> Striping {
+        self.scheduler.striping()
+    }
+
+    /// What is known of the flows that are asked for, and how many they are in all.
+    pub(crate) fn flows(&mut self, wanted: &FlowsWanted, now: Instant) -> (Vec<FlowStatus>, usize) {
+        let (flows, count) = self
+            .flows
+            .busiest(wanted.pattern.as_ref(), wanted.limit, now);
+        let path_ids = || self.paths.iter().map(|path| number(path.id));
+        let described = flows.into_iter().map(|account| FlowStatus {
+            paths: path_ids().zip(account.paths).collect(),
+            queue: self.queue.flow(account.hash),
+            account,
+        });
+        (described.collect(), count)
     }
 
     /// Largest inner packet that fits every path now.

@@ -1,7 +1,7 @@
 //! The five-tuple that queues, schedulers and resequencers sort packets by.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::ip::{IpPacket, Protocol};
 
@@ -62,6 +62,7 @@ impl FlowKey {
     }
 }
 
+/// Like `tcp 10.0.0.2:40000 to 10.9.0.2:443`: no sign that a shell would take for its own.
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -71,7 +72,14 @@ impl fmt::Display for FlowKey {
             src_port,
             dst_port,
         } = self;
-        write!(f, "{protocol} {src} {src_port} > {dst} {dst_port}")
+        if (*src_port, *dst_port) == (0, 0) {
+            return write!(f, "{protocol} {src} to {dst}");
+        }
+        let (src, dst) = (
+            SocketAddr::new(*src, *src_port),
+            SocketAddr::new(*dst, *dst_port),
+        );
+        write!(f, "{protocol} {src} to {dst}")
     }
 }
 

@@ -66,7 +66,7 @@ enum Command {
     Revoke(RevokeArgs),
     /// Show what the running daemon does
     Status(StatusArgs),
-    /// Say why each link carries what it carries
+    /// Say why a link carries what it carries, or why a flow goes where it goes
     Why(WhyArgs),
     /// Check a config file
     Check(CheckArgs),
@@ -215,12 +215,21 @@ struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sennit why
-  sennit why lte-b")]
+  sennit why                         # every link
+  sennit why lte-b                   # one link
+  sennit why --flows                 # which flows there are
+  sennit why 10.9.0.2:5201           # one flow, or all with this end
+  sennit why tcp 10.0.0.2:40000 to 10.9.0.2:5201
+
+A flow is named by addresses, ports (:443), a protocol (udp), or several of these. Each end of the
+tunnel tells of what it sends, so ask the hub about downloads.")]
 struct WhyArgs {
-    /// Only this link
-    #[arg(value_name = "LINK")]
-    link: Option<String>,
+    /// Only this link, or this flow
+    #[arg(value_name = "LINK|FLOW")]
+    what: Vec<String>,
+    /// List the busiest flows
+    #[arg(long, conflicts_with = "what")]
+    flows: bool,
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,

@@ -15,7 +15,7 @@ use serde_json::Value;
 pub use self::client::{Client, ClientError};
 pub use self::server::{BindError, Server};
 
-use crate::site::SiteName;
+use crate::{flow::FlowName, site::SiteName};
 
 /// A request is a line of at most this many bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
@@ -26,6 +26,8 @@ pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
 pub enum Request {
     /// The [`crate::status::Status`] document.
     Status,
+    /// The same with no flows but these, and not only the busiest of them.
+    Flow { flow: FlowName },
     /// Drop the tunnels of a site whose permission was withdrawn (hub).
     Disconnect { site: SiteName },
 }

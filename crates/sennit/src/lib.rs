@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod flow;
 pub mod identity;
 mod logging;
 pub mod site;

@@ -13,7 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Delivery, Policy};
 use crate::site::SiteName;
 
-pub use self::reasons::{Reason, reasons, render_reasons};
+pub use self::reasons::{
+    Direction, FlowReason, Reason, flow_reasons, reasons, render_busiest, render_flows,
+    render_reasons,
+};
+pub(crate) use self::table::bytes;
 pub use self::table::render;
 
 /// What `schema` says.
@@ -122,7 +126,96 @@ pub struct TunnelStatus {
     pub order: OrderStatus,
     #[serde(default)]
     pub repair: RepairStatus,
+    /// Under `bond`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub striping: Option<StripingStatus>,
     pub paths: Vec<PathStatus>,
+    /// Of a minute, in the direction in which this side sends; those here are the busiest of them.
+    #[serde(default)]
+    pub flow_count: u64,
+    #[serde(default)]
+    pub flows: Vec<FlowStatus>,
+}
+
+/// What slower links bring to a bond, and what they cost it: the account of the last few round trips.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StripingStatus {
+    /// How long packets wait for faster links before a slower one is used, at most.
+    pub wait_seconds: f64,
+    /// Carried by slower links.
+    pub gained_bytes: u64,
+    /// What the fastest could have carried meanwhile, while nothing waited.
+    pub missed_bytes: u64,
+}
+
+/// One inner flow, in the direction in which this side sends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// Like `tcp 10.0.0.2:40000 to 10.9.0.2:5201`; `sennit why` understands it.
+    pub flow: String,
+    /// `tcp`, `udp`, `icmp`, or a number.
+    pub protocol: String,
+    pub source: IpAddr,
+    /// Zero if there is none.
+    pub source_port: u16,
+    pub destination: IpAddr,
+    /// Zero if there is none.
+    pub destination_port: u16,
+    /// Since its first packet.
+    pub age_seconds: f64,
+    /// Since its last packet.
+    pub silent_seconds: f64,
+    /// Inner packets.
+    pub sent_bytes: u64,
+    pub sent_packets: u64,
+    /// Inner packets, of late.
+    pub rate_bytes_per_second: f64,
+    pub placement: Placement,
+    /// It sends too little to fill a link.
+    pub thin: bool,
+    /// Whether the far end puts it back in order.
+    pub ordered: bool,
+    /// The greatest part first.
+    pub links: Vec<FlowLinkStatus>,
+    pub queue: FlowQueueStatus,
+    /// Why it goes where it goes: sentences, the most telling first.
+    pub why: Vec<String>,
+}
+
+/// What a flow does with the links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Its packets take turns on several.
+    Striped,
+    OneLink,
+    /// Each packet takes several.
+    Copies,
+    /// It sent nothing of late.
+    Silent,
+}
+
+/// What a flow sent over one link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowLinkStatus {
+    pub link: String,
+    /// Of what the flow sent lately, 0 to 1.
+    pub share_ratio: f64,
+}
+
+/// The queue in which a flow's packets wait, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowQueueStatus {
+    pub waiting_bytes: u64,
+    /// How long packets stand there, smoothed.
+    pub delay_seconds: f64,
+    pub dropped_packets: u64,
+    /// Marked CE instead of dropped.
+    pub marked_packets: u64,
+    /// Dropped because the class's queue was full.
+    pub overflowed_packets: u64,
+    /// Other flows that lately waited in the same one.
+    pub neighbours: u64,
 }
 
 /// The packets that wait for a path, and what FQ-CoDel did with them (RFC 8290).

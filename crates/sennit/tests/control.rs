@@ -19,8 +19,9 @@ use sennit::control::{
     BindError, Client, ClientError, MAX_REQUEST_BYTES, Request, Response, Server,
 };
 use sennit::status::{
-    LinkState, LinkStatus, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, Role,
-    SCHEMA, State, Status, TunnelStatus, WorkerStatus, render,
+    FlowLinkStatus, FlowQueueStatus, FlowStatus, LinkState, LinkStatus, OrderStatus, PathState,
+    PathStatus, Placement, QueueStatus, RepairStatus, Role, SCHEMA, State, Status, TunnelStatus,
+    WorkerStatus, render, render_busiest, render_flows,
 };
 use tempfile::TempDir;
 
@@ -35,6 +36,7 @@ fn socket() -> (TempDir, PathBuf) {
 fn echo(request: Request) -> Response {
     match request {
         Request::Status => Response::document(&sample()),
+        Request::Flow { flow } => Response::document(&flow),
         Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),
     }
 }
@@ -205,6 +207,27 @@ fn a_dead_daemons_socket_is_replaced() {
 }
 
 #[test]
+fn a_flow_is_asked_for_by_name_and_what_is_no_flow_is_refused() {
+    let (_dir, path) = socket();
+    let _server = Server::bind(&path, echo).unwrap();
+
+    let flow = "tcp 10.9.0.2:5201".parse().unwrap();
+    let answer = ask(&path, &Request::Flow { flow }).unwrap();
+    assert_eq!(answer, "tcp 10.9.0.2:5201");
+
+    let mut client = UnixStream::connect(&path).unwrap();
+    client
+        .write_all(b"{\"command\": \"flow\", \"flow\": \"lte-a\"}\n")
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(client).read_line(&mut line).unwrap();
+    assert!(
+        line.contains("bad_request") && line.contains("`lte-a` names no flow"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_file_in_the_way_is_not_removed() {
     let (_dir, path) = socket();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -314,7 +337,10 @@ fn sample() -> Status {
             queue: QueueStatus::default(),
             order: OrderStatus::default(),
             repair: RepairStatus::default(),
+            striping: None,
             paths: vec![path("starlink", PathState::Up), dead],
+            flow_count: 0,
+            flows: Vec::new(),
         }],
         workers: Vec::new(),
     }
@@ -406,4 +432,82 @@ fn names_from_the_wire_cannot_steer_the_terminal() {
         !shown.chars().any(|c| c.is_control() && c != '\n'),
         "{shown:?}"
     );
+}
+
+fn flow(shares: &[(&str, f64)]) -> FlowStatus {
+    let link = |&(link, share_ratio): &(&str, f64)| FlowLinkStatus {
+        link: link.into(),
+        share_ratio,
+    };
+    FlowStatus {
+        flow: "tcp 10.200.0.2:40000 to 10.9.0.2:5201".into(),
+        protocol: "tcp".into(),
+        source: "10.200.0.2".parse().unwrap(),
+        source_port: 40_000,
+        destination: "10.9.0.2".parse().unwrap(),
+        destination_port: 5201,
+        age_seconds: 41.0,
+        silent_seconds: 0.0,
+        sent_bytes: 1_288_490_188,
+        sent_packets: 920_350,
+        rate_bytes_per_second: 30_400_000.0,
+        placement: Placement::Striped,
+        thin: false,
+        ordered: true,
+        links: shares.iter().map(link).collect(),
+        queue: FlowQueueStatus::default(),
+        why: vec![
+            "striped over starlink and lte-a: there is more to send than starlink carries".into(),
+            "waits 12.0 ms here, and nothing had to slow it down".into(),
+        ],
+    }
+}
+
+const FLOW_SHOWN: &str = "\
+class default, from here to the hub
+  tcp 10.200.0.2:40000 to 10.9.0.2:5201
+    243 Mb/s, 1.2 GiB in 41 s; starlink 78 %, lte-a 22 %
+    - striped over starlink and lte-a: there is more to send than starlink
+      carries
+    - waits 12.0 ms here, and nothing had to slow it down
+What comes back is sent by the hub, which decides by itself: ask there.
+";
+
+#[test]
+fn a_flow_is_told_in_80_columns_and_in_the_direction_that_this_end_sends() {
+    let mut status = sample();
+    status.tunnels[0].flows = vec![flow(&[("starlink", 0.78), ("lte-a", 0.22)])];
+    status.tunnels[0].flow_count = 1;
+
+    let shown = render_flows(&status);
+    assert_eq!(shown, FLOW_SHOWN);
+    assert!(shown.lines().all(|line| line.chars().count() <= 80));
+
+    status.role = Role::Hub;
+    let shown = render_flows(&status);
+    assert!(shown.starts_with("class default, from here to site van-07\n"));
+    assert!(shown.contains("sent by the edge"), "{shown}");
+}
+
+#[test]
+fn the_busiest_flows_are_a_line_each() {
+    let mut status = sample();
+    status.tunnels[0].flows = vec![flow(&[("starlink", 1.0)]), flow(&[])];
+    status.tunnels[0].flow_count = 30;
+
+    let expected = "\
+class default, from here to the hub: the busiest 2 of 30 flows
+   243 Mb/s  tcp 10.200.0.2:40000 to 10.9.0.2:5201  (starlink 100 %)
+   243 Mb/s  tcp 10.200.0.2:40000 to 10.9.0.2:5201  (silent)
+";
+    assert_eq!(render_busiest(&status), expected);
+}
+
+#[test]
+fn a_link_cannot_steer_the_terminal_through_a_flow() {
+    let mut status = sample();
+    status.tunnels[0].flows = vec![flow(&[("evil\x1b[2J\nname", 1.0)])];
+    for shown in [render_flows(&status), render_busiest(&status)] {
+        assert!(!shown.contains('\x1b'), "{shown:?}");
+    }
 }

@@ -225,7 +225,7 @@ impl Tunnel {
             early = Scheduler::turn_after(&self.views, path, popped.ahead);
             is_second = Scheduler::is_second_choice(&self.views, path);
         }
-        let bytes = self.wrap(popped, early, now);
+        let bytes = self.wrap(popped, choice.into(), early, now);
         if is_second {
             self.sent.spilled += bytes.len() as u64;
         }
@@ -249,12 +249,13 @@ impl Tunnel {
         }
     }
 
-    /// Writes the prefix into the packet's headroom.
-    fn wrap(&mut self, popped: Popped, early: Duration, now: Instant) -> Bytes {
+    /// Writes the prefix into the packet's headroom, and notes on which paths it leaves.
+    fn wrap(&mut self, popped: Popped, paths: PathSet, early: Duration, now: Instant) -> Bytes {
         let data = self
             .data
             .as_mut()
             .expect("packets are queued only once data is agreed");
+        let (flow, queue) = (popped.packet.flow, &self.queue);
         let header = data.numbering.header(&popped, early, now);
         let mut buffer: BytesMut = popped.packet.buffer;
         let mut start = HEADROOM;
@@ -262,6 +263,10 @@ impl Tunnel {
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
         }
+        let before = || queue.flow(flow).stats;
+        let (packet, ordered) = (&buffer[HEADROOM..], data.numbered && header.ordered);
+        self.flows
+            .handle_sent(flow, packet, ordered, paths, before, now);
         start -= data.prefix.len();
         buffer[start..start + data.prefix.len()].copy_from_slice(&data.prefix);
         buffer.advance(start);

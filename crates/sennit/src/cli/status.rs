@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Exit, Failure, StatusArgs, WhyArgs, output};
 use crate::config::{DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
 use crate::control::{Client, ClientError, Request};
+use crate::flow::FlowName;
 use crate::status::{self, State, Status};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,19 +40,46 @@ pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
 /// `sennit why`.
 pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
     let control = args.control.clone().map_or_else(find_control, Ok)?;
-    let status = read(&ask(&control, DEFAULT_TIMEOUT)?)?;
-    let reasons = status::reasons(&status, args.link.as_deref());
-    if let Some(link) = args.link.as_ref().filter(|_| reasons.is_empty()) {
-        let failure = Failure::new(
-            Exit::NotFound,
-            format!("no tunnel has a path on link `{link}`"),
-        );
-        return Err(failure.hint("`sennit status` lists the links and their paths"));
+    let what = args.what.join(" ");
+    let flow: Option<FlowName> = what.parse().ok();
+    let request = match &flow {
+        Some(flow) => Request::Flow { flow: flow.clone() },
+        None => Request::Status,
+    };
+    let document = Client::connect(&control, DEFAULT_TIMEOUT)?.request(&request)?;
+    let status = read(&document)?;
+    let reasons = status::reasons(&status, Some(what.as_str()).filter(|it| !it.is_empty()));
+    // A link is what it is called, even if that reads like a flow.
+    if args.flows || (flow.is_some() && reasons.is_empty()) {
+        return why_flows(args, &status, flow.as_ref());
+    }
+    if reasons.is_empty() && !what.is_empty() {
+        let message = format!("no tunnel has a path on link `{what}`, and it is no flow either");
+        return Err(Failure::new(Exit::NotFound, message).hint(
+            "`sennit status` lists the links, `sennit why --flows` the busiest flows; a flow is \
+             named like 10.9.0.2:5201",
+        ));
     }
     if args.json {
         return output::print_json(&json!({ "schema": "sennit.why/1", "paths": reasons }));
     }
     output::print(&status::render_reasons(&reasons))
+}
+
+fn why_flows(args: &WhyArgs, status: &Status, flow: Option<&FlowName>) -> Result<Exit, Failure> {
+    let reasons = status::flow_reasons(status);
+    if let Some(flow) = flow.filter(|_| reasons.is_empty()) {
+        let message = format!("nothing of flow `{flow}` was sent from here within a minute");
+        return Err(Failure::new(Exit::NotFound, message)
+            .hint("`sennit why --flows` lists the busiest flows, `sennit status` the links"));
+    }
+    if args.json {
+        return output::print_json(&json!({ "schema": "sennit.why/1", "flows": reasons }));
+    }
+    output::print(&match flow {
+        Some(_) => status::render_flows(status),
+        None => status::render_busiest(status),
+    })
 }
 
 /// The daemon's document as it came, so that `--json` loses nothing that this version does not know.

@@ -392,11 +392,12 @@ impl EdgeMachine {
         }
     }
 
-    fn status(&mut self, io: &Io, now: Instant) -> Status {
+    fn status(&mut self, request: &Request, io: &Io, now: Instant) -> Status {
+        let wanted = facts::wanted_flows(request);
         let local = |socket: SocketId, remote: IpAddr| io.socket_address(socket, remote);
         let site = self.far_side.site();
         let tunnels = facts::tunnels(
-            self.edge.status(),
+            self.edge.status_with_flows(&wanted, now),
             Some(&site),
             &mut self.recent,
             local,
@@ -471,7 +472,9 @@ impl Machine for EdgeMachine {
             self.questions.acknowledge();
             while let Some(question) = self.questions.next() {
                 let response = match &question.request {
-                    Request::Status => Response::document(&self.status(io, now)),
+                    request @ (Request::Status | Request::Flow { .. }) => {
+                        Response::document(&self.status(request, io, now))
+                    }
                     Request::Disconnect { .. } => {
                         Response::refused("not_a_hub", "an edge has no sites to disconnect")
                     }

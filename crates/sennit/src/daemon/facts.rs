@@ -6,14 +6,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_engine::{SocketId, status};
+use sennit_engine::{
+    SocketId,
+    status::{self, FlowsWanted},
+};
 
-use super::why::why;
+use super::why::{place, why};
 use crate::{
     config::{Delivery, Policy},
+    control::Request,
     site::SiteName,
-    status::{OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State, TunnelStatus},
+    status::{
+        FlowLinkStatus, FlowQueueStatus, FlowStatus, OrderStatus, PathState, PathStatus,
+        QueueStatus, RepairStatus, State, StripingStatus, TunnelStatus,
+    },
 };
+
+/// Flows of each tunnel that a status tells of, lest it be long.
+const BUSIEST: usize = 16;
+/// Of those that somebody asked for by name.
+const NAMED: usize = 64;
 
 /// Shares are of what was sent between two looks at least this far apart.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -63,6 +75,21 @@ fn key(tunnel: &status::TunnelStatus) -> String {
         tunnel.site.as_deref().unwrap_or_default(),
         tunnel.class
     )
+}
+
+/// The flows that go with the answer to a request.
+pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
+    match request {
+        Request::Status => FlowsWanted {
+            pattern: None,
+            limit: BUSIEST,
+        },
+        Request::Flow { flow } => FlowsWanted {
+            pattern: Some(flow.pattern()),
+            limit: NAMED,
+        },
+        Request::Disconnect { .. } => FlowsWanted::default(),
+    }
 }
 
 /// The tunnels as the document shows them. `local` says what address a socket has.
@@ -140,6 +167,15 @@ fn tunnel(
             repeated_packets: tunnel.stats.repaired,
             abandoned_packets: tunnel.stats.unrepaired,
         },
+        striping: (tunnel.treatment.policy == sennit_core::Policy::Bond).then_some(
+            StripingStatus {
+                wait_seconds: tunnel.striping.wait.as_secs_f64(),
+                gained_bytes: tunnel.striping.gained,
+                missed_bytes: tunnel.striping.missed,
+            },
+        ),
+        flow_count: tunnel.flow_count as u64,
+        flows: tunnel.flows.iter().map(|it| flow(tunnel, it)).collect(),
         paths: tunnel
             .paths
             .iter()
@@ -178,6 +214,38 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
         received_bytes: path.received_bytes,
         share_ratio: share,
         why: String::new(),
+    }
+}
+
+fn flow(tunnel: &status::TunnelStatus, flow: &status::FlowStatus) -> FlowStatus {
+    let placed = place(tunnel, flow);
+    let (account, queue) = (&flow.account, &flow.queue);
+    let link = |(link, share_ratio)| FlowLinkStatus { link, share_ratio };
+    FlowStatus {
+        flow: account.key.to_string(),
+        protocol: account.key.protocol.to_string(),
+        source: account.key.src,
+        source_port: account.key.src_port,
+        destination: account.key.dst,
+        destination_port: account.key.dst_port,
+        age_seconds: account.age.as_secs_f64(),
+        silent_seconds: account.silent.as_secs_f64(),
+        sent_bytes: account.bytes,
+        sent_packets: account.packets,
+        rate_bytes_per_second: account.rate as f64,
+        placement: placed.placement,
+        thin: placed.thin,
+        ordered: account.ordered && tunnel.numbered,
+        links: placed.links.into_iter().map(link).collect(),
+        queue: FlowQueueStatus {
+            waiting_bytes: queue.waiting as u64,
+            delay_seconds: queue.stood.as_secs_f64(),
+            dropped_packets: queue.stats.dropped - account.before.dropped,
+            marked_packets: queue.stats.marked - account.before.marked,
+            overflowed_packets: queue.stats.overflowed - account.before.overflowed,
+            neighbours: account.neighbours as u64,
+        },
+        why: placed.why,
     }
 }
 

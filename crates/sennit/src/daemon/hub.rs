@@ -233,7 +233,9 @@ fn answer(
         Err(busy) => return busy,
     };
     match request {
-        Request::Status => Response::document(&status(config, started, reports)),
+        Request::Status | Request::Flow { .. } => {
+            Response::document(&status(config, started, reports))
+        }
         Request::Disconnect { .. } => Response::done(),
     }
 }
@@ -295,7 +297,10 @@ mod tests {
             queue: QueueStatus::default(),
             order: OrderStatus::default(),
             repair: RepairStatus::default(),
+            striping: None,
             paths: Vec::new(),
+            flow_count: 0,
+            flows: Vec::new(),
         }
     }
 

@@ -1,9 +1,13 @@
 //! Why a path carries what it carries, in plain words.
 
+mod flow;
+
 use std::time::Duration;
 
 use sennit_core::{PathState, Policy};
 use sennit_engine::status::{PathStatus, TunnelStatus};
+
+pub(super) use self::flow::place;
 
 /// A share below this is probes and acknowledgements.
 const IDLE: f64 = 0.01;
@@ -34,6 +38,10 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> St
 fn usable(tunnel: &TunnelStatus) -> impl Iterator<Item = &PathStatus> {
     let paths = tunnel.paths.iter();
     paths.filter(|path| path.state == PathState::Up && !path.too_small)
+}
+
+fn delay(path: &PathStatus) -> Duration {
+    path.rtt.unwrap_or(Duration::MAX)
 }
 
 fn reserve(path: &PathStatus) -> String {
@@ -76,8 +84,7 @@ fn redundant(tunnel: &TunnelStatus, path: &PathStatus) -> String {
 
 fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String {
     let peers = || usable(tunnel).filter(|other| other.link.tier == path.link.tier);
-    let rtt = |path: &PathStatus| path.rtt.unwrap_or(Duration::MAX);
-    let Some(fastest) = peers().min_by_key(|other| (rtt(other), other.id)) else {
+    let Some(fastest) = peers().min_by_key(|other| (delay(other), other.id)) else {
         return String::new();
     };
     let carries = share.is_some_and(|share| share >= IDLE);
@@ -88,7 +95,7 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
             "first choice, but nothing to carry".into()
         };
     }
-    let later = rtt(path).saturating_sub(rtt(fastest)).as_secs_f64() / 2.0 * 1e3;
+    let later = delay(path).saturating_sub(delay(fastest)).as_secs_f64() / 2.0 * 1e3;
     let total: u64 = peers().map(|other| other.rate).sum();
     let more = 100.0 * path.rate as f64 / total.saturating_sub(path.rate).max(1) as f64;
     if carries {
@@ -112,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn path(id: u32, name: &str, tier: u8, rtt_ms: u64, rate: u64) -> PathStatus {
+    pub(super) fn path(id: u32, name: &str, tier: u8, rtt_ms: u64, rate: u64) -> PathStatus {
         PathStatus {
             id,
             link: LinkLabel {
@@ -138,7 +145,7 @@ mod tests {
         }
     }
 
-    fn tunnel(policy: Policy, paths: Vec<PathStatus>) -> TunnelStatus {
+    pub(super) fn tunnel(policy: Policy, paths: Vec<PathStatus>) -> TunnelStatus {
         TunnelStatus {
             class: "default".into(),
             site: None,
@@ -152,7 +159,11 @@ mod tests {
             backlog: 0,
             queue: Default::default(),
             stats: TunnelStats::default(),
+            numbered: true,
+            striping: Default::default(),
             paths,
+            flows: Vec::new(),
+            flow_count: 0,
         }
     }
 

@@ -1,8 +1,9 @@
-//! Why each link carries what it carries: the answer of `sennit why`.
+//! Why each link carries what it carries, and why a flow goes where it goes: the answers of
+//! `sennit why`.
 
 use serde::Serialize;
 
-use super::{PathState, Role, Status};
+use super::{FlowStatus, PathState, Role, Status, TunnelStatus, table};
 
 /// One path of one tunnel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,11 +20,31 @@ pub struct Reason {
     pub why: String,
 }
 
+/// One flow of one tunnel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowReason {
+    /// At a hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    pub class: String,
+    pub direction: Direction,
+    #[serde(flatten)]
+    pub flow: FlowStatus,
+}
+
+/// Each end decides for what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    EdgeToHub,
+    HubToEdge,
+}
+
 /// The reasons for all paths, or for those on one link.
 pub fn reasons(status: &Status, link: Option<&str>) -> Vec<Reason> {
     let mut all = Vec::new();
     for tunnel in &status.tunnels {
-        let site = (status.role == Role::Hub).then(|| tunnel.site.to_string());
+        let site = site(status, tunnel);
         all.extend(tunnel.paths.iter().map(|path| {
             Reason {
                 site: site.clone(),
@@ -40,6 +61,30 @@ pub fn reasons(status: &Status, link: Option<&str>) -> Vec<Reason> {
     }
     all.retain(|reason| link.is_none_or(|link| reason.link == link));
     all
+}
+
+/// The reasons for the flows that the status tells of.
+pub fn flow_reasons(status: &Status) -> Vec<FlowReason> {
+    let reasons = status.tunnels.iter().flat_map(|tunnel| {
+        tunnel.flows.iter().map(|flow| FlowReason {
+            site: site(status, tunnel),
+            class: tunnel.class.clone(),
+            direction: direction(status),
+            flow: flow.clone(),
+        })
+    });
+    reasons.collect()
+}
+
+fn site(status: &Status, tunnel: &TunnelStatus) -> Option<String> {
+    (status.role == Role::Hub).then(|| tunnel.site.to_string())
+}
+
+fn direction(status: &Status) -> Direction {
+    match status.role {
+        Role::Edge => Direction::EdgeToHub,
+        Role::Hub => Direction::HubToEdge,
+    }
 }
 
 /// One line each, under a heading for each tunnel.
@@ -65,5 +110,98 @@ pub fn render_reasons(reasons: &[Reason]) -> String {
             .map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
         text += &format!("  {:width$}  {share:>5}  {}\n", reason.link, reason.why);
     }
-    text
+    printable(&text)
+}
+
+/// A line for each flow that the status tells of, under a heading for each tunnel.
+pub fn render_busiest(status: &Status) -> String {
+    let mut text = String::new();
+    for tunnel in &status.tunnels {
+        let told = match tunnel.flow_count {
+            0 => "no flow within a minute".into(),
+            count if count > tunnel.flows.len() as u64 => {
+                format!("the busiest {} of {count} flows", tunnel.flows.len())
+            }
+            1 => "1 flow".into(),
+            count => format!("{count} flows"),
+        };
+        text += &format!("{}: {told}\n", heading(status, tunnel));
+        for flow in &tunnel.flows {
+            let rate = table::rate(flow.rate_bytes_per_second);
+            text += &format!("  {rate:>9}  {}  ({})\n", flow.flow, links(flow));
+        }
+    }
+    printable(&text)
+}
+
+/// All that is known of the flows that the status tells of, under a heading for each tunnel.
+pub fn render_flows(status: &Status) -> String {
+    let mut text = String::new();
+    for tunnel in status.tunnels.iter().filter(|it| !it.flows.is_empty()) {
+        text += &format!("{}\n", heading(status, tunnel));
+        for flow in &tunnel.flows {
+            text += &format!(
+                "  {}\n    {}, {} in {}; {}\n",
+                flow.flow,
+                table::rate(flow.rate_bytes_per_second),
+                table::bytes(flow.sent_bytes),
+                table::duration(flow.age_seconds),
+                links(flow),
+            );
+            for why in &flow.why {
+                text += &wrap("    - ", why);
+            }
+        }
+        let more = tunnel.flow_count.saturating_sub(tunnel.flows.len() as u64);
+        if more > 0 {
+            text += &format!("  and {more} more\n");
+        }
+    }
+    text += match status.role {
+        Role::Edge => "What comes back is sent by the hub, which decides by itself: ask there.\n",
+        Role::Hub => "What comes back is sent by the edge, which decides by itself: ask there.\n",
+    };
+    printable(&text)
+}
+
+fn heading(status: &Status, tunnel: &TunnelStatus) -> String {
+    let class = &tunnel.class;
+    match status.role {
+        Role::Edge => format!("class {class}, from here to the hub"),
+        Role::Hub => format!("class {class}, from here to site {}", tunnel.site),
+    }
+}
+
+fn links(flow: &FlowStatus) -> String {
+    let share = |ratio| format!("{:.0} %", 100.0 * ratio);
+    let links = flow.links.iter();
+    let shares: Vec<String> = links
+        .map(|it| format!("{} {}", it.link, share(it.share_ratio)))
+        .collect();
+    if shares.is_empty() {
+        return "silent".into();
+    }
+    shares.join(", ")
+}
+
+/// Words in lines of at most [`table::WIDTH`], all but the first indented.
+fn wrap(indent: &str, words: &str) -> String {
+    let mut text = String::new();
+    let mut line = indent.to_owned();
+    for word in words.split(' ') {
+        let fits = line.chars().count() + 1 + word.chars().count() <= table::WIDTH;
+        if !fits && line.trim() != "" {
+            text += &format!("{}\n", line.trim_end());
+            line = " ".repeat(indent.len());
+        }
+        line += word;
+        line.push(' ');
+    }
+    text + line.trim_end() + "\n"
+}
+
+/// Names from the wire cannot steer the terminal.
+fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    text.chars().map(shown).collect()
 }

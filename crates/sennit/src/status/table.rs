@@ -6,7 +6,7 @@ use super::{
 use crate::config::{Delivery, Policy};
 
 /// Half a terminal of 1985 and all of most windows since.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 const UNKNOWN: &str = "-";
 
 /// The whole document as text.
@@ -361,7 +361,7 @@ fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> Cell {
 }
 
 /// IEC multiples.
-fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     scaled(
         bytes as f64,
         1024.0,
@@ -370,7 +370,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 /// Bits per second, as links are sold.
-fn rate(bytes_per_second: f64) -> String {
+pub(super) fn rate(bytes_per_second: f64) -> String {
     scaled(
         bytes_per_second * 8.0,
         1000.0,
@@ -389,7 +389,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

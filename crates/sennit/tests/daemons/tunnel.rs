@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use sennit::status::{PathState, State, Status};
+use sennit::status::{PathState, Placement, State, Status};
 use sennit_lab::{Role, plan};
 
 use crate::joining::{depot, enrol_at};
@@ -81,6 +81,44 @@ fn links_that_have_only_ipv6_carry_everything() {
         ping(edge.host, address);
         assert_tcp(edge.host, hub.host, address);
     }
+}
+
+#[test]
+fn why_tells_of_a_real_flow_at_both_ends() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(4 << 20);
+
+    // It fills both links in both directions, and each end tells of its own.
+    let own = inner(&edge)[0].clone();
+    for (end, to, from_here) in [
+        (&edge, HUB_INNER[0], "from here to the hub"),
+        (&hub, own.as_str(), "from here to site van"),
+    ] {
+        let status = end.wait("the flow to be striped", |status| {
+            let flows = tunnel(status, "default").map(|tunnel| &tunnel.flows[..]);
+            let busiest = flows.and_then(<[_]>::first);
+            busiest.is_some_and(|flow| flow.placement == Placement::Striped)
+        });
+        let flow = &tunnel(&status, "default").unwrap().flows[0];
+        assert_eq!(
+            (flow.protocol.as_str(), flow.destination.to_string()),
+            ("tcp", to.into())
+        );
+        assert!(flow.ordered && !flow.thin, "{flow:?}");
+        assert_eq!(flow.links.len(), 2, "{flow:?}");
+
+        let told = end.tell(&["why", &flow.flow]);
+        assert!(told.contains(from_here), "{told}");
+        assert!(told.contains(&flow.flow), "{told}");
+        assert!(told.contains("put in order at the far end"), "{told}");
+        let list = end.tell(&["why", "--flows"]);
+        assert!(list.contains(&flow.flow), "{list}");
+    }
+    conversation.finish();
 }
 
 #[test]

@@ -366,6 +366,15 @@ impl Daemon<'_> {
         });
     }
 
+    /// What a command says of it that takes `--control`.
+    #[track_caller]
+    pub(crate) fn tell(&self, words: &[&str]) -> String {
+        let mut command = Command::new(SENNIT);
+        let ended = run(command.args(words).arg("--control").arg(&self.control));
+        assert_eq!(ended.code, Some(0), "{words:?}: {}", ended.stderr);
+        ended.stdout
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

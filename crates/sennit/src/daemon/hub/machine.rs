@@ -158,16 +158,14 @@ impl HubMachine {
 
     fn answer(&mut self, request: &Request, now: Instant) -> Report {
         match request {
-            Request::Status => {}
+            Request::Status | Request::Flow { .. } => {}
             Request::Disconnect { site } => {
                 self.hub.expel(site.as_str(), "the site is revoked", now);
             }
         }
-        self.report(now)
-    }
-
-    fn report(&mut self, now: Instant) -> Report {
-        let tunnels = facts::tunnels(self.hub.status(), None, &mut self.recent, |_, _| None, now);
+        let wanted = facts::wanted_flows(request);
+        let tunnels = self.hub.status_with_flows(&wanted, now);
+        let tunnels = facts::tunnels(tunnels, None, &mut self.recent, |_, _| None, now);
         let counters = self.strays.counters;
         Report {
             worker: WorkerStatus {
