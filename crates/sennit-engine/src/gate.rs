@@ -31,7 +31,7 @@ use sennit_core::Congestion;
 
 pub(crate) use self::ledger::{Ledger, Payload};
 use self::sizes::Sizes;
-use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery, PacketAck};
+use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
@@ -275,7 +275,6 @@ impl Controller for Gate {
             .on_sent(pn, u64::from(bytes), in_flight, limited, now);
         self.state.ledger().on_sent(pn, bytes, now);
         self.usage.on_sent(pn, after);
-        self.control.on_sent(pn, bytes, now);
     }
 
     fn on_ack(
@@ -297,17 +296,9 @@ impl Controller for Gate {
         self.state
             .min_rtt_micros
             .store(rtt.min().as_micros() as u64, Relaxed);
-        self.control.on_packet_acked(&PacketAck {
-            pn,
-            bytes,
-            sent,
-            now,
-            window_unused: self.window_unused(),
-            rtt,
-        });
     }
 
-    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
         self.switch(now);
         self.state.in_flight.store(in_flight, Relaxed);
         let mut ledger = self.state.ledger();
@@ -323,7 +314,6 @@ impl Controller for Gate {
         let ack = Ack {
             acked: self.delivery.end_batch(now),
             in_flight,
-            largest,
             window_unused: self.window_unused(),
         };
         self.control.on_ack(&ack, now);
@@ -337,7 +327,7 @@ impl Controller for Gate {
         persistent: bool,
         marked: bool,
         lost: u64,
-        largest: u64,
+        _: u64,
     ) {
         if self.state.frozen.load(Relaxed) {
             self.publish();
@@ -345,7 +335,6 @@ impl Controller for Gate {
         }
         let event = CongestionEvent {
             sent,
-            largest,
             lost,
             persistent,
             marked,
