@@ -11,12 +11,12 @@
 //! ends as soon as no queue is left. Nothing is taken back in between while a queue stands: beside
 //! others that fill the path's queue, this version holds its place and [`Bbr3`](super::bbr3) gives way.
 //!
-//! Loss is ignored within reason. The rate is what arrives, so whatever a path loses, it is sent what
-//! it delivers and as much again as it loses; that does not feed on itself, because less than a quarter more is ever
-//! sent than arrives, and that for one round trip of eight. What does count: loss ends startup (what
-//! overflows there is more than half of what is sent) and the first phase of the cycle; and when nothing
-//! arrives for several timeouts (persistent congestion, RFC 9002 §7.6) the window starts at four packets,
-//! and grows by what is acknowledged.
+//! Loss is ignored within reason. What a path loses whatever it is sent ([`LossByPace`](super::loss)) is
+//! sent in addition, up to a quarter, because the path has room for it: a rate measured by what arrives
+//! would fall with each probe that loses a fifth. What does count: loss ends startup (what overflows there
+//! is more than half of what is sent) and the first phase of the cycle; what a quarter more does not get
+//! through is not made up for; and when nothing arrives for several timeouts (persistent congestion,
+//! RFC 9002 §7.6) the window starts at four packets, and grows by what is acknowledged.
 //!
 //! Two things are not as in the draft. While the least round trip is measured, half of what fits stays in
 //! flight instead of four packets: that empties the queue as well (draft-ietf-ccwg-bbr-06 §2.14.1), and for
@@ -27,8 +27,8 @@ use std::time::Instant;
 
 use super::{
     Ack, Acked, CongestionEvent, Control,
-    loss::{LEAST_PACKETS, Manner, OwnLoss},
-    model::{Model, ProbeRtt},
+    loss::{Manner, Pace},
+    model::{Model, ProbeRtt, Round},
 };
 
 /// 2/ln 2: the least that doubles the rate every round trip (draft-00 §4.2.1).
@@ -39,6 +39,10 @@ const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const WINDOW_GAIN: f64 = 2.0;
 const PROBE_RTT_GAIN: f64 = 0.5;
+/// With this made up for, three of ten may be lost and a probe still delivers more than the rate.
+const MADE_UP: f64 = 0.25;
+/// From this phase of the cycle on nothing is heard of the first ones.
+const SETTLED_PHASE: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -53,16 +57,14 @@ enum Mode {
 pub(super) struct Bbr {
     model: Model,
     mode: Mode,
-    own_loss: OwnLoss,
     window: u64,
 }
 
 impl Bbr {
     pub(super) fn new(mtu: u16, now: Instant) -> Self {
-        let model = Model::new(mtu, now);
+        let model = Model::new(mtu, now).making_up(MADE_UP);
         Self {
             mode: Mode::Startup,
-            own_loss: OwnLoss::default(),
             window: model.initial_window(),
             model,
         }
@@ -76,9 +78,8 @@ impl Bbr {
             } else {
                 Mode::Startup
             },
-            own_loss: OwnLoss::default(),
             window,
-            model,
+            model: model.making_up(MADE_UP),
         }
     }
 
@@ -92,6 +93,23 @@ impl Bbr {
             Mode::Drain => (DRAIN_GAIN, STARTUP_GAIN),
             Mode::Cycle { phase, .. } => (CYCLE[phase], WINDOW_GAIN),
             Mode::ProbeRtt(_) => (1.0, PROBE_RTT_GAIN),
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        match self.mode {
+            Mode::Cycle { phase: 0, .. } => Pace::Faster,
+            Mode::Cycle { phase: 1, .. } => Pace::Other,
+            Mode::Cycle { .. } => Pace::Even,
+            Mode::Startup | Mode::Drain | Mode::ProbeRtt(_) => Pace::Other,
+        }
+    }
+
+    fn manner(&self, round: &Round) -> Manner {
+        match self.mode {
+            Mode::Startup if round.queueless => Manner::Blind,
+            Mode::Cycle { phase, .. } if phase >= SETTLED_PHASE && round.queueless => Manner::Calm,
+            Mode::Startup | Mode::Drain | Mode::Cycle { .. } | Mode::ProbeRtt(_) => Manner::Probing,
         }
     }
 
@@ -158,27 +176,19 @@ impl Control for Bbr {
         if let Mode::ProbeRtt(probe) = &mut self.mode {
             probe.on_rtt(acked.rtt);
         }
-        if let Some(round) = self.model.update(&acked, self.window, now)
-            && self.mode == Mode::Startup
-        {
-            let manner = if round.queueless {
-                Manner::Blind
-            } else {
-                Manner::Probing
-            };
-            if self.own_loss.is_exceeded(&round, manner, self.model.mtu()) {
+        if let Some(round) = self.model.update(&acked, self.window, now) {
+            let congested = self.model.is_congested(&round, self.manner(&round));
+            if congested && self.mode == Mode::Startup {
                 self.model.set_full();
             }
         }
         self.advance(&acked, ack.in_flight, now);
         self.set_window(&acked);
+        self.model.set_pace(self.pace(), now);
     }
 
     fn on_congestion(&mut self, event: &CongestionEvent, _: Instant) {
-        self.model.on_lost(event.lost);
-        if event.marked {
-            self.model.on_lost(LEAST_PACKETS * self.model.mtu());
-        }
+        self.model.on_congestion(event);
         if event.persistent {
             self.window = self.model.least_window();
         }

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use super::{
     Ack, Acked, CongestionEvent, Control,
-    loss::{LEAST_PACKETS, Manner, OwnLoss},
+    loss::{Manner, Pace},
     model::{Model, ProbeRtt, Round},
 };
 
@@ -65,7 +65,6 @@ enum Mode {
 pub(super) struct Bbr3 {
     model: Model,
     mode: Mode,
-    own_loss: OwnLoss,
     /// Upper bound of what may be in flight, found by losing more.
     bound: Option<u64>,
     window: u64,
@@ -76,10 +75,34 @@ impl Bbr3 {
         let model = Model::new(mtu, now);
         Self {
             mode: Mode::Startup,
-            own_loss: OwnLoss::default(),
             bound: None,
             window: model.initial_window(),
             model,
+        }
+    }
+
+    /// Takes over a path that is known.
+    pub(super) fn resume(model: Model, window: u64) -> Self {
+        Self {
+            mode: if model.is_full() {
+                Mode::Drain
+            } else {
+                Mode::Startup
+            },
+            bound: None,
+            window,
+            model: model.making_up(0.0),
+        }
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Empties the path for a moment to see its least round trip, as it does by itself at times.
+    pub(super) fn probe_rtt(&mut self) {
+        if self.model.is_full() {
+            self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
         }
     }
 
@@ -92,6 +115,14 @@ impl Bbr3 {
             Mode::Up { .. } => (UP_GAIN, UP_WINDOW_GAIN),
             Mode::Down { .. } => (DOWN_GAIN, WINDOW_GAIN),
             Mode::ProbeRtt(_) => (1.0, PROBE_RTT_GAIN),
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        match self.mode {
+            Mode::Cruise { .. } => Pace::Even,
+            Mode::Up { .. } => Pace::Faster,
+            Mode::Startup | Mode::Drain | Mode::Down { .. } | Mode::ProbeRtt(_) => Pace::Other,
         }
     }
 
@@ -161,7 +192,7 @@ impl Bbr3 {
             }
             Mode::Up { .. } | Mode::Down { .. } => Manner::Probing,
         };
-        if self.own_loss.is_exceeded(round, manner, self.model.mtu()) {
+        if self.model.is_congested(round, manner) {
             self.yield_to_loss(in_flight, now);
         }
     }
@@ -225,17 +256,14 @@ impl Control for Bbr3 {
         }
         self.advance(ack.in_flight, ended.is_some(), now);
         self.set_window(&acked);
+        self.model.set_pace(self.pace(), now);
         if self.mode != before {
             self.log(before, ack.in_flight);
         }
     }
 
     fn on_congestion(&mut self, event: &CongestionEvent, _: Instant) {
-        self.model.on_lost(event.lost);
-        if event.marked {
-            // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
-            self.model.on_lost(LEAST_PACKETS * self.model.mtu());
-        }
+        self.model.on_congestion(event);
     }
 
     fn on_route_change(&mut self) {

@@ -59,17 +59,19 @@ impl Cubic {
         }
     }
 
-    /// Takes over a path that holds `window` bytes, as if they were what a loss has left.
-    pub(super) fn resume(window: u64, mtu: u64, now: Instant) -> Self {
-        let (packet, window) = (mtu as f64, window as f64);
-        let window = window.max(MIN_PACKETS * packet);
+    /// Takes over a path with `window` bytes in flight and doubles that up to `share`, which it takes for
+    /// what a loss has left.
+    pub(super) fn resume(window: u64, share: u64, mtu: u64, now: Instant) -> Self {
+        let packet = mtu as f64;
+        let window = (window as f64).max(MIN_PACKETS * packet);
+        let share = window.max(share as f64);
         Self {
             packet,
             state: State {
                 window,
-                threshold: window,
-                most: window / BETA,
-                reno: window,
+                threshold: share,
+                most: share / BETA,
+                reno: share,
                 reduced: Some(now),
             },
             before: None,

@@ -7,7 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Acked, windowed::WindowedMax};
+use super::{
+    Acked, CongestionEvent,
+    loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace},
+    windowed::WindowedMax,
+};
 
 /// A queue stands if even the shortest round trip of a round was longer than the least by this part
 /// of it, and by a millisecond.
@@ -66,6 +70,10 @@ pub(super) struct Model {
     full: FullPipe,
     /// How much more is acknowledged at a time than the rate accounts for (draft §5.5.9).
     aggregation: Aggregation,
+    own_loss: OwnLoss,
+    by_pace: LossByPace,
+    /// Up to this part, what is lost whatever is sent is sent in addition.
+    made_up: f64,
 }
 
 /// What was seen in one round trip.
@@ -118,7 +126,16 @@ impl Model {
                 acked: 0,
                 extra: WindowedMax::new(MIN_RATE_WINDOW, now),
             },
+            own_loss: OwnLoss::default(),
+            by_pace: LossByPace::default(),
+            made_up: 0.0,
         }
+    }
+
+    /// Up to this part of it (0 to 1), loss that comes whatever is sent is made up for.
+    pub(super) fn making_up(mut self, made_up: f64) -> Self {
+        self.made_up = made_up;
+        self
     }
 
     // ---- what is known -------------------------------------------------------------------------
@@ -132,9 +149,19 @@ impl Model {
         self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
     }
 
+    /// Bytes per second that the path takes, some of which it loses.
+    fn takes(&self) -> f64 {
+        self.rate.get() as f64 / (1.0 - self.unmoved_loss().min(self.made_up))
+    }
+
     /// Bytes that fit into the path without a queue, times `gain`.
     pub(super) fn bdp(&self, gain: f64) -> u64 {
-        (gain * self.rate.get() as f64 * self.min_rtt().as_secs_f64()) as u64
+        (gain * self.takes() * self.min_rtt().as_secs_f64()) as u64
+    }
+
+    /// The part of the packets that the path loses whatever it is sent, 0 to 1.
+    pub(super) fn unmoved_loss(&self) -> f64 {
+        self.by_pace.unmoved()
     }
 
     /// Rounds so far.
@@ -196,13 +223,40 @@ impl Model {
         self.aggregation
             .on_ack(acked.bytes, self.rate.get(), window, now);
         self.round.delivered += acked.bytes;
+        if let Some(sent) = now.checked_sub(acked.rtt) {
+            self.by_pace.count(self.packets(acked.bytes), false, sent);
+        }
         let ended = round_ended.then(|| self.end_round(acked));
         self.full.reached |= self.is_delayed() && (!acked.limited || self.is_much(acked));
         ended
     }
 
-    pub(super) fn on_lost(&mut self, bytes: u64) {
-        self.round.lost += bytes;
+    pub(super) fn on_congestion(&mut self, event: &CongestionEvent) {
+        self.round.lost += event.lost;
+        self.by_pace
+            .count(self.packets(event.lost), true, event.sent);
+        if event.marked {
+            // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
+            self.round.lost += LEAST_PACKETS * self.mtu;
+        }
+    }
+
+    /// Whether the round lost more than the path does by itself.
+    pub(super) fn is_congested(&mut self, round: &Round, manner: Manner) -> bool {
+        self.own_loss.is_exceeded(round, manner, self.mtu)
+    }
+
+    /// What leaves from now on leaves at this pace; if it is even, only as long as no queue stands.
+    pub(super) fn set_pace(&mut self, pace: Pace, now: Instant) {
+        let pace = match pace {
+            Pace::Even if self.queue_stands => Pace::Other,
+            Pace::Even | Pace::Faster | Pace::Other => pace,
+        };
+        self.by_pace.set_pace(pace, now);
+    }
+
+    fn packets(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.mtu as f64
     }
 
     pub(super) fn set_full(&mut self) {
@@ -293,8 +347,8 @@ impl Model {
 
     /// Bytes per second at which to send.
     pub(super) fn pacing_rate(&self, gain: f64, window: u64) -> Option<u64> {
-        let rate = self.delivery_rate()?;
-        let paced = PACING_MARGIN * gain * rate as f64;
+        self.delivery_rate()?;
+        let paced = PACING_MARGIN * gain * self.takes();
         if self.full.reached || !self.limited {
             return Some(paced as u64);
         }
