@@ -9,8 +9,9 @@
 //! | `cubic` | [`Cubic`]: fills the queue of the path until it overflows |
 //! | `bbr` | [`Bbr`], version 1, which ignores loss: for paths that lose packets whatever they are sent |
 //! | `bbr3` | [`Bbr3`], version 3, which yields to loss above the path's own |
-//! | `auto` | `bbr3` |
+//! | `auto` | [`Auto`]: `bbr3` until the path shows that another fares better |
 
+mod auto;
 mod bbr;
 mod bbr3;
 mod cubic;
@@ -21,15 +22,21 @@ mod loss;
 mod model;
 mod windowed;
 
-use std::{fmt::Debug, time::Instant};
+use std::{
+    fmt::{self, Debug, Display},
+    time::Instant,
+};
 
 use sennit_core::Congestion;
 
 pub(crate) use self::delivery::{Acked, Delivery};
-use self::{bbr::Bbr, bbr3::Bbr3, cubic::Cubic};
+use self::{auto::Auto, bbr::Bbr, bbr3::Bbr3, cubic::Cubic};
 
 /// Limits what one path may carry.
 pub(crate) trait Control: Debug + Send + Sync {
+    /// A packet leaves that finds the path empty: nobody knows what it holds by now, so what follows shall
+    /// not be faster than its rate (draft-ietf-ccwg-bbr-06 §5.4.1).
+    fn on_restart(&mut self, _: Instant) {}
     /// A batch of acknowledgements was digested.
     fn on_ack(&mut self, ack: &Ack, now: Instant);
     /// Packets were lost, or the network marked some.
@@ -53,6 +60,10 @@ pub(crate) trait Control: Debug + Send + Sync {
     /// Whether the window doubles every round trip.
     fn in_slow_start(&self) -> bool {
         false
+    }
+    /// What it has chosen, if it chooses.
+    fn choice(&self) -> Option<Choice> {
+        None
     }
     /// A copy of the state, for a path that moves.
     fn clone_box(&self) -> Box<dyn Control>;
@@ -80,12 +91,45 @@ pub(crate) struct CongestionEvent {
     pub(crate) marked: bool,
 }
 
+/// The controller that `auto` runs on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Never [`Congestion::Auto`].
+    pub controller: Congestion,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why `auto` runs what it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing asks for another.
+    Usual,
+    /// Other flows fill the path's queue.
+    Crowded,
+    /// The path loses much whatever is sent.
+    Lossy,
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Usual => "nothing asks for another",
+            Self::Crowded => {
+                "other flows fill the link's queue and left it less than half its rate"
+            }
+            Self::Lossy => "the link loses much, whatever it is sent",
+        })
+    }
+}
+
 /// A fresh controller by its name in the configuration.
 pub(crate) fn build(word: Congestion, mtu: u16, now: Instant) -> Box<dyn Control> {
     match word {
         Congestion::Cubic => Box::new(Cubic::new(mtu)),
         Congestion::Bbr => Box::new(Bbr::new(mtu, now)),
-        Congestion::Bbr3 | Congestion::Auto => Box::new(Bbr3::new(mtu, now)),
+        Congestion::Bbr3 => Box::new(Bbr3::new(mtu, now)),
+        Congestion::Auto => Box::new(Auto::new(mtu, now)),
     }
 }
 

@@ -36,6 +36,9 @@ use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery};
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
 
+/// A path with as little as this in flight is as good as idle.
+const RESTART_PACKETS: u64 = 1;
+
 /// The driver's view of one path's controller, shared with the controller inside noq.
 #[derive(Debug, Default)]
 pub(crate) struct GateState {
@@ -273,6 +276,10 @@ impl Controller for Gate {
         self.state.limited.store(false, Relaxed);
         self.delivery
             .on_sent(pn, u64::from(bytes), in_flight, limited, now);
+        // Probes of a path that is idle otherwise are in flight one at a time.
+        if in_flight <= RESTART_PACKETS * u64::from(self.mtu) {
+            self.control.on_restart(now);
+        }
         self.state.ledger().on_sent(pn, bytes, now);
         self.usage.on_sent(pn, after);
     }

@@ -12,10 +12,10 @@
 //! **Others.** Who keeps the queue short beside a flow that fills it gets what that leaves: of a buffer that
 //! holds eight times what fits into the path, a tenth of the rate. To see it, time is cut into slices, long
 //! enough that every slice has a phase in which BBR takes back what it may have put into the queue. A slice
-//! is crowded if all the same no round trip of it was near the least ever seen, if less than half as much
-//! arrived as in the best slice of the last minute, and if there was enough to send. After the first such slice
-//! the least round trip is measured with little in flight: if the path has only become longer, BBR has its
-//! rate again with that. After three in a row CUBIC takes over, and takes its share as everyone does. A
+//! is crowded if all the same no round trip of it was near the least ever seen, if a queue stands in most
+//! rounds, if less than half as much arrived as in the best slice of the last minute, and if there was enough
+//! to send. After the first such slice the least round trip is measured anew, with little in flight: on a
+//! path that has only become longer no queue stands by that. After three in a row CUBIC takes over, and takes its share as everyone does. A
 //! path that loses would not let it grow, and gets BBR 1, which also holds its place beside CUBIC.
 //!
 //! CUBIC fills the queue itself and so cannot see that the others have left, unless they leave it empty. So BBR 3
@@ -51,8 +51,9 @@ const MIN_QUEUE: Duration = Duration::from_millis(10);
 /// Less than this part of the best rate of late: two flows would have half each.
 const STARVED: f64 = 0.5;
 const BEST_OF: Duration = Duration::from_secs(60);
-/// So many crowded slices in a row.
+/// So many crowded slices in a row, and where it was crowded a minute ago.
 const CROWDED_SLICES: u32 = 3;
+const CROWDED_AGAIN: u32 = 2;
 /// A round trip this near to the least met hardly a queue.
 const NEAR: f64 = 1.1;
 const NEAR_BY: Duration = Duration::from_millis(2);
@@ -101,6 +102,8 @@ enum Running {
 struct Slice {
     since: Instant,
     rounds: u32,
+    /// Those in which a queue stood by BBR's own, younger measure of the least round trip.
+    standing: u32,
     shortest: Duration,
     delivered: u64,
     /// Part of what was delivered: there was no more to send.
@@ -151,11 +154,15 @@ impl Auto {
     // ---- what is seen --------------------------------------------------------------------------
 
     fn look(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
+        let queue_stands = self.model().queue_stands();
         let slice = &mut self.slice;
         slice.shortest = slice.shortest.min(acked.rtt);
         slice.delivered += acked.bytes;
         slice.limited += if acked.limited { acked.bytes } else { 0 };
-        slice.rounds += u32::from(self.rounds.on_ack(acked));
+        if self.rounds.on_ack(acked) {
+            slice.rounds += 1;
+            slice.standing += u32::from(queue_stands);
+        }
         if slice.rounds >= SLICE_ROUNDS && now.saturating_duration_since(slice.since) >= MIN_SLICE {
             let slice = std::mem::replace(slice, Slice::new(now));
             self.judge(&slice, in_flight, now);
@@ -171,7 +178,7 @@ impl Auto {
                 .mul_f64(INFLATED)
                 .max(self.least_rtt + MIN_QUEUE);
         let starved = (rate as f64) < STARVED * self.best.get() as f64;
-        let is_crowded = queued && starved && !slice.is_limited();
+        let is_crowded = queued && slice.is_standing() && starved && !slice.is_limited();
         self.best.insert(rate, now);
         self.crowded = if is_crowded { self.crowded + 1 } else { 0 };
         let loss = self.model().unmoved_loss();
@@ -189,7 +196,7 @@ impl Auto {
         let stay = now.saturating_duration_since(self.since);
         let near = slice.shortest <= self.least_rtt.mul_f64(NEAR) + NEAR_BY;
         match self.reason {
-            Reason::Usual if self.crowded >= CROWDED_SLICES => {
+            Reason::Usual if self.crowded >= self.crowded_slices(now) => {
                 self.postpone_trial(now);
                 if self.model().unmoved_loss() > CUBIC_BEARS {
                     self.run_bbr(Reason::Crowded, now);
@@ -210,10 +217,24 @@ impl Auto {
         }
     }
 
-    /// A trial that failed soon shall not be repeated soon.
+    /// How many crowded slices in a row say that others starve this path.
+    fn crowded_slices(&self, now: Instant) -> u32 {
+        if self.is_on_trial(now) {
+            CROWDED_AGAIN
+        } else {
+            CROWDED_SLICES
+        }
+    }
+
+    /// BBR 3 is back for too short a time to say that the others have left.
+    fn is_on_trial(&self, now: Instant) -> bool {
+        self.tried
+            .is_some_and(|at| now.saturating_duration_since(at) < LAST_TRIAL)
+    }
+
+    /// A trial that failed shall not be repeated as soon.
     fn postpone_trial(&mut self, now: Instant) {
-        let failed = |at| now.saturating_duration_since(at) < LAST_TRIAL;
-        self.trial_after = if self.tried.is_some_and(failed) {
+        self.trial_after = if self.is_on_trial(now) {
             (2 * self.trial_after).min(LAST_TRIAL)
         } else {
             FIRST_TRIAL
@@ -261,6 +282,10 @@ impl Auto {
 }
 
 impl Control for Auto {
+    fn on_restart(&mut self, now: Instant) {
+        self.control_mut().on_restart(now);
+    }
+
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         self.control_mut().on_ack(ack, now);
         let Some(acked) = ack.acked else { return };
@@ -336,6 +361,7 @@ impl Slice {
         Self {
             since: now,
             rounds: 0,
+            standing: 0,
             shortest: Duration::MAX,
             delivered: 0,
             limited: 0,
@@ -348,8 +374,15 @@ impl Slice {
         (self.delivered as f64 / time.as_secs_f64().max(1e-3)) as u64
     }
 
+    fn is_standing(&self) -> bool {
+        2 * self.standing > self.rounds
+    }
+
     /// Mostly there was not enough to send.
     fn is_limited(&self) -> bool {
         2 * self.limited > self.delivered
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,7 @@ const STARTUP_GAIN: f64 = 2.885;
 const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
 /// Draft-00 §4.3.4.1.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+const FIRST_EVEN: usize = 2;
 const WINDOW_GAIN: f64 = 2.0;
 const PROBE_RTT_GAIN: f64 = 0.5;
 /// With this made up for, three of ten may be lost and a probe still delivers more than the rate.
@@ -171,6 +172,13 @@ impl Bbr {
 }
 
 impl Control for Bbr {
+    fn on_restart(&mut self, now: Instant) {
+        self.model.on_restart(now);
+        if let Mode::Cycle { phase, since } = &mut self.mode {
+            (*phase, *since) = ((*phase).max(FIRST_EVEN), now);
+        }
+    }
+
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         let Some(acked) = ack.acked else { return };
         if let Mode::ProbeRtt(probe) = &mut self.mode {
@@ -221,5 +229,66 @@ impl Control for Bbr {
 
     fn clone_box(&self) -> Box<dyn Control> {
         Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::congestion::flows::{Flows, MTU, link};
+
+    fn steady() -> Flows {
+        let now = Instant::now();
+        let mut flows = Flows::new(link(50.0, 40, 50.0), now);
+        flows.add(Box::new(Bbr::new(MTU as u16, now)));
+        flows.run(Duration::from_secs(3));
+        flows
+    }
+
+    #[test]
+    fn the_cycle_has_eight_phases_of_a_round_trip() {
+        let mut flows = steady();
+        let mut phases: Vec<(f64, u32)> = Vec::new();
+        for _ in 0..2000 {
+            flows.run(Duration::from_millis(1));
+            let control = &flows.flows[0].control;
+            let rate = control.delivery_rate().unwrap() as f64;
+            let gain = (control.pacing_rate().unwrap() as f64 / rate * 20.0).round() / 20.0;
+            match phases.last_mut() {
+                Some((last, time)) if *last == gain => *time += 1,
+                _ => phases.push((gain, 1)),
+            }
+        }
+        let cycles: Vec<_> = phases[1..phases.len() - 1].to_vec();
+        let start = cycles.iter().position(|(gain, _)| *gain > 1.2).unwrap();
+        for cycle in cycles[start..].chunks_exact(3) {
+            let [(up, faster), (down, slower), (even, steady)] = *cycle else {
+                unreachable!("chunks of three");
+            };
+            assert_eq!((up, down, even), (1.25, 0.75, 1.0), "{cycle:?}");
+            assert!((40..100).contains(&faster), "{cycle:?}");
+            assert!(slower < 50, "{cycle:?}");
+            assert!((235..300).contains(&steady), "{cycle:?}");
+        }
+        assert!(cycles.len() > 12, "{phases:?}");
+    }
+
+    #[test]
+    fn persistent_congestion_leaves_four_packets_that_grow_by_what_arrives() {
+        let mut flows = steady();
+        let before = flows.flows[0].control.window();
+        let event = CongestionEvent {
+            sent: flows.now,
+            lost: 0,
+            persistent: true,
+            marked: false,
+        };
+        let now = flows.now;
+        flows.flows[0].control.on_congestion(&event, now);
+        assert_eq!(flows.flows[0].control.window(), 4 * MTU);
+        flows.run(Duration::from_secs(2));
+        assert!(flows.flows[0].control.window() > before / 2);
     }
 }

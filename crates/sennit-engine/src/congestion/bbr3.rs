@@ -244,6 +244,13 @@ impl Bbr3 {
 }
 
 impl Control for Bbr3 {
+    fn on_restart(&mut self, now: Instant) {
+        self.model.on_restart(now);
+        if matches!(self.mode, Mode::Up { .. }) {
+            self.cruise();
+        }
+    }
+
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         let Some(acked) = ack.acked else { return };
         let before = self.mode;

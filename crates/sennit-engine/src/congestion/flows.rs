@@ -10,6 +10,9 @@ use super::{Ack, CongestionEvent, Control, Delivery};
 pub(super) const MTU: u64 = 1400;
 const STEP: Duration = Duration::from_micros(100);
 
+/// A busy host is away for this long, on average.
+const PAUSE: Duration = Duration::from_millis(1);
+
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     /// Bytes per second.
@@ -21,6 +24,9 @@ pub(super) struct Link {
     pub(super) loss: f64,
     /// Packets in a row that are lost then.
     pub(super) burst: u32,
+    /// It is a busy host: it delivers nothing for this part of the time, 0 to 1, in pauses of a millisecond
+    /// or so.
+    pub(super) pauses: f64,
 }
 
 /// Mbit/s, ms, and how many ms of packets may wait.
@@ -31,6 +37,7 @@ pub(super) fn link(rate: f64, rtt: u64, buffer: f64) -> Link {
         buffer: (mbit(rate) * buffer / 1000.0) as u64,
         loss: 0.0,
         burst: 1,
+        pauses: 0.0,
     }
 }
 
@@ -51,6 +58,7 @@ pub(super) struct Flow {
     /// Bytes that may leave by the pacing rate, and that there are.
     credit: f64,
     supply: f64,
+    earned: Instant,
     /// When acknowledgements arrive, and whether the packet was lost instead; when it left.
     coming: VecDeque<(Instant, u64, bool, Instant)>,
     pub(super) delivered: u64,
@@ -68,6 +76,7 @@ pub(super) struct Flows {
     losing: u32,
     seed: u32,
     queued: Vec<Duration>,
+    paused_until: Instant,
 }
 
 impl Flow {
@@ -80,6 +89,7 @@ impl Flow {
             in_flight: 0,
             credit: 0.0,
             supply: 0.0,
+            earned: now,
             coming: VecDeque::new(),
             delivered: 0,
             lost: 0,
@@ -87,13 +97,15 @@ impl Flow {
     }
 
     /// Earns a step's credit.
-    fn earn(&mut self, rtt: Duration) {
+    fn earn(&mut self, rtt: Duration, now: Instant) {
         let paced = match self.control.pacing_rate() {
             Some(rate) => rate as f64,
             None => 1.25 * self.control.window() as f64 / rtt.as_secs_f64(),
         };
-        let step = STEP.as_secs_f64();
-        self.credit = (self.credit + paced * step).min(paced * 0.001 + 2.0 * MTU as f64);
+        let step = now.saturating_duration_since(self.earned).as_secs_f64();
+        self.earned = now;
+        // As much as is made up for by the driver's pacer if it wakes up late.
+        self.credit = (self.credit + paced * step).min(paced * step.max(0.001) + 2.0 * MTU as f64);
         self.supply = (self.supply + self.demand * step).min(1e12);
     }
 
@@ -141,6 +153,7 @@ impl Flows {
             losing: 0,
             seed: 1,
             queued: Vec::new(),
+            paused_until: now,
         }
     }
 
@@ -156,9 +169,10 @@ impl Flows {
         let end = self.now + time;
         while self.now < end {
             self.now += STEP;
+            self.pause();
             for index in 0..self.flows.len() {
                 self.flows[index].receive(self.now);
-                self.flows[index].earn(self.link.rtt);
+                self.flows[index].earn(self.link.rtt, self.now);
                 self.send(index);
             }
         }
@@ -194,6 +208,15 @@ impl Flows {
             flow.coming
                 .push_back((at, flow.next_pn, unlucky || full, self.now));
             flow.next_pn += 1;
+        }
+    }
+
+    fn pause(&mut self) {
+        let often = STEP.as_secs_f64() / PAUSE.as_secs_f64() * self.link.pauses;
+        if self.random() < often / (1.0 - self.link.pauses) && self.now >= self.paused_until {
+            let pause = PAUSE.mul_f64(2.0 * self.random());
+            self.paused_until = self.now + pause;
+            self.busy_until = self.busy_until.max(self.now) + pause;
         }
     }
 

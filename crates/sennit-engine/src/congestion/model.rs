@@ -32,6 +32,8 @@ const RATE_ROUNDS: u32 = 10;
 const MIN_RATE_WINDOW: Duration = Duration::from_millis(500);
 /// The least round trip is the least of this time (draft §2.13).
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
+/// As little in flight as while it is measured.
+const THIN: f64 = 0.5;
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 /// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
 const FULL_GROWTH: f64 = 1.25;
@@ -149,9 +151,15 @@ impl Model {
         self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
     }
 
-    /// Bytes per second that the path takes, some of which it loses.
+    /// Bytes per second that the path takes, some of which it loses. While a queue stands that was more than
+    /// it takes: the greatest of samples whose loss differs by chance is of one that lost little.
     fn takes(&self) -> f64 {
-        self.rate.get() as f64 / (1.0 - self.unmoved_loss().min(self.made_up))
+        let lost = if self.queue_stands {
+            0.0
+        } else {
+            self.unmoved_loss().min(self.made_up)
+        };
+        self.rate.get() as f64 / (1.0 - lost)
     }
 
     /// Bytes that fit into the path without a queue, times `gain`.
@@ -226,7 +234,7 @@ impl Model {
         if let Some(sent) = now.checked_sub(acked.rtt) {
             self.by_pace.count(self.packets(acked.bytes), false, sent);
         }
-        let ended = round_ended.then(|| self.end_round(acked));
+        let ended = round_ended.then(|| self.end_round(acked, now));
         self.full.reached |= self.is_delayed() && (!acked.limited || self.is_much(acked));
         ended
     }
@@ -259,6 +267,12 @@ impl Model {
         bytes as f64 / self.mtu as f64
     }
 
+    /// A packet leaves that finds the path empty: what was acknowledged before says nothing of how much
+    /// is at a time (draft §5.4.1).
+    pub(super) fn on_restart(&mut self, now: Instant) {
+        (self.aggregation.since, self.aggregation.acked) = (now, 0);
+    }
+
     pub(super) fn set_full(&mut self) {
         self.full.reached = true;
     }
@@ -284,8 +298,12 @@ impl Model {
         }
     }
 
-    fn end_round(&mut self, acked: &Acked) -> Round {
+    fn end_round(&mut self, acked: &Acked, now: Instant) -> Round {
         let mut round = std::mem::replace(&mut self.round, Round::NEW);
+        // A path that is hardly used need not be emptied to see its least round trip.
+        if self.is_stale(now) && acked.limited && acked.total - acked.prior <= self.bdp(THIN) {
+            self.min_rtt = Some((round.shortest, now));
+        }
         let standing = round.shortest.saturating_sub(self.min_rtt());
         self.queue_stands = standing > self.min_rtt().mul_f64(STANDING).max(TOLERANCE);
         round.queueless = round.shortest <= self.min_rtt().mul_f64(NO_QUEUE) + TOLERANCE;
