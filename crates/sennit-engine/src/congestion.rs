@@ -91,7 +91,7 @@ pub(crate) struct CongestionEvent {
     pub(crate) marked: bool,
 }
 
-/// The controller that `auto` runs on a path.
+/// The controller that runs on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Never [`Congestion::Auto`].
@@ -100,9 +100,11 @@ pub struct Choice {
     pub reason: Reason,
 }
 
-/// Why `auto` runs what it runs.
+/// Why it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
+    /// It was asked for by name.
+    Configured,
     /// Nothing asks for another.
     Usual,
     /// Other flows fill the path's queue.
@@ -114,6 +116,7 @@ pub enum Reason {
 impl Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Configured => "configured",
             Self::Usual => "nothing asks for another",
             Self::Crowded => {
                 "other flows fill the link's queue and left it less than half its rate"

@@ -31,7 +31,7 @@ use sennit_core::Congestion;
 
 pub(crate) use self::ledger::{Ledger, Payload};
 use self::sizes::Sizes;
-use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery};
+use crate::congestion::{self, Ack, Choice, CongestionEvent, Control, Delivery, Reason};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
@@ -62,6 +62,7 @@ pub(crate) struct GateState {
     size_in_doubt: AtomicBool,
     too_small: AtomicBool,
     ledger: Mutex<Ledger>,
+    choice: Mutex<Option<Choice>>,
     /// The controller that is to take over.
     wanted: Mutex<Option<Congestion>>,
 }
@@ -96,6 +97,11 @@ impl GateState {
     /// Another controller, which starts anew; nothing happens if it is the same.
     pub(crate) fn set_congestion(&self, word: Congestion) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
+    }
+
+    /// The controller that runs, and why.
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        *self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The datagrams in flight. Only one thread drives a connection, so nobody ever waits.
@@ -229,6 +235,11 @@ impl Gate {
         for (place, rate) in rates {
             place.store(rate.unwrap_or(0), Relaxed);
         }
+        let choice = self.control.choice().unwrap_or(Choice {
+            controller: self.word,
+            reason: Reason::Configured,
+        });
+        *state.choice.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice);
         state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
         state.too_small.store(self.sizes.is_too_small(), Relaxed);
         state
@@ -491,6 +502,8 @@ mod tests {
         state.set_congestion(Congestion::Bbr);
         controller.on_end_acks(now, 0, false, None);
         assert_eq!((controller.window(), state.window()), (36_000, 36_000));
+        let runs = state.choice().map(|choice| choice.controller);
+        assert_eq!(runs, Some(Congestion::Bbr));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{
 
 use sennit_core::{PathState, health::Reason, queue::QueueStats};
 
+pub use crate::congestion::{Choice, Reason as ChoiceReason};
 use crate::{
     locals::SocketId,
     node::Conn,
@@ -70,6 +71,8 @@ pub struct PathStatus {
     pub rate: u64,
     /// Congestion window in bytes.
     pub cwnd: u64,
+    /// Its congestion controller, and why it is that one.
+    pub congestion: Option<Choice>,
     /// Packets of full size do not arrive.
     pub too_small: bool,
     /// Bytes that are not acknowledged yet.
@@ -107,6 +110,7 @@ fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
         received_bytes: stats.udp_rx.bytes,
         rate: path.gate.rate(path.srtt()),
         cwnd: path.gate.window(),
+        congestion: path.gate.choice(),
         too_small: path.gate.is_too_small(),
         in_flight: path.gate.in_flight(),
         mtu: stats.current_mtu,

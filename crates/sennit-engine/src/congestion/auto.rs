@@ -85,6 +85,8 @@ pub(super) struct Auto {
     /// Bytes per second of the best slice of late.
     best: WindowedMax,
     crowded: u32,
+    /// Bytes per second of CUBIC's best slice beside others.
+    share: u64,
     /// Slices in a row in which the loss asked for another controller.
     lossy: u32,
 }
@@ -123,6 +125,7 @@ impl Auto {
             least_rtt: Duration::MAX,
             best: WindowedMax::new(BEST_OF, now),
             crowded: 0,
+            share: 0,
             lossy: 0,
         }
     }
@@ -180,11 +183,14 @@ impl Auto {
         let starved = (rate as f64) < STARVED * self.best.get() as f64;
         let is_crowded = queued && slice.is_standing() && starved && !slice.is_limited();
         self.best.insert(rate, now);
+        if matches!(self.running, Running::Cubic(..)) {
+            self.share = self.share.max(rate);
+        }
         self.crowded = if is_crowded { self.crowded + 1 } else { 0 };
         let loss = self.model().unmoved_loss();
         let moves = match self.reason {
             Reason::Lossy => loss < NOT_LOSSY,
-            Reason::Usual | Reason::Crowded => loss >= LOSSY,
+            Reason::Configured | Reason::Usual | Reason::Crowded => loss >= LOSSY,
         };
         self.lossy = if moves { self.lossy + 1 } else { 0 };
         self.decide(slice, in_flight, now);
@@ -213,7 +219,7 @@ impl Auto {
             Reason::Crowded if near && stay >= self.trial_after / LEAST_STAY => self.run_bbr3(now),
             Reason::Crowded if stay >= self.trial_after => self.run_bbr3(now),
             Reason::Lossy if self.lossy >= LOSSY_SLICES => self.run_bbr3(now),
-            Reason::Usual | Reason::Crowded | Reason::Lossy => {}
+            Reason::Configured | Reason::Usual | Reason::Crowded | Reason::Lossy => {}
         }
     }
 
@@ -257,11 +263,18 @@ impl Auto {
         self.take_over(Running::Bbr(bbr), reason, now);
     }
 
-    /// It goes at once for half of what there was, which is its share beside one other.
+    /// It goes at once for what it had before the trial, or for half of what there was, which is its share
+    /// beside one other.
     fn run_cubic(&mut self, rtt: Duration, in_flight: u64, now: Instant) {
+        let share = if self.is_on_trial(now) {
+            self.share
+        } else {
+            self.best.get() / 2
+        };
+        self.share = 0;
         let model = self.model().clone();
-        let half = self.best.get() as f64 / 2.0 * rtt.as_secs_f64();
-        let cubic = Cubic::resume(in_flight, half as u64, model.mtu(), now);
+        let fits = share as f64 * rtt.as_secs_f64();
+        let cubic = Cubic::resume(in_flight, fits as u64, model.mtu(), now);
         self.take_over(Running::Cubic(cubic, model), Reason::Crowded, now);
     }
 

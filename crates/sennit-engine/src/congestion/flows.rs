@@ -51,7 +51,7 @@ pub(super) fn mbit(rate: f64) -> f64 {
 pub(super) struct Flow {
     pub(super) control: Box<dyn Control>,
     /// Bytes per second that there are to send.
-    pub(super) demand: f64,
+    demand: f64,
     delivery: Delivery,
     next_pn: u64,
     in_flight: u64,
@@ -159,6 +159,12 @@ impl Flows {
 
     pub(super) fn add(&mut self, control: Box<dyn Control>) {
         self.flows.push(Flow::new(control, self.now));
+    }
+
+    /// A flow has only so many bytes per second to send from now on.
+    pub(super) fn set_demand(&mut self, index: usize, demand: f64) {
+        let flow = &mut self.flows[index];
+        (flow.demand, flow.supply) = (demand, 0.0);
     }
 
     pub(super) fn run(&mut self, time: Duration) {

@@ -56,12 +56,13 @@ fn beside_others_that_fill_a_deep_queue_it_takes_its_share_and_leaves_the_queue_
     path.other();
     path.run(25);
     let share = path.run(60);
-    assert!(share > 0.3, "{share:.2} {:?}", path.history);
+    // Version 3 gets 0.11 there, version 1 0.32.
+    assert!(share > 0.25, "{share:.2} {:?}", path.history);
     assert!(path.controllers().contains(&Congestion::Cubic));
     let before = path.history.len();
     assert!(before <= 8, "{:?}", path.history);
 
-    path.flows.flows[1].demand = 0.0;
+    path.flows.set_demand(1, 0.0);
     path.run(70);
     let (shares, queue) = path.flows.shares(Duration::from_secs(10));
     assert!(
@@ -72,6 +73,22 @@ fn beside_others_that_fill_a_deep_queue_it_takes_its_share_and_leaves_the_queue_
     assert!(path.history.len() <= before + 1, "{:?}", path.history);
 }
 
+/// Keeps so many bytes in flight, come what may.
+#[derive(Clone, Debug)]
+struct Greedy(u64);
+
+impl Control for Greedy {
+    fn on_ack(&mut self, _: &Ack, _: Instant) {}
+    fn on_congestion(&mut self, _: &CongestionEvent, _: Instant) {}
+    fn on_mtu(&mut self, _: u16) {}
+    fn window(&self) -> u64 {
+        self.0
+    }
+    fn clone_box(&self) -> Box<dyn Control> {
+        Box::new(self.clone())
+    }
+}
+
 #[test]
 fn beside_others_on_a_path_that_loses_it_does_not_starve_with_cubic() {
     let mut path = Path::new(Link {
@@ -79,15 +96,15 @@ fn beside_others_on_a_path_that_loses_it_does_not_starve_with_cubic() {
         ..deep()
     });
     path.run(15);
-    // What fills the queue here must not mind the loss.
-    let now = path.flows.now;
-    path.flows.add(Box::new(Bbr::new(MTU as u16, now)));
-    path.run(60);
-    assert!(
-        !path.controllers().contains(&Congestion::Cubic),
-        "{:?}",
-        path.history
-    );
+    let fits = path.flows.link.rate * path.flows.link.rtt.as_secs_f64();
+    path.flows.add(Box::new(Greedy(5 * fits as u64)));
+    path.run(40);
+    let crowded = Choice {
+        controller: Congestion::Bbr,
+        reason: Reason::Crowded,
+    };
+    assert!(path.history.contains(&crowded), "{:?}", path.history);
+    assert!(!path.controllers().contains(&Congestion::Cubic));
 }
 
 #[test]
