@@ -11,6 +11,7 @@
 //! | `bbr3` | [`Bbr3`], version 3, which yields to loss above the path's own |
 //! | `auto` | [`Auto`]: `bbr3` until the path shows that another fares better |
 
+mod aggregation;
 mod auto;
 mod bbr;
 mod bbr3;
@@ -20,6 +21,7 @@ mod delivery;
 mod flows;
 mod loss;
 mod model;
+mod probe_rtt;
 mod windowed;
 
 use std::{

@@ -15,16 +15,17 @@
 //! is crowded if all the same no round trip of it was near the least ever seen, if a queue stands in most
 //! rounds, if less than half as much arrived as in the best slice of the last minute, and if there was enough
 //! to send. After the first such slice the least round trip is measured anew, with little in flight: on a
-//! path that has only become longer no queue stands by that. After three in a row CUBIC takes over, and takes its share as everyone does. A
-//! path that loses would not let it grow, and gets BBR 1, which also holds its place beside CUBIC.
+//! path that has only become longer no queue stands by that. After three in a row CUBIC takes over, and
+//! takes its share as everyone does. A path that loses would not let it grow, and gets BBR 1, which also
+//! holds its place beside CUBIC.
 //!
-//! CUBIC fills the queue itself and so cannot see that the others have left, unless they leave it empty. So BBR 3
-//! is tried again; each time that it is crowded out within a minute the next trial is twice as far, up to
-//! a minute. Two tunnels of ours that share a link may take each other for the others, until a trial of
-//! one meets a pause of the other.
+//! CUBIC fills the queue itself and so cannot see that the others have left, unless they leave it empty. So
+//! BBR 3 is tried again; each time that it is crowded out within a minute the next trial is twice as far, up
+//! to a minute. Tunnels of ours that share a link do not crowd each other, but once they run CUBIC they may
+//! take each other for the others, until a trial of one meets a pause or a trial of the other.
 //!
-//! **Loss.** BBR's rate is that of what arrives. From a fifth on, a probe of a quarter more delivers no more than
-//! there was, and the rate falls without end.
+//! **Loss.** BBR's rate is that of what arrives. From a fifth on, a probe of a quarter more delivers no more
+//! than there was, and the rate falls without end.
 
 use std::time::{Duration, Instant};
 

@@ -28,7 +28,8 @@ use std::time::Instant;
 use super::{
     Ack, Acked, CongestionEvent, Control,
     loss::{Manner, Pace},
-    model::{Model, ProbeRtt, Round},
+    model::{Model, Round},
+    probe_rtt::ProbeRtt,
 };
 
 /// 2/ln 2: the least that doubles the rate every round trip (draft-00 §4.2.1).

@@ -22,7 +22,8 @@ use std::time::Instant;
 use super::{
     Ack, Acked, CongestionEvent, Control,
     loss::{Manner, Pace},
-    model::{Model, ProbeRtt, Round},
+    model::{Model, Round},
+    probe_rtt::ProbeRtt,
 };
 
 /// Fast enough to double the rate every round trip (draft §2.4).

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Acked, CongestionEvent,
+    aggregation::Aggregation,
     loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace},
     windowed::WindowedMax,
 };
@@ -34,7 +35,6 @@ const MIN_RATE_WINDOW: Duration = Duration::from_millis(500);
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 /// As little in flight as while it is measured.
 const THIN: f64 = 0.5;
-const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 /// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
@@ -70,7 +70,6 @@ pub(super) struct Model {
     /// Even the shortest round trip of the last round was long.
     queue_stands: bool,
     full: FullPipe,
-    /// How much more is acknowledged at a time than the rate accounts for (draft §5.5.9).
     aggregation: Aggregation,
     own_loss: OwnLoss,
     by_pace: LossByPace,
@@ -105,13 +104,6 @@ struct FullPipe {
     reached: bool,
 }
 
-#[derive(Clone, Debug)]
-struct Aggregation {
-    since: Instant,
-    acked: u64,
-    extra: WindowedMax,
-}
-
 impl Model {
     pub(super) fn new(mtu: u16, now: Instant) -> Self {
         Self {
@@ -123,11 +115,7 @@ impl Model {
             limited: true,
             queue_stands: false,
             full: FullPipe::default(),
-            aggregation: Aggregation {
-                since: now,
-                acked: 0,
-                extra: WindowedMax::new(MIN_RATE_WINDOW, now),
-            },
+            aggregation: Aggregation::new(now),
             own_loss: OwnLoss::default(),
             by_pace: LossByPace::default(),
             made_up: 0.0,
@@ -270,7 +258,7 @@ impl Model {
     /// A packet leaves that finds the path empty: what was acknowledged before says nothing of how much
     /// is at a time (draft §5.4.1).
     pub(super) fn on_restart(&mut self, now: Instant) {
-        (self.aggregation.since, self.aggregation.acked) = (now, 0);
+        self.aggregation.restart(now);
     }
 
     pub(super) fn set_full(&mut self) {
@@ -354,7 +342,7 @@ impl Model {
         if self.rate.get() == 0 || self.min_rtt.is_none() {
             return window;
         }
-        let target = self.bdp(gain) + self.slack() + self.aggregation.extra.get();
+        let target = self.bdp(gain) + self.slack() + self.aggregation.extra();
         // Before the path is full, the model lags behind.
         if self.full.reached {
             target
@@ -412,57 +400,5 @@ impl FullPipe {
         }
         self.rounds += 1;
         self.reached = self.rounds >= FULL_ROUNDS;
-    }
-}
-
-impl Aggregation {
-    fn on_ack(&mut self, bytes: u64, rate: u64, window: u64, now: Instant) {
-        let expected = now.saturating_duration_since(self.since).as_secs_f64() * rate as f64;
-        self.acked += bytes;
-        if self.acked as f64 <= expected {
-            (self.since, self.acked) = (now, 0);
-            return;
-        }
-        let extra = (self.acked as f64 - expected) as u64;
-        self.extra.insert(extra.min(window / 2), now);
-    }
-}
-
-/// Little is in flight for a moment, so that the least round trip shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProbeRtt {
-    until: Option<Instant>,
-    least: Duration,
-}
-
-impl ProbeRtt {
-    pub(super) const NEW: Self = Self {
-        until: None,
-        least: Duration::MAX,
-    };
-
-    pub(super) fn on_rtt(&mut self, rtt: Duration) {
-        self.least = self.least.min(rtt);
-    }
-
-    /// Goes on; returns the least round trip once it is over. `window` is what may be in flight.
-    pub(super) fn advance(
-        &mut self,
-        min_rtt: Duration,
-        in_flight: u64,
-        window: u64,
-        now: Instant,
-    ) -> Option<Duration> {
-        match self.until {
-            None if in_flight <= window => {
-                *self = Self {
-                    until: Some(now + PROBE_RTT_TIME.max(min_rtt)),
-                    least: Duration::MAX,
-                };
-                None
-            }
-            Some(until) if now >= until && self.least < Duration::MAX => Some(self.least),
-            None | Some(_) => None,
-        }
     }
 }
