@@ -115,7 +115,7 @@ impl Bbr {
         }
     }
 
-    fn advance(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
+    fn advance(&mut self, acked: &Acked, in_flight: u64, round_ended: bool, now: Instant) {
         let fits = in_flight <= self.model.bdp(1.0);
         match self.mode {
             Mode::Startup if self.model.is_full() => self.mode = Mode::Drain,
@@ -147,7 +147,7 @@ impl Bbr {
             Mode::Startup | Mode::Drain => {}
         }
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
-        if self.model.is_stale(now) && self.model.is_full() && !probes {
+        if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
             self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
         }
     }
@@ -185,13 +185,14 @@ impl Control for Bbr {
         if let Mode::ProbeRtt(probe) = &mut self.mode {
             probe.on_rtt(acked.rtt);
         }
-        if let Some(round) = self.model.update(&acked, self.window, now) {
-            let congested = self.model.is_congested(&round, self.manner(&round));
+        let ended = self.model.update(&acked, self.window, now);
+        if let Some(round) = &ended {
+            let congested = self.model.is_congested(round, self.manner(round));
             if congested && self.mode == Mode::Startup {
                 self.model.set_full();
             }
         }
-        self.advance(&acked, ack.in_flight, now);
+        self.advance(&acked, ack.in_flight, ended.is_some(), now);
         self.set_window(&acked);
         self.model.set_pace(self.pace(), now);
     }

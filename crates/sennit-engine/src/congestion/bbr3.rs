@@ -165,7 +165,7 @@ impl Bbr3 {
             | Mode::Down { .. } => {}
         }
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
-        if self.model.is_stale(now) && self.model.is_full() && !probes {
+        if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
             self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
         }
     }
