@@ -31,10 +31,13 @@ use sennit_core::Congestion;
 
 pub(crate) use self::ledger::{Ledger, Payload};
 use self::sizes::Sizes;
-use crate::congestion::{self, Ack, CongestionEvent, Control, Delivery, PacketAck};
+use crate::congestion::{self, Ack, Choice, CongestionEvent, Control, Delivery, Reason};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
+
+/// A path with as little as this in flight is as good as idle.
+const RESTART_PACKETS: u64 = 1;
 
 /// The driver's view of one path's controller, shared with the controller inside noq.
 #[derive(Debug, Default)]
@@ -59,6 +62,7 @@ pub(crate) struct GateState {
     size_in_doubt: AtomicBool,
     too_small: AtomicBool,
     ledger: Mutex<Ledger>,
+    choice: Mutex<Option<Choice>>,
     /// The controller that is to take over.
     wanted: Mutex<Option<Congestion>>,
 }
@@ -93,6 +97,11 @@ impl GateState {
     /// Another controller, which starts anew; nothing happens if it is the same.
     pub(crate) fn set_congestion(&self, word: Congestion) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
+    }
+
+    /// The controller that runs, and why.
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        *self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The datagrams in flight. Only one thread drives a connection, so nobody ever waits.
@@ -226,6 +235,11 @@ impl Gate {
         for (place, rate) in rates {
             place.store(rate.unwrap_or(0), Relaxed);
         }
+        let choice = self.control.choice().unwrap_or(Choice {
+            controller: self.word,
+            reason: Reason::Configured,
+        });
+        *state.choice.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice);
         state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
         state.too_small.store(self.sizes.is_too_small(), Relaxed);
         state
@@ -273,9 +287,12 @@ impl Controller for Gate {
         self.state.limited.store(false, Relaxed);
         self.delivery
             .on_sent(pn, u64::from(bytes), in_flight, limited, now);
+        // Probes of a path that is idle otherwise are in flight one at a time.
+        if in_flight <= RESTART_PACKETS * u64::from(self.mtu) {
+            self.control.on_restart(now);
+        }
         self.state.ledger().on_sent(pn, bytes, now);
         self.usage.on_sent(pn, after);
-        self.control.on_sent(pn, bytes, now);
     }
 
     fn on_ack(
@@ -297,17 +314,9 @@ impl Controller for Gate {
         self.state
             .min_rtt_micros
             .store(rtt.min().as_micros() as u64, Relaxed);
-        self.control.on_packet_acked(&PacketAck {
-            pn,
-            bytes,
-            sent,
-            now,
-            window_unused: self.window_unused(),
-            rtt,
-        });
     }
 
-    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, largest: Option<u64>) {
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
         self.switch(now);
         self.state.in_flight.store(in_flight, Relaxed);
         let mut ledger = self.state.ledger();
@@ -323,7 +332,6 @@ impl Controller for Gate {
         let ack = Ack {
             acked: self.delivery.end_batch(now),
             in_flight,
-            largest,
             window_unused: self.window_unused(),
         };
         self.control.on_ack(&ack, now);
@@ -337,7 +345,7 @@ impl Controller for Gate {
         persistent: bool,
         marked: bool,
         lost: u64,
-        largest: u64,
+        _: u64,
     ) {
         if self.state.frozen.load(Relaxed) {
             self.publish();
@@ -345,7 +353,6 @@ impl Controller for Gate {
         }
         let event = CongestionEvent {
             sent,
-            largest,
             lost,
             persistent,
             marked,
@@ -495,6 +502,8 @@ mod tests {
         state.set_congestion(Congestion::Bbr);
         controller.on_end_acks(now, 0, false, None);
         assert_eq!((controller.window(), state.window()), (36_000, 36_000));
+        let runs = state.choice().map(|choice| choice.controller);
+        assert_eq!(runs, Some(Congestion::Bbr));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use sennit_core::{
     schedule::Striping,
 };
 
+pub use crate::congestion::{Choice, Reason as ChoiceReason};
 use crate::{
     locals::SocketId,
     node::Conn,
@@ -104,6 +105,8 @@ pub struct PathStatus {
     pub rate: u64,
     /// Congestion window in bytes.
     pub cwnd: u64,
+    /// Its congestion controller, and why it is that one.
+    pub congestion: Option<Choice>,
     /// Packets of full size do not arrive.
     pub too_small: bool,
     /// Bytes that are not acknowledged yet.
@@ -153,6 +156,7 @@ fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
         received_bytes: stats.udp_rx.bytes,
         rate: path.gate.rate(path.srtt()),
         cwnd: path.gate.window(),
+        congestion: path.gate.choice(),
         too_small: path.gate.is_too_small(),
         in_flight: path.gate.in_flight(),
         mtu: stats.current_mtu,

@@ -277,6 +277,12 @@ pub struct PathStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_second: Option<f64>,
     pub cwnd_bytes: u64,
+    /// The congestion controller that runs: `bbr`, `bbr3` or `cubic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// Why it is that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_reason: Option<String>,
     #[serde(default)]
     pub in_flight_bytes: u64,
     /// Largest UDP payload.

@@ -281,6 +281,8 @@ fn path(link: &str, state: PathState) -> PathStatus {
         loss_ratio: Some(0.004),
         rate_bytes_per_second: Some(18_500_000.0),
         cwnd_bytes: 1_900_000,
+        congestion: Some("bbr3".into()),
+        congestion_reason: Some("nothing asks for another".into()),
         in_flight_bytes: 700_000,
         mtu_bytes: 1_452,
         sent_bytes: 657_129_472,

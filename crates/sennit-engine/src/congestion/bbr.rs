@@ -1,490 +1,215 @@
-//! BBR: sends at the rate that the path delivers, and keeps little more in flight than it holds.
-//!
-//! The model of the path is two numbers: the greatest delivery rate of late, and the least round trip
-//! of late. Their product is what fits into the path without a queue (the BDP). Everything else is a
-//! cycle of gains around that model:
+//! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00): the path's loss says nothing.
 //!
 //! | mode | pacing gain | window gain | ends |
 //! | --- | --- | --- | --- |
-//! | startup | 2.77 | 3 | when the rate no longer grows, a queue stands, or much is lost |
-//! | drain | 0.5 | 2 | when the queue that startup made is gone |
-//! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
-//! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
-//! | down | 0.75 | 2 | when the queue is gone |
+//! | startup | 2.89 | 2.89 | when the rate no longer grows, a queue stands, or much is lost |
+//! | drain | 1/2.89 | 2.89 | when the queue that startup made is gone |
+//! | cycle | 1.25, 0.75, and six times 1 | 2 | never: each for the least round trip |
 //! | probe rtt | 1 | 0.5 | after 200 ms, if the least round trip was not seen for 10 s |
 //!
-//! Gains and limits are those of draft-ietf-ccwg-bbr-06; the cycle of eight round trips is that of
-//! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
-//! within a second and a version that probes every few seconds is late.
+//! The first phase of the cycle lasts until a quarter more is in flight or something is lost, the second
+//! ends as soon as no queue is left. Nothing is taken back in between while a queue stands: beside
+//! others that fill the path's queue, this version holds its place and [`Bbr3`](super::bbr3) gives way.
 //!
-//! Under [`OnLoss::Yield`] a round that loses more than the path's own loss and [`LOSS_MARGIN`]
-//! bounds what may be in flight, until probing finds room again. The path's own loss is that of
-//! cruising rounds in which some round trip was close to the least: nothing can have overflowed.
-//! Under [`OnLoss::Ignore`] such a round only ends startup or a probe.
+//! Loss is ignored within reason. What a path loses whatever it is sent ([`LossByPace`](super::loss)) is
+//! sent in addition, up to a quarter, because the path has room for it: a rate measured by what arrives
+//! would fall with each probe that loses a fifth. What does count: loss ends startup (what overflows there
+//! is more than half of what is sent) and the first phase of the cycle; what a quarter more does not get
+//! through is not made up for; and when nothing arrives for several timeouts (persistent congestion,
+//! RFC 9002 §7.6) the window starts at four packets, and grows by what is acknowledged.
+//!
+//! Two things are not as in the draft. While the least round trip is measured, half of what fits stays in
+//! flight instead of four packets: that empties the queue as well (draft-ietf-ccwg-bbr-06 §2.14.1), and for
+//! all the flows inside a tunnel four packets in 200 ms are an outage. And startup also ends at a queue that
+//! stands, as [`Model`] says.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::{Ack, Acked, CongestionEvent, Control, WindowedMax};
+use super::{
+    Ack, Acked, CongestionEvent, Control,
+    loss::{Manner, Pace},
+    model::{Model, Round},
+    probe_rtt::ProbeRtt,
+};
 
-/// Fast enough to double the rate every round trip (draft §2.4).
-const STARTUP_GAIN: f64 = 2.77;
-/// What is inside doubles its rate every round trip too, and a window of twice the last one would
-/// hold it up just when it looks for delay (RFC 9406).
-const STARTUP_WINDOW_GAIN: f64 = 3.0;
-const DRAIN_GAIN: f64 = 0.5;
-const UP_GAIN: f64 = 1.25;
-const DOWN_GAIN: f64 = 0.75;
-/// The greatest of many samples is more than the path delivers when a busy host makes them noisy.
-/// What is too much stands in the path's queue, and is taken back there.
-const STANDING_GAIN: f64 = 0.95;
-/// A queue stands if even the shortest round trip of a round was longer than the least by this part
-/// of it, and by a millisecond.
-const STANDING: f64 = 1.0 / 16.0;
+/// 2/ln 2: the least that doubles the rate every round trip (draft-00 §4.2.1).
+const STARTUP_GAIN: f64 = 2.885;
+/// Takes back in one round trip what startup put there.
+const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
+/// Draft-00 §4.3.4.1.
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+const FIRST_EVEN: usize = 2;
 const WINDOW_GAIN: f64 = 2.0;
-const UP_WINDOW_GAIN: f64 = 2.25;
 const PROBE_RTT_GAIN: f64 = 0.5;
-/// Sent this much below the rate, so that the queue never grows by rounding (draft §2.4).
-const PACING_MARGIN: f64 = 0.99;
-/// Rounds of cruising between probes.
-const CRUISE_ROUNDS: u32 = 6;
-/// The last so many of them are free of the probe's effects.
-const SETTLED_ROUNDS: u64 = 4;
-/// No phase is shorter: on a path of microseconds the host's own scheduling is what a round trip shows.
-const MIN_PHASE: Duration = Duration::from_millis(5);
-/// Up lasts so many phases at most, if acknowledgements come in heaps and hide what is in flight.
-const UP_PHASES: u32 = 3;
-/// Down lasts until the queue is gone, or so many phases, if something else keeps it full.
-const DOWN_PHASES: u32 = 5;
-/// The rate is the best of this many round trips,
-const RATE_ROUNDS: u32 = 10;
-/// and of at least this time, in which a busy host may fail to send.
-const MIN_RATE_WINDOW: Duration = Duration::from_millis(500);
-/// The least round trip is the least of this time (draft §2.13).
-const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
-const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
-/// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
-const FULL_GROWTH: f64 = 1.25;
-const FULL_ROUNDS: u32 = 3;
-/// Or when every round trip of a round was longer than the least by an eighth of it, within these
-/// limits (RFC 9406 §4.2), because then there is a queue, and it is about to overflow;
-const LEAST_DELAYED: Duration = Duration::from_millis(4);
-const MOST_DELAYED: Duration = Duration::from_millis(16);
-/// if the round had so many packets that jitter cannot have held up all.
-const TELLING_PACKETS: u64 = 20;
-/// Loss above the path's own that means congestion (draft §2.7, "LossThresh"),
-const LOSS_MARGIN: f64 = 0.02;
-/// if so many packets were lost in the round (draft §5.3.1.3).
-const LOSS_PACKETS: u64 = 6;
-/// More than this is never taken for a path's own loss.
-const MAX_OWN_LOSS: f64 = 0.15;
-/// What is left of the bound after a loss (draft §2.7, "Beta").
-const BETA: f64 = 0.7;
-/// A round whose shortest round trip is within a tenth and a millisecond of the least met no queue.
-const NO_QUEUE: f64 = 1.1;
-/// So many standard deviations of a random loss more than expected are no news.
-const DEVIATIONS: f64 = 2.5;
-/// Weight of the past when a round's loss is averaged.
-const LOSS_MEMORY: f64 = 15.0 / 16.0;
-/// Packets that may be in flight before anything is known: three connections that start at the
-/// initial window of their own (RFC 6928), each of which would take a queue for a full link.
-const INITIAL_PACKETS: u64 = 30;
-/// And at least, whatever is known.
-const MIN_PACKETS: u64 = 4;
-/// In startup the window leaves within this part of the round trip, or this time.
-const STARTUP_BURSTS: u32 = 8;
-const MIN_BURST: Duration = Duration::from_millis(1);
-/// What the driver hands over in one go, as time at the pacing rate; twice that much is in flight
-/// beyond the model, so that the window is never what makes a batch small.
-const QUANTUM: Duration = Duration::from_millis(1);
-
-/// What loss means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnLoss {
-    Ignore,
-    Yield,
-}
+/// With this made up for, three of ten may be lost and a probe still delivers more than the rate.
+const MADE_UP: f64 = 0.25;
+/// From this phase of the cycle on nothing is heard of the first ones.
+const SETTLED_PHASE: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Startup,
     Drain,
-    Cruise {
-        until_round: u64,
-    },
-    Up {
-        since: Instant,
-    },
-    Down {
-        since: Instant,
-    },
-    ProbeRtt {
-        until: Option<Instant>,
-        least: Duration,
-    },
+    Cycle { phase: usize, since: Instant },
+    ProbeRtt(ProbeRtt),
 }
 
 /// One path's model and where it is in the cycle.
 #[derive(Clone, Debug)]
 pub(super) struct Bbr {
-    on_loss: OnLoss,
-    mtu: u64,
+    model: Model,
     mode: Mode,
-    rate: WindowedMax,
-    min_rtt: Option<(Duration, Instant)>,
-    /// The shortest round trip of this round.
-    round_rtt: Duration,
-    /// There was not enough to send, of late.
-    limited: bool,
-    /// Even that was long in the last round.
-    queue_stands: bool,
-    rounds: Rounds,
-    full: FullPipe,
-    /// How much more is acknowledged at a time than the rate accounts for (draft §5.5.9).
-    aggregation: Aggregation,
-    losses: Losses,
-    /// Upper bound of what may be in flight, found by losing more.
-    bound: Option<u64>,
     window: u64,
 }
 
-/// How a round was sent, which decides what its loss means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
-    /// At the path's rate and without a queue: what was lost, the path loses by itself.
-    Calm,
-    /// Without a queue, but nothing is known yet: only what no path loses by itself is congestion.
-    Blind,
-    /// Faster than the path's rate, or into a queue.
-    Probing,
-}
-
-/// Counts round trips by what was delivered.
-#[derive(Clone, Debug, Default)]
-struct Rounds {
-    count: u64,
-    ends_at: u64,
-}
-
-/// Whether startup has filled the path.
-#[derive(Clone, Debug, Default)]
-struct FullPipe {
-    rate: u64,
-    rounds: u32,
-    reached: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Aggregation {
-    since: Instant,
-    acked: u64,
-    extra: WindowedMax,
-}
-
-/// Loss of this round, and of the path when it has no queue.
-#[derive(Clone, Debug, Default)]
-struct Losses {
-    lost: u64,
-    delivered: u64,
-    /// Sums over rounds without a queue, the past fading.
-    own_lost: f64,
-    own_total: f64,
-}
-
 impl Bbr {
-    pub(super) fn new(on_loss: OnLoss, mtu: u16, now: Instant) -> Self {
-        let mtu = u64::from(mtu);
+    pub(super) fn new(mtu: u16, now: Instant) -> Self {
+        let model = Model::new(mtu, now).making_up(MADE_UP);
         Self {
-            on_loss,
-            mtu,
             mode: Mode::Startup,
-            rate: WindowedMax::new(MIN_RATE_WINDOW, now),
-            min_rtt: None,
-            round_rtt: Duration::MAX,
-            limited: true,
-            queue_stands: false,
-            rounds: Rounds::default(),
-            full: FullPipe::default(),
-            aggregation: Aggregation {
-                since: now,
-                acked: 0,
-                extra: WindowedMax::new(MIN_RATE_WINDOW, now),
-            },
-            losses: Losses::default(),
-            bound: None,
-            window: INITIAL_PACKETS * mtu,
+            window: model.initial_window(),
+            model,
         }
     }
 
-    fn initial_window(&self) -> u64 {
-        INITIAL_PACKETS * self.mtu
+    /// Takes over a path that is known.
+    pub(super) fn resume(model: Model, window: u64) -> Self {
+        Self {
+            mode: if model.is_full() {
+                Mode::Drain
+            } else {
+                Mode::Startup
+            },
+            window,
+            model: model.making_up(MADE_UP),
+        }
     }
 
-    fn min_rtt(&self) -> Duration {
-        self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
-    }
-
-    /// Bytes that fit into the path without a queue, times `gain`.
-    fn bdp(&self, gain: f64) -> u64 {
-        (gain * self.rate.get() as f64 * self.min_rtt().as_secs_f64()) as u64
+    pub(super) fn model(&self) -> &Model {
+        &self.model
     }
 
     fn gains(&self) -> (f64, f64) {
         match self.mode {
-            Mode::Startup => (STARTUP_GAIN, STARTUP_WINDOW_GAIN),
-            Mode::Drain => (DRAIN_GAIN, WINDOW_GAIN),
-            Mode::Cruise { .. } if self.queue_stands => (STANDING_GAIN, WINDOW_GAIN),
-            Mode::Cruise { .. } => (1.0, WINDOW_GAIN),
-            Mode::Up { .. } => (UP_GAIN, UP_WINDOW_GAIN),
-            Mode::Down { .. } => (DOWN_GAIN, WINDOW_GAIN),
-            Mode::ProbeRtt { .. } => (1.0, PROBE_RTT_GAIN),
+            Mode::Startup => (STARTUP_GAIN, STARTUP_GAIN),
+            Mode::Drain => (DRAIN_GAIN, STARTUP_GAIN),
+            Mode::Cycle { phase, .. } => (CYCLE[phase], WINDOW_GAIN),
+            Mode::ProbeRtt(_) => (1.0, PROBE_RTT_GAIN),
         }
     }
 
-    // ---- the model -----------------------------------------------------------------------------
-
-    fn update_model(&mut self, acked: &Acked, in_flight: u64, now: Instant) -> bool {
-        let round_ended = self.rounds.on_ack(acked);
-        self.update_min_rtt(acked.rtt, now);
-        // An interval shorter than the least round trip is an artefact of acknowledgements that were
-        // held up (draft §5.5.4).
-        let valid = acked.interval >= self.min_rtt() && !acked.interval.is_zero();
-        if valid && (self.measures(acked) || acked.rate() >= self.rate.get()) {
-            self.rate
-                .set_window((RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW));
-            self.rate.insert(acked.rate(), now);
-        }
-        self.limited = acked.limited;
-        let window = self.window;
-        self.aggregation
-            .on_ack(acked.bytes, self.rate.get(), window, now);
-        self.losses.delivered += acked.bytes;
-        if round_ended {
-            self.end_round(acked, in_flight, now);
-        }
-        self.full.reached |= self.is_delayed() && (!acked.limited || self.is_much(acked));
-        round_ended
-    }
-
-    /// Every round trip of this round was long, and there were many.
-    fn is_delayed(&self) -> bool {
-        let delayed = (self.min_rtt() / 8).clamp(LEAST_DELAYED, MOST_DELAYED);
-        self.losses.delivered >= TELLING_PACKETS * self.mtu
-            && self.round_rtt >= self.min_rtt() + delayed
-    }
-
-    /// The path was busy all the time that the sample covers: the driver had more to send than it
-    /// was allowed, or what was under way was more than fits and stood in the path's queue.
-    fn measures(&self, acked: &Acked) -> bool {
-        !acked.limited || self.queue_stands && self.is_much(acked)
-    }
-
-    /// More was under way than fits into the path.
-    fn is_much(&self, acked: &Acked) -> bool {
-        acked.total - acked.prior >= self.bdp(FULL_GROWTH).max(self.initial_window())
-    }
-
-    fn update_min_rtt(&mut self, rtt: Duration, now: Instant) {
-        self.round_rtt = self.round_rtt.min(rtt);
-        if self.min_rtt.is_none_or(|(least, _)| rtt <= least) {
-            self.min_rtt = Some((rtt, now));
-        }
-        if let Mode::ProbeRtt { least, .. } = &mut self.mode {
-            *least = rtt.min(*least);
-        }
-    }
-
-    fn end_round(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
-        let shortest = std::mem::replace(&mut self.round_rtt, Duration::MAX);
-        let standing = shortest.saturating_sub(self.min_rtt());
-        self.queue_stands = standing
-            > self
-                .min_rtt()
-                .mul_f64(STANDING)
-                .max(Duration::from_millis(1));
-        let queueless = shortest <= self.min_rtt().mul_f64(NO_QUEUE) + Duration::from_millis(1);
-        let manner = match self.mode {
-            // The first rounds still hear of what the probe before them did.
-            Mode::Cruise { until_round } if self.rounds.count + SETTLED_ROUNDS < until_round => {
-                Manner::Probing
-            }
-            Mode::Cruise { .. } if queueless => Manner::Calm,
-            Mode::Startup if queueless => Manner::Blind,
-            Mode::Startup | Mode::Drain | Mode::Cruise { .. } | Mode::ProbeRtt { .. } => {
-                Manner::Probing
-            }
-            Mode::Up { .. } | Mode::Down { .. } => Manner::Probing,
-        };
-        let congested = self.losses.end_round(manner, self.mtu);
-        if !self.full.reached && self.measures(acked) {
-            self.full.end_round(self.rate.get());
-        }
-        if congested {
-            self.yield_to_loss(in_flight, now);
-        }
-    }
-
-    // ---- the cycle -----------------------------------------------------------------------------
-
-    fn advance(&mut self, in_flight: u64, round_ended: bool, now: Instant) {
-        let phase = self.min_rtt().max(MIN_PHASE);
-        let over = |since: Instant| now.saturating_duration_since(since) >= phase;
+    fn pace(&self) -> Pace {
         match self.mode {
-            Mode::Startup if self.full.reached => self.mode = Mode::Drain,
-            Mode::Drain if in_flight <= self.bdp(1.0) => self.cruise(),
-            Mode::Cruise { until_round } if round_ended && self.rounds.count >= until_round => {
-                self.mode = Mode::Up { since: now };
-            }
-            Mode::Up { since }
-                if over(since)
-                    && (self.is_full_up(in_flight)
-                        || now.saturating_duration_since(since) >= UP_PHASES * phase) =>
-            {
-                self.raise_bound();
-                self.mode = Mode::Down { since: now };
-            }
-            Mode::Down { since }
-                if in_flight <= self.bdp(1.0)
-                    || now.saturating_duration_since(since) >= DOWN_PHASES * phase =>
-            {
-                self.cruise();
-            }
-            Mode::ProbeRtt { until: None, .. } if in_flight <= self.window => {
-                self.mode = Mode::ProbeRtt {
-                    until: Some(now + PROBE_RTT_TIME.max(self.min_rtt())),
-                    least: Duration::MAX,
+            Mode::Cycle { phase: 0, .. } => Pace::Faster,
+            Mode::Cycle { phase: 1, .. } => Pace::Other,
+            Mode::Cycle { .. } => Pace::Even,
+            Mode::Startup | Mode::Drain | Mode::ProbeRtt(_) => Pace::Other,
+        }
+    }
+
+    fn manner(&self, round: &Round) -> Manner {
+        match self.mode {
+            Mode::Startup if round.queueless => Manner::Blind,
+            Mode::Cycle { phase, .. } if phase >= SETTLED_PHASE && round.queueless => Manner::Calm,
+            Mode::Startup | Mode::Drain | Mode::Cycle { .. } | Mode::ProbeRtt(_) => Manner::Probing,
+        }
+    }
+
+    fn advance(&mut self, acked: &Acked, in_flight: u64, round_ended: bool, now: Instant) {
+        let fits = in_flight <= self.model.bdp(1.0);
+        match self.mode {
+            Mode::Startup if self.model.is_full() => self.mode = Mode::Drain,
+            Mode::Drain if fits => self.start_cycle(now),
+            Mode::Cycle { phase, since } => {
+                let lasted = now.saturating_duration_since(since) >= self.model.phase();
+                let over = match CYCLE[phase] {
+                    gain if gain > 1.0 => {
+                        let full = self.model.is_filled(gain, in_flight, self.window);
+                        lasted && (full || acked.lost > 0)
+                    }
+                    gain if gain < 1.0 => lasted || fits,
+                    _ => lasted,
                 };
+                if over {
+                    let phase = (phase + 1) % CYCLE.len();
+                    self.mode = Mode::Cycle { phase, since: now };
+                }
             }
-            Mode::ProbeRtt {
-                until: Some(until),
-                least,
-            } if now >= until && least < Duration::MAX => {
-                self.min_rtt = Some((least, now));
-                self.cruise();
+            Mode::ProbeRtt(mut probe) => {
+                match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
+                    Some(least) => {
+                        self.model.set_min_rtt(least, now);
+                        self.start_cycle(now);
+                    }
+                    None => self.mode = Mode::ProbeRtt(probe),
+                }
             }
-            Mode::Startup
-            | Mode::Drain
-            | Mode::Cruise { .. }
-            | Mode::Up { .. }
-            | Mode::Down { .. }
-            | Mode::ProbeRtt { .. } => {}
+            Mode::Startup | Mode::Drain => {}
         }
-        let stale = self
-            .min_rtt
-            .is_some_and(|(_, at)| now.saturating_duration_since(at) > MIN_RTT_WINDOW);
-        if stale && self.full.reached && !matches!(self.mode, Mode::ProbeRtt { .. }) {
-            self.mode = Mode::ProbeRtt {
-                until: None,
-                least: Duration::MAX,
-            };
+        let probes = matches!(self.mode, Mode::ProbeRtt(_));
+        if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
+            self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
         }
     }
 
-    /// Probing has put into the path what it may, or the driver has not that much to send.
-    fn is_full_up(&self, in_flight: u64) -> bool {
-        in_flight >= self.bdp(UP_GAIN)
-            || in_flight + 2 * self.mtu >= self.window
-            || in_flight < self.bdp(DOWN_GAIN)
-    }
-
-    fn cruise(&mut self) {
-        // Tunnels of one hub must not probe in step.
-        let jitter = u64::from(self.rounds.ends_at as u32 >> 10) % 3;
-        self.mode = Mode::Cruise {
-            until_round: self.rounds.count + u64::from(CRUISE_ROUNDS) + jitter,
+    /// Begins anywhere but where it takes back, so that tunnels of one hub do not probe in step
+    /// (draft-00 §4.3.4.2).
+    fn start_cycle(&mut self, now: Instant) {
+        let calm = CYCLE.len() as u64 - 2;
+        let phase = match self.model.dice() % (calm + 1) {
+            0 => 0,
+            n => n as usize + 1,
         };
+        self.mode = Mode::Cycle { phase, since: now };
     }
 
-    // ---- loss ----------------------------------------------------------------------------------
-
-    /// The round lost more than is the path's own.
-    fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
-        match self.mode {
-            Mode::Startup => self.full.reached = true,
-            Mode::Up { .. } => self.mode = Mode::Down { since: now },
-            Mode::Drain | Mode::Cruise { .. } | Mode::Down { .. } | Mode::ProbeRtt { .. } => {}
-        }
-        if self.on_loss == OnLoss::Yield {
-            let fits = self.bdp(1.0).max(in_flight);
-            let most = self.bound.unwrap_or(self.window).min(fits);
-            self.bound = Some((BETA * most as f64) as u64);
-        }
-    }
-
-    /// A probe went well: there may be room for more than was thought.
-    fn raise_bound(&mut self) {
-        self.bound = self
-            .bound
-            .map(|bound| (UP_GAIN * bound.max(self.bdp(1.0)) as f64) as u64)
-            .filter(|&bound| bound < self.bdp(UP_WINDOW_GAIN));
-    }
-
-    fn log(&self, before: Mode, in_flight: u64) {
-        tracing::debug!(
-            ?before,
-            mode = ?self.mode,
-            rate = self.rate.get(),
-            min_rtt = ?self.min_rtt(),
-            window = self.window,
-            bound = self.bound,
-            in_flight,
-            queue_stands = self.queue_stands,
-            "phase"
-        );
-    }
-
-    fn set_window(&mut self, acked: u64) {
+    /// Grows by no more than what was acknowledged (draft-00 §4.2.3.1).
+    fn set_window(&mut self, acked: &Acked) {
         let (_, gain) = self.gains();
-        let least = MIN_PACKETS * self.mtu;
-        let rate = self.rate.get();
-        if rate == 0 || self.min_rtt.is_none() {
-            return;
-        }
-        let quantum = (rate as f64 * QUANTUM.as_secs_f64()) as u64;
-        let slack = 2 * quantum.max(2 * self.mtu);
-        let target = self.bdp(gain) + slack + self.aggregation.extra.get();
-        // Before the path is full, the model lags behind.
-        self.window = if self.full.reached {
-            target
-        } else {
-            target.max(self.window + if target > self.window { acked } else { 0 })
-        };
-        // Never below what fits without a queue: less would only make the rate look smaller.
-        if let Some(bound) = self.bound {
-            self.window = self.window.min(bound.max(self.bdp(1.0) + slack));
-        }
-        self.window = self.window.max(least);
+        let target = self.model.window(gain, self.window, acked.bytes);
+        self.window = target.min(self.window + acked.bytes);
+        self.window = self.window.max(self.model.least_window());
     }
 }
 
 impl Control for Bbr {
-    fn on_sent(&mut self, _: u64, _: u16, _: Instant) {}
-
-    fn on_ack(&mut self, ack: &Ack, now: Instant) {
-        let Some(acked) = ack.acked else { return };
-        let before = self.mode;
-        let round_ended = self.update_model(&acked, ack.in_flight, now);
-        self.advance(ack.in_flight, round_ended, now);
-        self.set_window(acked.bytes);
-        if self.mode != before {
-            self.log(before, ack.in_flight);
+    fn on_restart(&mut self, now: Instant) {
+        self.model.on_restart(now);
+        if let Mode::Cycle { phase, since } = &mut self.mode {
+            (*phase, *since) = ((*phase).max(FIRST_EVEN), now);
         }
     }
 
+    fn on_ack(&mut self, ack: &Ack, now: Instant) {
+        let Some(acked) = ack.acked else { return };
+        if let Mode::ProbeRtt(probe) = &mut self.mode {
+            probe.on_rtt(acked.rtt);
+        }
+        let ended = self.model.update(&acked, self.window, now);
+        if let Some(round) = &ended {
+            let congested = self.model.is_congested(round, self.manner(round));
+            if congested && self.mode == Mode::Startup {
+                self.model.set_full();
+            }
+        }
+        self.advance(&acked, ack.in_flight, ended.is_some(), now);
+        self.set_window(&acked);
+        self.model.set_pace(self.pace(), now);
+    }
+
     fn on_congestion(&mut self, event: &CongestionEvent, _: Instant) {
-        self.losses.lost += event.lost;
-        if event.marked {
-            // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
-            self.losses.lost += LOSS_PACKETS * self.mtu;
+        self.model.on_congestion(event);
+        if event.persistent {
+            self.window = self.model.least_window();
         }
     }
 
     fn on_route_change(&mut self) {
-        self.min_rtt = None;
-        self.round_rtt = Duration::MAX;
+        self.model.forget_rtt();
     }
 
     fn on_mtu(&mut self, mtu: u16) {
-        self.mtu = u64::from(mtu);
+        self.model.set_mtu(mtu);
     }
 
     fn window(&self) -> u64 {
@@ -492,21 +217,12 @@ impl Control for Bbr {
     }
 
     fn pacing_rate(&self) -> Option<u64> {
-        let rate = self.delivery_rate()?;
         let (gain, _) = self.gains();
-        let paced = PACING_MARGIN * gain * rate as f64;
-        if self.full.reached || !self.limited {
-            return Some(paced as u64);
-        }
-        // So far the rate says what came and not what fits. What starts inside sends in bursts, and
-        // would take a queue here for a full link (RFC 9406): the window may leave at once.
-        let soon = (self.min_rtt() / STARTUP_BURSTS).max(MIN_BURST);
-        let burst = self.window as f64 / soon.as_secs_f64();
-        Some(paced.max(burst) as u64)
+        self.model.pacing_rate(gain, self.window)
     }
 
     fn delivery_rate(&self) -> Option<u64> {
-        Some(self.rate.get()).filter(|&rate| rate > 0)
+        self.model.delivery_rate()
     }
 
     fn in_slow_start(&self) -> bool {
@@ -518,61 +234,63 @@ impl Control for Bbr {
     }
 }
 
-impl Rounds {
-    /// A round ends with the first packet that left after the last one ended.
-    fn on_ack(&mut self, acked: &Acked) -> bool {
-        let ended = acked.prior >= self.ends_at;
-        if ended {
-            self.count += 1;
-            self.ends_at = acked.total;
-        }
-        ended
-    }
-}
-
-impl FullPipe {
-    fn end_round(&mut self, rate: u64) {
-        if rate as f64 >= FULL_GROWTH * self.rate as f64 {
-            self.rate = rate;
-            self.rounds = 0;
-            return;
-        }
-        self.rounds += 1;
-        self.reached = self.rounds >= FULL_ROUNDS;
-    }
-}
-
-impl Aggregation {
-    fn on_ack(&mut self, bytes: u64, rate: u64, window: u64, now: Instant) {
-        let expected = now.saturating_duration_since(self.since).as_secs_f64() * rate as f64;
-        self.acked += bytes;
-        if self.acked as f64 <= expected {
-            (self.since, self.acked) = (now, 0);
-            return;
-        }
-        let extra = (self.acked as f64 - expected) as u64;
-        self.extra.insert(extra.min(window / 2), now);
-    }
-}
-
-impl Losses {
-    /// Whether the round lost more than the path does when it is not full.
-    fn end_round(&mut self, manner: Manner, mtu: u64) -> bool {
-        let (lost, total) = (self.lost as f64, (self.lost + self.delivered) as f64);
-        (self.lost, self.delivered) = (0, 0);
-        if manner == Manner::Calm {
-            self.own_lost = LOSS_MEMORY * self.own_lost + lost;
-            self.own_total = LOSS_MEMORY * self.own_total + total;
-        }
-        let own = match manner {
-            Manner::Calm | Manner::Blind => MAX_OWN_LOSS,
-            Manner::Probing => (self.own_lost / self.own_total.max(1.0)).min(MAX_OWN_LOSS),
-        };
-        let packet = mtu as f64;
-        let chance = DEVIATIONS * (own * total * packet).sqrt();
-        lost >= LOSS_PACKETS as f64 * packet && lost > (own + LOSS_MARGIN) * total + chance
-    }
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::congestion::flows::{Flows, MTU, link};
+
+    fn steady() -> Flows {
+        let now = Instant::now();
+        let mut flows = Flows::new(link(50.0, 40, 50.0), now);
+        flows.add(Box::new(Bbr::new(MTU as u16, now)));
+        flows.run(Duration::from_secs(3));
+        flows
+    }
+
+    #[test]
+    fn the_cycle_has_eight_phases_of_a_round_trip() {
+        let mut flows = steady();
+        let mut phases: Vec<(f64, u32)> = Vec::new();
+        for _ in 0..2000 {
+            flows.run(Duration::from_millis(1));
+            let control = &flows.flows[0].control;
+            let rate = control.delivery_rate().unwrap() as f64;
+            let gain = (control.pacing_rate().unwrap() as f64 / rate * 20.0).round() / 20.0;
+            match phases.last_mut() {
+                Some((last, time)) if *last == gain => *time += 1,
+                _ => phases.push((gain, 1)),
+            }
+        }
+        let cycles: Vec<_> = phases[1..phases.len() - 1].to_vec();
+        let start = cycles.iter().position(|(gain, _)| *gain > 1.2).unwrap();
+        for cycle in cycles[start..].chunks_exact(3) {
+            let [(up, faster), (down, slower), (even, steady)] = *cycle else {
+                unreachable!("chunks of three");
+            };
+            assert_eq!((up, down, even), (1.25, 0.75, 1.0), "{cycle:?}");
+            assert!((40..100).contains(&faster), "{cycle:?}");
+            assert!(slower < 50, "{cycle:?}");
+            assert!((235..300).contains(&steady), "{cycle:?}");
+        }
+        assert!(cycles.len() > 12, "{phases:?}");
+    }
+
+    #[test]
+    fn persistent_congestion_leaves_four_packets_that_grow_by_what_arrives() {
+        let mut flows = steady();
+        let before = flows.flows[0].control.window();
+        let event = CongestionEvent {
+            sent: flows.now,
+            lost: 0,
+            persistent: true,
+            marked: false,
+        };
+        let now = flows.now;
+        flows.flows[0].control.on_congestion(&event, now);
+        assert_eq!(flows.flows[0].control.window(), 4 * MTU);
+        flows.run(Duration::from_secs(2));
+        assert!(flows.flows[0].control.window() > before / 2);
+    }
+}

@@ -4,6 +4,10 @@
 //! difference, over the longer of the time it took to send that much and the time it took to hear of
 //! it, is a sample of the rate. A packet that left when the driver had no more to send than the path
 //! would have taken is marked: its sample is a lower bound, not a measurement.
+//!
+//! On a path of microseconds both times are those of the host: it reads what has come and sends what it may in
+//! turns of a millisecond, late now and then, and what it makes up for then arrives all at once. So a sample
+//! covers [`SPAN`] at least: the packet remembers what had been delivered some time before it left.
 
 use std::{
     collections::VecDeque,
@@ -11,6 +15,13 @@ use std::{
 };
 
 use crate::in_order;
+
+/// A path whose least round trip is shorter shows the hosts,
+const SHORT: Duration = Duration::from_millis(2);
+/// and a sample of it covers at least so much: many turns of both.
+const SPAN: Duration = Duration::from_millis(20);
+/// States that are remembered lie so far apart, at least.
+const APART: Duration = Duration::from_millis(1);
 
 /// More packets than this are not followed; the oldest are then forgotten, which costs samples only.
 const LIMIT: usize = 1 << 16;
@@ -21,10 +32,10 @@ const UNSETTLED: u64 = 1 << 13;
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     sent: VecDeque<Sent>,
-    delivered: u64,
-    delivered_at: Instant,
-    /// When the packet left that was acknowledged last.
-    first_sent: Instant,
+    state: State,
+    /// States of the last [`SPAN`] and one older, while the driver always had enough to send.
+    past: VecDeque<State>,
+    least_rtt: Duration,
     /// Packets that leave before this much is delivered are marked as limited.
     limited_until: u64,
     /// The newest packet of the batch that is being digested.
@@ -33,14 +44,24 @@ pub(crate) struct Delivery {
     lost: u64,
 }
 
+/// How far delivery has come.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    /// Bytes.
+    delivered: u64,
+    at: Instant,
+    /// When the packet left that was acknowledged last.
+    first_sent: Instant,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     pn: u64,
     at: Instant,
-    /// State when it left.
+    /// Bytes that had been delivered when it left.
     delivered: u64,
-    delivered_at: Instant,
-    first_sent: Instant,
+    /// The state that its sample begins with.
+    base: State,
     lost: u64,
     limited: bool,
     /// Acknowledged or lost.
@@ -58,7 +79,8 @@ pub(crate) struct Acked {
     pub(crate) prior: u64,
     /// Bytes lost since then.
     pub(crate) lost: u64,
-    /// Time in which `total - prior` bytes were delivered.
+    /// Bytes of the rate sample, and the time in which they were delivered.
+    pub(crate) sampled: u64,
     pub(crate) interval: Duration,
     /// The sample is a lower bound: the driver had no more to send.
     pub(crate) limited: bool,
@@ -69,8 +91,7 @@ pub(crate) struct Acked {
 impl Acked {
     /// Bytes per second.
     pub(crate) fn rate(&self) -> u64 {
-        let bytes = self.total - self.prior;
-        (bytes as f64 / self.interval.as_secs_f64().max(1e-6)) as u64
+        (self.sampled as f64 / self.interval.as_secs_f64().max(1e-6)) as u64
     }
 }
 
@@ -78,9 +99,13 @@ impl Delivery {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             sent: VecDeque::new(),
-            delivered: 0,
-            delivered_at: now,
-            first_sent: now,
+            state: State {
+                delivered: 0,
+                at: now,
+                first_sent: now,
+            },
+            past: VecDeque::new(),
+            least_rtt: Duration::MAX,
             limited_until: 0,
             newest: None,
             acked: 0,
@@ -103,12 +128,13 @@ impl Delivery {
             self.sent.clear();
         }
         if in_flight == 0 {
-            self.first_sent = now;
-            self.delivered_at = now;
+            self.state.first_sent = now;
+            self.state.at = now;
+            self.past.clear();
         }
         if limited {
             // Until this one is delivered, deliveries tell of the time before it, too.
-            self.limited_until = self.delivered + in_flight + bytes;
+            self.limited_until = self.state.delivered + in_flight + bytes;
         }
         if self.sent.len() == LIMIT {
             self.sent.pop_front();
@@ -116,11 +142,10 @@ impl Delivery {
         self.sent.push_back(Sent {
             pn,
             at: now,
-            delivered: self.delivered,
-            delivered_at: self.delivered_at,
-            first_sent: self.first_sent,
+            delivered: self.state.delivered,
+            base: *self.past.front().unwrap_or(&self.state),
             lost: self.lost,
-            limited: self.limited_until > self.delivered,
+            limited: self.limited_until > self.state.delivered,
             settled: false,
         });
     }
@@ -128,17 +153,19 @@ impl Delivery {
     /// Forgets what is in flight: it left before an outage, and its delivery measures that.
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
+        self.past.clear();
+        self.least_rtt = Duration::MAX;
         self.newest = None;
     }
 
     pub(crate) fn on_acked(&mut self, pn: u64, bytes: u64, now: Instant) {
-        self.delivered += bytes;
-        self.delivered_at = now;
+        self.state.delivered += bytes;
+        self.state.at = now;
         self.acked += bytes;
         if let Some(sent) = self.take(pn)
             && self.newest.is_none_or(|newest| sent.pn > newest.pn)
         {
-            self.first_sent = sent.at;
+            self.state.first_sent = sent.at;
             self.newest = Some(sent);
         }
     }
@@ -152,17 +179,36 @@ impl Delivery {
     pub(crate) fn end_batch(&mut self, now: Instant) -> Option<Acked> {
         let bytes = std::mem::take(&mut self.acked);
         let newest = self.newest.take()?;
-        let sending = newest.at.saturating_duration_since(newest.first_sent);
-        let acking = now.saturating_duration_since(newest.delivered_at);
+        let sending = newest.at.saturating_duration_since(newest.base.first_sent);
+        let acking = now.saturating_duration_since(newest.base.at);
+        let rtt = now.saturating_duration_since(newest.at);
+        self.least_rtt = self.least_rtt.min(rtt);
+        self.remember(now);
         Some(Acked {
             bytes,
-            total: self.delivered,
+            total: self.state.delivered,
             prior: newest.delivered,
             lost: self.lost - newest.lost,
+            sampled: self.state.delivered - newest.base.delivered,
             interval: sending.max(acking),
             limited: newest.limited,
-            rtt: now.saturating_duration_since(newest.at),
+            rtt,
         })
+    }
+
+    /// Keeps the state for samples of packets that leave later, unless the driver had not enough to send.
+    fn remember(&mut self, now: Instant) {
+        if self.least_rtt >= SHORT || self.limited_until > self.state.delivered {
+            self.past.clear();
+            return;
+        }
+        let age = |state: &State| now.saturating_duration_since(state.at);
+        if self.past.back().is_none_or(|last| age(last) >= APART) {
+            self.past.push_back(self.state);
+        }
+        while self.past.get(1).is_some_and(|next| age(next) >= SPAN) {
+            self.past.pop_front();
+        }
     }
 
     /// Settles the account of a packet.

@@ -208,6 +208,8 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
             .then(|| path.lost_packets as f64 / path.sent_packets as f64),
         rate_bytes_per_second: path.rtt.map(|_| path.rate as f64),
         cwnd_bytes: path.cwnd,
+        congestion: path.congestion.map(|choice| choice.controller.to_string()),
+        congestion_reason: path.congestion.map(|choice| choice.reason.to_string()),
         in_flight_bytes: path.in_flight,
         mtu_bytes: path.mtu.into(),
         sent_bytes: path.sent_bytes,

@@ -5,7 +5,7 @@ mod flow;
 use std::time::Duration;
 
 use sennit_core::{PathState, Policy};
-use sennit_engine::status::{PathStatus, TunnelStatus};
+use sennit_engine::status::{Choice, ChoiceReason, PathStatus, TunnelStatus};
 
 pub(super) use self::flow::place;
 
@@ -15,6 +15,25 @@ const IDLE: f64 = 0.01;
 /// The reason for path `index` of a tunnel. `share` is what it carried of all that the tunnel sent of
 /// late, if it sent anything.
 pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
+    let mut text = use_of(tunnel, index, share);
+    if let Some(choice) = tunnel.paths[index].congestion {
+        text += &switched(choice).unwrap_or_default();
+    }
+    text
+}
+
+/// That congestion control is not the one that `auto` starts with.
+fn switched(choice: Choice) -> Option<String> {
+    match choice.reason {
+        ChoiceReason::Crowded | ChoiceReason::Lossy => Some(format!(
+            "; congestion control is {} for now: {}",
+            choice.controller, choice.reason
+        )),
+        ChoiceReason::Configured | ChoiceReason::Usual => None,
+    }
+}
+
+fn use_of(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
     let path = &tunnel.paths[index];
     if path.too_small {
         return "unused: it does not carry packets as large as the tunnel's".into();
@@ -114,7 +133,7 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
 mod tests {
     use std::time::Instant;
 
-    use sennit_core::health::Reason;
+    use sennit_core::{Congestion, health::Reason};
     use sennit_engine::{LinkLabel, SocketId, Treatment, TunnelStats};
 
     use super::*;
@@ -140,6 +159,7 @@ mod tests {
             received_bytes: 0,
             rate,
             cwnd: 0,
+            congestion: None,
             in_flight: 0,
             mtu: 1450,
         }
@@ -182,6 +202,25 @@ mod tests {
         assert_eq!(
             why(&bond, 0, Some(0.8)),
             "first choice: it has the least delay"
+        );
+    }
+
+    #[test]
+    fn another_congestion_controller_than_usual_is_named_with_its_reason() {
+        let mut paths = vec![path(0, "fibre", 1, 20, 300)];
+        let runs = |controller, reason| Some(Choice { controller, reason });
+        paths[0].congestion = runs(Congestion::Bbr3, ChoiceReason::Usual);
+        let bond = tunnel(Policy::Bond, paths.clone());
+        assert_eq!(
+            why(&bond, 0, Some(1.0)),
+            "first choice: it has the least delay"
+        );
+        paths[0].congestion = runs(Congestion::Cubic, ChoiceReason::Crowded);
+        let bond = tunnel(Policy::Bond, paths);
+        assert_eq!(
+            why(&bond, 0, Some(1.0)),
+            "first choice: it has the least delay; congestion control is cubic for now: \
+             other flows fill the link's queue and left it less than half its rate"
         );
     }
 

@@ -1,0 +1,163 @@
+//! What makes `auto` change, and what does not.
+
+use super::*;
+use crate::congestion::flows::{Flows, Link, MTU, link, mbit};
+
+/// One path that `auto` runs, and what it has run in turn.
+struct Path {
+    flows: Flows,
+    history: Vec<Choice>,
+}
+
+impl Path {
+    fn new(link: Link) -> Self {
+        let now = Instant::now();
+        let mut flows = Flows::new(link, now);
+        flows.add(Box::new(Auto::new(MTU as u16, now)));
+        let history = Vec::from_iter(flows.flows[0].control.choice());
+        Self { flows, history }
+    }
+
+    fn other(&mut self) {
+        self.flows.add(Box::new(Cubic::new(MTU as u16)));
+    }
+
+    /// Share of the link that `auto` gets within `seconds`.
+    fn run(&mut self, seconds: u32) -> f64 {
+        let mut delivered = 0;
+        for _ in 0..10 * seconds {
+            self.flows.run(Duration::from_millis(100));
+            delivered += self.flows.flows[0].delivered;
+            let choice = self.flows.flows[0].control.choice();
+            if choice.as_ref() != self.history.last() {
+                self.history.extend(choice);
+            }
+        }
+        delivered as f64 / (self.flows.link.rate * f64::from(seconds))
+    }
+
+    fn controllers(&self) -> Vec<Congestion> {
+        self.history
+            .iter()
+            .map(|choice| choice.controller)
+            .collect()
+    }
+}
+
+/// Eight times what fits into the path may wait.
+fn deep() -> Link {
+    link(50.0, 40, 320.0)
+}
+
+#[test]
+fn beside_others_that_fill_a_deep_queue_it_takes_its_share_and_leaves_the_queue_empty_after_them() {
+    let mut path = Path::new(deep());
+    path.run(5);
+    path.other();
+    path.run(25);
+    let share = path.run(60);
+    // Version 3 gets 0.11 there, version 1 0.32.
+    assert!(share > 0.25, "{share:.2} {:?}", path.history);
+    assert!(path.controllers().contains(&Congestion::Cubic));
+    let before = path.history.len();
+    assert!(before <= 8, "{:?}", path.history);
+
+    path.flows.set_demand(1, 0.0);
+    path.run(70);
+    let (shares, queue) = path.flows.shares(Duration::from_secs(10));
+    assert!(
+        shares[0] > 0.95 && queue < Duration::from_millis(5),
+        "{shares:?} {queue:?}"
+    );
+    assert_eq!(path.controllers().last(), Some(&Congestion::Bbr3));
+    assert!(path.history.len() <= before + 1, "{:?}", path.history);
+}
+
+/// Keeps so many bytes in flight, come what may.
+#[derive(Clone, Debug)]
+struct Greedy(u64);
+
+impl Control for Greedy {
+    fn on_ack(&mut self, _: &Ack, _: Instant) {}
+    fn on_congestion(&mut self, _: &CongestionEvent, _: Instant) {}
+    fn on_mtu(&mut self, _: u16) {}
+    fn window(&self) -> u64 {
+        self.0
+    }
+    fn clone_box(&self) -> Box<dyn Control> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn beside_others_on_a_path_that_loses_it_does_not_starve_with_cubic() {
+    let mut path = Path::new(Link {
+        loss: 0.02,
+        ..deep()
+    });
+    path.run(15);
+    let fits = path.flows.link.rate * path.flows.link.rtt.as_secs_f64();
+    path.flows.add(Box::new(Greedy(5 * fits as u64)));
+    path.run(40);
+    let crowded = Choice {
+        controller: Congestion::Bbr,
+        reason: Reason::Crowded,
+    };
+    assert!(path.history.contains(&crowded), "{:?}", path.history);
+    assert!(!path.controllers().contains(&Congestion::Cubic));
+}
+
+#[test]
+fn a_path_that_loses_a_fifth_whatever_it_is_sent_is_filled() {
+    let mut path = Path::new(Link {
+        loss: 0.2,
+        ..link(50.0, 40, 50.0)
+    });
+    path.run(15);
+    let share = path.run(20);
+    assert!(share > 0.7, "{share:.2} {:?}", path.history);
+    path.flows.link.loss = 0.0;
+    path.run(10);
+    let changes = [Congestion::Bbr3, Congestion::Bbr, Congestion::Bbr3];
+    assert_eq!(path.controllers(), changes);
+}
+
+/// The loss is of its own making.
+#[test]
+fn a_policer_is_not_taken_for_a_path_that_loses() {
+    for buffer in [0.5, 2.0] {
+        let mut path = Path::new(link(50.0, 60, buffer));
+        path.run(60);
+        assert_eq!(path.controllers(), [Congestion::Bbr3], "{buffer}");
+    }
+}
+
+#[test]
+fn a_link_that_gets_slower_or_longer_is_not_taken_for_a_crowded_one() {
+    let mut path = Path::new(link(100.0, 40, 500.0));
+    path.run(10);
+    for _ in 0..10 {
+        path.flows.link.rate *= 0.8;
+        path.run(1);
+    }
+    path.run(20);
+    path.flows.link.rtt = Duration::from_millis(200);
+    path.run(60);
+    path.flows.link.rate = mbit(100.0);
+    path.run(20);
+    path.flows.link.rtt = Duration::from_millis(40);
+    path.run(20);
+    assert_eq!(path.controllers(), [Congestion::Bbr3], "{:?}", path.history);
+}
+
+#[test]
+fn two_tunnels_over_a_link_do_not_take_each_other_for_others() {
+    let mut path = Path::new(deep());
+    path.run(10);
+    let now = path.flows.now;
+    path.flows.add(Box::new(Auto::new(MTU as u16, now)));
+    path.run(20);
+    let share = path.run(60);
+    assert_eq!(path.controllers(), [Congestion::Bbr3], "{:?}", path.history);
+    assert!((0.3..0.7).contains(&share), "{share:.2}");
+}

@@ -1,0 +1,305 @@
+//! BBR, version 3: sends at the rate that the path delivers, and keeps little more in flight than it
+//! holds. Everything is a cycle of gains around the [`Model`]:
+//!
+//! | mode | pacing gain | window gain | ends |
+//! | --- | --- | --- | --- |
+//! | startup | 2.77 | 3 | when the rate no longer grows, a queue stands, or much is lost |
+//! | drain | 0.5 | 2 | when the queue that startup made is gone |
+//! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
+//! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
+//! | down | 0.75 | 2 | when the queue is gone |
+//! | probe rtt | 1 | 0.5 | after 200 ms, if the least round trip was not seen for 10 s |
+//!
+//! Gains and limits are those of draft-ietf-ccwg-bbr-06; the cycle of eight round trips is that of
+//! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
+//! within a second and a version that probes every few seconds is late.
+//!
+//! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight, until
+//! probing finds room again.
+
+use std::time::Instant;
+
+use super::{
+    Ack, Acked, CongestionEvent, Control,
+    loss::{Manner, Pace},
+    model::{Model, Round},
+    probe_rtt::ProbeRtt,
+};
+
+/// Fast enough to double the rate every round trip (draft §2.4).
+const STARTUP_GAIN: f64 = 2.77;
+/// What is inside doubles its rate every round trip too, and a window of twice the last one would
+/// hold it up just when it looks for delay (RFC 9406).
+const STARTUP_WINDOW_GAIN: f64 = 3.0;
+const DRAIN_GAIN: f64 = 0.5;
+const UP_GAIN: f64 = 1.25;
+const DOWN_GAIN: f64 = 0.75;
+/// The greatest of many samples is more than the path delivers when a busy host makes them noisy.
+/// What is too much stands in the path's queue, and is taken back there.
+const STANDING_GAIN: f64 = 0.95;
+const WINDOW_GAIN: f64 = 2.0;
+const UP_WINDOW_GAIN: f64 = 2.25;
+const PROBE_RTT_GAIN: f64 = 0.5;
+/// Rounds of cruising between probes.
+const CRUISE_ROUNDS: u32 = 6;
+/// The last so many of them are free of the probe's effects.
+const SETTLED_ROUNDS: u64 = 4;
+/// Up lasts so many phases at most, if acknowledgements come in heaps and hide what is in flight.
+const UP_PHASES: u32 = 3;
+/// Down lasts until the queue is gone, or so many phases, if something else keeps it full.
+const DOWN_PHASES: u32 = 5;
+/// What is left of the bound after a loss (draft §2.7, "Beta").
+const BETA: f64 = 0.7;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Startup,
+    Drain,
+    Cruise { until_round: u64 },
+    Up { since: Instant },
+    Down { since: Instant },
+    ProbeRtt(ProbeRtt),
+}
+
+/// One path's model and where it is in the cycle.
+#[derive(Clone, Debug)]
+pub(super) struct Bbr3 {
+    model: Model,
+    mode: Mode,
+    /// Upper bound of what may be in flight, found by losing more.
+    bound: Option<u64>,
+    window: u64,
+}
+
+impl Bbr3 {
+    pub(super) fn new(mtu: u16, now: Instant) -> Self {
+        let model = Model::new(mtu, now);
+        Self {
+            mode: Mode::Startup,
+            bound: None,
+            window: model.initial_window(),
+            model,
+        }
+    }
+
+    /// Takes over a path that is known.
+    pub(super) fn resume(model: Model, window: u64) -> Self {
+        Self {
+            mode: if model.is_full() {
+                Mode::Drain
+            } else {
+                Mode::Startup
+            },
+            bound: None,
+            window,
+            model: model.making_up(0.0),
+        }
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Empties the path for a moment to see its least round trip, as it does by itself at times.
+    pub(super) fn probe_rtt(&mut self) {
+        if self.model.is_full() {
+            self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
+        }
+    }
+
+    fn gains(&self) -> (f64, f64) {
+        match self.mode {
+            Mode::Startup => (STARTUP_GAIN, STARTUP_WINDOW_GAIN),
+            Mode::Drain => (DRAIN_GAIN, WINDOW_GAIN),
+            Mode::Cruise { .. } if self.model.queue_stands() => (STANDING_GAIN, WINDOW_GAIN),
+            Mode::Cruise { .. } => (1.0, WINDOW_GAIN),
+            Mode::Up { .. } => (UP_GAIN, UP_WINDOW_GAIN),
+            Mode::Down { .. } => (DOWN_GAIN, WINDOW_GAIN),
+            Mode::ProbeRtt(_) => (1.0, PROBE_RTT_GAIN),
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        match self.mode {
+            Mode::Cruise { .. } => Pace::Even,
+            Mode::Up { .. } => Pace::Faster,
+            Mode::Startup | Mode::Drain | Mode::Down { .. } | Mode::ProbeRtt(_) => Pace::Other,
+        }
+    }
+
+    // ---- the cycle -----------------------------------------------------------------------------
+
+    fn advance(&mut self, in_flight: u64, round_ended: bool, now: Instant) {
+        let phase = self.model.phase();
+        let lasted =
+            |since: Instant, phases: u32| now.saturating_duration_since(since) >= phases * phase;
+        let fits = in_flight <= self.model.bdp(1.0);
+        match self.mode {
+            Mode::Startup if self.model.is_full() => self.mode = Mode::Drain,
+            Mode::Drain if fits => self.cruise(),
+            Mode::Cruise { until_round } if round_ended && self.model.rounds() >= until_round => {
+                self.mode = Mode::Up { since: now };
+            }
+            Mode::Up { since }
+                if lasted(since, 1)
+                    && (self.model.is_filled(UP_GAIN, in_flight, self.window)
+                        || lasted(since, UP_PHASES)) =>
+            {
+                self.raise_bound();
+                self.mode = Mode::Down { since: now };
+            }
+            Mode::Down { since } if fits || lasted(since, DOWN_PHASES) => self.cruise(),
+            Mode::ProbeRtt(mut probe) => {
+                match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
+                    Some(least) => {
+                        self.model.set_min_rtt(least, now);
+                        self.cruise();
+                    }
+                    None => self.mode = Mode::ProbeRtt(probe),
+                }
+            }
+            Mode::Startup
+            | Mode::Drain
+            | Mode::Cruise { .. }
+            | Mode::Up { .. }
+            | Mode::Down { .. } => {}
+        }
+        let probes = matches!(self.mode, Mode::ProbeRtt(_));
+        if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
+            self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
+        }
+    }
+
+    fn cruise(&mut self) {
+        // Tunnels of one hub must not probe in step.
+        let jitter = self.model.dice() % 3;
+        self.mode = Mode::Cruise {
+            until_round: self.model.rounds() + u64::from(CRUISE_ROUNDS) + jitter,
+        };
+    }
+
+    // ---- loss ----------------------------------------------------------------------------------
+
+    fn end_round(&mut self, round: &Round, in_flight: u64, now: Instant) {
+        let manner = match self.mode {
+            // The first rounds still hear of what the probe before them did.
+            Mode::Cruise { until_round } if self.model.rounds() + SETTLED_ROUNDS < until_round => {
+                Manner::Probing
+            }
+            Mode::Cruise { .. } if round.queueless => Manner::Calm,
+            Mode::Startup if round.queueless => Manner::Blind,
+            Mode::Startup | Mode::Drain | Mode::Cruise { .. } | Mode::ProbeRtt(_) => {
+                Manner::Probing
+            }
+            Mode::Up { .. } | Mode::Down { .. } => Manner::Probing,
+        };
+        if self.model.is_congested(round, manner) {
+            self.yield_to_loss(in_flight, now);
+        }
+    }
+
+    /// The round lost more than is the path's own.
+    fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
+        match self.mode {
+            Mode::Startup => self.model.set_full(),
+            Mode::Up { .. } => self.mode = Mode::Down { since: now },
+            Mode::Drain | Mode::Cruise { .. } | Mode::Down { .. } | Mode::ProbeRtt(_) => {}
+        }
+        let fits = self.model.bdp(1.0).max(in_flight);
+        let most = self.bound.unwrap_or(self.window).min(fits);
+        self.bound = Some((BETA * most as f64) as u64);
+    }
+
+    /// A probe went well: there may be room for more than was thought.
+    fn raise_bound(&mut self) {
+        self.bound = self
+            .bound
+            .map(|bound| (UP_GAIN * bound.max(self.model.bdp(1.0)) as f64) as u64)
+            .filter(|&bound| bound < self.model.bdp(UP_WINDOW_GAIN));
+    }
+
+    fn set_window(&mut self, acked: &Acked) {
+        let (_, gain) = self.gains();
+        self.window = self.model.window(gain, self.window, acked.bytes);
+        // Never below what fits without a queue: less would only make the rate look smaller.
+        if let Some(bound) = self.bound {
+            let fits = self.model.bdp(1.0) + self.model.slack();
+            self.window = self.window.min(bound.max(fits));
+        }
+        self.window = self.window.max(self.model.least_window());
+    }
+
+    fn log(&self, before: Mode, in_flight: u64) {
+        tracing::debug!(
+            ?before,
+            mode = ?self.mode,
+            rate = self.model.rate(),
+            min_rtt = ?self.model.min_rtt(),
+            window = self.window,
+            bound = self.bound,
+            in_flight,
+            queue_stands = self.model.queue_stands(),
+            "phase"
+        );
+    }
+}
+
+impl Control for Bbr3 {
+    fn on_restart(&mut self, now: Instant) {
+        self.model.on_restart(now);
+        if matches!(self.mode, Mode::Up { .. }) {
+            self.cruise();
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack, now: Instant) {
+        let Some(acked) = ack.acked else { return };
+        let before = self.mode;
+        if let Mode::ProbeRtt(probe) = &mut self.mode {
+            probe.on_rtt(acked.rtt);
+        }
+        let ended = self.model.update(&acked, self.window, now);
+        if let Some(round) = &ended {
+            self.end_round(round, ack.in_flight, now);
+        }
+        self.advance(ack.in_flight, ended.is_some(), now);
+        self.set_window(&acked);
+        self.model.set_pace(self.pace(), now);
+        if self.mode != before {
+            self.log(before, ack.in_flight);
+        }
+    }
+
+    fn on_congestion(&mut self, event: &CongestionEvent, _: Instant) {
+        self.model.on_congestion(event);
+    }
+
+    fn on_route_change(&mut self) {
+        self.model.forget_rtt();
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.model.set_mtu(mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        let (gain, _) = self.gains();
+        self.model.pacing_rate(gain, self.window)
+    }
+
+    fn delivery_rate(&self) -> Option<u64> {
+        self.model.delivery_rate()
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.mode == Mode::Startup
+    }
+
+    fn clone_box(&self) -> Box<dyn Control> {
+        Box::new(self.clone())
+    }
+}

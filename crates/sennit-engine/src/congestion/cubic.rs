@@ -1,0 +1,170 @@
+//! CUBIC (RFC 9438): fills the queue of the path until it overflows, as most of the internet does.
+//!
+//! Its window is not paced by a model; the driver sends it a little faster than once per round trip.
+
+use std::time::Instant;
+
+use super::{Ack, CongestionEvent, Control};
+
+/// Packets at the start, and bytes they are at most (RFC 9002 §7.2).
+const INITIAL_PACKETS: u16 = 10;
+const INITIAL: u16 = 14_720;
+/// And at least, whatever was lost.
+const MIN_PACKETS: f64 = 2.0;
+/// How fast the window grows, in packets per cubic second (RFC 9438 §5.1).
+const C: f64 = 0.4;
+/// What a loss leaves of the window (RFC 9438 §4.6).
+const BETA: f64 = 0.7;
+/// Packets per round trip by which Reno would grow if it kept as much (RFC 9438 §4.3).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// The window grows no faster than by half per round trip (RFC 9438 §4.4).
+const MAX_GROWTH: f64 = 1.5;
+
+/// One path's window.
+#[derive(Clone, Debug)]
+pub(super) struct Cubic {
+    /// Bytes in a packet.
+    packet: f64,
+    state: State,
+    /// What it was before the last loss, which may turn out to have been none.
+    before: Option<State>,
+}
+
+/// In bytes.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    window: f64,
+    /// Below this it doubles every round trip.
+    threshold: f64,
+    /// The window before the last reduction.
+    most: f64,
+    /// What Reno would have by now.
+    reno: f64,
+    reduced: Option<Instant>,
+}
+
+impl Cubic {
+    pub(super) fn new(mtu: u16) -> Self {
+        let initial = (INITIAL_PACKETS * mtu).min(INITIAL.max(2 * mtu));
+        Self {
+            packet: f64::from(mtu),
+            state: State {
+                window: f64::from(initial),
+                threshold: f64::INFINITY,
+                most: 0.0,
+                reno: 0.0,
+                reduced: None,
+            },
+            before: None,
+        }
+    }
+
+    /// Takes over a path with `window` bytes in flight and doubles that up to `share`, which it takes for
+    /// what a loss has left.
+    pub(super) fn resume(window: u64, share: u64, mtu: u64, now: Instant) -> Self {
+        let packet = mtu as f64;
+        let window = (window as f64).max(MIN_PACKETS * packet);
+        let share = window.max(share as f64);
+        Self {
+            packet,
+            state: State {
+                window,
+                threshold: share,
+                most: share / BETA,
+                reno: share,
+                reduced: Some(now),
+            },
+            before: None,
+        }
+    }
+
+    /// A packet that left at `sent` tells nothing of the window since the last reduction.
+    fn is_recovering(&self, sent: Instant) -> bool {
+        self.state.reduced.is_some_and(|reduced| sent <= reduced)
+    }
+
+    fn least(&self) -> f64 {
+        MIN_PACKETS * self.packet
+    }
+
+    /// Grows for `acked` bytes; `ahead` is the time from the last reduction to when what is sent now will
+    /// be acknowledged.
+    fn avoid(&mut self, acked: f64, ahead: f64) {
+        let packet = self.packet;
+        let state = &mut self.state;
+        let alpha = if state.reno < state.most { ALPHA } else { 1.0 };
+        state.reno += alpha * packet * acked / state.window;
+        let plateau = (state.most * (1.0 - BETA) / (C * packet)).cbrt();
+        let cubic = state.most + C * packet * (ahead - plateau).powi(3);
+        let target = cubic.clamp(state.window, MAX_GROWTH * state.window);
+        state.window += (target - state.window) * acked / state.window;
+        state.window = state.window.max(state.reno);
+    }
+}
+
+impl Control for Cubic {
+    fn on_ack(&mut self, ack: &Ack, now: Instant) {
+        let Some(acked) = ack.acked.filter(|_| !ack.window_unused) else {
+            return;
+        };
+        let bytes = acked.bytes as f64;
+        if self.state.window < self.state.threshold {
+            self.state.window += bytes;
+            return;
+        }
+        let sent = now.checked_sub(acked.rtt);
+        if sent.is_some_and(|sent| self.is_recovering(sent)) {
+            return;
+        }
+        let reduced = *self.state.reduced.get_or_insert(now);
+        let ahead = now.saturating_duration_since(reduced) + acked.rtt;
+        self.avoid(bytes, ahead.as_secs_f64());
+    }
+
+    fn on_congestion(&mut self, event: &CongestionEvent, now: Instant) {
+        if self.is_recovering(event.sent) {
+            return;
+        }
+        let least = self.least();
+        self.before = (!event.marked).then_some(self.state);
+        let state = &mut self.state;
+        // Other flows shall have what this one gives up (RFC 9438 §4.7).
+        state.most = if state.window < state.most {
+            state.window * (1.0 + BETA) / 2.0
+        } else {
+            state.window
+        };
+        state.window = (BETA * state.window).max(least);
+        state.threshold = state.window;
+        state.reno = state.window;
+        state.reduced = Some(now);
+        if event.persistent {
+            // RFC 9002 §7.6.2.
+            state.window = least;
+            state.reduced = None;
+        }
+    }
+
+    fn on_spurious_loss(&mut self) {
+        if let Some(before) = self.before.take().filter(|b| b.window > self.state.window) {
+            self.state = before;
+        }
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.packet = f64::from(mtu);
+        self.state.window = self.state.window.max(self.least());
+    }
+
+    fn window(&self) -> u64 {
+        self.state.window as u64
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.state.window < self.state.threshold
+    }
+
+    fn clone_box(&self) -> Box<dyn Control> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,404 @@
+//! What both versions of BBR know of a path.
+//!
+//! The model is two numbers: the greatest delivery rate of late, and the least round trip of late. Their
+//! product is what fits into the path without a queue (the BDP). Beside them it keeps what the versions
+//! steer by: rounds, whether the path was ever full, whether a queue stands although a round is over,
+//! and how much is acknowledged at a time.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    Acked, CongestionEvent,
+    aggregation::Aggregation,
+    loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace},
+    windowed::WindowedMax,
+};
+
+/// A queue stands if even the shortest round trip of a round was longer than the least by this part
+/// of it, and by a millisecond.
+const STANDING: f64 = 1.0 / 16.0;
+/// A round whose shortest round trip is within a tenth and a millisecond of the least met no queue.
+const NO_QUEUE: f64 = 1.1;
+const TOLERANCE: Duration = Duration::from_millis(1);
+/// Sent this much below the rate, so that the queue never grows by rounding (draft §2.4).
+const PACING_MARGIN: f64 = 0.99;
+/// No phase is shorter: on a path of microseconds the host's own scheduling is what a round trip shows.
+const MIN_PHASE: Duration = Duration::from_millis(5);
+/// A phase of more than the path's rate is over when less than this part of what fits is in flight: the
+/// driver has not that much to send.
+const UNFILLED: f64 = 0.75;
+/// The rate is the best of this many round trips,
+const RATE_ROUNDS: u32 = 10;
+/// and of at least this time, in which a busy host may fail to send.
+const MIN_RATE_WINDOW: Duration = Duration::from_millis(500);
+/// The least round trip is the least of this time (draft §2.13).
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
+/// As little in flight as while it is measured.
+const THIN: f64 = 0.5;
+/// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
+const FULL_GROWTH: f64 = 1.25;
+const FULL_ROUNDS: u32 = 3;
+/// Or when every round trip of a round was longer than the least by an eighth of it, within these
+/// limits (RFC 9406 §4.2), because then there is a queue, and it is about to overflow;
+const LEAST_DELAYED: Duration = Duration::from_millis(4);
+const MOST_DELAYED: Duration = Duration::from_millis(16);
+/// if the round had so many packets that jitter cannot have held up all.
+const TELLING_PACKETS: u64 = 20;
+/// Packets that may be in flight before anything is known: three connections that start at the
+/// initial window of their own (RFC 6928), each of which would take a queue for a full link.
+const INITIAL_PACKETS: u64 = 30;
+/// And at least, whatever is known.
+const MIN_PACKETS: u64 = 4;
+/// In startup the window leaves within this part of the round trip, or this time.
+const STARTUP_BURSTS: u32 = 8;
+const MIN_BURST: Duration = Duration::from_millis(1);
+/// What the driver hands over in one go, as time at the pacing rate; twice that much is in flight
+/// beyond the model, so that the window is never what makes a batch small.
+const QUANTUM: Duration = Duration::from_millis(1);
+
+/// One path, as its acknowledgements show it.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    mtu: u64,
+    rate: WindowedMax,
+    min_rtt: Option<(Duration, Instant)>,
+    rounds: Rounds,
+    /// Of the round that is under way.
+    round: Round,
+    /// There was not enough to send, of late.
+    limited: bool,
+    /// Even the shortest round trip of the last round was long.
+    queue_stands: bool,
+    full: FullPipe,
+    aggregation: Aggregation,
+    own_loss: OwnLoss,
+    by_pace: LossByPace,
+    /// Up to this part, what is lost whatever is sent is sent in addition.
+    made_up: f64,
+}
+
+/// What was seen in one round trip.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// Bytes.
+    pub(super) lost: u64,
+    /// Bytes.
+    pub(super) delivered: u64,
+    shortest: Duration,
+    /// Some packet was hardly later than the least round trip: nothing can have overflowed.
+    pub(super) queueless: bool,
+}
+
+/// Counts round trips by what was delivered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rounds {
+    count: u64,
+    ends_at: u64,
+}
+
+/// Whether startup has filled the path.
+#[derive(Clone, Debug, Default)]
+struct FullPipe {
+    rate: u64,
+    rounds: u32,
+    reached: bool,
+}
+
+impl Model {
+    pub(super) fn new(mtu: u16, now: Instant) -> Self {
+        Self {
+            mtu: u64::from(mtu),
+            rate: WindowedMax::new(MIN_RATE_WINDOW, now),
+            min_rtt: None,
+            rounds: Rounds::default(),
+            round: Round::NEW,
+            limited: true,
+            queue_stands: false,
+            full: FullPipe::default(),
+            aggregation: Aggregation::new(now),
+            own_loss: OwnLoss::default(),
+            by_pace: LossByPace::default(),
+            made_up: 0.0,
+        }
+    }
+
+    /// Up to this part of it (0 to 1), loss that comes whatever is sent is made up for.
+    pub(super) fn making_up(mut self, made_up: f64) -> Self {
+        self.made_up = made_up;
+        self
+    }
+
+    // ---- what is known -------------------------------------------------------------------------
+
+    /// Bytes per second.
+    pub(super) fn rate(&self) -> u64 {
+        self.rate.get()
+    }
+
+    pub(super) fn min_rtt(&self) -> Duration {
+        self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
+    }
+
+    /// Bytes per second that the path takes, some of which it loses. While a queue stands that was more than
+    /// it takes: the greatest of samples whose loss differs by chance is of one that lost little.
+    fn takes(&self) -> f64 {
+        let lost = if self.queue_stands {
+            0.0
+        } else {
+            self.unmoved_loss().min(self.made_up)
+        };
+        self.rate.get() as f64 / (1.0 - lost)
+    }
+
+    /// Bytes that fit into the path without a queue, times `gain`.
+    pub(super) fn bdp(&self, gain: f64) -> u64 {
+        (gain * self.takes() * self.min_rtt().as_secs_f64()) as u64
+    }
+
+    /// The part of the packets that the path loses whatever it is sent, 0 to 1.
+    pub(super) fn unmoved_loss(&self) -> f64 {
+        self.by_pace.unmoved()
+    }
+
+    /// Rounds so far.
+    pub(super) fn rounds(&self) -> u64 {
+        self.rounds.count
+    }
+
+    /// A number that differs between tunnels, because no two of them deliver the same.
+    pub(super) fn dice(&self) -> u64 {
+        u64::from(self.rounds.ends_at as u32 >> 10)
+    }
+
+    pub(super) fn mtu(&self) -> u64 {
+        self.mtu
+    }
+
+    pub(super) fn queue_stands(&self) -> bool {
+        self.queue_stands
+    }
+
+    /// Whether the path was filled once.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.reached
+    }
+
+    /// How long a phase of a cycle lasts.
+    pub(super) fn phase(&self) -> Duration {
+        self.min_rtt().max(MIN_PHASE)
+    }
+
+    /// Probing with `gain` has put into the path what it may, or the driver has not that much to send.
+    pub(super) fn is_filled(&self, gain: f64, in_flight: u64, window: u64) -> bool {
+        in_flight >= self.bdp(gain)
+            || in_flight + 2 * self.mtu >= window
+            || in_flight < self.bdp(UNFILLED)
+    }
+
+    /// The least round trip was not seen for so long that it may be another by now.
+    pub(super) fn is_stale(&self, now: Instant) -> bool {
+        self.min_rtt
+            .is_some_and(|(_, at)| now.saturating_duration_since(at) > MIN_RTT_WINDOW)
+    }
+
+    // ---- what is learned -----------------------------------------------------------------------
+
+    /// Takes in what a batch says, with the window that was allowed; returns the round if it ended one.
+    pub(super) fn update(&mut self, acked: &Acked, window: u64, now: Instant) -> Option<Round> {
+        let round_ended = self.rounds.on_ack(acked);
+        self.update_min_rtt(acked.rtt, now);
+        // An interval shorter than the least round trip is an artefact of acknowledgements that were
+        // held up (draft §5.5.4).
+        let valid = acked.interval >= self.min_rtt() && !acked.interval.is_zero();
+        if valid && (self.measures(acked) || acked.rate() >= self.rate.get()) {
+            self.rate
+                .set_window((RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW));
+            self.rate.insert(acked.rate(), now);
+        }
+        self.limited = acked.limited;
+        self.aggregation
+            .on_ack(acked.bytes, self.rate.get(), window, now);
+        self.round.delivered += acked.bytes;
+        if let Some(sent) = now.checked_sub(acked.rtt) {
+            self.by_pace.count(self.packets(acked.bytes), false, sent);
+        }
+        let ended = round_ended.then(|| self.end_round(acked, now));
+        self.full.reached |= self.is_delayed() && (!acked.limited || self.is_much(acked));
+        ended
+    }
+
+    pub(super) fn on_congestion(&mut self, event: &CongestionEvent) {
+        self.round.lost += event.lost;
+        self.by_pace
+            .count(self.packets(event.lost), true, event.sent);
+        if event.marked {
+            // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
+            self.round.lost += LEAST_PACKETS * self.mtu;
+        }
+    }
+
+    /// Whether the round lost more than the path does by itself.
+    pub(super) fn is_congested(&mut self, round: &Round, manner: Manner) -> bool {
+        self.own_loss.is_exceeded(round, manner, self.mtu)
+    }
+
+    /// What leaves from now on leaves at this pace; if it is even, only as long as no queue stands.
+    pub(super) fn set_pace(&mut self, pace: Pace, now: Instant) {
+        let pace = match pace {
+            Pace::Even if self.queue_stands => Pace::Other,
+            Pace::Even | Pace::Faster | Pace::Other => pace,
+        };
+        self.by_pace.set_pace(pace, now);
+    }
+
+    fn packets(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.mtu as f64
+    }
+
+    /// A packet leaves that finds the path empty: what was acknowledged before says nothing of how much
+    /// is at a time (draft §5.4.1).
+    pub(super) fn on_restart(&mut self, now: Instant) {
+        self.aggregation.restart(now);
+    }
+
+    pub(super) fn set_full(&mut self) {
+        self.full.reached = true;
+    }
+
+    pub(super) fn set_min_rtt(&mut self, rtt: Duration, now: Instant) {
+        self.min_rtt = Some((rtt, now));
+    }
+
+    /// The round trip is another from now on.
+    pub(super) fn forget_rtt(&mut self) {
+        self.min_rtt = None;
+        self.round.shortest = Duration::MAX;
+    }
+
+    pub(super) fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = u64::from(mtu);
+    }
+
+    fn update_min_rtt(&mut self, rtt: Duration, now: Instant) {
+        self.round.shortest = self.round.shortest.min(rtt);
+        if self.min_rtt.is_none_or(|(least, _)| rtt <= least) {
+            self.min_rtt = Some((rtt, now));
+        }
+    }
+
+    fn end_round(&mut self, acked: &Acked, now: Instant) -> Round {
+        let mut round = std::mem::replace(&mut self.round, Round::NEW);
+        // A path that is hardly used need not be emptied to see its least round trip.
+        if self.is_stale(now) && acked.limited && acked.total - acked.prior <= self.bdp(THIN) {
+            self.min_rtt = Some((round.shortest, now));
+        }
+        let standing = round.shortest.saturating_sub(self.min_rtt());
+        self.queue_stands = standing > self.min_rtt().mul_f64(STANDING).max(TOLERANCE);
+        round.queueless = round.shortest <= self.min_rtt().mul_f64(NO_QUEUE) + TOLERANCE;
+        if !self.full.reached && self.measures(acked) {
+            self.full.end_round(self.rate.get());
+        }
+        round
+    }
+
+    /// Every round trip of this round was long, and there were many.
+    fn is_delayed(&self) -> bool {
+        let delayed = (self.min_rtt() / 8).clamp(LEAST_DELAYED, MOST_DELAYED);
+        self.round.delivered >= TELLING_PACKETS * self.mtu
+            && self.round.shortest >= self.min_rtt() + delayed
+    }
+
+    /// The path was busy all the time that the sample covers: the driver had more to send than it
+    /// was allowed, or what was under way was more than fits and stood in the path's queue.
+    fn measures(&self, acked: &Acked) -> bool {
+        !acked.limited || self.queue_stands && self.is_much(acked)
+    }
+
+    /// More was under way than fits into the path.
+    fn is_much(&self, acked: &Acked) -> bool {
+        acked.total - acked.prior >= self.bdp(FULL_GROWTH).max(self.initial_window())
+    }
+
+    // ---- what may be sent ----------------------------------------------------------------------
+
+    /// In bytes.
+    pub(super) fn initial_window(&self) -> u64 {
+        INITIAL_PACKETS * self.mtu
+    }
+
+    /// In bytes.
+    pub(super) fn least_window(&self) -> u64 {
+        MIN_PACKETS * self.mtu
+    }
+
+    /// What the driver may have in flight beyond the model, in bytes.
+    pub(super) fn slack(&self) -> u64 {
+        let quantum = (self.rate.get() as f64 * QUANTUM.as_secs_f64()) as u64;
+        2 * quantum.max(2 * self.mtu)
+    }
+
+    /// The window that follows `window` when `acked` bytes were acknowledged.
+    pub(super) fn window(&self, gain: f64, window: u64, acked: u64) -> u64 {
+        if self.rate.get() == 0 || self.min_rtt.is_none() {
+            return window;
+        }
+        let target = self.bdp(gain) + self.slack() + self.aggregation.extra();
+        // Before the path is full, the model lags behind.
+        if self.full.reached {
+            target
+        } else {
+            target.max(window + if target > window { acked } else { 0 })
+        }
+    }
+
+    /// Bytes per second at which to send.
+    pub(super) fn pacing_rate(&self, gain: f64, window: u64) -> Option<u64> {
+        self.delivery_rate()?;
+        let paced = PACING_MARGIN * gain * self.takes();
+        if self.full.reached || !self.limited {
+            return Some(paced as u64);
+        }
+        // So far the rate says what came and not what fits. What starts inside sends in bursts, and
+        // would take a queue here for a full link (RFC 9406): the window may leave at once.
+        let soon = (self.min_rtt() / STARTUP_BURSTS).max(MIN_BURST);
+        let burst = window as f64 / soon.as_secs_f64();
+        Some(paced.max(burst) as u64)
+    }
+
+    pub(super) fn delivery_rate(&self) -> Option<u64> {
+        Some(self.rate.get()).filter(|&rate| rate > 0)
+    }
+}
+
+impl Round {
+    const NEW: Self = Self {
+        lost: 0,
+        delivered: 0,
+        shortest: Duration::MAX,
+        queueless: false,
+    };
+}
+
+impl Rounds {
+    /// A round ends with the first packet that left after the last one ended.
+    pub(super) fn on_ack(&mut self, acked: &Acked) -> bool {
+        let ended = acked.prior >= self.ends_at;
+        if ended {
+            self.count += 1;
+            self.ends_at = acked.total;
+        }
+        ended
+    }
+}
+
+impl FullPipe {
+    fn end_round(&mut self, rate: u64) {
+        if rate as f64 >= FULL_GROWTH * self.rate as f64 {
+            self.rate = rate;
+            self.rounds = 0;
+            return;
+        }
+        self.rounds += 1;
+        self.reached = self.rounds >= FULL_ROUNDS;
+    }
+}
