@@ -25,6 +25,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Ack, Acked, CongestionEvent, Control, WindowedMax};
+use crate::transport::{ACK_DELAY, ACK_PACKETS};
 
 /// Fast enough to double the rate every round trip (draft §2.4).
 const STARTUP_GAIN: f64 = 2.77;
@@ -440,7 +441,11 @@ impl Bbr {
             return;
         }
         let quantum = (rate as f64 * QUANTUM.as_secs_f64()) as u64;
-        let slack = 2 * quantum.max(2 * self.mtu);
+        // What the far end has and does not tell of yet is in flight too. Without room for it, a path of
+        // few packets waits for the next acknowledgement, and that wait lowers its rate further.
+        let untold = (rate as f64 * ACK_DELAY.as_secs_f64()) as u64;
+        let untold = untold.min(u64::from(ACK_PACKETS) * self.mtu);
+        let slack = 2 * quantum.max(2 * self.mtu) + untold;
         let target = self.bdp(gain) + slack + self.aggregation.extra.get();
         // Before the path is full, the model lags behind.
         self.window = if self.full.reached {

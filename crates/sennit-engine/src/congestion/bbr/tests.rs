@@ -15,6 +15,8 @@ struct Link {
     buffer: u64,
     /// One packet in so many is lost at random.
     loss: Option<u32>,
+    /// The far end acknowledges as seldom as it was told to, and not at once.
+    seldom: bool,
 }
 
 struct Flow {
@@ -36,6 +38,14 @@ struct Flow {
 }
 
 impl Flow {
+    /// Whether the far end has heard enough to acknowledge, or waited long enough.
+    fn tells(&self) -> bool {
+        let first = self.coming.front().map(|entry| entry.0);
+        let many = self.coming.get(ACK_PACKETS as usize - 1);
+        first.is_some_and(|first| self.now >= first + ACK_DELAY)
+            || many.is_some_and(|entry| self.now >= entry.0)
+    }
+
     fn new(on_loss: OnLoss, link: Link) -> Self {
         let now = Instant::now();
         Self {
@@ -109,6 +119,9 @@ impl Flow {
 
     fn receive(&mut self) {
         let mut lost = 0;
+        if self.link.seldom && !self.tells() {
+            return;
+        }
         while let Some(&(at, pn, is_lost)) = self.coming.front().filter(|entry| entry.0 <= self.now)
         {
             self.coming.pop_front();
@@ -152,6 +165,7 @@ fn link(rate_mbit: f64, rtt_ms: u64, buffer_ms: f64) -> Link {
         rtt: Duration::from_millis(rtt_ms),
         buffer: (mbit(rate_mbit) * buffer_ms / 1000.0) as u64,
         loss: None,
+        seldom: false,
     }
 }
 
@@ -174,6 +188,22 @@ fn fills_a_link_and_leaves_its_queue_empty() {
                 "{rate} Mbit/s: {queue:?}"
             );
         }
+    }
+}
+
+#[test]
+fn a_short_slow_link_is_filled_although_acknowledgements_are_held_up() {
+    for rate in [20.0, 50.0] {
+        let short = Link {
+            rtt: Duration::from_micros(200),
+            seldom: true,
+            ..link(rate, 0, 50.0)
+        };
+        let mut flow = Flow::new(OnLoss::Yield, short);
+        flow.run(Duration::from_secs(3));
+        let (share, queue) = flow.run(Duration::from_secs(20));
+        assert!(share > 0.93, "{rate} Mbit/s: {share:.2}");
+        assert!(queue < Duration::from_millis(2), "{rate} Mbit/s: {queue:?}");
     }
 }
 
