@@ -66,10 +66,10 @@ fn together(edges: &[TrafficResult]) -> Option<Figures> {
         .iter()
         .map(|edge| edge.figures.as_ref())
         .collect::<Option<_>>()?;
-    let bulk = || edges.iter().filter_map(TrafficResult::bulk).collect();
+    let bulk: Vec<_> = edges.iter().filter_map(TrafficResult::bulk).collect();
     Some(match figures.first()? {
-        Figures::Tcp(_) => Figures::Tcp(sum_of_bulk(bulk())),
-        Figures::Quic(_) => Figures::Quic(sum_of_bulk(bulk())),
+        Figures::Tcp(_) => Figures::Tcp(sum_of_bulk(&bulk)),
+        Figures::Quic(_) => Figures::Quic(sum_of_bulk(&bulk)),
         Figures::Udp(_) => Figures::Udp(sum_of_udp(&figures)),
         Figures::Ping(_) => Figures::Ping(sum_of_pings(&figures)),
         Figures::Idle => Figures::Idle,
@@ -77,7 +77,7 @@ fn together(edges: &[TrafficResult]) -> Option<Figures> {
     })
 }
 
-fn sum_of_bulk(edges: Vec<&BulkFigures>) -> BulkFigures {
+fn sum_of_bulk(edges: &[&BulkFigures]) -> BulkFigures {
     let longest = edges.iter().map(|edge| edge.seconds).fold(0.0, f64::max);
     let first = edges.iter().map(|edge| edge.start_seconds);
     BulkFigures {
@@ -150,14 +150,14 @@ mod tests {
 
     #[test]
     fn edges_add_up_and_are_compared() {
-        let all = TrafficResult::of_edges(vec![tcp(90.0, 0.9), tcp(100.0, 1.0), tcp(50.0, 0.5)]);
+        let all = TrafficResult::of_edges(vec![tcp(90.0, 0.75), tcp(100.0, 1.0), tcp(50.0, 0.5)]);
 
         let sum = all.bulk().expect("it is TCP");
         assert_eq!((sum.bytes, sum.goodput, sum.seconds), (480, 240.0, 2.0));
         assert_eq!(sum.bins, Bins::new(BIN, vec![240.0; 2]));
         assert_eq!(sum.start_seconds, 0.05);
         assert_eq!(all.gap_seconds, Some(0.5), "that of the worst");
-        assert_eq!(all.line_share, Some(0.8));
+        assert_eq!(all.line_share, Some(0.75));
         let figures = all.edge_figures();
         assert_eq!(
             figures,
