@@ -5,7 +5,8 @@
 #              what was to be reached; two hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
 # make bench-linerate
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
-#              tunnel must do, side by side, each five times; and what Sennit costs idle: about 40 minutes
+#              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
+#              one hub: about 50 minutes
 # make build   target/release/sennit
 # make install the program and its systemd units, under PREFIX
 #
@@ -13,7 +14,7 @@
 
 PREFIX ?= /usr/local
 BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed
-LINERATE ?= linerate idle
+LINERATE ?= linerate idle edges
 REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,3)
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)

@@ -26,6 +26,9 @@ const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
 const ANY_ORDER: u32 = 1 << 16;
 const LOST_AFTER: f32 = 2.0;
+/// The far end acknowledges after so many packets, or after this time if fewer come.
+pub(crate) const ACK_PACKETS: u32 = 10;
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 /// Paths per tunnel: every link once, and as many again in the course of being replaced.
 pub(crate) const MAX_PATHS: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 const _: () = assert!(MAX_PATHS.get() as usize <= sennit_core::flows::PATHS);
@@ -84,8 +87,8 @@ impl Settings {
     pub(crate) fn transport(&self, congestion: Congestion) -> TransportConfig {
         let mut ack_frequency = AckFrequencyConfig::default();
         ack_frequency
-            .ack_eliciting_threshold(VarInt::from_u32(9))
-            .max_ack_delay(Some(Duration::from_millis(5)))
+            .ack_eliciting_threshold(VarInt::from_u32(ACK_PACKETS - 1))
+            .max_ack_delay(Some(ACK_DELAY))
             .reordering_threshold(VarInt::from_u32(2));
         let mut config = TransportConfig::default();
         config

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::error::{Doing, Error};
-use crate::host;
+use crate::host::{self, Role};
 use crate::lab::Lab;
 use crate::link::Direction;
 use crate::report::Results;
@@ -268,8 +268,12 @@ fn change(lab: &Lab, line: &str) -> Result<(), Error> {
 }
 
 fn describe(lab: &Lab) {
-    for role in host::Role::ALL {
-        eprintln!("{role}: ip netns exec {} …", lab.host(role).name());
+    let far = [Role::Hub, Role::Server].map(|role| (role.to_string(), lab.host(role)));
+    let near = lab.sites().flat_map(|site| {
+        [Role::Lan, Role::Edge].map(move |role| (site.own(&role.to_string()), site.host(role)))
+    });
+    for (name, host) in near.chain(far) {
+        eprintln!("{name}: ip netns exec {} …", host.name());
     }
     for link in lab.links() {
         let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);

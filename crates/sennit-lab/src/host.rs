@@ -1,6 +1,6 @@
 //! The hosts of a lab: named network namespaces, and programs that run in them.
 //!
-//! A namespace is called `snt<pid>-<n>-<host>`, so that several labs of one process and several
+//! A namespace is called `snt<pid>-<n>-<host>`, or `…-<host>-<e>` at one edge of several, so that several labs of one process and several
 //! processes never meet, and a human can look inside with `ip netns exec`. All names in use are
 //! kept in one list: a lab removes its own when it is dropped, [`remove_all`] those of this process
 //! when a signal ends it, and [`remove_leftovers`] those of processes that died without doing so.
@@ -39,7 +39,7 @@ impl Family {
     pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
 }
 
-/// One of the hosts that every lab has.
+/// One of the hosts that every lab has, the near ones once for each edge.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, serde::Serialize,
 )]
@@ -86,8 +86,8 @@ pub struct Host {
 
 impl Host {
     /// An empty namespace with only `lo`, up.
-    pub(crate) fn create(prefix: &str, role: Role) -> Result<Self, Error> {
-        let name = format!("{prefix}-{role}");
+    pub(crate) fn create(prefix: &str, name: &str) -> Result<Self, Error> {
+        let name = format!("{prefix}-{name}");
         live().insert(name.clone());
         let made = run(Command::new("ip").args(["netns", "add", &name])).and_then(|_| {
             Netns::open(&Path::new(NAMED).join(&name)).doing(|| format!("open namespace {name}"))
@@ -293,8 +293,10 @@ pub fn remove_leftovers() -> Vec<String> {
 
 /// The process that made a namespace of this name, if a lab did.
 fn owner(name: &str) -> Option<u32> {
-    let (prefix, role) = name.rsplit_once('-')?;
-    let known = Role::ALL.iter().any(|known| known.to_string() == role);
+    let of_role = |role: &Role| name.split_once(&format!("-{role}"));
+    let (prefix, edge) = Role::ALL.iter().find_map(of_role)?;
+    let number = |text: &str| text.parse::<usize>().is_ok();
+    let known = edge.is_empty() || edge.strip_prefix('-').is_some_and(number);
     owner_of_prefix(prefix).filter(|_| known)
 }
 
@@ -358,6 +360,9 @@ mod tests {
     #[test]
     fn only_names_that_a_lab_makes_have_an_owner() {
         assert_eq!(owner("snt4711-0-edge"), Some(4711));
+        assert_eq!(owner("snt4711-0-edge-60"), Some(4711));
+        assert_eq!(owner("snt4711-0-edge-x"), None);
+        assert_eq!(owner("snt4711-0-edges"), None);
         assert_eq!(owner("snt4711-0-other"), None);
         assert_eq!(owner("snt-edge"), None);
         assert_eq!(owner("sntx-0-edge"), None);

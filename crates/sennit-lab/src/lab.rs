@@ -1,4 +1,4 @@
-//! The topology: a LAN host, an edge, a hub and a server, with emulated links in the middle.
+//! The topology: a LAN host, an edge, a hub and a server, with links in the middle.
 //!
 //! ```text
 //!  lan ── lan0 ─ edge ═╦═ wan-a ═ wires ═ wan-a ═╦═ hub ─ srv0 ── server
@@ -10,6 +10,8 @@
 //! its LAN on the links. The hub forwards. The server knows a way back only to the links, so
 //! private addresses reach it through NAT or not at all, unless the spec says otherwise.
 //!
+//! There may be several edges, each with a LAN host and links of its own to the one hub.
+//!
 //! The rules have low precedence (priority 30000 and later), so that those of a tunnel under test
 //! come first and must work by themselves.
 
@@ -19,14 +21,16 @@ use std::time::{Duration, Instant};
 
 use sennit_linux::DeviceName;
 use sennit_linux::tun::{Offload, Tun, TunConfig};
+use sennit_netem::Counters;
 
 use crate::emulator::{Control, Emulator, Pipe, Strain};
 use crate::error::{Doing, Error};
 use crate::host::{self, Family, Host, Role};
-use crate::link::{Attached, Kind, LinkHandle, LinkSpec, addressed};
-use crate::plan::{self, Dual, Subnet};
+use crate::link::{Attached, Direction, Kind, LinkHandle, LinkSpec, addressed};
+use crate::plan::{self, Dual, Lan, Subnet};
 use crate::programs;
 use crate::scratch;
+use crate::site::{Site, numbered};
 use crate::tunnel;
 
 /// Room for the largest bursts between two turns of the emulator; what overflows is reported by
@@ -62,20 +66,19 @@ const SETTINGS: [&str; 9] = [
 /// What makes a router of a host.
 const FORWARDING: [&str; 2] = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"];
 
-/// What the edge does to its LAN's packets on a link, as any site router.
-const MASQUERADE: &str = "table inet lab_edge {
-  chain postrouting {
-    type nat hook postrouting priority srcnat;
-    oifname \"wan-*\" ip saddr 192.168.8.0/24 masquerade
-    oifname \"wan-*\" ip6 saddr fd08::/64 masquerade
-  }
-}
-";
+/// The shortest time that a token bucket may save up for: much longer than timers are inexact, and
+/// much shorter than the queues and round trips of any link.
+const BUCKET: Duration = Duration::from_millis(1);
+
+/// A bucket holds two frames at least, so that one that comes late does not cost the next its turn.
+const BUCKET_FRAMES: usize = 2;
 
 /// What to build.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Spec {
-    /// The links, in order of preference of the edge's default routes.
+    /// How many edges there are. The devices and hosts of several have their number, from 1.
+    pub edges: usize,
+    /// The links of each edge, in order of preference of its default routes.
     pub links: Vec<LinkSpec>,
     /// Decides all chance events of the emulated links.
     pub seed: u64,
@@ -83,13 +86,34 @@ pub struct Spec {
     pub server_routes_all: bool,
 }
 
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            edges: 1,
+            links: Vec::new(),
+            seed: 0,
+            server_routes_all: false,
+        }
+    }
+}
+
 /// A built topology; dropping it ends what runs in it and removes every trace.
 #[derive(Debug)]
 pub struct Lab {
     // The wires go first: they hold devices inside the hosts.
     emulator: Option<Emulator>,
-    hosts: Vec<Host>,
+    sites: Vec<NearHosts>,
+    hub: Host,
+    server: Host,
+    /// Those of the first edge, then of the second.
     links: Vec<Attached>,
+}
+
+/// The hosts of one site.
+#[derive(Debug)]
+struct NearHosts {
+    lan: Host,
+    edge: Host,
 }
 
 impl Lab {
@@ -104,13 +128,21 @@ impl Lab {
         scratch::remove_leftovers();
         tunnel::remove_leftovers();
         let prefix = host::unique_prefix();
-        let hosts = Role::ALL
-            .into_iter()
-            .map(|role| Host::create(&prefix, role));
-        let hosts = hosts.collect::<Result<_, _>>()?;
+        let near = |role: Role, edge| {
+            Host::create(&prefix, &numbered(&role.to_string(), edge, spec.edges))
+        };
+        let site = |edge| {
+            Ok(NearHosts {
+                lan: near(Role::Lan, edge)?,
+                edge: near(Role::Edge, edge)?,
+            })
+        };
+        let sites = (0..spec.edges).map(site);
         let mut lab = Self {
             emulator: None,
-            hosts,
+            sites: sites.collect::<Result<_, Error>>()?,
+            hub: Host::create(&prefix, &Role::Hub.to_string())?,
+            server: Host::create(&prefix, &Role::Server.to_string())?,
             links: Vec::new(),
         };
         lab.set_parameters()?;
@@ -121,10 +153,28 @@ impl Lab {
         Ok(lab)
     }
 
-    /// One of the hosts.
+    /// One of the hosts, of the first site if there are several.
     pub fn host(&self, role: Role) -> &Host {
-        let index = Role::ALL.iter().position(|known| *known == role);
-        &self.hosts[index.expect("every role has its host")]
+        self.host_of(0, role)
+    }
+
+    pub(crate) fn host_of(&self, site: usize, role: Role) -> &Host {
+        match role {
+            Role::Lan => &self.sites[site].lan,
+            Role::Edge => &self.sites[site].edge,
+            Role::Hub => &self.hub,
+            Role::Server => &self.server,
+        }
+    }
+
+    /// How many edges there are.
+    pub fn edges(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// All edges, each with what belongs to it.
+    pub fn sites(&self) -> impl Iterator<Item = Site<'_>> {
+        (0..self.edges()).map(|index| Site { lab: self, index })
     }
 
     /// Runs a program on a host to its end; a failure is an error with what it printed.
@@ -132,13 +182,13 @@ impl Lab {
         self.host(role).exec(line)
     }
 
-    /// The link of this name.
+    /// The link of this name, which ends in its edge's number if there are several.
     pub fn link(&self, name: &str) -> Result<LinkHandle<'_>, Error> {
         let link = self.links().find(|link| link.name() == name);
         link.ok_or_else(|| Error::Scenario(format!("there is no link {name:?}")))
     }
 
-    /// All links, in the order of the spec.
+    /// All links: those of the first site in the order of the spec, then of the second.
     pub fn links(&self) -> impl Iterator<Item = LinkHandle<'_>> {
         let handle = |(index, link)| LinkHandle {
             lab: self,
@@ -162,6 +212,16 @@ impl Lab {
         }
     }
 
+    /// What happened up and down on each emulated link since the lab was built or restarted.
+    pub(crate) fn counters(&self) -> Vec<(LinkHandle<'_>, [Counters; 2])> {
+        let all = self.control().map(|control| control.counters());
+        let all = all.unwrap_or_default();
+        let counters = |pipe: usize| all.get(pipe).copied().unwrap_or_default();
+        self.links()
+            .filter_map(|link| Some((link, link.link.pipes()?.map(counters))))
+            .collect()
+    }
+
     /// Counts the packets of all links from zero; those in them stay.
     pub fn reset_counters(&self) {
         if let Some(control) = self.control() {
@@ -175,16 +235,12 @@ impl Lab {
     pub fn overruns(&self) -> Result<u64, Error> {
         let mut overruns = 0;
         for link in self.links().filter(LinkHandle::is_emulated) {
-            for role in [Role::Edge, Role::Hub] {
-                overruns += self.tx_dropped(role, &link.device())?;
+            for host in link.ends() {
+                let shown = host.show_link(&link.device())?;
+                overruns += shown["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0);
             }
         }
         Ok(overruns)
-    }
-
-    fn tx_dropped(&self, role: Role, device: &str) -> Result<u64, Error> {
-        let shown = self.host(role).show_link(device)?;
-        Ok(shown["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0))
     }
 
     pub(crate) fn control(&self) -> Option<Control> {
@@ -192,32 +248,28 @@ impl Lab {
     }
 
     fn set_parameters(&self) -> Result<(), Error> {
-        self.hosts
+        let routers = self.sites.iter().map(|site| &site.edge).chain([&self.hub]);
+        let ends = self
+            .sites
             .iter()
-            .try_for_each(|host| host.sysctl(&SETTINGS))?;
-        self.host(Role::Edge).sysctl(&FORWARDING)?;
-        self.host(Role::Hub).sysctl(&FORWARDING)
+            .map(|site| &site.lan)
+            .chain([&self.server]);
+        for router in routers {
+            router.sysctl(&[&SETTINGS[..], &FORWARDING].concat())?;
+        }
+        ends.into_iter().try_for_each(|host| host.sysctl(&SETTINGS))
     }
 
-    /// The veth pairs behind edge and hub.
+    /// The veth pairs behind the edges and the hub.
     fn connect_stubs(&self, spec: &Spec) -> Result<(), Error> {
-        let (lan, server) = (self.host(Role::Lan), self.host(Role::Server));
-        pair(
-            self.host(Role::Edge),
-            "lan0",
-            plan::EDGE_LAN,
-            lan,
-            plan::LAN,
-        )?;
-        pair(
-            self.host(Role::Hub),
-            "srv0",
-            plan::HUB_SERVER,
-            server,
-            plan::SERVER,
-        )?;
         let everything = ["default", "default"];
-        lan.ip(&routes(everything, plan::EDGE_LAN))?;
+        for (hosts, site) in self.sites.iter().zip(self.sites()) {
+            let (NearHosts { lan, edge }, plan) = (hosts, site.lan());
+            pair(edge, "lan0", plan.edge(), lan, plan.host())?;
+            lan.ip(&routes(everything, plan.edge()))?;
+        }
+        let server = &self.server;
+        pair(&self.hub, "srv0", plan::HUB_SERVER, server, plan::SERVER)?;
         let answered = if spec.server_routes_all {
             everything
         } else {
@@ -228,13 +280,22 @@ impl Lab {
 
     fn connect_links(&mut self, spec: &Spec) -> Result<(), Error> {
         let (mut devices, mut pipes) = (Vec::new(), Vec::new());
-        for link in &spec.links {
+        let of_site = |site| spec.links.iter().map(move |link| (site, link));
+        for (site, link) in (0..spec.edges).flat_map(of_site) {
+            let name = numbered(&link.name, site, spec.edges);
+            let mut attached = Attached::new(link, name, site);
+            let hosts = [&self.sites[site].edge, &self.hub];
             let ways = match link.kind {
-                Kind::Veth => self.connect_veth(link).map(|()| None)?,
+                Kind::Veth => connect_veth(hosts, &attached).map(|()| None)?,
+                Kind::Tbf => {
+                    connect_veth(hosts, &attached)?;
+                    limit_rate(hosts, &attached).map(|()| None)?
+                }
                 Kind::Emulated => {
                     let (edge, way) = (devices.len(), pipes.len());
-                    devices.push(self.open_tun(Role::Edge, link)?);
-                    devices.push(self.open_tun(Role::Hub, link)?);
+                    for host in hosts {
+                        devices.push(open_tun(host, &attached)?);
+                    }
                     pipes.push(Pipe {
                         from: edge,
                         to: edge + 1,
@@ -250,7 +311,8 @@ impl Lab {
                     Some([way, way + 1])
                 }
             };
-            self.links.push(Attached::new(link, ways));
+            attached.set_pipes(ways);
+            self.links.push(attached);
         }
         for (number, pipe) in (0..).zip(&mut pipes) {
             pipe.seed = spec.seed.wrapping_add(SEED_STEP.wrapping_mul(number));
@@ -259,74 +321,33 @@ impl Lab {
         Ok(())
     }
 
-    fn connect_veth(&self, link: &LinkSpec) -> Result<(), Error> {
-        let (device, mtu, hub) = (link.device(), link.mtu, self.host(Role::Hub).name());
-        let peer = format!("peer name {device} mtu {mtu} netns {hub}");
-        self.host(Role::Edge)
-            .ip(&format!("link add {device} mtu {mtu} type veth {peer}\n"))?;
-        if link.uso {
-            return Ok(());
-        }
-        programs::require(&programs::OFFLOADS)?;
-        let line = ["ethtool", "-K", &device, "tx-udp-segmentation", "off"];
-        [Role::Edge, Role::Hub]
-            .into_iter()
-            .try_for_each(|role| self.exec(role, &line).map(drop))
-    }
-
-    fn open_tun(&self, role: Role, link: &LinkSpec) -> Result<Tun, Error> {
-        let device = link.device();
-        let name: DeviceName = device.parse()?;
-        let config = TunConfig {
-            name,
-            mtu: link.mtu,
-            queues: 1,
-            offload: Offload::None,
-        };
-        let host = self.host(role);
-        let opened = host.netns().run(|| Tun::open(&config));
-        let mut queues = opened.doing(|| format!("enter the {role}"))??;
-        host.ip(&format!("link set {device} txqueuelen {TX_QUEUE}\n"))?;
-        Ok(queues.pop().expect("one queue was asked for"))
-    }
-
     /// Addresses and routes of all links.
     fn route_links(&self) -> Result<(), Error> {
         let Dual { v4, v6 } = plan::HUB;
         let own = format!("address add {v4}/32 dev lo\naddress add {v6}/128 dev lo\n");
-        self.host(Role::Hub).ip(&own)?;
+        self.hub.ip(&own)?;
         for link in self.links() {
             link.configure_hub()?;
             link.set_up(true)?;
         }
-        for (family, index) in Family::BOTH.into_iter().zip(0..) {
-            let rule = |link: LinkHandle<'_>| {
-                let (prefixes, table) = (link.subnet().prefixes(), link.subnet().table());
-                let from = &prefixes[index];
-                format!(
-                    "rule add from {from} lookup {table} priority {}\n",
-                    RULE_PRIORITY + table
-                )
-            };
-            let rules: String = self.links().map(rule).collect();
-            self.host(Role::Edge).ip_of(family, &rules)?;
-        }
-        self.host(Role::Edge).nft(MASQUERADE)
+        self.sites().try_for_each(route_site)
     }
 
     /// The kernel takes up to a second to notice that the two ends of a veth are up.
     fn wait_for_carriers(&self) -> Result<(), Error> {
-        let stubs = [(Role::Edge, "lan0"), (Role::Hub, "srv0")];
-        let mut waiting = Vec::from(stubs.map(|(role, device)| (role, device.to_owned())));
-        waiting.extend([Role::Lan, Role::Server].map(|role| (role, "eth0".to_owned())));
+        let stub = |host, device: &str| (host, device.to_owned());
+        let mut waiting = vec![stub(&self.hub, "srv0"), stub(&self.server, "eth0")];
+        for NearHosts { lan, edge } in &self.sites {
+            waiting.extend([stub(edge, "lan0"), stub(lan, "eth0")]);
+        }
         for link in self.links().filter(|link| !link.is_emulated()) {
-            waiting.extend([Role::Edge, Role::Hub].map(|role| (role, link.device())));
+            waiting.extend(link.ends().map(|host| (host, link.device())));
         }
         let deadline = Instant::now() + CARRIER_PATIENCE;
-        for (role, device) in waiting {
-            while self.host(role).show_link(&device)?["operstate"] != "UP" {
+        for (host, device) in waiting {
+            while host.show_link(&device)?["operstate"] != "UP" {
                 if Instant::now() > deadline {
-                    let reason = format!("{device} of the {role} has no carrier");
+                    let reason = format!("{device} of {} has no carrier", host.name());
                     return Err(Error::Scenario(reason));
                 }
                 thread::sleep(Duration::from_millis(5));
@@ -337,7 +358,8 @@ impl Lab {
 }
 
 impl Spec {
-    fn check(&self) -> Result<(), Error> {
+    /// An error if no lab can be like this.
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.links.len() > plan::LINKS_MAX {
             let reason = format!(
                 "{} links are more than {}",
@@ -346,8 +368,18 @@ impl Spec {
             );
             return Err(Error::Scenario(reason));
         }
+        let links_of_all = self.edges.saturating_mul(self.links.len().max(1));
+        if !(1..=plan::LINKS_OF_ALL_MAX).contains(&links_of_all) {
+            let reason = format!(
+                "{} edges with {} links each: a lab has 1 to {} links in all",
+                self.edges,
+                self.links.len(),
+                plan::LINKS_OF_ALL_MAX
+            );
+            return Err(Error::Scenario(reason));
+        }
         for (index, link) in self.links.iter().enumerate() {
-            link.check()?;
+            link.check(self.edges)?;
             if self.links[..index]
                 .iter()
                 .any(|other| other.name == link.name)
@@ -360,6 +392,88 @@ impl Spec {
         }
         Ok(())
     }
+}
+
+/// A veth pair between edge and hub.
+fn connect_veth([edge, hub]: [&Host; 2], link: &Attached) -> Result<(), Error> {
+    let (device, mtu) = (link.device(), link.spec.mtu);
+    let peer = format!("peer name {device} mtu {mtu} netns {}", hub.name());
+    edge.ip(&format!("link add {device} mtu {mtu} type veth {peer}\n"))?;
+    if link.spec.uso {
+        return Ok(());
+    }
+    programs::require(&programs::OFFLOADS)?;
+    let line = ["ethtool", "-K", &device, "tx-udp-segmentation", "off"];
+    [edge, hub]
+        .into_iter()
+        .try_for_each(|host| host.exec(&line).map(drop))
+}
+
+/// Puts the kernel's token bucket (tc-tbf(8)) at the sending end of each direction.
+///
+/// It counts frames with their Ethernet header, as the emulator does, and cuts super-packets that are
+/// more than a bucket.
+fn limit_rate(hosts: [&Host; 2], link: &Attached) -> Result<(), Error> {
+    programs::require(&programs::RATES)?;
+    let device = link.device();
+    for (host, direction) in hosts.into_iter().zip(Direction::BOTH) {
+        let config = link.spec.config(direction);
+        let Some(rate) = config.rate else { continue };
+        let frames = BUCKET_FRAMES * (config.mtu + config.frame_overhead);
+        let burst = rate.bytes_in(BUCKET).max(frames);
+        let [rate, burst, limit] = [
+            format!("{}bit", rate.as_bps()),
+            format!("{burst}b"),
+            format!("{}b", config.queue_limit()),
+        ];
+        let bucket = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit];
+        host.exec(&[&["tc", "qdisc", "add", "dev", &device, "root"], &bucket[..]].concat())?;
+    }
+    Ok(())
+}
+
+fn open_tun(host: &Host, link: &Attached) -> Result<Tun, Error> {
+    let device = link.device();
+    let name: DeviceName = device.parse()?;
+    let config = TunConfig {
+        name,
+        mtu: link.spec.mtu,
+        queues: 1,
+        offload: Offload::None,
+    };
+    let opened = host.netns().run(|| Tun::open(&config));
+    let mut queues = opened.doing(|| format!("enter {}", host.name()))??;
+    host.ip(&format!("link set {device} txqueuelen {TX_QUEUE}\n"))?;
+    Ok(queues.pop().expect("one queue was asked for"))
+}
+
+/// What is sent from the address of a link leaves by it, and the LAN hides behind it.
+fn route_site(site: Site<'_>) -> Result<(), Error> {
+    let edge = site.host(Role::Edge);
+    for (family, index) in Family::BOTH.into_iter().zip(0..) {
+        let rule = |link: LinkHandle<'_>| {
+            let (prefixes, table) = (link.subnet().prefixes(), link.subnet().table());
+            let (from, priority) = (&prefixes[index], RULE_PRIORITY + table);
+            format!("rule add from {from} lookup {table} priority {priority}\n")
+        };
+        edge.ip_of(family, &site.links().map(rule).collect::<String>())?;
+    }
+    edge.nft(&masquerade(site.lan()))
+}
+
+/// What an edge does to its LAN's packets on a link, as any site router.
+fn masquerade(lan: Lan) -> String {
+    let [v4, v6] = lan.prefixes();
+    format!(
+        "table inet lab_edge {{
+  chain postrouting {{
+    type nat hook postrouting priority srcnat;
+    oifname \"wan-*\" ip saddr {v4} masquerade
+    oifname \"wan-*\" ip6 saddr {v6} masquerade
+  }}
+}}
+"
+    )
 }
 
 /// Joins a router and a host behind it.

@@ -2,6 +2,7 @@
 //!
 //! A [`Lab`] is a handful of hosts, each a network namespace, joined by emulated links that one
 //! thread of this process moves packets through; no kernel module and no second machine is needed.
+//! Usually it has one edge, and several on request.
 //! A [`Scenario`] says in a file which links there are, what traffic runs over them, what breaks
 //! meanwhile. [`run`] plays it: builds the lab, checks that the links are what was asked for
 //! ([`selfcheck`]), runs the steps, prints a table and writes every figure to `results.json`.
@@ -36,6 +37,7 @@ mod run;
 pub mod scenario;
 mod scratch;
 pub mod selfcheck;
+mod site;
 mod targets;
 pub mod traffic;
 pub mod tunnel;
@@ -48,4 +50,5 @@ pub use lab::{Lab, Spec};
 pub use link::{Direction, Kind, LinkHandle, LinkSpec};
 pub use run::{Options, play};
 pub use scenario::Scenario;
+pub use site::Site;
 pub use tunnel::{Programs, TunnelKind};

@@ -10,11 +10,13 @@ use crate::error::Error;
 use crate::host::{Host, Role};
 use crate::lab::Lab;
 use crate::plan::{Dual, EDGE, Subnet};
+use crate::site::{Site, numbered};
 
 /// One link between edge and hub.
 #[derive(Debug, Clone)]
 pub struct LinkSpec {
-    /// Up to 11 characters; the devices are called `wan-<name>`.
+    /// Up to 11 characters; the devices are called `wan-<name>`, or `wan-<name>-<number>` at one edge
+    /// of several.
     pub name: String,
     /// How it is made.
     pub kind: Kind,
@@ -38,6 +40,9 @@ pub enum Kind {
     Emulated,
     /// A veth pair, as fast as the machine can; nothing can be changed on it but its state.
     Veth,
+    /// A veth pair with the kernel's token bucket at both ends: a rate and a queue, no delay and no
+    /// loss. It costs less CPU than the emulator, so that many links fit on one machine.
+    Tbf,
 }
 
 /// A direction of a link.
@@ -76,15 +81,13 @@ impl LinkSpec {
         }
     }
 
-    /// The device's name, the same on edge and hub.
-    pub fn device(&self) -> String {
-        format!("wan-{}", self.name)
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self, edges: usize) -> Result<(), Error> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !(1..=11).contains(&self.name.len()) || !self.name.chars().all(plain) {
-            let reason = format!("link name {:?} is not 1 to 11 of a-z, 0-9, '-'", self.name);
+        let longest = numbered("", edges.saturating_sub(1), edges);
+        let room = 11 - longest.len();
+        if !(1..=room).contains(&self.name.len()) || !self.name.chars().all(plain) {
+            let name = &self.name;
+            let reason = format!("link name {name:?} is not 1 to {room} of a-z, 0-9, '-'");
             return Err(Error::Scenario(reason));
         }
         if !(1280..=9000).contains(&self.mtu) {
@@ -98,19 +101,38 @@ impl LinkSpec {
 /// A link of a lab, with where to find its directions in the emulator.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    spec: LinkSpec,
+    pub(crate) spec: LinkSpec,
+    /// That of no other link of the lab.
+    name: String,
+    /// The index of the site.
+    site: usize,
     pipes: Option<[usize; 2]>,
     now: Mutex<[Config; 2]>,
 }
 
 impl Attached {
-    pub(crate) fn new(spec: &LinkSpec, pipes: Option<[usize; 2]>) -> Self {
+    pub(crate) fn new(spec: &LinkSpec, name: String, site: usize) -> Self {
         let now = Mutex::new(Direction::BOTH.map(|direction| spec.config(direction).clone()));
         Self {
             spec: spec.clone(),
-            pipes,
+            name,
+            site,
+            pipes: None,
             now,
         }
+    }
+
+    pub(crate) fn device(&self) -> String {
+        format!("wan-{}", self.name)
+    }
+
+    /// Its directions in the emulator, if it is emulated.
+    pub(crate) fn pipes(&self) -> Option<[usize; 2]> {
+        self.pipes
+    }
+
+    pub(crate) fn set_pipes(&mut self, pipes: Option<[usize; 2]>) {
+        self.pipes = pipes;
     }
 }
 
@@ -123,19 +145,30 @@ pub struct LinkHandle<'a> {
 }
 
 impl<'a> LinkHandle<'a> {
-    /// What was asked for when the lab was built.
+    /// What was asked for when the lab was built, with the name that it has at every edge.
     pub fn spec(&self) -> &'a LinkSpec {
         &self.link.spec
     }
 
-    /// Its name.
+    /// Its name, which no other link of the lab has.
     pub fn name(&self) -> &'a str {
-        &self.link.spec.name
+        &self.link.name
+    }
+
+    /// The edge that has it.
+    pub fn site(&self) -> Site<'a> {
+        let (lab, index) = (self.lab, self.link.site);
+        Site { lab, index }
     }
 
     /// Its device, called the same on edge and hub.
     pub fn device(&self) -> String {
-        self.link.spec.device()
+        self.link.device()
+    }
+
+    /// The hosts at its ends: edge and hub.
+    pub(crate) fn ends(&self) -> [&'a Host; 2] {
+        [Role::Edge, Role::Hub].map(|role| self.site().host(role))
     }
 
     /// Its addresses.
@@ -146,6 +179,11 @@ impl<'a> LinkHandle<'a> {
     /// Whether it passes through the emulator.
     pub fn is_emulated(&self) -> bool {
         self.link.pipes.is_some()
+    }
+
+    /// Whether anything but the machine limits it.
+    pub fn is_shaped(&self) -> bool {
+        self.spec().kind != Kind::Veth
     }
 
     /// How a direction is configured at the moment.
@@ -192,8 +230,8 @@ impl<'a> LinkHandle<'a> {
                     .ip(&format!("link set dev {device} carrier {state}\n"))
             }
             // A veth has a carrier while its peer is up.
-            Kind::Veth if on => self.configure_hub(),
-            Kind::Veth => self
+            Kind::Veth | Kind::Tbf if on => self.configure_hub(),
+            Kind::Veth | Kind::Tbf => self
                 .lab
                 .host(Role::Hub)
                 .ip(&format!("link set dev {device} down\n")),
@@ -245,7 +283,7 @@ impl<'a> LinkHandle<'a> {
     }
 
     fn edge(&self) -> &'a Host {
-        self.lab.host(Role::Edge)
+        self.site().host(Role::Edge)
     }
 
     fn wires(&self) -> Result<([usize; 2], Control), Error> {

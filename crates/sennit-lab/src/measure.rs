@@ -32,6 +32,20 @@ impl Bins {
         Self { width, rates }
     }
 
+    /// All together, which are of one width and began at about the same time.
+    pub(crate) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::new(BIN, Vec::new());
+        for Self { width, rates } in all {
+            sum.width = *width;
+            let longer = sum.rates.len().max(rates.len());
+            sum.rates.resize(longer, 0.0);
+            for (sum, rate) in sum.rates.iter_mut().zip(rates) {
+                *sum += rate;
+            }
+        }
+        sum
+    }
+
     pub(crate) fn push(&mut self, rate: f64) {
         self.rates.push(rate);
     }

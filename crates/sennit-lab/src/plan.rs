@@ -2,9 +2,9 @@
 //!
 //! | where | IPv4 | IPv6 |
 //! | --- | --- | --- |
-//! | link *n* (from 1), hub `.1`, edge `.2` | 198.18.*n*.0/24 (RFC 2544) | fd18:*n*::/64 |
+//! | link *n* of all edges (from 1), hub `.1`, edge `.2` | 198.18.*n*.0/24 (RFC 2544) | fd18:*n*::/64 |
 //! | the hub's own, on its `lo` | 198.19.0.1 | fd19::1 |
-//! | edge `.1` and LAN host `.2` | 192.168.8.0/24 | fd08::/64 |
+//! | edge *e* (from 0) `.1` and LAN host `.2` | 192.168.(8+*e*).0/24 | fd08:*e*::/64 |
 //! | hub `.1` and server `.10` | 203.0.113.0/24 (RFC 5737) | 2001:db8:113::/64 (RFC 3849) |
 //! | hub `.1` and edge in the tunnel | 10.200.0.0/16 | fd5e:1::/64 |
 
@@ -37,11 +37,8 @@ pub const HUB: Dual = Dual {
     v6: Ipv6Addr::new(0xfd19, 0, 0, 0, 0, 0, 0, 1),
 };
 
-/// The edge's address towards its LAN.
-pub const EDGE_LAN: Dual = lan(1);
-
-/// The host behind the edge.
-pub const LAN: Dual = lan(2);
+/// The host behind the edge, or behind the first of several.
+pub const LAN: Dual = Lan { edge: 0 }.host();
 
 /// The hub's address towards the server.
 pub const HUB_SERVER: Dual = server(1, 0x1);
@@ -58,24 +55,17 @@ pub const INNER_HUB: Dual = inner(1);
 /// The edge's address in a tunnel that does not give it one itself.
 pub const INNER_EDGE: Dual = inner(2);
 
-/// The prefixes of the edge's LAN.
-pub const LAN_PREFIXES: [&str; 2] = ["192.168.8.0/24", "fd08::/64"];
-
 /// The prefixes that hold all link addresses.
 pub const LINK_PREFIXES: [&str; 2] = ["198.18.0.0/16", "fd18::/16"];
 
-/// The largest number of links in one lab.
+/// The largest number of links of one edge.
 pub const LINKS_MAX: usize = 16;
+
+/// The largest number of links of all edges: they share an octet of the plan.
+pub const LINKS_OF_ALL_MAX: usize = 240;
 
 /// The edge's usual host number on a link.
 pub const EDGE: u8 = 2;
-
-const fn lan(host: u8) -> Dual {
-    Dual {
-        v4: Ipv4Addr::new(192, 168, 8, host),
-        v6: Ipv6Addr::new(0xfd08, 0, 0, 0, 0, 0, 0, host as u16),
-    }
-}
 
 const fn server(v4: u8, v6: u16) -> Dual {
     Dual {
@@ -91,6 +81,43 @@ const fn inner(host: u8) -> Dual {
     }
 }
 
+/// Where the LAN of one edge is in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lan {
+    edge: u8,
+}
+
+impl Lan {
+    /// Behind the edge at this index; a lab has no more edges than [`LINKS_OF_ALL_MAX`].
+    pub fn of(edge: usize) -> Self {
+        let edge = u8::try_from(edge).expect("edges are counted with their links");
+        Self { edge }
+    }
+
+    /// The edge's address in it.
+    pub const fn edge(self) -> Dual {
+        self.address(1)
+    }
+
+    /// The host in it.
+    pub const fn host(self) -> Dual {
+        self.address(2)
+    }
+
+    /// All of its addresses.
+    pub fn prefixes(self) -> [String; 2] {
+        let Dual { v4, v6 } = self.address(0);
+        [format!("{v4}/24"), format!("{v6}/64")]
+    }
+
+    const fn address(self, host: u8) -> Dual {
+        Dual {
+            v4: Ipv4Addr::new(192, 168, 8 + self.edge, host),
+            v6: Ipv6Addr::new(0xfd08, self.edge as u16, 0, 0, 0, 0, 0, host as u16),
+        }
+    }
+}
+
 /// Where one link is in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subnet {
@@ -98,7 +125,7 @@ pub struct Subnet {
 }
 
 impl Subnet {
-    /// Of the link at this index, which is below [`LINKS_MAX`].
+    /// Of the link at this index among those of all edges, which is below [`LINKS_OF_ALL_MAX`].
     pub fn of(index: usize) -> Self {
         let number = u8::try_from(index + 1).expect("a lab has few links");
         Self { number }

@@ -25,6 +25,9 @@ pub(crate) const BUILDING: [Program; 3] = [
 /// What it takes to change what a device does for the kernel.
 pub(crate) const OFFLOADS: [Program; 1] = [program("ethtool", "ethtool")];
 
+/// What it takes to limit the rate of a device.
+pub(crate) const RATES: [Program; 1] = [program("tc", "iproute2")];
+
 /// What it takes to run traffic in it.
 pub(crate) const TRAFFIC: [Program; 3] = [
     program("iperf3", "iperf3"),

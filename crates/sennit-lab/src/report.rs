@@ -3,6 +3,7 @@
 //! In the file bytes are bytes, times are seconds, rates are bytes per second, shares are ratios;
 //! goodput is payload at the receiver. `null` means that it was not measured.
 
+mod edges;
 mod summary;
 mod table;
 mod text;
@@ -17,7 +18,6 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::emulator::Strain;
 use crate::error::{Doing, Error};
-use crate::lab::Lab;
 use crate::link::Direction;
 use crate::measure::Bins;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
@@ -27,6 +27,10 @@ use crate::tunnel::Usage;
 
 pub use summary::{Figure, Spread, StepSummary, TrafficSummary};
 pub(crate) use table::Table;
+
+/// The roles of daemons.
+const HUB: &str = "hub";
+const EDGE: &str = "edge";
 
 /// The version of the file's shape.
 const SCHEMA: &str = "sennit.lab/2";
@@ -78,10 +82,10 @@ pub struct StepResult {
     pub faults: Vec<FaultResult>,
     /// The emulated links.
     pub links: Vec<LinkResult>,
-    /// Hub and edge, if the tunnel was used.
+    /// The hub, then each edge, if the tunnel was used.
     pub daemons: Vec<DaemonResult>,
-    /// The daemons' own view at the end: hub, then edge.
-    pub status: [serde_json::Value; 2],
+    /// The daemons' own view at the end: the hub's, then that of each edge.
+    pub status: Vec<serde_json::Value>,
     /// How hard it was for the emulator to be exact.
     pub strain: Strain,
     /// Packets lost because the emulator was too slow to read them.
@@ -104,6 +108,9 @@ pub struct TrafficResult {
     pub gap_seconds: Option<f64>,
     /// Median goodput before the first fault, or overall (TCP and QUIC only).
     pub usual_goodput: Option<f64>,
+    /// If there are several edges: what each of them got, while the rest of this is of all together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<Self>,
 }
 
 /// What followed a fault.
@@ -271,22 +278,23 @@ impl StepResult {
         }
     }
 
-    /// Adds what hub and edge used between two readings.
-    pub(crate) fn add_usage(&mut self, before: &[Usage; 2], after: &[Usage; 2]) {
+    /// Adds what hub and edges used between two readings.
+    pub(crate) fn add_usage(&mut self, before: &[Usage], after: &[Usage]) {
         let bytes: u64 = self
             .traffic
             .iter()
             .filter_map(TrafficResult::bulk)
             .map(|bulk| bulk.bytes)
             .sum();
-        for (index, role) in ["hub", "edge"].into_iter().enumerate() {
-            let cpu_seconds = (after[index].cpu_seconds - before[index].cpu_seconds).max(0.0);
+        let roles = [HUB].into_iter().chain(std::iter::repeat(EDGE));
+        for (role, (before, after)) in roles.zip(before.iter().zip(after)) {
+            let cpu_seconds = (after.cpu_seconds - before.cpu_seconds).max(0.0);
             self.daemons.push(DaemonResult {
                 role,
                 cpu_seconds,
                 cpu_seconds_per_gigabyte: (bytes > 0).then(|| cpu_seconds * 1e9 / bytes as f64),
-                rss_bytes: after[index].rss_bytes,
-                rss_peak_bytes: after[index].rss_peak_bytes,
+                rss_bytes: after.rss_bytes,
+                rss_peak_bytes: after.rss_peak_bytes,
             });
         }
     }
@@ -327,11 +335,7 @@ impl TrafficResult {
             Ok(figures) => figures,
             Err(error) => return Self::failed(label, &error),
         };
-        let goodput = match &figures {
-            Figures::Tcp(bulk) | Figures::Quic(bulk) => Some(bulk.goodput),
-            Figures::Udp(udp) => Some(udp.goodput),
-            Figures::Packets(_) | Figures::Ping(_) | Figures::Idle => None,
-        };
+        let goodput = figures.goodput();
         let mut result = Self {
             label,
             failure: None,
@@ -339,6 +343,7 @@ impl TrafficResult {
             gap_seconds: None,
             usual_goodput: None,
             figures: Some(figures),
+            edges: Vec::new(),
         };
         if let Some(bulk) = result.bulk() {
             let fault = first_fault.map(|at| at.saturating_sub(bulk.start()));
@@ -357,6 +362,7 @@ impl TrafficResult {
             line_share: None,
             gap_seconds: None,
             usual_goodput: None,
+            edges: Vec::new(),
         }
     }
 
@@ -397,13 +403,8 @@ fn label(traffic: &Traffic) -> String {
 }
 
 impl LinkResult {
-    pub(crate) fn new(lab: &Lab, name: &str, bins: [Bins; 2]) -> Self {
-        let counters = lab
-            .link(name)
-            .and_then(|link| link.counters())
-            .unwrap_or_default();
+    pub(crate) fn new(name: String, counters: &[Counters; 2], bins: [Bins; 2]) -> Self {
         let [up, down] = bins;
-        let name = name.to_owned();
         Self {
             name,
             up: WayResult::new(&counters[0], up),

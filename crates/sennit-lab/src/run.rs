@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error};
@@ -15,6 +15,7 @@ use crate::programs;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
+use crate::site::Site;
 use crate::traffic::{self, Context, Figures};
 use crate::tunnel::{Programs, Tunnel, Usage};
 
@@ -147,13 +148,11 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn usage(&self) -> Result<[Usage; 2], Error> {
-        self.tunnel
-            .as_ref()
-            .map_or(Ok(Default::default()), Tunnel::usage)
+    fn usage(&self) -> Result<Vec<Usage>, Error> {
+        self.tunnel.as_ref().map_or(Ok(Vec::new()), Tunnel::usage)
     }
 
-    /// Sends everything over one link for a baseline; gives its name.
+    /// Sends everything of a site over one of its links for a baseline; gives its name.
     fn redirect(&self, step: &Step) -> Result<Option<String>, Error> {
         let link = step.traffic.iter().find_map(|traffic| match traffic.via() {
             Via::Link(name) => Some(name.clone()),
@@ -170,14 +169,17 @@ impl Player<'_> {
     }
 
     fn change_redirect(&self, verb: &str, link: &str) -> Result<(), Error> {
-        let table = self.lab.link(link)?.subnet().table();
-        let line =
-            |from| format!("rule {verb} iif {from} lookup {table} priority {BASELINE_PRIORITY}\n");
-        let lines: String = ["lan0", "lo"].map(line).concat();
-        let edge = self.lab.host(Role::Edge);
-        Family::BOTH
-            .into_iter()
-            .try_for_each(|family| edge.ip_of(family, &lines))
+        self.lab.sites().try_for_each(|site| {
+            let table = self.lab.link(&site.own(link))?.subnet().table();
+            let line = |from| {
+                format!("rule {verb} iif {from} lookup {table} priority {BASELINE_PRIORITY}\n")
+            };
+            let lines: String = ["lan0", "lo"].map(line).concat();
+            let edge = site.host(Role::Edge);
+            Family::BOTH
+                .into_iter()
+                .try_for_each(|family| edge.ip_of(family, &lines))
+        })
     }
 
     fn restore_links(&self) -> Result<(), Error> {
@@ -198,17 +200,29 @@ impl Player<'_> {
             let running: Vec<_> = (0..)
                 .zip(&step.traffic)
                 .map(|(index, traffic)| {
-                    let raw = PathBuf::from(format!("{}-{}", raw.display(), index + 1));
-                    scope.spawn(move || run_traffic(lab, step, traffic, index, start, &raw))
+                    let raw = format!("{}-{}", raw.display(), index + 1);
+                    lab.sites()
+                        .map(|site| {
+                            let raw = PathBuf::from(site.own(&raw));
+                            scope
+                                .spawn(move || run_traffic(site, step, traffic, index, start, &raw))
+                        })
+                        .collect::<Vec<_>>()
                 })
                 .collect();
             let faults = self.break_things(step, start);
             let traffic: Vec<_> = running
                 .into_iter()
-                .map(|thread| thread.join().expect("traffic does not panic"))
+                .map(|sites| {
+                    let join = |thread: ScopedJoinHandle<'_, _>| thread.join();
+                    let joined = sites.into_iter().map(join);
+                    joined
+                        .map(|outcome| outcome.expect("traffic does not panic"))
+                        .collect()
+                })
                 .collect();
             done.store(true, Ordering::Relaxed);
-            let links = sampler.join().expect("the sampler does not panic")?;
+            let links = sampler.join().expect("the sampler does not panic");
             faults?;
             Ok(evaluate(step, lab, start.elapsed(), traffic, links))
         })
@@ -280,7 +294,7 @@ fn length(step: &Step) -> Duration {
 }
 
 fn run_traffic(
-    lab: &Lab,
+    site: Site<'_>,
     step: &Step,
     traffic: &Traffic,
     index: usize,
@@ -290,24 +304,29 @@ fn run_traffic(
     let (after, seconds) = traffic.span(step);
     thread::sleep((start + after).saturating_duration_since(Instant::now()));
     let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
-    traffic::run(traffic, &Context::new(lab, start, seconds, bin, index, raw))
+    traffic::run(
+        traffic,
+        &Context::new(site, start, seconds, bin, index, raw),
+    )
 }
 
 /// Bytes per second that each emulated link delivered, up and down, in bins of the whole step.
 type LinkBins = Vec<(String, [Bins; 2])>;
 
-fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins, Error> {
-    let links: Vec<_> = lab.links().filter(LinkHandle::is_emulated).collect();
+fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> LinkBins {
+    let links = lab.links().filter(LinkHandle::is_emulated);
     let none = || Bins::new(BIN, Vec::new());
-    let mut bins = vec![[none(), none()]; links.len()];
-    let mut last = vec![[0; 2]; links.len()];
+    let mut bins: LinkBins = links
+        .map(|link| (link.name().to_owned(), [none(), none()]))
+        .collect();
+    let mut last = vec![[0; 2]; bins.len()];
     for number in 1.. {
         thread::sleep((start + BIN * number).saturating_duration_since(Instant::now()));
-        for (index, link) in links.iter().enumerate() {
-            let now = link.counters()?.map(|counters| counters.delivered_bytes);
+        for (index, (_, counters)) in lab.counters().into_iter().enumerate() {
+            let now = counters.map(|counters| counters.delivered_bytes);
             for way in 0..2 {
                 let bytes = now[way].saturating_sub(last[index][way]);
-                bins[index][way].push(bytes as f64 / BIN.as_secs_f64());
+                bins[index].1[way].push(bytes as f64 / BIN.as_secs_f64());
             }
             last[index] = now;
         }
@@ -315,26 +334,25 @@ fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> Result<LinkBins
             break;
         }
     }
-    Ok(links
-        .iter()
-        .map(|link| link.name().to_owned())
-        .zip(bins)
-        .collect())
+    bins
 }
 
 fn evaluate(
     step: &Step,
     lab: &Lab,
     took: Duration,
-    traffic: Vec<Result<Figures, Error>>,
+    traffic: Vec<Vec<Result<Figures, Error>>>,
     links: LinkBins,
 ) -> StepResult {
     let traffic: Vec<_> = step
         .traffic
         .iter()
         .zip(traffic)
-        .map(|(asked, outcome)| {
-            TrafficResult::new(asked, outcome, line_rate(lab, asked), first_fault(step))
+        .map(|(asked, outcomes)| {
+            let at_site = |(site, outcome)| {
+                TrafficResult::new(asked, outcome, line_rate(site, asked), first_fault(step))
+            };
+            TrafficResult::of_edges(lab.sites().zip(outcomes).map(at_site).collect())
         })
         .collect();
     let faults = step
@@ -342,9 +360,11 @@ fn evaluate(
         .iter()
         .map(|fault| evaluate_fault(step, fault, &traffic, &links));
     let faults = faults.collect();
+    let counters = lab.counters().into_iter().map(|(_, counters)| counters);
     let links = links
         .into_iter()
-        .map(|(name, bins)| LinkResult::new(lab, &name, bins))
+        .zip(counters)
+        .map(|((name, bins), counters)| LinkResult::new(name, &counters, bins))
         .collect();
     StepResult::new(&step.name, took, traffic, faults, links)
 }
@@ -353,16 +373,16 @@ fn first_fault(step: &Step) -> Option<Duration> {
     step.fault.first().map(|fault| fault.at_s.0)
 }
 
-/// Frame bytes per second of the links that a traffic may use, in its direction.
-fn line_rate(lab: &Lab, traffic: &Traffic) -> Option<f64> {
+/// Frame bytes per second of the links that a traffic of this site may use, in its direction.
+fn line_rate(site: Site<'_>, traffic: &Traffic) -> Option<f64> {
     let direction = match traffic {
         Traffic::Tcp(tcp) => tcp.direction,
         Traffic::Quic(quic) => quic.direction,
         Traffic::Udp(udp) => udp.direction,
         Traffic::Packets(_) | Traffic::Ping(_) | Traffic::Idle(_) => return None,
     };
-    let used = lab.links().filter(|link| match traffic.via() {
-        Via::Link(name) => link.name() == name,
+    let used = site.links().filter(|link| match traffic.via() {
+        Via::Link(name) => link.spec().name == *name,
         Via::Tunnel | Via::Mptcp => true,
     });
     used.map(|link| {

@@ -4,10 +4,11 @@
 //! name = "demo"
 //! seed = 1                         # of all chance events, default 1
 //! server_routes_all = false        # true: the server answers private addresses without NAT
+//! edges = 1                        # each with all of the links and traffic below, to one hub
 //!
 //! [[link]]
 //! name = "fast"                    # devices are called wan-fast
-//! kind = "emulated"                # or "veth": unshaped
+//! kind = "emulated"                # or "veth": unshaped; "tbf": a rate and a queue only, cheap
 //! mtu = 1500
 //! uso = true                       # false: the kernel cuts UDP super-packets before a veth
 //! rate_mbit = 300                  # of Ethernet frames; absent = unlimited
@@ -60,6 +61,9 @@
 //! link = [{ name = "a", rate_mbit = 50, delay_ms = 70 }]
 //! ```
 //!
+//! With several edges each traffic of a step runs at all of them at the same time, through the tunnel
+//! or over a link of each. The results have what each of them got, and what that comes to.
+//!
 //! Unknown keys are errors. After each step the links have their properties again; a carrier, a device,
 //! an address or a firewall stays as the last fault has left it.
 
@@ -96,7 +100,10 @@ pub struct Scenario {
     /// See [`Spec::server_routes_all`].
     #[serde(default)]
     pub server_routes_all: bool,
-    /// The links.
+    /// How many edges there are.
+    #[serde(default = "one_edge")]
+    pub edges: usize,
+    /// The links of each edge.
     #[serde(default)]
     pub link: Vec<LinkTable>,
     /// Several sets of links instead.
@@ -210,7 +217,7 @@ impl Scenario {
             return Err(Error::Scenario(reason.into()));
         }
         for variant in scenario.variants() {
-            variant.spec()?;
+            variant.spec()?.check()?;
             for step in &variant.step {
                 let at = |reason| {
                     Error::Scenario(format!("{}, step {:?}: {reason}", variant.name, step.name))
@@ -268,6 +275,7 @@ impl Scenario {
             .map(LinkTable::spec)
             .collect::<Result<_, _>>()?;
         Ok(Spec {
+            edges: self.edges,
             links,
             seed: self.seed,
             server_routes_all: self.server_routes_all,
@@ -292,7 +300,22 @@ impl Scenario {
         }
     }
 
+    /// What several edges do, they do all at once and without knowing of each other.
+    fn check_edges(&self, step: &Step) -> Result<(), String> {
+        if !step.fault.is_empty() {
+            return Err("faults happen to one edge, and there are several".into());
+        }
+        let kinds = self.tunnel.iter().flat_map(|tunnel| &tunnel.kind);
+        if let Some(other) = kinds.into_iter().find(|kind| **kind != TunnelKind::Sennit) {
+            return Err(format!("{other} joins one edge, and there are several"));
+        }
+        step.traffic.iter().try_for_each(Traffic::check_edges)
+    }
+
     fn check_step(&self, step: &Step) -> Result<(), String> {
+        if self.edges > 1 {
+            self.check_edges(step)?;
+        }
         let known = |name: &str| match self.link.iter().any(|link| link.name == name) {
             true => Ok(()),
             false => Err(format!("there is no link {name:?}")),
@@ -336,6 +359,10 @@ impl Scenario {
 }
 
 fn default_seed() -> u64 {
+    1
+}
+
+fn one_edge() -> usize {
     1
 }
 

@@ -1,4 +1,4 @@
-//! Measures every emulated link before anything is reported about what runs on it.
+//! Measures every link with a rate or a delay before anything is reported about what runs on it.
 //!
 //! UDP probes with send times go through each direction: a few on a quiet link for the delay, many
 //! small ones for the loss, then more than fits for the rate. Both ends are on one machine, so one
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::lab::Lab;
-use crate::link::{Direction, LinkHandle};
+use crate::link::{Direction, Kind, LinkHandle};
 use crate::measure::quantile;
 use probe::{Burst, HEADERS, PROBE, Probe};
 
@@ -29,6 +29,12 @@ const CONFIDENCE: f64 = 4.0;
 /// A host that is busy for a moment makes everything late; a link that is wrong stays so.
 const ATTEMPTS: usize = 8;
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Directions probed at the same time: each has a sender and a receiver that the CPU must not forget.
+const TOGETHER: usize = 32;
+
+/// Of links that are probed at the same time for more than they carry, in each direction.
+const RATE_TOGETHER: f64 = 100e6;
 
 /// How long the loss is measured.
 const LOSS_TIME: Duration = Duration::from_secs(1);
@@ -98,21 +104,36 @@ impl fmt::Display for Check {
     }
 }
 
-/// Measures all emulated links and sets them back to their start. What is not as asked is measured
+/// Measures all links but unshaped ones and sets them back to their start. What is not as asked is measured
 /// again, a few times.
 pub fn run(lab: &Lab) -> Result<Vec<Check>, Error> {
     let probes = probes(lab)?;
-    let gap = LOSS_GAP * probes.len() as u32;
-    let mut checks = patiently(|| together(&probes, Probe::check_delay))?;
-    checks.extend(patiently(|| {
-        together(&probes, |probe| probe.check_loss(gap))
-    })?);
-    // Both directions of one link together, one link after the other: the CPU is shared.
-    for link in probes.chunks(2) {
-        checks.extend(patiently(|| together(link, Probe::check_rate))?);
+    let mut checks = Vec::new();
+    for some in probes.chunks(TOGETHER) {
+        checks.extend(patiently(|| together(some, Probe::check_delay))?);
+        let gap = LOSS_GAP * some.len() as u32;
+        checks.extend(patiently(|| together(some, |probe| probe.check_loss(gap)))?);
+    }
+    // Both directions of a link together, and no more links than are slow: the CPU is shared.
+    let mut rest = &probes[..];
+    while !rest.is_empty() {
+        let (some, others) = rest.split_at(slow(rest));
+        checks.extend(patiently(|| together(some, Probe::check_rate))?);
+        rest = others;
     }
     lab.restart_links();
     Ok(checks)
+}
+
+/// How many of the first probes may offer their rates at the same time: at least one link's.
+fn slow(probes: &[Probe]) -> usize {
+    let mut sum = 0.0;
+    let fits = probes.chunks(2).take_while(|link| {
+        let bps = |probe: &Probe| probe.config.rate.map_or(0.0, |rate| rate.as_bps() as f64);
+        sum += link.iter().map(bps).fold(0.0, f64::max);
+        sum <= RATE_TOGETHER
+    });
+    (2 * fits.count().max(1)).min(TOGETHER).min(probes.len())
 }
 
 fn patiently(check: impl Fn() -> Result<Vec<Check>, Error>) -> Result<Vec<Check>, Error> {
@@ -137,9 +158,9 @@ pub fn verdict(checks: &[Check]) -> Result<(), Error> {
 
 fn probes(lab: &Lab) -> Result<Vec<Probe>, Error> {
     let mut probes = Vec::new();
-    for link in lab.links().filter(LinkHandle::is_emulated) {
+    for link in lab.links().filter(LinkHandle::is_shaped) {
         for direction in Direction::BOTH {
-            probes.push(Probe::new(lab, link, direction)?);
+            probes.push(Probe::new(link, direction)?);
         }
     }
     Ok(probes)
@@ -194,7 +215,13 @@ impl Probe {
             .iter()
             .map(|arrival| arrival.delay.as_secs_f64())
             .collect();
-        let asked = self.config.delay + self.config.wire_time(PROBE + HEADERS);
+        let asked = match self.kind {
+            Kind::Emulated | Kind::Veth => {
+                self.config.delay + self.config.wire_time(PROBE + HEADERS)
+            }
+            // Who has not sent for a while has saved up for a packet.
+            Kind::Tbf => Duration::ZERO,
+        };
         let spread = self.config.jitter.spread.as_secs_f64();
         let mean = delays.iter().sum::<f64>() / delays.len() as f64;
         // The median does not mind that the CPU was elsewhere for some of the probes.

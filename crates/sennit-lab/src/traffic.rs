@@ -3,7 +3,8 @@
 //! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is `quinn`.
 //! [`packets`] looks for the most small packets per second.
 //! The iperf3 of Debian knows no MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver
-//! of our own: for MPTCP, and for TCP while things break.
+//! of our own: for MPTCP, for TCP while things break, and for that of several edges, because so many
+//! programs start one after the other.
 
 mod bulk;
 mod iperf;
@@ -19,11 +20,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::error::{Doing, Error};
-use crate::host::{Role, Running};
-use crate::lab::Lab;
+use crate::host::{Host, Role, Running};
 use crate::measure::{BIN, Bins};
 use crate::plan::{self, Dual};
 use crate::scenario::{Traffic, Via};
+use crate::site::Site;
 
 /// How much longer than asked a program may take: connecting and ending through a cut link.
 const GRACE: Duration = Duration::from_secs(30);
@@ -47,6 +48,17 @@ pub enum Figures {
     Ping(PingFigures),
     /// Nothing.
     Idle,
+}
+
+impl Figures {
+    /// Payload bytes per second, of those that have as much to send as there is room.
+    pub(crate) fn goodput(&self) -> Option<f64> {
+        match self {
+            Self::Tcp(bulk) | Self::Quic(bulk) => Some(bulk.goodput),
+            Self::Udp(udp) => Some(udp.goodput),
+            Self::Packets(_) | Self::Ping(_) | Self::Idle => None,
+        }
+    }
 }
 
 /// Bulk data, as its receiver saw it.
@@ -123,7 +135,8 @@ pub struct PingFigures {
 /// Where and when traffic runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Context<'a> {
-    pub(crate) lab: &'a Lab,
+    /// The near end.
+    pub(crate) site: Site<'a>,
     /// The start of the step.
     pub(crate) start: Instant,
     /// Seconds of traffic.
@@ -139,22 +152,32 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     /// For the traffic at `index` within its step.
     pub(crate) fn new(
-        lab: &'a Lab,
+        site: Site<'a>,
         start: Instant,
         seconds: u32,
         bin: Duration,
         index: usize,
         raw: &Path,
     ) -> Self {
-        let port = PORT + index as u16;
+        let port = PORT + (index * site.lab.edges() + site.index) as u16;
         Self {
-            lab,
+            site,
             start,
             seconds,
             bin,
             port,
             raw: raw.to_owned(),
         }
+    }
+
+    /// One of the hosts.
+    fn host(&self, role: Role) -> &'a Host {
+        self.site.host(role)
+    }
+
+    /// Whether other edges do the same at the same time.
+    fn is_one_of_many(&self) -> bool {
+        self.site.lab.edges() > 1
     }
 
     /// How long traffic lasts.
@@ -189,7 +212,9 @@ fn far(to: Role, via: &Via) -> Dual {
 /// Runs one traffic to its end.
 pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, Error> {
     match traffic {
-        Traffic::Tcp(tcp) if tcp.via == Via::Mptcp || context.bin < BIN => {
+        Traffic::Tcp(tcp)
+            if tcp.via == Via::Mptcp || context.bin < BIN || context.is_one_of_many() =>
+        {
             bulk::run(tcp, context).map(Figures::Tcp)
         }
         Traffic::Tcp(tcp) => iperf::tcp(tcp, context).map(Figures::Tcp),

@@ -1,4 +1,4 @@
-//! The tunnel under test: a daemon on the hub, one on the edge, and what they use.
+//! The tunnel under test: a daemon on the hub, one on each edge, and what they use.
 //!
 //! It is Sennit, or another tunnel that the same steps run over to compare: those know no more than the
 //! hub, the edge and the first link between them, and their inner addresses.
@@ -121,7 +121,7 @@ impl<'a> Tunnel<'a> {
         self.kind
     }
 
-    /// Stops a daemon and starts it again: the hub is asked to stop, the edge is killed.
+    /// Stops a daemon and starts it again: the hub is asked to stop, the only edge is killed.
     pub(crate) fn restart(&mut self, role: Role) -> Result<(), Error> {
         match &mut self.inner {
             Inner::Sennit(sennit) => sennit.restart(role),
@@ -129,26 +129,24 @@ impl<'a> Tunnel<'a> {
         }
     }
 
-    /// What each daemon has used so far: hub, then edge.
-    pub(crate) fn usage(&self) -> Result<[Usage; 2], Error> {
-        let Daemons { hub, edge, .. } = self.daemons();
-        Ok([usage(hub.pid())?, usage(edge.pid())?])
+    /// What each daemon has used so far: the hub, then each edge.
+    pub(crate) fn usage(&self) -> Result<Vec<Usage>, Error> {
+        self.daemons().pids().map(usage).collect()
     }
 
     /// Lets the most resident memory count from now.
     pub(crate) fn forget_peaks(&self) {
-        let Daemons { hub, edge, .. } = self.daemons();
-        for pid in [hub.pid(), edge.pid()] {
+        for pid in self.daemons().pids() {
             // proc_pid_clear_refs(5). A kernel without it counts from the daemon's start.
             let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
         }
     }
 
-    /// The daemons' own view, of those that have one: hub, then edge.
-    pub(crate) fn status(&self) -> [serde_json::Value; 2] {
+    /// The daemons' own view, if they have one: the hub's, then that of each edge.
+    pub(crate) fn status(&self) -> Vec<serde_json::Value> {
         match &self.inner {
             Inner::Sennit(sennit) => sennit.status(),
-            Inner::Rival(_) => Default::default(),
+            Inner::Rival(_) => Vec::new(),
         }
     }
 
@@ -178,44 +176,69 @@ pub(crate) fn remove_leftovers() {
     rival::remove_leftovers();
 }
 
-/// Both ends of a tunnel, which are asked to stop when this is dropped.
+/// All ends of a tunnel, which are asked to stop when this is dropped.
 #[derive(Debug)]
 struct Daemons {
-    hub: Running,
-    edge: Running,
+    /// The hub, then each edge.
+    all: Vec<Daemon>,
     logs: PathBuf,
 }
 
+/// A daemon and what its files are called.
+#[derive(Debug)]
+struct Daemon {
+    name: String,
+    running: Running,
+}
+
 impl Daemons {
-    fn new(hub: Running, edge: Running, logs: &Path) -> Self {
-        let logs = logs.to_owned();
-        Self { hub, edge, logs }
+    /// The hub alone; edges are added.
+    fn new(hub: Running, logs: &Path) -> Self {
+        let mut daemons = Self {
+            all: Vec::new(),
+            logs: logs.to_owned(),
+        };
+        daemons.add(&Role::Hub.to_string(), hub);
+        daemons
     }
 
+    fn add(&mut self, name: &str, running: Running) {
+        let name = name.to_owned();
+        self.all.push(Daemon { name, running });
+    }
+
+    /// The hub's or that of the first edge.
     fn of(&mut self, role: Role) -> &mut Running {
-        match role {
-            Role::Hub | Role::Server => &mut self.hub,
-            Role::Edge | Role::Lan => &mut self.edge,
-        }
+        let index = match role {
+            Role::Hub | Role::Server => 0,
+            Role::Edge | Role::Lan => 1,
+        };
+        &mut self.all[index].running
+    }
+
+    fn pids(&self) -> impl Iterator<Item = u32> {
+        self.all.iter().map(|daemon| daemon.running.pid())
     }
 
     fn check_alive(&mut self) -> Result<(), Error> {
-        for role in [Role::Hub, Role::Edge] {
-            let status = self.of(role).child().try_wait();
-            if let Some(status) = status.doing(|| format!("look after the {role}"))? {
-                return Err(self.failed(role, &format!("ended by itself ({status})")));
+        for index in 0..self.all.len() {
+            let Daemon { name, running } = &mut self.all[index];
+            let status = running.child().try_wait();
+            if let Some(status) = status.doing(|| format!("look after the {name}"))? {
+                let name = name.clone();
+                return Err(self.failed(&name, &format!("ended by itself ({status})")));
             }
         }
         Ok(())
     }
 
-    fn failed(&self, role: Role, what: &str) -> Error {
-        let path = log(&self.logs, role);
+    fn failed(&self, name: &str, what: &str) -> Error {
+        let path = log(&self.logs, name);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n  ");
         Error::Tunnel(format!(
-            "the {role} {what}; the end of {}:\n  {last}",
+            "the {name} {what}; the end of {}:\n  {last}",
             path.display()
         ))
     }
@@ -223,22 +246,33 @@ impl Daemons {
 
 impl Drop for Daemons {
     fn drop(&mut self) {
-        stop(&mut self.edge);
-        stop(&mut self.hub);
+        let (hub, edges) = self.all.split_at_mut(1);
+        for daemons in [edges, hub] {
+            for Daemon { running, .. } in daemons.iter() {
+                running.signal(Signal::TERM);
+            }
+            for Daemon { running, .. } in daemons {
+                wait_for_end(running);
+            }
+        }
     }
 }
 
 /// Asks a daemon to stop; it is killed later if it does not.
 fn stop(daemon: &mut Running) {
     daemon.signal(Signal::TERM);
+    wait_for_end(daemon);
+}
+
+fn wait_for_end(daemon: &mut Running) {
     let deadline = Instant::now() + STOP;
     while Instant::now() < deadline && matches!(daemon.child().try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn log(logs: &Path, role: Role) -> PathBuf {
-    logs.join(format!("{role}.log"))
+fn log(logs: &Path, name: &str) -> PathBuf {
+    logs.join(format!("{name}.log"))
 }
 
 /// Starts a daemon that adds what it says to `log`.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sennit_lab::{Direction, Kind, Lab, LinkSpec, Role, Spec, remove_leftovers, selfcheck};
+use sennit_lab::{Direction, Kind, Lab, LinkSpec, Role, Site, Spec, remove_leftovers, selfcheck};
 use sennit_netem::{Bitrate, Config, Jitter, Loss, Shape};
 
 /// Namespaces need root; without it a test says so and proves nothing.
@@ -282,6 +282,98 @@ fn a_veth_link_connects_without_an_emulator() {
     assert!(!reaches(&lab, Role::Lan, &["203.0.113.10"]));
     a.set_carrier(true).expect("its peer can be set up");
     assert!(reaches(&lab, Role::Lan, &["203.0.113.10"]));
+}
+
+/// Links of a rate and nothing else, for so many edges.
+fn buckets(edges: usize, mbit: u64) -> Spec {
+    let mut link = LinkSpec::symmetric("a", &Config::default());
+    link.kind = Kind::Tbf;
+    (link.up.rate, link.down.rate) = (Some(Bitrate::mbit(mbit)), Some(Bitrate::mbit(mbit / 2)));
+    Spec {
+        edges,
+        links: vec![link],
+        ..Spec::default()
+    }
+}
+
+#[test]
+fn a_token_bucket_passes_the_self_check() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&buckets(1, 40)).expect("it can be built");
+    let a = lab.link("a").expect("it is there");
+
+    let checks = selfcheck::run(&lab).expect("probes can be sent");
+
+    selfcheck::verdict(&checks).expect("the link is as asked");
+    assert_eq!(checks.len(), 2 * 3, "rate, delay and loss each way");
+    assert!(a.set_outage(true).is_err(), "nothing can be emulated on it");
+    a.set_carrier(false).expect("its peer can be set down");
+    assert!(!reaches(&lab, Role::Lan, &["203.0.113.10"]));
+}
+
+#[test]
+fn a_token_bucket_that_is_not_as_asked_fails_the_self_check() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&buckets(1, 40)).expect("it can be built");
+    let slower = "tc qdisc change dev wan-a root tbf rate 30mbit burst 5000 limit 250000";
+    lab.exec(Role::Edge, &slower.split(' ').collect::<Vec<_>>())
+        .expect("the rate can be changed");
+
+    let checks = selfcheck::run(&lab).expect("probes can be sent");
+
+    let error = selfcheck::verdict(&checks)
+        .expect_err("40 Mbit/s were asked for")
+        .to_string();
+    let up = error.lines().find(|line| line.contains("a Up Rate"));
+    assert!(up.is_some_and(|line| line.ends_with("WRONG")), "{error}");
+}
+
+#[test]
+fn each_of_several_edges_has_a_lan_and_links_of_its_own() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&Spec {
+        edges: 3,
+        ..two_links()
+    })
+    .expect("it can be built");
+    let ping = |site: Site<'_>, role, line: &[&str]| {
+        let line = [&["ping", "-n", "-c", "1", "-W", "1"], line].concat();
+        site.host(role).exec(&line).is_ok()
+    };
+
+    assert_eq!((lab.edges(), lab.links().count()), (3, 6));
+    for site in lab.sites() {
+        assert!(ping(site, Role::Lan, &["203.0.113.10"]));
+        assert!(ping(site, Role::Lan, &["2001:db8:113::10"]));
+        for link in site.links() {
+            assert!(ping(
+                site,
+                Role::Edge,
+                &["-I", &link.device(), "198.19.0.1"]
+            ));
+        }
+    }
+    let names: Vec<_> = lab.links().map(|link| link.name().to_owned()).collect();
+    assert_eq!(names, ["a-1", "b-1", "a-2", "b-2", "a-3", "b-3"]);
+    lab.link("a-2")
+        .and_then(|link| link.set_outage(true))
+        .expect("it is emulated");
+    let alive = lab
+        .sites()
+        .map(|site| ping(site, Role::Lan, &["203.0.113.10"]));
+    assert_eq!(alive.collect::<Vec<_>>(), [true, false, true]);
+    let name = lab
+        .sites()
+        .map(|site| site.host(Role::Lan).name().to_owned());
+    let names: Vec<_> = name.collect();
+    drop(lab);
+    assert!(!names.iter().any(|name| namespace_exists(name)));
 }
 
 #[test]

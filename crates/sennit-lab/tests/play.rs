@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::Parser;
-use sennit_lab::report::{Figure, Results};
+use sennit_lab::report::{Figure, Results, TrafficResult};
 use sennit_lab::traffic::{BulkFigures, Figures, PingFigures};
 use sennit_lab::{Args, Error, Options, Programs, Role, Scenario, play};
 
@@ -104,14 +104,22 @@ fn play_repeatedly(
     steps: &str,
     repeat: usize,
 ) -> Result<Results, Error> {
-    let text = format!("{LINKS}{steps}");
-    let scenario = Scenario::parse(&text).expect("the scenario is right");
+    play_text(directory, program, &format!("{LINKS}{steps}"), repeat)
+}
+
+fn play_text(
+    directory: &Directory,
+    program: &str,
+    text: &str,
+    repeat: usize,
+) -> Result<Results, Error> {
+    let scenario = Scenario::parse(text).expect("the scenario is right");
     let options = Options {
         programs: Programs::beside(directory.program(program)),
         out: directory.0.join("out"),
         repeat,
     };
-    let (lab, results) = play(&scenario, &text, &options, &mut |what| eprintln!("{what}"))?;
+    let (lab, results) = play(&scenario, text, &options, &mut |what| eprintln!("{what}"))?;
     let name = lab.host(Role::Hub).name().to_owned();
     drop(lab);
     assert!(!Path::new("/run/netns").join(name).exists());
@@ -300,6 +308,91 @@ fn the_tunnel_is_joined_started_and_accounted_for() {
         "{}",
         results.table()
     );
+}
+
+#[test]
+fn several_edges_run_side_by_side_and_each_is_accounted_for() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let text = "
+        name = \"test\"
+        edges = 3
+        [[link]]
+        name = \"a\"
+        kind = \"tbf\"
+        rate_mbit = 10
+        [tunnel]
+        link.a = { tier = 2 }
+        [[step]]
+        name = \"links\"
+        seconds = 2
+        traffic = [{ kind = \"tcp\", via = \"link:a\", from = \"edge\" }]
+        [[step]]
+        name = \"tunnels\"
+        seconds = 2
+        traffic = [
+            { kind = \"tcp\", direction = \"up\" },
+            { kind = \"ping\", interval_ms = 100 },
+        ]
+        [[step]]
+        name = \"impossible\"
+        seconds = 1
+        traffic = [{ kind = \"tcp\", congestion = \"magic\" }]
+    ";
+
+    let results = play_text(&directory, STAND_IN, text, 1).expect("the links are as asked");
+
+    let failures = results.failures();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(
+        failures[0].contains("3 of 3 edges, first edge 1"),
+        "{failures:?}"
+    );
+    for step in [0, 1] {
+        let all = &results.steps[step].traffic[0];
+        let goodput = |edge: &TrafficResult| match &edge.figures {
+            Some(Figures::Tcp(tcp)) => tcp.goodput * 8e-6,
+            other => panic!("no TCP in step {step}: {other:?}"),
+        };
+        let own: Vec<_> = all.edges.iter().map(goodput).collect();
+        assert_eq!(own.len(), 3);
+        // A busy machine may give less, but over one link together none would have 4 Mbit/s.
+        assert!(
+            own.iter().all(|own| (4.0..9.8).contains(own)),
+            "{own:?} of 10 Mbit/s each, 4 % of them headers"
+        );
+        assert!((goodput(all) - own.iter().sum::<f64>()).abs() < 1e-3);
+        let least = results.summary[step].figure(Figure::LeastGoodput);
+        let least = least.expect("all edges had some").median * 8e-6;
+        assert_eq!(least, own.iter().copied().fold(f64::INFINITY, f64::min));
+    }
+    assert_eq!(ping(&results, 1, 1).sent, 60, "20 of each edge");
+    let step = &results.steps[1];
+    assert_eq!((step.daemons.len(), step.status.len()), (4, 4));
+    let cpu = results.summary[1].figure(Figure::CpuSecondsPerGigabyte);
+    assert!(cpu.is_some(), "of a hub and three edges");
+    let table = results.table();
+    assert!(
+        table.contains("at an edge (least / median / most)"),
+        "{table}"
+    );
+    assert!(table.contains("memory of the largest edge"), "{table}");
+    for edge in 1..=3 {
+        let read = |end| {
+            let path = directory.0.join(format!("out/edge-{edge}.{end}"));
+            std::fs::read_to_string(path).expect("it was written")
+        };
+        let config: toml::Table = read("toml").parse().expect("it is TOML");
+        let link = &config["link"][0];
+        assert_eq!(link["name"].as_str(), Some("a"));
+        assert_eq!(link["interface"].as_str(), Some(&*format!("wan-a-{edge}")));
+        assert_eq!(link["tier"].as_integer(), Some(2));
+        let lan = format!("192.168.{}.0/24", 7 + edge);
+        assert_eq!(config["edge"]["lan"][0].as_str(), Some(&*lan));
+        assert_eq!(read("log").matches("edge runs with").count(), 1);
+    }
 }
 
 #[test]

@@ -110,6 +110,57 @@ fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_token_bucket_has_a_rate_and_a_queue_and_nothing_else() {
+    let link = format!("{LINK}kind = \"tbf\"\n");
+    let plain = format!("{link}rate_mbit = 20\nqueue_ms = 40\nup = {{ rate_mbit = 5 }}\n");
+
+    let spec = Scenario::parse(&plain)
+        .and_then(|scenario| scenario.spec())
+        .expect("it is right");
+
+    let link_spec = &spec.links[0];
+    assert_eq!((link_spec.kind, spec.edges), (Kind::Tbf, 1));
+    assert_eq!(link_spec.up.rate, Some(Bitrate::mbit(5)));
+    for more in ["delay_ms = 1\n", "loss_percent = 1\n", "jitter_ms = 1\n"] {
+        let text = format!("{link}rate_mbit = 20\n{more}");
+        assert!(error(&text).contains("a rate and a queue, and nothing else"));
+    }
+    assert!(
+        error(&link).contains("a rate and a queue"),
+        "it has no rate"
+    );
+    assert!(error(&format!("{link}rate_mbit = 20\nuso = false\n")).contains("only a veth"));
+}
+
+#[test]
+fn what_several_edges_cannot_do_is_refused_with_the_reason() {
+    let several = |edges: u32, rest: &str| format!("edges = {edges}\n{LINK}{rest}");
+    let step = |traffic: &str, rest: &str| {
+        let step = format!("[[step]]\nname = \"s\"\ntraffic = [{{ {traffic} }}]\n{rest}");
+        several(3, &format!("[tunnel]\n{step}"))
+    };
+    let tcp = "kind = \"tcp\"";
+    let fault = "fault = [{ at_s = 1, action = \"restart_hub\" }]";
+
+    let scenario = Scenario::parse(&step(tcp, "")).expect("it is right");
+
+    assert_eq!(scenario.spec().expect("it was checked").edges, 3);
+    assert!(Scenario::parse(&several(240, "")).is_ok());
+    assert!(error(&several(0, "")).contains("0 edges"));
+    assert!(error(&several(241, "")).contains("241 edges with 1 links each"));
+    let two_links = several(121, "[[link]]\nname = \"b\"\n");
+    assert!(error(&two_links).contains("121 edges with 2 links each"));
+    let long_name = several(10, "").replace("\"a\"", "\"ninechars\"");
+    assert!(error(&long_name).contains("not 1 to 8"));
+    assert!(error(&step(tcp, fault)).contains("faults happen to one edge"));
+    assert!(error(&step(&format!("{tcp}, port = 80"), "")).contains("`port` of its own"));
+    assert!(error(&step(&format!("{tcp}, via = \"mptcp\""), "")).contains("MPTCP joins"));
+    assert!(error(&step("kind = \"packets\"", "")).contains("what one edge can do"));
+    let rivals = step(tcp, "").replace("[tunnel]", "[tunnel]\nkind = [\"ideal\"]");
+    assert!(error(&rivals).contains("ideal joins one edge"));
+}
+
+#[test]
 fn steps_do_not_mix_ways_that_disturb_each_other() {
     let links = format!("{LINK}[[link]]\nname = \"b\"\n[tunnel]\n[[step]]\nname = \"s\"\n");
     let both = |one: &str, two: &str| {

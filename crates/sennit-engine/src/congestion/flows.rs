@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{Ack, CongestionEvent, Control, Delivery};
+use crate::transport::{ACK_DELAY, ACK_PACKETS};
 
 pub(super) const MTU: u64 = 1400;
 const STEP: Duration = Duration::from_micros(100);
@@ -27,6 +28,8 @@ pub(super) struct Link {
     /// It is a busy host: it delivers nothing for this part of the time, 0 to 1, in pauses of a millisecond
     /// or so.
     pub(super) pauses: f64,
+    /// The far end acknowledges as seldom as it was told to, and not at once.
+    pub(super) seldom: bool,
 }
 
 /// Mbit/s, ms, and how many ms of packets may wait.
@@ -38,6 +41,7 @@ pub(super) fn link(rate: f64, rtt: u64, buffer: f64) -> Link {
         loss: 0.0,
         burst: 1,
         pauses: 0.0,
+        seldom: false,
     }
 }
 
@@ -113,6 +117,15 @@ impl Flow {
         self.credit.min(self.supply) >= MTU as f64 && self.in_flight + MTU <= self.control.window()
     }
 
+    /// Whether the far end has heard enough to acknowledge, or waited long enough.
+    fn is_told(&self, now: Instant) -> bool {
+        let is_due = |place: usize, after| {
+            let entry = self.coming.get(place);
+            entry.is_some_and(|entry| entry.0 + after <= now)
+        };
+        is_due(0, ACK_DELAY) || is_due(ACK_PACKETS as usize - 1, Duration::ZERO)
+    }
+
     fn receive(&mut self, now: Instant) {
         let mut lost: Option<CongestionEvent> = None;
         while let Some((_, pn, is_lost, sent)) = self.coming.pop_front_if(|entry| entry.0 <= now) {
@@ -177,7 +190,10 @@ impl Flows {
             self.now += STEP;
             self.pause();
             for index in 0..self.flows.len() {
-                self.flows[index].receive(self.now);
+                let flow = &mut self.flows[index];
+                if !self.link.seldom || flow.is_told(self.now) {
+                    flow.receive(self.now);
+                }
                 self.flows[index].earn(self.link.rtt, self.now);
                 self.send(index);
             }

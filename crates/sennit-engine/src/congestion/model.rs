@@ -13,6 +13,7 @@ use super::{
     loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace},
     windowed::WindowedMax,
 };
+use crate::transport::{ACK_DELAY, ACK_PACKETS};
 
 /// A queue stands if even the shortest round trip of a round was longer than the least by this part
 /// of it, and by a millisecond.
@@ -334,7 +335,10 @@ impl Model {
     /// What the driver may have in flight beyond the model, in bytes.
     pub(super) fn slack(&self) -> u64 {
         let quantum = (self.rate.get() as f64 * QUANTUM.as_secs_f64()) as u64;
-        2 * quantum.max(2 * self.mtu)
+        // What the far end has and does not tell of yet is in flight too. Without room for it, a path of
+        // few packets waits for the next acknowledgement, and that wait lowers its rate further.
+        let untold = (self.rate.get() as f64 * ACK_DELAY.as_secs_f64()) as u64;
+        2 * quantum.max(2 * self.mtu) + untold.min(u64::from(ACK_PACKETS) * self.mtu)
     }
 
     /// The window that follows `window` when `acked` bytes were acknowledged.

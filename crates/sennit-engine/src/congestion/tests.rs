@@ -51,6 +51,25 @@ fn fills_a_link_and_leaves_its_queue_empty() {
 }
 
 #[test]
+fn a_short_slow_link_is_filled_although_acknowledgements_are_held_up() {
+    for rate in [20.0, 50.0] {
+        for word in BOTH {
+            let short = Link {
+                rtt: Duration::from_micros(200),
+                seldom: true,
+                ..link(rate, 0, 50.0)
+            };
+            let (share, queue) = share(&mut alone(word, short), 3.0, 20.0);
+            assert!(share > 0.93, "{word} {rate} Mbit/s: {share:.2}");
+            assert!(
+                queue < Duration::from_millis(5),
+                "{word} {rate} Mbit/s: {queue:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn startup_is_over_within_a_second() {
     let mut flows = alone(Congestion::Bbr3, link(300.0, 20, 50.0));
     let (share, _) = share(&mut flows, 0.6, 0.5);

@@ -16,12 +16,10 @@ use sennit_core::{
 use sennit_masque::datagram;
 
 use super::Tunnel;
-use crate::{gate::Payload, path::whole};
+use crate::{gate::Payload, path::whole, transport::ACK_DELAY};
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
-/// The peer acknowledges within this time, at most (`transport`).
-const ACKNOWLEDGED_AFTER: Duration = Duration::from_millis(5);
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
@@ -156,7 +154,7 @@ impl Tunnel {
         let usable = || self.views.iter().filter(|view| view.usable);
         let fastest = usable().map(|view| view.srtt).min().unwrap_or_default();
         let rate: u64 = usable().map(|view| view.rate).sum();
-        let repair = fastest + ACKNOWLEDGED_AFTER;
+        let repair = fastest + ACK_DELAY;
         for (path, view) in self.paths.iter().zip(&mut self.views) {
             view.late = path.lateness(packet, repair, now);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{StepResult, TrafficResult};
+use super::{EDGE, HUB, StepResult, TrafficResult};
 use crate::measure::quantile;
 use crate::traffic::Figures;
 
@@ -16,6 +16,14 @@ pub enum Figure {
     Goodput,
     /// Goodput against the frame rate of the links.
     LineShare,
+    /// Goodput of the edge that has the least.
+    LeastGoodput,
+    /// Half of the edges have no more.
+    MedianGoodput,
+    /// Goodput of the edge that has the most.
+    MostGoodput,
+    /// The least that an edge has, against the frame rate of its own links.
+    LeastLineShare,
     /// The longest time in which almost nothing arrived.
     GapSeconds,
     /// From the last repair until the traffic was as usual.
@@ -28,15 +36,15 @@ pub enum Figure {
     Lost,
     /// Packets or requests sent.
     Sent,
-    /// CPU time of hub and edge for 10⁹ bytes.
+    /// CPU time of hub and edges for 10⁹ bytes.
     CpuSecondsPerGigabyte,
     /// UDP packets that arrive, at the highest rate of which almost none is lost.
     PacketsPerSecond,
-    /// CPU time of hub and edge against the time of the step.
+    /// CPU time of hub and edges against the time of the step.
     CpuShare,
     /// The most resident memory of the hub during the step.
     HubRssBytes,
-    /// The most resident memory of the edge during the step.
+    /// The most resident memory of an edge during the step.
     EdgeRssBytes,
 }
 
@@ -77,6 +85,10 @@ impl Figure {
         match self {
             Self::Goodput => "Mbit/s",
             Self::LineShare => "of line, %",
+            Self::LeastGoodput => "least Mbit/s",
+            Self::MedianGoodput => "median Mbit/s",
+            Self::MostGoodput => "most Mbit/s",
+            Self::LeastLineShare => "least of line, %",
             Self::GapSeconds => "gap, s",
             Self::RecoverySeconds => "back at 90 %, s",
             Self::P50Seconds => "rtt p50, ms",
@@ -95,7 +107,9 @@ impl Figure {
     pub(crate) fn scale(self) -> (f64, usize) {
         match self {
             Self::Goodput => (8e-6, 1),
+            Self::LeastGoodput | Self::MedianGoodput | Self::MostGoodput => (8e-6, 2),
             Self::LineShare => (1e2, 0),
+            Self::LeastLineShare => (1e2, 1),
             Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
             Self::P50Seconds | Self::P99Seconds => (1e3, 1),
             Self::Lost | Self::Sent | Self::PacketsPerSecond => (1.0, 0),
@@ -189,15 +203,20 @@ impl StepResult {
     }
 
     fn daemon_figures(&self) -> Vec<(Figure, f64)> {
-        let [hub, edge] = &self.daemons[..] else {
-            return Vec::new();
+        let cpu: f64 = self.daemons.iter().map(|daemon| daemon.cpu_seconds).sum();
+        let most = |role: &str| {
+            let of_role = self.daemons.iter().filter(|daemon| daemon.role == role);
+            of_role
+                .map(|daemon| daemon.rss_peak_bytes as f64)
+                .max_by(f64::total_cmp)
         };
-        let cpu = hub.cpu_seconds + edge.cpu_seconds;
-        vec![
-            (Figure::CpuShare, cpu / self.seconds),
-            (Figure::HubRssBytes, hub.rss_peak_bytes as f64),
-            (Figure::EdgeRssBytes, edge.rss_peak_bytes as f64),
-        ]
+        let mut figures = Vec::new();
+        if let Some((hub, edge)) = most(HUB).zip(most(EDGE)) {
+            figures.push((Figure::CpuShare, cpu / self.seconds));
+            figures.push((Figure::HubRssBytes, hub));
+            figures.push((Figure::EdgeRssBytes, edge));
+        }
+        figures
     }
 
     /// After the last repair.
@@ -243,6 +262,7 @@ impl TrafficResult {
         }
         add(Figure::LineShare, self.line_share);
         add(Figure::GapSeconds, self.gap_seconds);
+        figures.extend(self.edge_figures());
         figures
     }
 }
@@ -265,6 +285,7 @@ mod tests {
             line_share: None,
             gap_seconds: None,
             usual_goodput: None,
+            edges: Vec::new(),
         });
         StepResult {
             name: "step".into(),

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    Aftermath, FaultResult, Figure, Results, StepResult, StepSummary, Table, TrafficSummary,
+    Aftermath, DaemonResult, EDGE, FaultResult, Figure, HUB, Results, StepResult, StepSummary,
+    Table, TrafficSummary,
 };
 use crate::link::Direction;
 use crate::selfcheck::{Check, Property};
@@ -15,11 +16,14 @@ const TOLERABLE_LATENESS: f64 = 5e-3;
 /// So many faults of a step have a line each.
 const FAULTS_DESCRIBED: usize = 4;
 
+/// So many links have a line each: all that one edge can have.
+const LINKS_DESCRIBED: usize = 16;
+
 /// How to read the table.
 const LEGEND: &str = "\
 Mbit/s: payload at the receiver; /s: packets. of line: against the frame rate of the links it could use.
 gap: longest time below 5 % of the usual rate, since the first fault if there is one.
-cpu s/GB: of hub and edge together.
+cpu s/GB: of hub and edges together.
 ";
 
 impl Results {
@@ -36,6 +40,9 @@ impl Results {
         if self.runs > 1 {
             let _ = writeln!(text, "medians of {} runs", self.runs);
         }
+        for step in &self.summary {
+            step.describe_edges(&mut text);
+        }
         for step in &self.steps {
             step.describe(&mut text);
         }
@@ -50,29 +57,42 @@ impl Results {
         let Some(last) = self.steps.iter().rposition(daemons) else {
             return;
         };
-        for (index, daemon) in self.steps[last].daemons.iter().enumerate() {
-            let all = self.steps.iter().filter_map(|step| step.daemons.get(index));
-            let peak = all.map(|daemon| daemon.rss_peak_bytes).max().unwrap_or(0);
-            let [now, peak] = [daemon.rss_bytes, peak].map(|bytes| bytes as f64 / 1e6);
-            let role = daemon.role;
+        for role in [HUB, EDGE] {
+            let of_role = |step: &StepResult, bytes: fn(&DaemonResult) -> u64| {
+                let daemons = step.daemons.iter().filter(|daemon| daemon.role == role);
+                daemons.map(bytes).max()
+            };
+            let now = of_role(&self.steps[last], |daemon| daemon.rss_bytes);
+            let peaks = self.steps.iter();
+            let peak = peaks.filter_map(|step| of_role(step, |daemon| daemon.rss_peak_bytes));
+            let [now, peak] = [now, peak.max()].map(|bytes| bytes.unwrap_or_default() as f64 / 1e6);
+            let which = match self.steps[last].daemons.len() {
+                3.. if role == EDGE => "largest edge",
+                _ => role,
+            };
             let _ = writeln!(
                 text,
-                "memory of the {role}: {now:.1} MB, at most {peak:.1} MB"
+                "memory of the {which}: {now:.1} MB, at most {peak:.1} MB"
             );
         }
     }
 
     /// What the links were measured to be, in one line each.
     fn describe_links(&self, text: &mut String) {
-        // Every emulated link has a delay in both directions.
+        // Every link that is measured has a delay in both directions.
         let each =
             |check: &&Check| check.property == Property::Delay && check.direction == Direction::Up;
-        for Check { link, .. } in self.self_check.iter().filter(each) {
+        let links: Vec<_> = self.self_check.iter().filter(each).collect();
+        for Check { link, .. } in links.iter().take(LINKS_DESCRIBED) {
             let _ = writeln!(
                 text,
                 "link {link}, measured before: {}",
                 self.measured(link)
             );
+        }
+        if links.len() > LINKS_DESCRIBED {
+            let more = links.len() - LINKS_DESCRIBED;
+            let _ = writeln!(text, "and {more} more links, see results.json");
         }
         text.push_str(LEGEND);
     }
@@ -105,6 +125,32 @@ impl StepSummary {
         for (index, traffic) in self.traffic.iter().enumerate() {
             let name = if index == 0 { self.name.as_str() } else { "" };
             table.add(traffic.row(name));
+        }
+    }
+}
+
+impl StepSummary {
+    /// How the edges share, if there are several.
+    fn describe_edges(&self, text: &mut String) {
+        for traffic in &self.traffic {
+            let median = |figure: Figure| Some(figure.text(traffic.figures.get(&figure)?.median));
+            let goodput = [
+                Figure::LeastGoodput,
+                Figure::MedianGoodput,
+                Figure::MostGoodput,
+            ];
+            let [Some(least), Some(middle), Some(most)] = goodput.map(median) else {
+                continue;
+            };
+            let (step, label) = (&self.name, &traffic.label);
+            let _ = write!(
+                text,
+                "{step}: {label}: {least} / {middle} / {most} Mbit/s at an edge (least / median / most)"
+            );
+            if let Some(share) = median(Figure::LeastLineShare) {
+                let _ = write!(text, ", the least is {share} % of its line");
+            }
+            text.push('\n');
         }
     }
 }

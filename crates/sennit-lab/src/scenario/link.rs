@@ -69,9 +69,15 @@ impl LinkTable {
                 self.name
             )));
         }
-        if self.kind == Kind::Emulated && self.uso.is_some() {
+        if self.kind != Kind::Veth && self.uso.is_some() {
             return Err(Error::Scenario(format!(
                 "link {:?}: only a veth has `uso`",
+                self.name
+            )));
+        }
+        if self.kind == Kind::Tbf && [&up, &down].into_iter().any(|way| !is_bucket(way)) {
+            return Err(Error::Scenario(format!(
+                "link {:?}: a tbf has a rate and a queue, and nothing else",
                 self.name
             )));
         }
@@ -148,6 +154,25 @@ impl Shape {
         };
         Ok(())
     }
+}
+
+/// Whether a token bucket can be what is asked.
+fn is_bucket(config: &Config) -> bool {
+    let Config {
+        rate,
+        queue,
+        frame_overhead,
+        mtu,
+        ..
+    } = *config;
+    let bucket = Config {
+        rate,
+        queue,
+        frame_overhead,
+        mtu,
+        ..Config::default()
+    };
+    rate.is_some() && *config == bucket
 }
 
 fn millis(key: &str, value: f64) -> Result<Duration, String> {

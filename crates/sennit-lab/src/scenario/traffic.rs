@@ -280,6 +280,26 @@ impl Traffic {
         (start.0, seconds.unwrap_or(step.seconds))
     }
 
+    /// Whether several edges can do it at the same time.
+    pub(super) fn check_edges(&self) -> Result<(), String> {
+        let port = match self {
+            Self::Tcp(tcp) => tcp.port,
+            Self::Quic(quic) => quic.port,
+            Self::Udp(udp) => udp.port,
+            Self::Packets(_) => {
+                return Err("packets look for what one edge can do, and there are several".into());
+            }
+            Self::Ping(_) | Self::Idle(_) => None,
+        };
+        if port.is_some() {
+            return Err("the edges share a server, where each needs a `port` of its own".into());
+        }
+        match self.via() {
+            Via::Mptcp => Err("MPTCP joins the links of one edge, and there are several".into()),
+            Via::Tunnel | Via::Link(_) => Ok(()),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         if !matches!(self.from(), Role::Lan | Role::Edge) {
             return Err("`from` is the near host, lan or edge".into());

@@ -11,9 +11,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::emulator::take_priority;
 use crate::error::{Doing, Error};
-use crate::host::Role;
-use crate::lab::Lab;
-use crate::link::{Direction, LinkHandle};
+use crate::host::Host;
+use crate::link::{Direction, Kind, LinkHandle};
 
 /// IPv4 and UDP headers.
 pub(super) const HEADERS: usize = 28;
@@ -32,6 +31,7 @@ const LOOK_UP: Duration = Duration::from_millis(20);
 pub(super) struct Probe {
     pub(super) link: String,
     pub(super) direction: Direction,
+    pub(super) kind: Kind,
     pub(super) config: Config,
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -53,20 +53,17 @@ pub(super) struct Burst {
 }
 
 impl Probe {
-    pub(super) fn new(
-        lab: &Lab,
-        link: LinkHandle<'_>,
-        direction: Direction,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(link: LinkHandle<'_>, direction: Direction) -> Result<Self, Error> {
         let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);
-        let open = |role, address| {
-            let opened = lab.host(role).netns().run(|| open(&link.device(), address));
+        let open = |host: &Host, address| {
+            let address = SocketAddr::from((address, 0));
+            let opened = host.netns().run(|| open(&link.device(), address));
             opened
                 .and_then(|socket| socket)
-                .doing(|| format!("open a probe on {role}"))
+                .doing(|| format!("open a probe on {}", host.name()))
         };
-        let edge = open(Role::Edge, SocketAddr::from((edge, 0)))?;
-        let hub = open(Role::Hub, SocketAddr::from((hub, 0)))?;
+        let [near, far] = link.ends();
+        let (edge, hub) = (open(near, edge)?, open(far, hub)?);
         let (sender, receiver) = match direction {
             Direction::Up => (edge, hub),
             Direction::Down => (hub, edge),
@@ -75,14 +72,11 @@ impl Probe {
             .local_addr()
             .and_then(|address| sender.connect(address));
         connected.doing(|| "connect a probe".into())?;
-        let (link, config) = (
-            link.name().to_owned(),
-            link.spec().config(direction).clone(),
-        );
         Ok(Self {
-            link,
+            link: link.name().to_owned(),
             direction,
-            config,
+            kind: link.spec().kind,
+            config: link.spec().config(direction).clone(),
             sender,
             receiver,
         })

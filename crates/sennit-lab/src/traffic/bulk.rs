@@ -14,7 +14,6 @@ use super::received::Received;
 use super::{BulkFigures, Context, far};
 use crate::error::{Doing, Error};
 use crate::host::Role;
-use crate::lab::Lab;
 use crate::link::Direction;
 use crate::scenario::{Tcp, Via};
 
@@ -26,13 +25,13 @@ const STALLED: Duration = Duration::from_secs(30);
 
 pub(super) fn run(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error> {
     if tcp.via == Via::Mptcp {
-        configure_mptcp(context.lab)?;
+        configure_mptcp(context)?;
     }
     let port = tcp.port.unwrap_or(context.port);
     let address = SocketAddr::new(far(tcp.to, &tcp.via).ip(tcp.ipv6), port);
-    let listener = listen(context.lab, address, tcp).doing(|| format!("listen on {address}"))?;
+    let listener = listen(context, address, tcp).doing(|| format!("listen on {address}"))?;
     let (near, far): (Vec<_>, Vec<_>) = (0..tcp.streams)
-        .map(|_| connect(context.lab, &listener, address, tcp))
+        .map(|_| connect(context, &listener, address, tcp))
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
         .unzip();
@@ -46,18 +45,19 @@ pub(super) fn run(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error
 }
 
 /// Lets the edge's kernel use all links for one connection; doing it again changes nothing.
-fn configure_mptcp(lab: &Lab) -> Result<(), Error> {
+fn configure_mptcp(context: &Context<'_>) -> Result<(), Error> {
     let mut edge =
         String::from("mptcp endpoint flush\nmptcp limits set subflow 8 add_addr_accepted 0\n");
     // The first link carries the first subflow by the default route.
-    for link in lab.links().skip(1) {
+    for link in context.site.links().skip(1) {
         let (address, device) = (link.subnet().edge().v4, link.device());
         edge.push_str(&format!(
             "mptcp endpoint add {address} dev {device} subflow\n"
         ));
     }
-    lab.host(Role::Edge).ip(&edge)?;
-    lab.host(Role::Server)
+    context.host(Role::Edge).ip(&edge)?;
+    context
+        .host(Role::Server)
         .ip("mptcp limits set subflow 8 add_addr_accepted 0\n")
 }
 
@@ -78,8 +78,8 @@ fn socket(tcp: &Tcp, address: SocketAddr) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-fn listen(lab: &Lab, address: SocketAddr, tcp: &Tcp) -> std::io::Result<Socket> {
-    lab.host(tcp.to).netns().run(|| {
+fn listen(context: &Context<'_>, address: SocketAddr, tcp: &Tcp) -> std::io::Result<Socket> {
+    context.host(tcp.to).netns().run(|| {
         let socket = socket(tcp, address)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
@@ -90,7 +90,7 @@ fn listen(lab: &Lab, address: SocketAddr, tcp: &Tcp) -> std::io::Result<Socket> 
 
 /// One connection: the near end and the server's.
 fn connect(
-    lab: &Lab,
+    context: &Context<'_>,
     listener: &Socket,
     address: SocketAddr,
     tcp: &Tcp,
@@ -99,7 +99,7 @@ fn connect(
         Via::Mptcp => Role::Edge,
         Via::Tunnel | Via::Link(_) => tcp.from,
     };
-    let near = lab.host(from).netns().run(|| {
+    let near = context.host(from).netns().run(|| {
         let socket = socket(tcp, address)?;
         socket.connect_timeout(&address.into(), Duration::from_secs(10))?;
         Ok(socket)

@@ -175,7 +175,7 @@ impl Session<'_> {
 
     fn serve(&self) -> Result<(PathBuf, Running), Error> {
         let (path, file) = self.context.file("server.json")?;
-        let mut command = self.context.lab.host(self.to).command("iperf3");
+        let mut command = self.context.host(self.to).command("iperf3");
         command.args(["--server", "--one-off", "--json", "--interval=0.1"]);
         command
             .args(["--port", &self.port])
@@ -186,7 +186,7 @@ impl Session<'_> {
 
     fn connect(&self) -> Result<(PathBuf, Running), Error> {
         let (path, file) = self.context.file("client.json")?;
-        let mut command = self.context.lab.host(self.from).command("iperf3");
+        let mut command = self.context.host(self.from).command("iperf3");
         command.args(["--client", &self.address, "--json", "--interval=0.1"]);
         command.args(["--connect-timeout=10000", "--port", &self.port]);
         command
@@ -206,7 +206,7 @@ impl Session<'_> {
         let deadline = Instant::now() + LISTEN_PATIENCE;
         let filter = format!("sport = :{}", self.port);
         while Instant::now() < deadline {
-            let sockets = self.context.lab.exec(self.to, &["ss", "-Hltn", &filter])?;
+            let sockets = self.context.host(self.to).exec(&["ss", "-Hltn", &filter])?;
             if !sockets.stdout.is_empty() {
                 return Ok(());
             }

@@ -202,7 +202,6 @@ fn connect(packets: &Packets, context: &Context<'_>) -> Result<(Sender, Receiver
 
 fn open(context: &Context<'_>, role: Role, address: SocketAddr) -> Result<LinkSocket, Error> {
     let opened = context
-        .lab
         .host(role)
         .netns()
         .run(|| LinkSocket::listen(address));

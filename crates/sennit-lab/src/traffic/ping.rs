@@ -25,7 +25,7 @@ pub(super) fn run(ping: &Ping, context: &Context<'_>) -> Result<PingFigures, Err
         });
     }
     let (path, file) = context.file("ping.txt")?;
-    let mut command = context.lab.host(ping.from).command("ping");
+    let mut command = context.host(ping.from).command("ping");
     command.args(["-n", "-D", "-W", PATIENCE_S, "-c", &count.to_string()]);
     command.args([
         "-i",

@@ -61,7 +61,7 @@ pub(super) fn run(quic: &Quic, context: &Context<'_>) -> Result<BulkFigures, Err
 }
 
 fn open(context: &Context<'_>, role: Role, address: SocketAddr) -> Result<UdpSocket, Error> {
-    let opened = context.lab.host(role).netns().run(|| {
+    let opened = context.host(role).netns().run(|| {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
         sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
         socket.bind(&address.into())?;

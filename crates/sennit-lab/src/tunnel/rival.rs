@@ -78,9 +78,10 @@ impl Rival {
             let socket = |end: &End<'_>| format!("{}:{PORT}", end.address.v4);
             let mut command = lab.host(own.role).command(program);
             command.args([&own.device, &socket(own), &socket(other)]);
-            spawn(&mut command, &log(logs, own.role))
+            spawn(&mut command, &log(logs, &own.role.to_string()))
         };
-        let daemons = Daemons::new(start(&hub, &edge)?, start(&edge, &hub)?, logs);
+        let mut daemons = Daemons::new(start(&hub, &edge)?, logs);
+        daemons.add(&edge.role.to_string(), start(&edge, &hub)?);
         let mut tunnel = Self {
             daemons,
             _sockets: None,
@@ -101,9 +102,10 @@ impl Rival {
             let mut command = lab.host(end.role).command(program);
             command.args(["--foreground", &end.device]);
             command.env("LOG_LEVEL", "error");
-            spawn(&mut command, &log(logs, end.role))
+            spawn(&mut command, &log(logs, &end.role.to_string()))
         };
-        let daemons = Daemons::new(start(&hub)?, start(&edge)?, logs);
+        let mut daemons = Daemons::new(start(&hub)?, logs);
+        daemons.add(&edge.role.to_string(), start(&edge)?);
         let mut tunnel = Self {
             daemons,
             _sockets: Some(sockets),
@@ -143,7 +145,7 @@ impl Rival {
         while !condition() {
             self.daemons.check_alive()?;
             if Instant::now() > deadline {
-                return Err(self.daemons.failed(role, otherwise));
+                return Err(self.daemons.failed(&role.to_string(), otherwise));
             }
             std::thread::sleep(Duration::from_millis(5));
         }

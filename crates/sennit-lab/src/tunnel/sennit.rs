@@ -1,4 +1,4 @@
-//! Sennit itself: a hub and an edge daemon on their hosts, joined as a user would.
+//! Sennit itself: a hub and its edges as daemons on their hosts, joined as a user would.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,16 +8,17 @@ use toml::{Table, Value};
 
 use super::{Daemons, UP, log, spawn, stop};
 use crate::error::{Doing, Error};
-use crate::host::{Role, Running, feed, run};
+use crate::host::{Host, Role, Running, feed, run};
 use crate::lab::Lab;
 use crate::plan;
 use crate::scenario::TunnelTable;
 use crate::scratch::Scratch;
+use crate::site::Site;
 
 /// The hub's port.
 const PORT: u16 = 443;
 
-/// A running hub and edge; dropping it kills both.
+/// A running hub and its edges; dropping it ends them all.
 #[derive(Debug)]
 pub(super) struct Sennit<'a> {
     lab: &'a Lab,
@@ -27,8 +28,16 @@ pub(super) struct Sennit<'a> {
     scratch: Scratch,
 }
 
+/// One daemon, before it runs and when it is asked.
+struct End<'a> {
+    host: &'a Host,
+    role: Role,
+    /// What its files are called: by its role, and its number if there are several edges.
+    name: String,
+}
+
 impl<'a> Sennit<'a> {
-    /// Makes identities, joins the edge, starts both and waits until the tunnel is up.
+    /// Makes identities, joins the edges, starts all and waits until their tunnels are up.
     pub(super) fn start(
         lab: &'a Lab,
         table: &TunnelTable,
@@ -36,23 +45,36 @@ impl<'a> Sennit<'a> {
         logs: &Path,
     ) -> Result<Self, Error> {
         let scratch = Scratch::create()?;
-        join(program, scratch.path())?;
-        for role in [Role::Hub, Role::Edge] {
-            write_config(lab, table, role, scratch.path(), logs)?;
+        let path = scratch.path();
+        let hub = End::hub(lab);
+        run(Command::new(program)
+            .args(["hub", "init", "--state"])
+            .arg(hub.state(path)))?;
+        hub.write_config(hub_config(&table.hub), path, logs)?;
+        for (site, edge) in lab.sites().zip(End::edges(lab)) {
+            join(
+                program,
+                &hub.state(path),
+                &site.own("lab"),
+                &edge.state(path),
+            )?;
+            edge.write_config(edge_config(site, table), path, logs)?;
         }
-        let start = |role| start(lab, role, program, logs);
-        let (hub, edge) = (start(Role::Hub)?, start(Role::Edge)?);
+        let mut daemons = Daemons::new(hub.start(program, logs)?, logs);
+        for edge in End::edges(lab) {
+            daemons.add(&edge.name, edge.start(program, logs)?);
+        }
         let mut tunnel = Self {
             lab,
             program: program.to_owned(),
-            daemons: Daemons::new(hub, edge, logs),
+            daemons,
             scratch,
         };
-        tunnel.wait_until_up()?;
+        End::edges(lab).try_for_each(|edge| tunnel.wait_until_up(&edge))?;
         Ok(tunnel)
     }
 
-    /// Stops a daemon and starts it again: the hub is asked to stop, the edge is killed.
+    /// Stops a daemon and starts it again: the hub is asked to stop, the only edge is killed.
     pub(super) fn restart(&mut self, role: Role) -> Result<(), Error> {
         let daemon = self.daemons.of(role);
         match role {
@@ -60,25 +82,23 @@ impl<'a> Sennit<'a> {
             Role::Edge | Role::Lan | Role::Server => daemon.signal(Signal::KILL),
         }
         let _ = daemon.child().wait();
-        let fresh = start(self.lab, role, &self.program, &self.daemons.logs)?;
-        *self.daemons.of(role) = fresh;
+        let mut ends = End::all(self.lab).filter(|end| end.role == role);
+        let end = ends.next().expect("a hub and an edge have daemons");
+        *self.daemons.of(role) = end.start(&self.program, &self.daemons.logs)?;
         Ok(())
     }
 
-    /// The daemons' own view: hub, then edge.
-    pub(super) fn status(&self) -> [serde_json::Value; 2] {
-        [Role::Hub, Role::Edge].map(|role| self.status_of(role).unwrap_or_default())
+    /// The daemons' own view: the hub's, then that of each edge.
+    pub(super) fn status(&self) -> Vec<serde_json::Value> {
+        End::all(self.lab)
+            .map(|end| self.status_of(&end).unwrap_or_default())
+            .collect()
     }
 
     /// A daemon that ends meanwhile is the reason at once.
-    fn wait_until_up(&mut self) -> Result<(), Error> {
-        let (control, timeout) = (
-            control(self.scratch.path(), Role::Edge),
-            UP.as_secs().to_string(),
-        );
-        let mut command = self.lab.host(Role::Edge).command(&self.program);
-        command.arg("status").arg("--control").arg(control);
-        command.args(["--json", "--wait", "up", "--timeout", &timeout]);
+    fn wait_until_up(&mut self, edge: &End<'_>) -> Result<(), Error> {
+        let mut command = edge.status(&self.program, self.scratch.path());
+        command.args(["--wait", "up", "--timeout", &UP.as_secs().to_string()]);
         let mut waiting = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
         loop {
             self.daemons.check_alive()?;
@@ -90,75 +110,96 @@ impl<'a> Sennit<'a> {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => {
                     let what = format!("did not come up ({status})");
-                    return Err(self.daemons.failed(Role::Edge, &what));
+                    return Err(self.daemons.failed(&edge.name, &what));
                 }
                 None => std::thread::sleep(std::time::Duration::from_millis(5)),
             }
         }
     }
 
-    fn status_of(&self, role: Role) -> Option<serde_json::Value> {
-        let mut command = self.lab.host(role).command(&self.program);
-        command.arg("status").arg("--json");
-        command
-            .arg("--control")
-            .arg(control(self.scratch.path(), role));
-        let output = run(&mut command).ok()?;
+    fn status_of(&self, end: &End<'_>) -> Option<serde_json::Value> {
+        let output = run(&mut end.status(&self.program, self.scratch.path())).ok()?;
         serde_json::from_slice(&output.stdout).ok()
     }
 }
 
-fn join(program: &Path, scratch: &Path) -> Result<(), Error> {
-    let (hub, edge) = (scratch.join("hub"), scratch.join("edge"));
-    run(Command::new(program)
-        .args(["hub", "init", "--state"])
-        .arg(&hub))?;
+impl<'a> End<'a> {
+    fn hub(lab: &'a Lab) -> Self {
+        let role = Role::Hub;
+        Self {
+            host: lab.host(role),
+            role,
+            name: role.to_string(),
+        }
+    }
+
+    fn edges(lab: &'a Lab) -> impl Iterator<Item = Self> {
+        let role = Role::Edge;
+        lab.sites().map(move |site| Self {
+            host: site.host(role),
+            role,
+            name: site.own(&role.to_string()),
+        })
+    }
+
+    fn all(lab: &'a Lab) -> impl Iterator<Item = Self> {
+        [Self::hub(lab)].into_iter().chain(Self::edges(lab))
+    }
+
+    fn state(&self, scratch: &Path) -> PathBuf {
+        scratch.join(&self.name)
+    }
+
+    fn control(&self, scratch: &Path) -> PathBuf {
+        scratch.join(format!("{}.sock", self.name))
+    }
+
+    fn config(&self, logs: &Path) -> PathBuf {
+        logs.join(format!("{}.toml", self.name))
+    }
+
+    fn start(&self, program: &Path, logs: &Path) -> Result<Running, Error> {
+        let mut command = self.host.command(program);
+        command
+            .arg(self.role.to_string())
+            .arg("--config")
+            .arg(self.config(logs));
+        spawn(&mut command, &log(logs, &self.name))
+    }
+
+    fn status(&self, program: &Path, scratch: &Path) -> Command {
+        let mut command = self.host.command(program);
+        command
+            .args(["status", "--json", "--control"])
+            .arg(self.control(scratch));
+        command
+    }
+
+    fn write_config(&self, mut config: Table, scratch: &Path, logs: &Path) -> Result<(), Error> {
+        if let Some(Value::Table(own)) = config.get_mut(&self.role.to_string()) {
+            let paths = [
+                ("state", self.state(scratch)),
+                ("control", self.control(scratch)),
+            ];
+            own.extend(paths.map(|(key, path)| (key.into(), path.display().to_string().into())));
+        }
+        let path = self.config(logs);
+        let text = toml::to_string(&config).expect("a table of tables has a TOML form");
+        std::fs::write(&path, text).doing(|| format!("write {}", path.display()))
+    }
+}
+
+/// Lets an edge of this name be the hub's.
+fn join(program: &Path, hub: &Path, name: &str, edge: &Path) -> Result<(), Error> {
     let address = format!("{}:{PORT}", plan::HUB.v4);
     let mut invite = Command::new(program);
     let invited = run(invite
-        .args(["invite", "lab", "--hub", &address, "--state"])
-        .arg(&hub))?;
+        .args(["invite", name, "--hub", &address, "--state"])
+        .arg(hub))?;
     let token = String::from_utf8_lossy(&invited.stdout);
     // By standard input: everybody may read command lines.
     let mut join = Command::new(program);
-    feed(join.args(["join", "-", "--state"]).arg(&edge), &token).map(drop)
-}
-
-fn start(lab: &Lab, role: Role, program: &Path, logs: &Path) -> Result<Running, Error> {
-    let mut command = lab.host(role).command(program);
-    command
-        .arg(role.to_string())
-        .arg("--config")
-        .arg(logs.join(format!("{role}.toml")));
-    spawn(&mut command, &log(logs, role))
-}
-
-fn control(scratch: &Path, role: Role) -> PathBuf {
-    scratch.join(format!("{role}.sock"))
-}
-
-fn write_config(
-    lab: &Lab,
-    table: &TunnelTable,
-    role: Role,
-    scratch: &Path,
-    logs: &Path,
-) -> Result<(), Error> {
-    let mut config = match role {
-        Role::Hub => hub_config(&table.hub),
-        Role::Edge | Role::Lan | Role::Server => edge_config(lab, table),
-    };
-    if let Some(Value::Table(own)) = config.get_mut(&role.to_string()) {
-        let state = scratch.join(role.to_string()).display().to_string();
-        own.insert("state".into(), state.into());
-        own.insert(
-            "control".into(),
-            control(scratch, role).display().to_string().into(),
-        );
-    }
-    let path = logs.join(format!("{role}.toml"));
-    let text = toml::to_string(&config).expect("a table of tables has a TOML form");
-    std::fs::write(&path, text).doing(|| format!("write {}", path.display()))
+    feed(join.args(["join", "-", "--state"]).arg(edge), &token).map(drop)
 }
 
 fn hub_config(extra: &Table) -> Table {
@@ -174,7 +215,7 @@ fn hub_config(extra: &Table) -> Table {
     Table::from_iter([("hub".to_owned(), Value::Table(hub))])
 }
 
-fn edge_config(lab: &Lab, table: &TunnelTable) -> Table {
+fn edge_config(site: Site<'_>, table: &TunnelTable) -> Table {
     let mut edge = Table::new();
     edge.insert(
         "hub".into(),
@@ -182,13 +223,13 @@ fn edge_config(lab: &Lab, table: &TunnelTable) -> Table {
     );
     edge.insert("device".into(), "sennit0".into());
     edge.insert("routes".into(), vec!["0.0.0.0/0", "::/0"].into());
-    edge.insert("lan".into(), plan::LAN_PREFIXES.to_vec().into());
+    edge.insert("lan".into(), site.lan().prefixes().to_vec().into());
     edge.extend(table.edge.clone());
-    let links = lab.links().map(|link| {
-        let mut entry = Table::new();
-        entry.insert("name".into(), link.name().into());
+    let links = site.links().map(|link| {
+        let (mut entry, name) = (Table::new(), &link.spec().name);
+        entry.insert("name".into(), name.as_str().into());
         entry.insert("interface".into(), link.device().into());
-        entry.extend(table.link.get(link.name()).cloned().unwrap_or_default());
+        entry.extend(table.link.get(name).cloned().unwrap_or_default());
         Value::Table(entry)
     });
     let mut config = Table::from_iter([
