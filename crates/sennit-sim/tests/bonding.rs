@@ -27,7 +27,7 @@ const TCP_PAIRS: Check = Check {
     streams: 4,
     links: 2,
     seeds: 0..60,
-    broken: &[2, 27],
+    broken: &[27],
 };
 
 const TCP_TRIPLES: Check = Check {
@@ -76,17 +76,21 @@ fn one_quic_flow_over_three_links() {
 /// link.
 #[test]
 fn a_flow_that_reordering_held_down_grows() {
-    for (links, direction, seed) in [
+    QUIC_PAIRS.hold_over(&[
         ("29/55 29/29±2r", Direction::Down, 14),
         ("14/31±3r/0.5% 29/34", Direction::Down, 42),
         ("26/44±4 22/32", Direction::Down, 86),
-    ] {
-        let parsed: Result<Vec<LinkSpec>, _> = links.split(' ').map(str::parse).collect();
-        let gain = QUIC_PAIRS
-            .trial(direction, seed)
-            .gain(&parsed.expect("links"));
-        assert!(gain > TOLERANCE, "{links}: {gain:.2}");
-    }
+    ]);
+}
+
+/// Over long links a loss was noticed too late to be repaired, or was not repaired again where the first
+/// repair was lost in the queue that had just overflowed: 0.86 and 0.93 of the best link.
+#[test]
+fn a_flow_over_long_links_gets_its_repairs() {
+    QUIC_PAIRS.hold_over(&[
+        ("15/53±10r/2% 4/47/2%", Direction::Down, 307),
+        ("13/58±11r/2% 13/23", Direction::Up, 276),
+    ]);
 }
 
 impl Check {
@@ -125,6 +129,15 @@ impl Check {
             warm_up: Duration::from_millis(1500),
             span: Duration::from_millis(3500),
             seed,
+        }
+    }
+
+    /// Checks links of which some once broke the guarantee.
+    fn hold_over(&self, scenes: &[(&str, Direction, u64)]) {
+        for &(links, direction, seed) in scenes {
+            let parsed: Result<Vec<LinkSpec>, _> = links.split(' ').map(str::parse).collect();
+            let gain = self.trial(direction, seed).gain(&parsed.expect("links"));
+            assert!(gain > TOLERANCE, "{links}: {gain:.2}");
         }
     }
 

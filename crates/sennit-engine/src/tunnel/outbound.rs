@@ -25,8 +25,10 @@ const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
 /// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
-/// A lost packet is sent again while the flow's transport has not noticed, or could still use it,
-const REPAIR_FOR: Duration = Duration::from_millis(250);
+/// A lost packet is sent again while the flow's transport could still use it: two repairs over the longest
+/// links, because the first one is often lost as well where a queue overflows. The far end may have given
+/// up by then; late is still better than never,
+const REPAIR_FOR: Duration = Duration::from_millis(500);
 /// or, in a class that asks for it, for as long as the tunnel itself hopes.
 const RELIABLE_FOR: Duration = Duration::from_secs(10);
 /// And so often.
