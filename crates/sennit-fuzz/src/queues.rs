@@ -150,7 +150,7 @@ impl Check {
         let packet = Queued {
             buffer,
             flow,
-            in_order: false,
+            tcp_end: None,
         };
         self.queue.push(packet, self.now);
     }
