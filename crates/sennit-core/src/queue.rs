@@ -349,11 +349,8 @@ impl FqCodel {
 
     fn drop_from_fattest(&mut self) {
         let fattest = self.flows.iter_mut().max_by_key(|flow| flow.bytes);
-        if let Some((flow, (_, packet))) = fattest.and_then(|flow| flow.pop().map(|it| (flow, it)))
+        if let Some((flow, packet)) = fattest.and_then(|flow| flow.drop_one().map(|it| (flow, it)))
         {
-            if flow.has_given_away() {
-                flow.number();
-            }
             self.bytes -= packet.packet_len();
             self.stats.overflowed += 1;
             flow.stats.overflowed += 1;
@@ -398,6 +395,20 @@ impl Flow {
         let taken = self.packets.pop_front()??;
         self.account(&taken.1);
         Some(taken)
+    }
+
+    /// Takes the oldest packet out, or the newest if that one's number is missed by fewer.
+    fn drop_one(&mut self) -> Option<Queued> {
+        if !self.has_given_away() {
+            return Some(self.pop()?.1);
+        }
+        let place = self.packets.iter().rposition(Option::is_some)?;
+        let (_, packet) = self.packets[place].take()?;
+        if place + 1 == self.packets.len() {
+            self.packets.pop_back();
+        }
+        self.account(&packet);
+        Some(packet)
     }
 
     /// The number of what was the first place.

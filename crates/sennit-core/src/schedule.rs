@@ -205,7 +205,7 @@ impl Scheduler {
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
-        (most - least).min(MOST_SPILL)
+        (most - least).min(MOST_STANDING)
     }
 
     /// Learns from what was sent since the last call.
@@ -399,6 +399,8 @@ struct Round {
 const LEAST_SPILL: Duration = Duration::from_millis(5);
 /// No packet waits longer for a faster path.
 const MOST_SPILL: Duration = Duration::from_millis(150);
+/// Nor do packets stand longer so that one can leave ahead of them.
+const MOST_STANDING: Duration = Duration::from_millis(60);
 /// Striping does not pay if this part of what it gains is missed elsewhere,
 const BAD: f64 = 0.5;
 /// and pays well below this part.

@@ -20,7 +20,7 @@ const QUEUE: usize = 1 << 20;
 
 /// Longest silence while one of two links misbehaves, in ms: packets that are lost or very late hold up
 /// those behind them.
-const STEPS_IN: u32 = 400;
+const STEPS_IN: u32 = 500;
 
 /// What does not hold yet, by load. It must fail, so that who mends it strikes it off.
 const BROKEN: &[(&str, &str)] = &[];
