@@ -2,7 +2,8 @@
 //!
 //! A [`World`] owns both state machines and, for each link, two one-directional emulators. Time
 //! moves from one event to the next, so an hour costs as much as what happens in it, and the same
-//! seed gives the same run. Inner packets are handed in and taken out by the test, or by the hosts of
+//! seed gives the same run: TLS draws its randomness elsewhere, but only values and never sizes depend
+//! on it (see [`Authority`]). Inner packets are handed in and taken out by the test, or by the hosts of
 //! a [`Transfer`], which send as much as the tunnel carries.
 
 mod cable;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PKCS_ED25519, SerialNumber,
+};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
@@ -21,7 +23,9 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A fresh authority. Keys are random, which no simulated behaviour depends on.
+    /// A fresh authority. Keys are random, but whatever they are, handshakes are of the same size:
+    /// signatures of Ed25519 are (RFC 8032 §5.1.6), those of ECDSA are not, nor are the serial numbers
+    /// that certificates have from their keys unless they are given others.
     ///
     /// # Panics
     /// If the cryptographic library cannot make keys.
@@ -30,12 +34,14 @@ impl Authority {
         reason = "it makes keys, which no default should"
     )]
     pub fn new() -> Self {
-        let key = KeyPair::generate().expect("the library makes keys");
+        let key = KeyPair::generate_for(&PKCS_ED25519).expect("the library makes keys");
         let mut params = CertificateParams::default();
+        params.serial_number = Some(SerialNumber::from(1));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, key).expect("valid parameters");
-        let key = KeyPair::generate().expect("the library makes keys");
-        let params = CertificateParams::new([HUB_NAME.to_owned()]).expect("a valid name");
+        let key = KeyPair::generate_for(&PKCS_ED25519).expect("the library makes keys");
+        let mut params = CertificateParams::new([HUB_NAME.to_owned()]).expect("a valid name");
+        params.serial_number = Some(SerialNumber::from(2));
         let hub = params.signed_by(&key, &issuer).expect("valid parameters");
         Self {
             root: issuer.der().clone(),
