@@ -397,7 +397,8 @@ impl Flow {
         Some(taken)
     }
 
-    /// Takes the oldest packet out, or the newest if that one's number is missed by fewer.
+    /// Takes out the oldest packet, or the newest where later ones have left with their numbers: the far end
+    /// waits for what is missing before them, but not for what is missing after.
     fn drop_one(&mut self) -> Option<Queued> {
         if !self.has_given_away() {
             return Some(self.pop()?.1);
