@@ -179,9 +179,11 @@ fn baselines_give_what_the_links_can_carry() {
     let idle = ping(&results, 0, 0);
     assert_eq!((idle.sent, idle.received), (20, 20));
     let rtt = idle.p50_seconds.expect("all were answered");
+    // On a busy machine packets leave the emulator late, and it says by how much.
+    let late = 2.0 * results.steps[0].strain.late_max_seconds;
     assert!(
-        (0.020..0.022).contains(&rtt),
-        "10 ms each way, measured {rtt}"
+        (0.020..0.022 + late).contains(&rtt),
+        "10 ms each way, measured {rtt}, of which {late} may be the machine's"
     );
     let alone = tcp(&results, 1).goodput * 8e-6;
     assert!(
