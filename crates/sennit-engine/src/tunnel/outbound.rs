@@ -11,7 +11,7 @@ use noq_proto::Transmit;
 use sennit_core::{
     Choice, Delivery, PathSet, PathState, Policy, Scheduler, Sent,
     frame::{CONTEXT_PADDING, HEADROOM, Header},
-    queue::{Popped, TARGET},
+    queue::{Popped, Start, TARGET},
 };
 use sennit_masque::datagram;
 
@@ -201,9 +201,14 @@ impl Tunnel {
 
     /// The next packet that some path has room for, and which.
     fn next_packet(&mut self, now: Instant) -> Option<(Popped, Choice)> {
+        let numbered = self.is_numbered();
         let (views, scheduler) = (&self.views, &self.scheduler);
         let choose = |flow, backlog| scheduler.choose(views, flow, backlog);
-        let start = |flow, backlog| scheduler.start(views, choose(flow, backlog));
+        let start = |flow, backlog| match scheduler.start(views, choose(flow, backlog)) {
+            // Who cannot restore the order must not be sent numbers without packets either.
+            Start::Behind(_) if !numbered => Start::Head,
+            start => start,
+        };
         let popped = match self.held.take() {
             Some(held) => held,
             None => self.queue.pop(start, now)?,

@@ -137,8 +137,6 @@ pub(super) struct Io {
     receive: Vec<Box<[u8]>>,
     metas: Vec<RecvMeta>,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
-    /// Bytes read in this turn.
-    taken: usize,
 }
 
 impl Io {
@@ -152,7 +150,6 @@ impl Io {
                 .collect(),
             metas: vec![RecvMeta::default(); BATCH_SIZE],
             tun_buffer: Box::new([0; TUN_BUFFER]),
-            taken: 0,
         }
     }
 
@@ -244,7 +241,6 @@ impl Io {
                     ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
                     segment: meta.stride,
                 };
-                self.taken += meta.len;
                 machine.handle_datagrams(from, BytesMut::from(&buffer[..meta.len]), now);
             }
             if count < BATCH_SIZE {
@@ -262,14 +258,14 @@ impl Io {
         let Some(device) = self.devices.get_mut(number) else {
             return Ok(());
         };
-        let enough = self.taken + TUN_BYTES;
+        let mut taken = 0;
         for _ in 0..TUN_READS {
-            if self.taken >= enough {
+            if taken >= TUN_BYTES {
                 break;
             }
             match device.tun.recv(&mut self.tun_buffer[..]) {
                 Ok(Some((header, len))) => {
-                    self.taken += len;
+                    taken += len;
                     machine.handle_packet(number, &header, &self.tun_buffer[..len], now);
                 }
                 Ok(None) => break,
