@@ -54,11 +54,11 @@ impl Numbering {
     /// The header of a packet that leaves now.
     pub fn header(&mut self, popped: &Popped, early: Duration, now: Instant) -> Header {
         let packet = &popped.packet;
-        let flow = &mut self.flows[usize::from(popped.queue)];
-        let is_transfer = flow.is_transfer(packet.packet_len(), now);
+        let index = packet.flow as usize % FLOWS;
+        let is_transfer = self.flows[index].is_transfer(packet.packet_len(), now);
         Header {
-            flow: popped.queue,
-            ordered: is_transfer || packet.tcp_end.is_some(),
+            flow: index as u8,
+            ordered: is_transfer || packet.in_order,
             early,
             seq: popped.seq,
             sent_micros: self.clock(now),
@@ -95,20 +95,19 @@ mod tests {
     use super::*;
     use crate::{frame::HEADROOM, queue::Queued};
 
-    fn is_ordered(numbering: &mut Numbering, packet: (u8, usize), now: Instant) -> bool {
+    fn is_ordered(numbering: &mut Numbering, packet: (u32, usize), now: Instant) -> bool {
         let (flow, bytes) = packet;
-        let popped = popped(flow, bytes, None);
+        let popped = popped(flow, bytes, false);
         numbering.header(&popped, Duration::ZERO, now).ordered
     }
 
-    fn popped(queue: u8, bytes: usize, tcp_end: Option<u32>) -> Popped {
+    fn popped(flow: u32, bytes: usize, in_order: bool) -> Popped {
         Popped {
             packet: Queued {
                 buffer: BytesMut::zeroed(HEADROOM + bytes),
-                flow: queue.into(),
-                tcp_end,
+                flow,
+                in_order,
             },
-            queue,
             seq: 7,
             ahead: 0,
             backlog: 0,
@@ -134,7 +133,7 @@ mod tests {
     #[test]
     fn order_always_matters_to_tcp() {
         let now = Instant::now();
-        let header = Numbering::new(now).header(&popped(1, 100, Some(9)), Duration::ZERO, now);
+        let header = Numbering::new(now).header(&popped(1, 100, true), Duration::ZERO, now);
         assert!(header.ordered);
         assert_eq!((header.flow, header.seq), (1, 7));
     }

@@ -8,9 +8,6 @@
 //!
 //! The queue also numbers the packets of a flow, in the order in which they joined it. On a slower path
 //! a packet can leave ahead of its turn, so early that it arrives in its turn: see [`Start::Behind`].
-//!
-//! What TCP sends again does not wait behind its own flow, which can use nothing until it arrives; it has
-//! a queue of its own, and numbers too.
 
 use std::{
     collections::VecDeque,
@@ -36,8 +33,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(250);
 const LIMIT: usize = 8 << 20;
 /// The limit is never set lower: the first window of a few connections, before any rate is known.
 const LEAST_LIMIT: usize = 256 << 10;
-/// More of a TCP stream is never under way (Linux `tcp_wmem`, `tcp_rmem`): what is older is another stream.
-const LARGEST_WINDOW: u32 = 64 << 20;
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
 /// The time CoDel waits for a sender to react (RFC 8289 §4.3).
@@ -50,9 +45,8 @@ pub struct Queued {
     pub buffer: BytesMut,
     /// Hash of the inner flow.
     pub flow: u32,
-    /// What follows it in TCP's stream, or the super-packet that it was cut from. TCP delivers in order,
-    /// so nobody can use it before the packets ahead of it.
-    pub tcp_end: Option<u32>,
+    /// Its transport delivers in order (TCP), so nobody can use it before the packets ahead of it.
+    pub in_order: bool,
 }
 
 impl Queued {
@@ -80,9 +74,7 @@ pub struct Popped {
     /// The packet; an empty one stands for one that was dropped after a later one had left, so that
     /// nobody waits for it.
     pub packet: Queued,
-    /// The queue it stood in, below [`FLOWS`].
-    pub queue: u8,
-    /// Its number in that queue; wraps. A number is left out only if the limit of bytes was reached.
+    /// Its number in its flow; wraps. A number is left out only if the limit of bytes was reached.
     pub seq: u32,
     /// Bytes that leave before it, though it leaves now; zero in its turn.
     pub ahead: usize,
@@ -146,8 +138,6 @@ struct Flow {
     bytes: usize,
     /// Number of the first place.
     next: u32,
-    /// The hash of the last TCP packet, and the most of its stream that was seen.
-    newest: Option<(u32, u32)>,
     deficit: i64,
     listed: bool,
     codel: Codel,
@@ -173,12 +163,7 @@ impl Default for FqCodel {
 impl FqCodel {
     /// Adds a packet; over the memory limit the fattest flow loses its oldest one (RFC 8290 §4.1).
     pub fn push(&mut self, packet: Queued, now: Instant) {
-        let home = packet.flow as usize % FLOWS;
-        let index = if self.flows[home].is_repeated(&packet) {
-            packet.flow as usize / FLOWS % FLOWS
-        } else {
-            home
-        };
+        let index = packet.flow as usize % FLOWS;
         let flow = &mut self.flows[index];
         self.bytes += packet.packet_len();
         flow.push(packet, now);
@@ -237,7 +222,6 @@ impl FqCodel {
             if let Some((packet, seq, ahead)) = popped {
                 return Some(Turn::Sends(Popped {
                     packet,
-                    queue: index as u8,
                     seq,
                     ahead: ahead * flows,
                     backlog,
@@ -359,20 +343,6 @@ impl FqCodel {
 }
 
 impl Flow {
-    /// Whether it is older than what its flow has waiting here.
-    fn is_repeated(&mut self, packet: &Queued) -> bool {
-        let Some(end) = packet.tcp_end else {
-            return false;
-        };
-        let known = self.newest.filter(|(hash, _)| *hash == packet.flow);
-        if known.is_some_and(|(_, newest)| (1..LARGEST_WINDOW).contains(&newest.wrapping_sub(end)))
-        {
-            return self.waiting > 0;
-        }
-        self.newest = Some((packet.flow, end));
-        false
-    }
-
     fn push(&mut self, packet: Queued, now: Instant) {
         self.bytes += packet.packet_len();
         self.waiting += 1;
@@ -519,7 +489,7 @@ mod tests {
         Queued {
             buffer,
             flow,
-            tcp_end: None,
+            in_order: false,
         }
     }
 
@@ -599,37 +569,6 @@ mod tests {
         assert_eq!(order.len(), 23);
         let between = order[1..].iter().position(|&flow| flow == 1);
         assert!((5..=6).contains(&between.unwrap()), "{order:?}");
-    }
-
-    #[test]
-    fn what_tcp_sends_again_does_not_wait_behind_its_flow() {
-        let now = Instant::now();
-        let mut queue = FqCodel::default();
-        let push = |queue: &mut FqCodel, end: u32| {
-            let tcp_end = Some(end);
-            let packet = packet(0x0201, 1400);
-            queue.push(Queued { tcp_end, ..packet }, now);
-        };
-        // The stream wraps.
-        let start = u32::MAX - 3000;
-        for step in 0..5 {
-            push(&mut queue, start.wrapping_add(1000 * step));
-        }
-        push(&mut queue, start);
-        push(&mut queue, start.wrapping_add(4500));
-        push(&mut queue, start.wrapping_sub(LARGEST_WINDOW));
-        let pop = |queue: &mut FqCodel| {
-            let popped = queue.pop(any, now).unwrap();
-            (popped.queue, popped.seq, popped.packet.tcp_end.unwrap())
-        };
-        let first: Vec<_> = (0..2).map(|_| pop(&mut queue)).collect();
-        assert!(first.iter().all(|it| it.0 == 1), "{first:?}");
-        assert_eq!(pop(&mut queue), (2, 0, start));
-        let rest: Vec<_> = (0..5).map(|_| pop(&mut queue).1).collect();
-        assert_eq!(rest, [2, 3, 4, 5, 6]);
-        // Where nothing waits there is nothing to overtake.
-        push(&mut queue, start.wrapping_sub(LARGEST_WINDOW + 1));
-        assert_eq!(pop(&mut queue).0, 1);
     }
 
     /// Length and number of the next packet.

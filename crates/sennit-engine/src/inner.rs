@@ -37,7 +37,7 @@ pub(crate) fn segment(
         return Err(Refused::TooBig);
     }
     let flow = FlowKey::of(segments.packet()).hash64(0) as u32;
-    let tcp_end = segments.packet().tcp_end();
+    let in_order = segments.packet().tcp_payload_len() > 0;
     // One allocation for the whole super-packet; each segment is a slice of it.
     let mut chunk = BytesMut::with_capacity(count * (HEADROOM + longest));
     for index in 0..count {
@@ -50,7 +50,7 @@ pub(crate) fn segment(
         sink(Queued {
             buffer,
             flow,
-            tcp_end,
+            in_order,
         });
     }
     Ok(())

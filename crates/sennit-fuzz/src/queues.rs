@@ -150,7 +150,7 @@ impl Check {
         let packet = Queued {
             buffer,
             flow,
-            tcp_end: None,
+            in_order: false,
         };
         self.queue.push(packet, self.now);
     }

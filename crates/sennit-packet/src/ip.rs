@@ -240,13 +240,10 @@ impl<'a> IpPacket<'a> {
         self.tcp_segment().map(|segment| TcpFlags(segment[13]))
     }
 
-    /// The sequence number that follows those of this packet (RFC 9293 §3.4), if it has bytes of TCP's
-    /// stream.
-    pub fn tcp_end(&self) -> Option<u32> {
-        let segment = self.tcp_segment()?;
-        let seq = u32::from_be_bytes(*segment[4..].first_chunk()?);
-        let len = segment.len() - tcp::header_len(segment)?;
-        (len > 0).then(|| seq.wrapping_add(len as u32))
+    /// Bytes of TCP's stream in this packet; 0 if there are none or it is not TCP.
+    pub fn tcp_payload_len(&self) -> usize {
+        let payload = |segment: &[u8]| Some(segment.len() - tcp::header_len(segment)?);
+        self.tcp_segment().and_then(payload).unwrap_or(0)
     }
 
     /// A TCP segment with a whole header.
