@@ -3,7 +3,7 @@
 //! `SENNIT_SIM_SEEDS=0..300 cargo test -p sennit-sim --test bonding -- --nocapture` tries other seeds,
 //! those that break it included, and prints each.
 
-use std::{env, ops::Range, time::Duration};
+use std::{env, ops::Range, thread, thread::ScopedJoinHandle, time::Duration};
 
 use sennit_sim::{Dice, Direction, Kind, LinkSpec, Trial};
 
@@ -27,7 +27,7 @@ const TCP_PAIRS: Check = Check {
     streams: 4,
     links: 2,
     seeds: 0..60,
-    broken: &[27, 43],
+    broken: &[],
 };
 
 const TCP_TRIPLES: Check = Check {
@@ -42,7 +42,7 @@ const QUIC_PAIRS: Check = Check {
     streams: 1,
     links: 2,
     seeds: 0..60,
-    broken: &[3, 5, 43],
+    broken: &[5, 47],
 };
 
 const QUIC_TRIPLES: Check = Check {
@@ -93,6 +93,18 @@ fn a_flow_over_long_links_gets_its_repairs() {
     ]);
 }
 
+/// A link that jitters and keeps the order left BBR's startup at a fifth to a half of its rate, because a
+/// burst on it is as late as its latest packet: 0.5 to 0.9 of the best link.
+#[test]
+fn jitter_does_not_end_startup() {
+    TCP_PAIRS.hold_over(&[
+        ("29/23±4r/0.5% 8/60±12/2%", Direction::Up, 145),
+        ("29/17±1 6/61±12r/2%", Direction::Down, 123),
+        ("11/40±4r/2% 28/40±8", Direction::Down, 43),
+    ]);
+    QUIC_PAIRS.hold_over(&[("11/40±4r/2% 28/40±8", Direction::Down, 43)]);
+}
+
 impl Check {
     fn run(&self) {
         let asked = env::var("SENNIT_SIM_SEEDS").ok();
@@ -102,10 +114,16 @@ impl Check {
                 .collect(),
             None => self.default_seeds().collect(),
         };
-        let worse: Vec<String> = seeds
-            .iter()
-            .filter_map(|&seed| self.try_seed(seed))
-            .collect();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let worse: Vec<String> = thread::scope(|scope| {
+            let share = |core| seeds.iter().skip(core).step_by(cores);
+            let workers: Vec<_> = (0..cores)
+                .map(|core| {
+                    scope.spawn(move || share(core).filter_map(|&s| self.try_seed(s)).collect())
+                })
+                .collect();
+            workers.into_iter().flat_map(joined).collect()
+        });
         let (kind, links) = (self.kind, self.links);
         assert!(
             worse.is_empty(),
@@ -165,6 +183,13 @@ impl Check {
         println!("{report}");
         (ratio < TOLERANCE).then_some(report)
     }
+}
+
+/// What a worker found, or its panic.
+fn joined(worker: ScopedJoinHandle<'_, Vec<String>>) -> Vec<String> {
+    worker
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn range(text: &str) -> Option<Range<u64>> {

@@ -5,6 +5,8 @@
 //! | --- | --- | --- | --- |
 //! | startup | 2.77 | 3 | when the rate no longer grows, a queue stands, or much is lost |
 //! | drain | 0.5 | 2 | when the queue that startup made is gone |
+//! | settle | 1 | 2 | after some round trips, if startup ended because packets were late |
+//! | regrow | 1.5 | 3 | when the rate no longer grows; only if packets were still late after settling |
 //! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
 //! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
 //! | down | 0.75 | 2 | when the queue is gone |
@@ -13,6 +15,10 @@
 //! Gains and limits are those of draft-ietf-ccwg-bbr-06; the cycle of eight round trips is that of
 //! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
 //! within a second and a version that probes every few seconds is late.
+//!
+//! The two modes between startup and cruise are for links that jitter and keep the order: there a burst is as
+//! late as its latest packet, which looks like a queue. A queue is gone after draining, such a link's delay is not,
+//! and then startup was over too early (RFC 9406 §4.2 goes on more slowly for the same reason).
 //!
 //! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight, until
 //! probing finds room again.
@@ -32,6 +38,13 @@ const STARTUP_GAIN: f64 = 2.77;
 /// hold it up just when it looks for delay (RFC 9406).
 const STARTUP_WINDOW_GAIN: f64 = 3.0;
 const DRAIN_GAIN: f64 = 0.5;
+const REGROW_GAIN: f64 = 1.5;
+/// So much per round is growth.
+const REGROWTH: f64 = 1.15;
+/// What startup and drain did is not seen any more.
+const SETTLE_ROUNDS: u64 = 3;
+/// Nor, while it regrows, what was sent before.
+const REGROW_ROUNDS: u64 = 2;
 const UP_GAIN: f64 = 1.25;
 const DOWN_GAIN: f64 = 0.75;
 /// The greatest of many samples is more than the path delivers when a busy host makes them noisy.
@@ -55,6 +68,8 @@ const BETA: f64 = 0.7;
 enum Mode {
     Startup,
     Drain,
+    Settle { until_round: u64 },
+    Regrow { from: u64, until_round: u64 },
     Cruise { until_round: u64 },
     Up { since: Instant },
     Down { since: Instant },
@@ -111,8 +126,11 @@ impl Bbr3 {
         match self.mode {
             Mode::Startup => (STARTUP_GAIN, STARTUP_WINDOW_GAIN),
             Mode::Drain => (DRAIN_GAIN, WINDOW_GAIN),
-            Mode::Cruise { .. } if self.model.queue_stands() => (STANDING_GAIN, WINDOW_GAIN),
-            Mode::Cruise { .. } => (1.0, WINDOW_GAIN),
+            Mode::Regrow { .. } => (REGROW_GAIN, STARTUP_WINDOW_GAIN),
+            Mode::Settle { .. } | Mode::Cruise { .. } if self.model.queue_stands() => {
+                (STANDING_GAIN, WINDOW_GAIN)
+            }
+            Mode::Settle { .. } | Mode::Cruise { .. } => (1.0, WINDOW_GAIN),
             Mode::Up { .. } => (UP_GAIN, UP_WINDOW_GAIN),
             Mode::Down { .. } => (DOWN_GAIN, WINDOW_GAIN),
             Mode::ProbeRtt(_) => (1.0, PROBE_RTT_GAIN),
@@ -123,7 +141,12 @@ impl Bbr3 {
         match self.mode {
             Mode::Cruise { .. } => Pace::Even,
             Mode::Up { .. } => Pace::Faster,
-            Mode::Startup | Mode::Drain | Mode::Down { .. } | Mode::ProbeRtt(_) => Pace::Other,
+            Mode::Startup
+            | Mode::Drain
+            | Mode::Settle { .. }
+            | Mode::Regrow { .. }
+            | Mode::Down { .. }
+            | Mode::ProbeRtt(_) => Pace::Other,
         }
     }
 
@@ -134,10 +157,32 @@ impl Bbr3 {
         let lasted =
             |since: Instant, phases: u32| now.saturating_duration_since(since) >= phases * phase;
         let fits = in_flight <= self.model.bdp(1.0);
+        let rounds = self.model.rounds();
+        let is_at = |until_round: u64| round_ended && rounds >= until_round;
         match self.mode {
             Mode::Startup if self.model.is_full() => self.mode = Mode::Drain,
+            Mode::Drain if fits && self.model.take_doubt() => {
+                let until_round = rounds + SETTLE_ROUNDS;
+                self.mode = Mode::Settle { until_round };
+            }
             Mode::Drain if fits => self.cruise(),
-            Mode::Cruise { until_round } if round_ended && self.model.rounds() >= until_round => {
+            Mode::Settle { until_round } if is_at(until_round) => {
+                if self.model.queue_stands() {
+                    self.regrow(REGROW_ROUNDS);
+                } else {
+                    self.mode = Mode::Up { since: now };
+                }
+            }
+            Mode::Regrow { from, until_round }
+                if is_at(until_round) && !self.model.is_limited() =>
+            {
+                if self.model.rate() as f64 >= REGROWTH * from as f64 {
+                    self.regrow(1);
+                } else {
+                    self.mode = Mode::Down { since: now };
+                }
+            }
+            Mode::Cruise { until_round } if is_at(until_round) => {
                 self.mode = Mode::Up { since: now };
             }
             Mode::Up { since }
@@ -160,6 +205,8 @@ impl Bbr3 {
             }
             Mode::Startup
             | Mode::Drain
+            | Mode::Settle { .. }
+            | Mode::Regrow { .. }
             | Mode::Cruise { .. }
             | Mode::Up { .. }
             | Mode::Down { .. } => {}
@@ -168,6 +215,14 @@ impl Bbr3 {
         if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
             self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
         }
+    }
+
+    /// Goes on growing, and sees after some `rounds` whether it did.
+    fn regrow(&mut self, rounds: u64) {
+        self.mode = Mode::Regrow {
+            from: self.model.rate(),
+            until_round: self.model.rounds() + rounds,
+        };
     }
 
     fn cruise(&mut self) {
@@ -188,10 +243,14 @@ impl Bbr3 {
             }
             Mode::Cruise { .. } if round.queueless => Manner::Calm,
             Mode::Startup if round.queueless => Manner::Blind,
-            Mode::Startup | Mode::Drain | Mode::Cruise { .. } | Mode::ProbeRtt(_) => {
-                Manner::Probing
-            }
-            Mode::Up { .. } | Mode::Down { .. } => Manner::Probing,
+            Mode::Startup
+            | Mode::Drain
+            | Mode::Settle { .. }
+            | Mode::Regrow { .. }
+            | Mode::Cruise { .. }
+            | Mode::Up { .. }
+            | Mode::Down { .. }
+            | Mode::ProbeRtt(_) => Manner::Probing,
         };
         if self.model.is_congested(round, manner) {
             self.yield_to_loss(in_flight, now);
@@ -202,8 +261,12 @@ impl Bbr3 {
     fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
         match self.mode {
             Mode::Startup => self.model.set_full(),
-            Mode::Up { .. } => self.mode = Mode::Down { since: now },
-            Mode::Drain | Mode::Cruise { .. } | Mode::Down { .. } | Mode::ProbeRtt(_) => {}
+            Mode::Regrow { .. } | Mode::Up { .. } => self.mode = Mode::Down { since: now },
+            Mode::Drain
+            | Mode::Settle { .. }
+            | Mode::Cruise { .. }
+            | Mode::Down { .. }
+            | Mode::ProbeRtt(_) => {}
         }
         let fits = self.model.bdp(1.0).max(in_flight);
         let most = self.bound.unwrap_or(self.window).min(fits);

@@ -39,11 +39,12 @@ const THIN: f64 = 0.5;
 /// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
-/// Or when every round trip of a round was longer than the least by an eighth of it, within these
-/// limits (RFC 9406 §4.2), because then there is a queue, and it is about to overflow;
+/// Or when every round trip of a round was longer than the shortest of the round before by an eighth of
+/// the least, within these limits (RFC 9406 §4.2), because then there is a queue, and it is about to
+/// overflow;
 const LEAST_DELAYED: Duration = Duration::from_millis(4);
 const MOST_DELAYED: Duration = Duration::from_millis(16);
-/// if the round had so many packets that jitter cannot have held up all.
+/// if both had so many packets that jitter cannot have held up all.
 const TELLING_PACKETS: u64 = 20;
 /// Packets that may be in flight before anything is known: three connections that start at the
 /// initial window of their own (RFC 6928), each of which would take a queue for a full link.
@@ -66,6 +67,8 @@ pub(super) struct Model {
     rounds: Rounds,
     /// Of the round that is under way.
     round: Round,
+    /// The shortest round trip of the last round with packets enough to tell.
+    shortest_before: Duration,
     /// There was not enough to send, of late.
     limited: bool,
     /// Even the shortest round trip of the last round was long.
@@ -103,6 +106,8 @@ struct FullPipe {
     rate: u64,
     rounds: u32,
     reached: bool,
+    /// It is for delay that it counts as filled.
+    by_delay: bool,
 }
 
 impl Model {
@@ -113,6 +118,7 @@ impl Model {
             min_rtt: None,
             rounds: Rounds::default(),
             round: Round::NEW,
+            shortest_before: Duration::ZERO,
             limited: true,
             queue_stands: false,
             full: FullPipe::default(),
@@ -184,6 +190,16 @@ impl Model {
         self.full.reached
     }
 
+    /// There was not enough to send, of late.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited
+    }
+
+    /// Whether it was delay that ended startup, which may have been jitter; true once.
+    pub(super) fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.full.by_delay)
+    }
+
     /// How long a phase of a cycle lasts.
     pub(super) fn phase(&self) -> Duration {
         self.min_rtt().max(MIN_PHASE)
@@ -224,7 +240,10 @@ impl Model {
             self.by_pace.count(self.packets(acked.bytes), false, sent);
         }
         let ended = round_ended.then(|| self.end_round(acked, now));
-        self.full.reached |= self.is_delayed() && (!acked.limited || self.is_much(acked));
+        if !self.full.reached && self.is_delayed() && (!acked.limited || self.is_much(acked)) {
+            self.full.reached = true;
+            self.full.by_delay = true;
+        }
         ended
     }
 
@@ -274,6 +293,7 @@ impl Model {
     pub(super) fn forget_rtt(&mut self) {
         self.min_rtt = None;
         self.round.shortest = Duration::MAX;
+        self.shortest_before = Duration::ZERO;
     }
 
     pub(super) fn set_mtu(&mut self, mtu: u16) {
@@ -289,6 +309,9 @@ impl Model {
 
     fn end_round(&mut self, acked: &Acked, now: Instant) -> Round {
         let mut round = std::mem::replace(&mut self.round, Round::NEW);
+        if self.is_telling(&round) {
+            self.shortest_before = round.shortest;
+        }
         // A path that is hardly used need not be emptied to see its least round trip.
         if self.is_stale(now) && acked.limited && acked.total - acked.prior <= self.bdp(THIN) {
             self.min_rtt = Some((round.shortest, now));
@@ -305,8 +328,12 @@ impl Model {
     /// Every round trip of this round was long, and there were many.
     fn is_delayed(&self) -> bool {
         let delayed = (self.min_rtt() / 8).clamp(LEAST_DELAYED, MOST_DELAYED);
-        self.round.delivered >= TELLING_PACKETS * self.mtu
-            && self.round.shortest >= self.min_rtt() + delayed
+        let before = self.shortest_before.max(self.min_rtt());
+        self.is_telling(&self.round) && self.round.shortest >= before + delayed
+    }
+
+    fn is_telling(&self, round: &Round) -> bool {
+        round.delivered >= TELLING_PACKETS * self.mtu
     }
 
     /// The path was busy all the time that the sample covers: the driver had more to send than it
