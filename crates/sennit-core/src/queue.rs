@@ -16,7 +16,7 @@ use std::{
 
 use bytes::BytesMut;
 
-use crate::frame::HEADROOM;
+use crate::frame::{HEADROOM, Header};
 
 /// Flow queues; flows are hashed into them (RFC 8290 §5.2 suggests 1024, which a tunnel of one site
 /// rarely needs: with 256, ten concurrent bulk flows collide with probability 16 %).
@@ -129,7 +129,7 @@ enum Turn {
     Refused,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Flow {
     /// Those that left ahead of their turn leave an empty place behind.
     packets: VecDeque<Option<(Instant, Queued)>>,
@@ -148,7 +148,7 @@ struct Flow {
 impl Default for FqCodel {
     fn default() -> Self {
         Self {
-            flows: (0..FLOWS).map(|_| Flow::default()).collect(),
+            flows: (0..FLOWS).map(|_| Flow::new()).collect(),
             new_flows: VecDeque::new(),
             old_flows: VecDeque::new(),
             target: TARGET,
@@ -343,6 +343,20 @@ impl FqCodel {
 }
 
 impl Flow {
+    fn new() -> Self {
+        Self {
+            packets: VecDeque::new(),
+            waiting: 0,
+            bytes: 0,
+            next: Header::FIRST,
+            deficit: 0,
+            listed: false,
+            codel: Codel::default(),
+            stood: Duration::ZERO,
+            stats: QueueStats::default(),
+        }
+    }
+
     fn push(&mut self, packet: Queued, now: Instant) {
         self.bytes += packet.packet_len();
         self.waiting += 1;
@@ -571,10 +585,14 @@ mod tests {
         assert!((5..=6).contains(&between.unwrap()), "{order:?}");
     }
 
-    /// Length and number of the next packet.
+    /// Length and number of the next packet, with the first as 0.
     fn next(queue: &mut FqCodel, start: Start, now: Instant) -> (usize, u32) {
         let popped = queue.pop(|_, _| start, now).unwrap();
-        (popped.packet.packet_len(), popped.seq)
+        (popped.packet.packet_len(), place(&popped))
+    }
+
+    fn place(popped: &Popped) -> u32 {
+        popped.seq.wrapping_sub(Header::FIRST)
     }
 
     #[test]
@@ -609,7 +627,7 @@ mod tests {
             queue.push(packet(2, 1000), now);
         }
         let popped = queue.pop(|_, _| Start::Behind(8000), now).unwrap();
-        assert_eq!((popped.seq, popped.ahead), (4, 8000));
+        assert_eq!((place(&popped), popped.ahead), (4, 8000));
         assert_eq!(popped.backlog, 20_000);
     }
 

@@ -282,7 +282,7 @@ impl PathClock {
 impl<T> Flow<T> {
     fn new() -> Self {
         Self {
-            next: 0,
+            next: Header::FIRST.into(),
             held: VecDeque::new(),
             seen: Dedup::default(),
         }

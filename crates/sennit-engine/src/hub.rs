@@ -6,6 +6,7 @@
 //! has one tunnel per class; a new one for the same class replaces the old. Packets for a site are
 //! found by destination ([`sites`]) and leave in the class that their flow came in.
 
+mod requests;
 mod sites;
 
 use std::{
@@ -18,18 +19,13 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, ServerConfig, crypto::rustls::QuicServerConfig};
 use rustls::pki_types::CertificateDer;
-use sennit_core::{ClassId, Congestion, Delivery, PathState, Policy, health};
-use sennit_masque::{
-    self as masque, Capsule, Code, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, RequestedAddress},
-    connect_ip,
-};
+use sennit_core::{ClassId, Congestion, PathState, health};
+use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 use sites::Sites;
 
 use crate::{
-    edge::ENROL_PATH,
-    hello::{self, Hello},
+    hello::Hello,
     inner::{self, Errors, Refused},
     node::{ConnId, Node, NodeEvent, Received, Transmit},
     path::{LinkLabel, number},
@@ -178,12 +174,8 @@ impl Role {
     }
 }
 
-/// More path descriptions than this are not kept for paths that do not exist.
-const MAX_EARLY_LINKS: usize = 32;
 /// Why a tunnel is closed whose class has a newer one.
 const REPLACED: &str = "replaced by a newer connection";
-/// An enrolment is a token and a certificate request.
-const MAX_BODY: usize = 16 << 10;
 
 /// Paths before a tunnel is granted. noq 1.4 panics when the PATH_ACKs of many paths with many gaps
 /// do not fit a packet; whom nobody knows shall not be able to do that.
@@ -312,107 +304,6 @@ impl Hub {
         let ids: Vec<ConnId> = self.node.iter().map(|(id, _)| id).collect();
         for id in ids {
             self.node.close(id, Code::H3_NO_ERROR.0, "hub stops", now);
-        }
-    }
-
-    /// Grants a tunnel.
-    pub fn grant(&mut self, request: RequestId, grant: Grant, now: Instant) {
-        let RequestId { conn: id, stream } = request;
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let hello = match &mut conn.role.stage {
-            Stage::Asking {
-                stream: asked,
-                hello,
-            } if *asked == stream => hello.take(),
-            _ => return,
-        };
-        let mut head = ResponseHead::new(200);
-        head.fields = connect_ip::response_fields();
-        if hello.is_some() {
-            head.fields.push(hello::NAME, hello::answer());
-        }
-        let sent = conn.h3.http.respond(stream, &head, false).and_then(|()| {
-            conn.h3
-                .http
-                .send_capsule(stream, &assignment(&grant.addresses, &[]))?;
-            conn.h3
-                .http
-                .send_capsule(stream, &everywhere(&grant.addresses))
-        });
-        if let Err(error) = sent {
-            tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
-            return;
-        }
-        conn.tunnel.open_data(stream, hello.is_some(), now);
-        conn.tunnel.allow_paths(now);
-        // A plain RFC 9484 client has one tunnel, on one path at a time.
-        let plain = Treatment {
-            policy: Policy::Failover,
-            delivery: Delivery::Datagram,
-            ..Treatment::default()
-        };
-        let (name, class, treatment) = match hello {
-            Some(hello) => (hello.class, hello.index, hello.treatment),
-            None => ("default".to_owned(), ClassId::default(), plain),
-        };
-        conn.tunnel.set_treatment(treatment);
-        let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
-        conn.role.stage = Stage::Up {
-            site: site.clone(),
-            class,
-            name: name.clone(),
-            stream,
-            treatment,
-        };
-        if let Some(old) = self.sites.enter(grant, class, id) {
-            self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
-            if let Some(conn) = self.node.get_mut(old) {
-                conn.role.stage = Stage::Closing;
-            }
-        }
-        self.events.push_back(HubEvent::TunnelUp {
-            site,
-            class: name,
-            class_id: class,
-            addresses,
-        });
-    }
-
-    /// Refuses a tunnel or an enrolment, saying why.
-    pub fn refuse(&mut self, request: RequestId, status: u16, reason: &str, now: Instant) {
-        if self.conclude(request, now) {
-            self.turn_down(request, status, reason);
-        }
-    }
-
-    /// Whether a request still waits for its answer; then it does so no longer.
-    fn conclude(&mut self, request: RequestId, now: Instant) -> bool {
-        let conn = self.node.get_mut(request.conn);
-        let Some(conn) = conn.filter(|conn| conn.role.awaits(request.stream)) else {
-            return false;
-        };
-        conn.role.stage = Stage::Stranger;
-        conn.role.since = now;
-        true
-    }
-
-    /// Answers an enrolment.
-    pub fn reply(&mut self, request: RequestId, status: u16, body: Bytes, now: Instant) {
-        if !self.conclude(request, now) {
-            return;
-        }
-        let Some(conn) = self.node.get_mut(request.conn) else {
-            return;
-        };
-        let sent = conn
-            .h3
-            .http
-            .respond(request.stream, &ResponseHead::new(status), false)
-            .and_then(|()| conn.h3.http.send_data(request.stream, body, true));
-        if let Err(error) = sent {
-            tracing::debug!(%error, "the peer left before its enrolment was answered");
         }
     }
 
@@ -615,183 +506,6 @@ impl Hub {
         });
     }
 
-    fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
-        match event {
-            masque::Event::Request { stream, head } => self.handle_request(id, stream, &head),
-            masque::Event::Data { stream, bytes } => self.handle_body(id, stream, &bytes, now),
-            masque::Event::Capsule { stream, capsule } => {
-                self.handle_capsule(id, stream, capsule, now);
-            }
-            masque::Event::Finished { stream } => self.handle_finished(id, stream, now),
-            masque::Event::Reset { stream, .. } | masque::Event::Failed { stream, .. } => {
-                self.handle_ended(id, stream, now);
-            }
-            masque::Event::Settings(_)
-            | masque::Event::Response { .. }
-            | masque::Event::Stopped { .. }
-            | masque::Event::GoAway => {}
-        }
-    }
-
-    fn handle_request(&mut self, id: ConnId, stream: StreamId, head: &RequestHead) {
-        let request = RequestId { conn: id, stream };
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        if !matches!(conn.role.stage, Stage::Stranger) {
-            return self.turn_down(request, 429, "one request per connection");
-        }
-        if head.method == "POST" && head.path.as_deref() == Some(ENROL_PATH) {
-            conn.role.stage = Stage::Posting {
-                stream,
-                body: BytesMut::new(),
-            };
-            return;
-        }
-        match connect_ip::accept(head) {
-            Ok(scope) if scope == connect_ip::Scope::ANY => {}
-            Ok(_) => return self.turn_down(request, 403, "only unscoped tunnels are offered"),
-            Err(refusal) => {
-                return self.turn_down(request, refusal.status(), &refusal.to_string());
-            }
-        }
-        let hello = head.fields.text(hello::NAME).and_then(Hello::decode);
-        let bearer = head
-            .fields
-            .text("authorization")
-            .and_then(|value| value.strip_prefix("Bearer "));
-        let event = HubEvent::Connect {
-            request,
-            certificates: certificates(conn),
-            bearer: bearer.map(str::to_owned),
-        };
-        conn.role.stage = Stage::Asking { stream, hello };
-        self.events.push_back(event);
-    }
-
-    /// Answers a request without a change to the connection.
-    fn turn_down(&mut self, request: RequestId, status: u16, reason: &str) {
-        let Some(conn) = self.node.get_mut(request.conn) else {
-            return;
-        };
-        let mut head = ResponseHead::new(status);
-        head.fields.push("sennit-reason", reason.to_owned());
-        // Fails only if the peer has left.
-        let _ = conn.h3.http.respond(request.stream, &head, true);
-    }
-
-    fn handle_body(&mut self, id: ConnId, stream: StreamId, bytes: &[u8], now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let Stage::Posting {
-            stream: posting,
-            body,
-        } = &mut conn.role.stage
-        else {
-            return;
-        };
-        if *posting != stream {
-            return;
-        }
-        if body.len() + bytes.len() > MAX_BODY {
-            let request = RequestId { conn: id, stream };
-            return self.refuse(request, 413, "the request is too large", now);
-        }
-        body.extend_from_slice(bytes);
-    }
-
-    fn handle_finished(&mut self, id: ConnId, stream: StreamId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let Stage::Posting {
-            stream: posting,
-            body,
-        } = &mut conn.role.stage
-        else {
-            return self.handle_ended(id, stream, now);
-        };
-        if *posting != stream {
-            return;
-        }
-        let body = std::mem::take(body).freeze();
-        let event = HubEvent::Enrol {
-            request: RequestId { conn: id, stream },
-            certificates: certificates(conn),
-            body,
-        };
-        self.events.push_back(event);
-    }
-
-    /// The peer ended a stream, perhaps the one that its tunnel hangs on.
-    fn handle_ended(&mut self, id: ConnId, stream: StreamId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        match &conn.role.stage {
-            Stage::Up { stream: tunnel, .. } if *tunnel == stream => {
-                self.node
-                    .close(id, Code::H3_NO_ERROR.0, "the tunnel ended", now);
-                self.leave(id, "the peer ended the tunnel".into());
-            }
-            _ => {
-                self.conclude(RequestId { conn: id, stream }, now);
-            }
-        }
-    }
-
-    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let Stage::Up {
-            site,
-            stream: tunnel,
-            ..
-        } = &conn.role.stage
-        else {
-            return;
-        };
-        if *tunnel != stream {
-            return;
-        }
-        match capsule {
-            Capsule::RouteAdvertisement(ranges) => {
-                let site = site.clone();
-                let prefixes = self.sites.announce(&site, &ranges);
-                self.events.push_back(HubEvent::Lan { site, prefixes });
-            }
-            Capsule::AddressRequest(requests) => {
-                let answer = assignment(&self.sites.addresses(site), &requests);
-                // Fails only if the peer has left.
-                let _ = conn.h3.http.send_capsule(stream, &answer);
-            }
-            Capsule::Link(link) => {
-                let label = LinkLabel {
-                    name: link.name,
-                    tier: link.tier,
-                    weight: link.weight,
-                };
-                let path = link.path_id;
-                let known = conn
-                    .tunnel
-                    .paths
-                    .iter_mut()
-                    .find(|p| u64::from(number(p.id)) == path);
-                match known {
-                    Some(path) => path.link = label,
-                    None if conn.role.links.len() < MAX_EARLY_LINKS => {
-                        conn.role.links.insert(path, label);
-                    }
-                    None => {}
-                }
-            }
-            Capsule::Datagram(content) => conn.tunnel.handle_capsule(content, now),
-            Capsule::AddressAssign(_) => {}
-        }
-    }
-
     fn tell_path(&mut self, id: ConnId, path: PathId) {
         let Some(conn) = self.node.get(id) else {
             return;
@@ -811,44 +525,4 @@ impl Hub {
             reason,
         });
     }
-}
-
-/// The certificates that TLS verified.
-fn certificates(conn: &crate::node::Conn<Role>) -> Vec<CertificateDer<'static>> {
-    conn.tunnel
-        .conn
-        .crypto_session()
-        .peer_identity()
-        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok())
-        .map_or_else(Vec::new, |chain| *chain)
-}
-
-/// ADDRESS_ASSIGN of whole addresses; requests of the same family are answered by number.
-fn assignment(addresses: &[IpAddr], requests: &[RequestedAddress]) -> Capsule {
-    let mut open: Vec<&RequestedAddress> = requests.iter().collect();
-    let mut assigned: Vec<AssignedAddress> = addresses
-        .iter()
-        .map(|&address| {
-            let asked = open
-                .iter()
-                .position(|r| r.prefix.addr().is_ipv4() == address.is_ipv4());
-            let request_id = asked.map_or(0, |index| open.remove(index).request_id);
-            AssignedAddress {
-                request_id,
-                prefix: masque::IpPrefix::host(address),
-            }
-        })
-        .collect();
-    assigned.extend(open.into_iter().map(AssignedAddress::refusal));
-    Capsule::AddressAssign(assigned)
-}
-
-/// ROUTE_ADVERTISEMENT of the whole internet, in the families that the site has addresses of.
-fn everywhere(addresses: &[IpAddr]) -> Capsule {
-    let range = |start: IpAddr, end: IpAddr| IpAddressRange::new(start, end, 0).ok();
-    let v4 =
-        range([0; 4].into(), [255; 4].into()).filter(|_| addresses.iter().any(IpAddr::is_ipv4));
-    let v6 = range([0_u16; 8].into(), [0xffff_u16; 8].into())
-        .filter(|_| addresses.iter().any(IpAddr::is_ipv6));
-    Capsule::RouteAdvertisement(v4.into_iter().chain(v6).collect())
 }

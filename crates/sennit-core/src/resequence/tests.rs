@@ -51,7 +51,7 @@ impl Receiver {
             flow: 1,
             ordered,
             early: MS * early,
-            seq,
+            seq: Header::FIRST.wrapping_add(seq),
             sent_micros: sent_micros(sent),
         };
         let released = &mut self.released;
