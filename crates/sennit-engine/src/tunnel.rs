@@ -34,7 +34,7 @@ use sennit_masque::{
     datagram::{self, Prefix},
 };
 
-use self::outbound::{BATCH, Repair, Sending};
+use self::outbound::{BATCH, Narrow, Repair, Sending};
 use crate::{
     gate::Payload,
     locals::SocketId,
@@ -118,6 +118,7 @@ pub(crate) struct Tunnel {
     queue: FqCodel,
     flows: Flows,
     scheduler: Scheduler,
+    narrow: Narrow,
     delivery: Delivery,
     congestion: Congestion,
     repair: Repair,
@@ -175,6 +176,7 @@ impl Tunnel {
             queue: FqCodel::default(),
             flows: Flows::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
+            narrow: Narrow::default(),
             delivery: treatment.delivery,
             congestion: treatment.congestion,
             repair: Repair::default(),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Loss};
-use sennit_sim::{EDGE, LinkSpec, SERVER, Stream, World, udp};
+use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, udp};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -122,6 +122,27 @@ fn a_link_that_returns_carries_its_share_again_within_two_seconds() {
             "link {dead}, seed {seed}: {:.1} % arrive",
             100.0 * ratio
         );
+    }
+}
+
+/// CoDel dropped what stood after a cut: one more silence, and windows too small when the link was back.
+#[test]
+fn bulk_flows_keep_their_windows_over_a_cut() {
+    for direction in [Direction::Up, Direction::Down] {
+        let mut world = world(&[link(100, 10), link(30, 30)], Policy::Bond);
+        let mut flows = Transfer::new(Kind::Tcp, direction, 2, world.now());
+        flows.run(&mut world, MS * 5000);
+        let before = flows.measure(&mut world, MS * 2000);
+        flows.longest_stall = Duration::ZERO;
+        world.blackhole(0, true);
+        flows.run(&mut world, MS * 3000);
+        let silence = flows.longest_stall;
+        world.blackhole(0, false);
+        flows.run(&mut world, MS * 500);
+        let after = flows.measure(&mut world, MS * 1000);
+        println!("{direction:?}: {before:.1}, silence {silence:?}, {after:.1}");
+        assert!(silence < MS * 150, "{silence:?}");
+        assert!(after > 0.9 * before, "{before} {after}");
     }
 }
 

@@ -25,6 +25,10 @@ const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
 /// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
+/// When a path is lost, what its bulk flows have under way stands here. While the path may return it may stand
+/// for so long: a drop would silence its flow until all that has left, and the window would be missed then.
+const NARROW_TARGET: Duration = Duration::from_millis(250);
+const NARROW_FOR: Duration = Duration::from_secs(15);
 /// A lost packet is sent again while the flow's transport could still use it: two repairs over the longest
 /// links, because the first one is often lost as well where a queue overflows. The far end may have given
 /// up by then; late is still better than never,
@@ -156,14 +160,20 @@ impl Tunnel {
         let usable = || self.views.iter().filter(|view| view.usable);
         let fastest = usable().map(|view| view.srtt).min().unwrap_or_default();
         let rate: u64 = usable().map(|view| view.rate).sum();
+        let count = usable().count();
         let repair = fastest + ACK_DELAY;
         for (path, view) in self.paths.iter().zip(&mut self.views) {
             view.late = path.lateness(packet, repair, now);
         }
         let target =
             TARGET.max(fastest.mul_f64(SPARE_ROUNDS)) + self.scheduler.standing(&self.views);
-        self.queue.set_target(target);
-        self.queue.set_rate(rate);
+        self.narrow.update(count, now);
+        if self.narrow.lasts(now) {
+            self.queue.set_target(target.max(NARROW_TARGET));
+        } else {
+            self.queue.set_target(target);
+            self.queue.set_rate(rate);
+        }
         self.collect_lost(now);
     }
 
@@ -410,5 +420,62 @@ impl Tunnel {
         let mut copy = BytesMut::from(&datagram[..]);
         Header::redate(&mut copy[data.prefix.len()..], data.numbering.clock(now));
         copy.freeze()
+    }
+}
+
+/// Whether paths were lost that may return.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Narrow {
+    /// How many there are, and how many there were before.
+    usable: usize,
+    before: usize,
+    since: Option<Instant>,
+}
+
+impl Narrow {
+    /// So many paths are usable now.
+    fn update(&mut self, usable: usize, now: Instant) {
+        if usable < self.usable {
+            if !self.lasts(now) {
+                self.before = self.usable;
+            }
+            self.since = Some(now);
+        }
+        if usable >= self.before {
+            *self = Self::default();
+        }
+        self.usable = usable;
+    }
+
+    fn lasts(&self, now: Instant) -> bool {
+        self.since
+            .is_some_and(|since| now.saturating_duration_since(since) < NARROW_FOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_narrow_until_all_paths_are_back_or_for_a_time() {
+        let start = Instant::now();
+        let mut narrow = Narrow::default();
+        let mut is_narrow = |usable, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            narrow.update(usable, now);
+            narrow.lasts(now)
+        };
+        assert!(!is_narrow(3, 0));
+        assert!(is_narrow(2, 1));
+        assert!(is_narrow(1, 2));
+        assert!(is_narrow(2, 3));
+        assert!(!is_narrow(3, 4));
+        assert!(is_narrow(2, 5));
+        assert!(is_narrow(2, 19));
+        assert!(!is_narrow(2, 20));
+        // What never came back is not waited for.
+        assert!(is_narrow(1, 30));
+        assert!(!is_narrow(2, 31));
     }
 }
