@@ -47,6 +47,9 @@ pub(crate) struct Ledger {
     staged: VecDeque<Payload>,
     sent: VecDeque<Sent>,
     lost: Vec<Payload>,
+    /// Packets below this number are given up with their path, but stay in `sent` until they are sent
+    /// again: perhaps only their acknowledgements were lost, and come by another path before that.
+    given_up: u64,
     /// When the newest packet left that is acknowledged.
     newest: Option<Instant>,
     /// Smoothed round trip and its mean deviation.
@@ -123,14 +126,38 @@ impl Ledger {
 
     /// The path is not trusted any more: everything in flight is as good as lost.
     pub(crate) fn give_up(&mut self) {
-        let in_flight = self.sent.drain(..).filter_map(|sent| sent.payload);
-        self.lost.extend(in_flight);
+        self.given_up = self.sent.back().map_or(0, |last| last.pn + 1);
+    }
+
+    /// Whether something was given up that is still not acknowledged.
+    pub(crate) fn has_given_up(&self) -> bool {
+        // Settled packets do not stay at the front.
+        let first = self.sent.front();
+        first.is_some_and(|first| first.pn < self.given_up)
+    }
+
+    /// The oldest of what was given up and is still not acknowledged, to be sent again.
+    pub(crate) fn take_given_up(&mut self) -> Option<Payload> {
+        if !self.has_given_up() {
+            return None;
+        }
+        let payload = self.sent.pop_front()?.payload;
+        self.drop_settled();
+        payload
+    }
+
+    fn drop_settled(&mut self) {
+        let settled = |first: &Sent| first.payload.is_none();
+        while self.sent.front().is_some_and(settled) {
+            self.sent.pop_front();
+        }
     }
 
     pub(super) fn on_sent(&mut self, pn: u64, bytes: u16, now: Instant) {
         // The handshake's packet number spaces follow each other on one path.
         if self.sent.back().is_some_and(|last| last.pn > pn) {
             self.sent.clear();
+            self.given_up = 0;
         }
         let mut room = usize::from(bytes).saturating_sub(OVERHEAD);
         while let Some(left) = self
@@ -170,9 +197,12 @@ impl Ledger {
             .front()
             .is_some_and(|first| first.at + jitter < newest)
         {
-            let first = self.sent.pop_front();
-            self.lost.extend(first.and_then(|first| first.payload));
-            self.loss.count_lost(starting);
+            let Some(first) = self.sent.pop_front() else {
+                return;
+            };
+            self.lost.extend(first.payload);
+            self.count_lost(first.pn, starting);
+            self.drop_settled();
         }
     }
 
@@ -188,6 +218,12 @@ impl Ledger {
 
     pub(super) fn on_lost(&mut self, pn: u64, starting: bool) {
         if self.settle(pn, true) {
+            self.count_lost(pn, starting);
+        }
+    }
+
+    fn count_lost(&mut self, pn: u64, starting: bool) {
+        if pn >= self.given_up {
             self.loss.count_lost(starting);
         }
     }
@@ -207,13 +243,7 @@ impl Ledger {
                 self.lost.extend(payload);
             }
         }
-        while self
-            .sent
-            .front()
-            .is_some_and(|first| first.payload.is_none())
-        {
-            self.sent.pop_front();
-        }
+        self.drop_settled();
         known
     }
 }
@@ -278,10 +308,31 @@ mod tests {
             ledger.on_sent(pn, 1430, now());
         }
         ledger.on_acked(1, now(), now());
+        assert!(!ledger.has_given_up());
         ledger.give_up();
-        assert_eq!(lost(&mut ledger), [0, 2]);
+        let given_up: Vec<u8> = std::iter::from_fn(|| ledger.take_given_up())
+            .map(|payload| payload.bytes[0])
+            .collect();
+        assert_eq!(given_up, [0, 2]);
         ledger.on_lost(0, false);
-        assert!(!ledger.has_lost());
+        assert!(!ledger.has_lost() && !ledger.has_given_up());
+    }
+
+    #[test]
+    fn what_turns_out_to_have_arrived_is_not_sent_again() {
+        let mut ledger = ledger(&[1400; 5]);
+        for pn in 0..4 {
+            ledger.on_sent(pn, 1430, now());
+        }
+        ledger.give_up();
+        ledger.on_sent(4, 1430, now());
+        assert_eq!(ledger.take_given_up().unwrap().bytes[0], 0);
+        for pn in [3, 1] {
+            ledger.on_acked(pn, now(), now());
+        }
+        assert_eq!(ledger.take_given_up().unwrap().bytes[0], 2);
+        assert!(!ledger.has_given_up(), "the last one left later");
+        assert!(ledger.take_given_up().is_none());
     }
 
     #[test]
@@ -319,6 +370,25 @@ mod tests {
         jittery.on_acked(102, ms(208), ms(228));
         jittery.sweep(false);
         assert!(!jittery.has_lost());
+    }
+
+    #[test]
+    fn what_arrived_after_a_lost_packet_does_not_count_as_lost() {
+        let mut ledger = ledger(&[1400; 40]);
+        let start = now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        for pn in 0..40 {
+            ledger.on_sent(pn, 1430, ms(pn));
+        }
+        // One acknowledgement for all but the first.
+        for pn in 1..40 {
+            ledger.on_acked(pn, ms(pn), ms(pn + 20));
+        }
+        ledger.sweep(false);
+        assert_eq!(lost(&mut ledger), [0]);
+        let one = 1.0 / LOSS_MEMORY;
+        let loss = ledger.loss(ms(60));
+        assert!((loss - one).abs() < one / 10.0, "{loss}");
     }
 
     #[test]

@@ -16,7 +16,11 @@ use sennit_core::{
 use sennit_masque::datagram;
 
 use super::Tunnel;
-use crate::{gate::Payload, path::whole, transport::ACK_DELAY};
+use crate::{
+    gate::Payload,
+    path::{Path, whole},
+    transport::ACK_DELAY,
+};
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
@@ -118,7 +122,7 @@ impl Tunnel {
 
     /// Whether something waits for a path.
     pub(super) fn is_backlogged(&self) -> bool {
-        !self.queue.is_empty() || self.held.is_some() || !self.repair.is_empty()
+        !self.queue.is_empty() || self.held.is_some() || self.has_repairs()
     }
 
     /// Nothing more can be sent now: tells the paths that could have carried more that they were not
@@ -368,27 +372,51 @@ impl Tunnel {
 
     /// Collects what the paths have lost.
     pub(super) fn collect_lost(&mut self, now: Instant) {
-        let patience = match self.delivery {
-            Delivery::Datagram | Delivery::Repair => REPAIR_FOR,
-            Delivery::Reliable => RELIABLE_FOR,
-        };
         for path in &self.paths {
             if !path.gate.ledger().has_lost() {
                 continue;
             }
             for payload in path.gate.ledger().take_lost() {
-                let age = now.saturating_duration_since(payload.first_sent);
-                let wanted = payload.repeats < REPEATS || self.delivery == Delivery::Reliable;
-                if !wanted || age >= patience || !self.repair.push(payload) {
+                if !self.is_worth_repair(&payload, now) || !self.repair.push(payload) {
                     self.stats.unrepaired += 1;
                 }
             }
         }
     }
 
+    /// Whether a datagram is young enough to be sent again.
+    fn is_worth_repair(&self, payload: &Payload, now: Instant) -> bool {
+        let (patience, repeats) = match self.delivery {
+            Delivery::Datagram | Delivery::Repair => (REPAIR_FOR, REPEATS),
+            Delivery::Reliable => (RELIABLE_FOR, NEVER),
+        };
+        let age = now.saturating_duration_since(payload.first_sent);
+        payload.repeats < repeats && age < patience
+    }
+
+    fn has_repairs(&self) -> bool {
+        let given_up = |path: &Path| path.gate.ledger().has_given_up();
+        !self.repair.is_empty() || self.paths.iter().any(given_up)
+    }
+
+    /// The next datagram to be sent again.
+    fn next_repair(&mut self, now: Instant) -> Option<Payload> {
+        if let Some(payload) = self.repair.pop() {
+            return Some(payload);
+        }
+        loop {
+            let given_up = |path: &Path| path.gate.ledger().take_given_up();
+            let payload = self.paths.iter().find_map(given_up)?;
+            if self.is_worth_repair(&payload, now) {
+                return Some(payload);
+            }
+            self.stats.unrepaired += 1;
+        }
+    }
+
     /// Stages what was lost for the path on which it arrives first.
     fn repair_due(&mut self, now: Instant) -> Option<PathSet> {
-        if self.repair.is_empty() {
+        if !self.has_repairs() {
             return None;
         }
         let views = self.views.iter().enumerate();
@@ -397,7 +425,7 @@ impl Tunnel {
             .min_by_key(|(_, view)| (view.tier, view.srtt))?;
         let paths = PathSet::default().with(path);
         while self.batch.len() < BATCH && self.views[path].budget > 0 {
-            let Some(payload) = self.repair.pop() else {
+            let Some(payload) = self.next_repair(now) else {
                 break;
             };
             let bytes = self.redate(&payload.bytes, now);
