@@ -192,6 +192,21 @@ impl Health {
         if self.state != PathState::Up {
             self.next_probe = self.next_probe.min(now + self.quick());
         }
+        self.probe_in_company(now);
+    }
+
+    /// Something is sent or has arrived: while nothing flows, a probe that would be due soon joins it, which
+    /// saves turns of both ends' loops and the peer's acknowledgement a packet of its own.
+    pub fn probe_in_company(&mut self, now: Instant) {
+        let idle = (self.state, self.pace) == (PathState::Up, Pace::Idle);
+        if idle && self.next_probe <= now + PROBE_IDLE / 2 {
+            self.next_probe = self.next_probe.min(now);
+        }
+    }
+
+    /// Whether [`Self::poll_probe`] would send a probe.
+    pub fn is_probe_due(&self, now: Instant) -> bool {
+        now >= self.next_probe
     }
 
     /// The peer said whether it hears us on the path.
@@ -217,7 +232,7 @@ impl Health {
 
     /// Whether a probe is due; the caller sends it.
     pub fn poll_probe(&mut self, now: Instant) -> bool {
-        let due = now >= self.next_probe;
+        let due = self.is_probe_due(now);
         if due {
             self.next_probe = now + self.probe_interval(now);
         }
@@ -395,6 +410,32 @@ mod tests {
         let mut health = Health::new(start);
         assert!(!health.handle_timeout(start + 3100 * MS));
         assert!(health.handle_timeout(start + 3200 * MS));
+    }
+
+    #[test]
+    fn two_idle_ends_probe_together() {
+        let start = Instant::now();
+        let mut ends = [Health::new(start), Health::new(start)];
+        let mut probes = [Vec::new(), Vec::new()];
+        ends[1].next_probe = start + 800 * MS;
+        for ms in 0..10_000 {
+            let now = start + ms * MS;
+            for (here, there) in [(0, 1), (1, 0)] {
+                if ends[here].poll_probe(now) {
+                    probes[here].push(ms);
+                    ends[there].handle_heard(now);
+                }
+            }
+        }
+        let seconds = |first: u32| {
+            (0..10)
+                .map(|second| first + 1000 * second)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(probes[1], seconds(800));
+        // The first one left before that; all others with the next turn after the other end's.
+        assert_eq!(probes[0][0], 0);
+        assert_eq!(probes[0][1..], seconds(801));
     }
 
     #[test]

@@ -384,7 +384,11 @@ impl Tunnel {
         // A peer that is no Sennit does not probe, so silence means nothing there.
         let listens = self.is_numbered();
         let mut rerouted = false;
+        let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
         for path in &mut self.paths {
+            if probing {
+                path.health.probe_in_company(now);
+            }
             // A NAT rebinding moves a path without an event.
             path.network = self.conn.network_path(path.id).unwrap_or(path.network);
             path.health
