@@ -23,8 +23,9 @@ pub const PROBE_BUSY: Duration = Duration::from_millis(20);
 pub const PROBE_ACTIVE: Duration = Duration::from_millis(50);
 /// Time between probes of a path that has been silent for long.
 pub const PROBE_DOWN: Duration = Duration::from_millis(250);
-/// Time between probes while nothing flows: keeps NAT bindings and the path alive.
-pub const PROBE_IDLE: Duration = Duration::from_secs(1);
+/// Time between probes while nothing flows: keeps NAT bindings and the path alive. Nothing waits for what
+/// they find, because the first packet makes probing quick.
+pub const PROBE_IDLE: Duration = Duration::from_secs(2);
 /// How many intervals of silence make a path suspect. Two lost probes in a row do not.
 pub const SILENCE: f64 = 3.2;
 /// So many probes may always get lost in a row on a busy path.
@@ -408,8 +409,8 @@ mod tests {
     fn an_idle_path_may_be_silent_for_three_probes() {
         let start = Instant::now();
         let mut health = Health::new(start);
-        assert!(!health.handle_timeout(start + 3100 * MS));
-        assert!(health.handle_timeout(start + 3200 * MS));
+        assert!(!health.handle_timeout(start + 6300 * MS));
+        assert!(health.handle_timeout(start + 6400 * MS));
     }
 
     #[test]
@@ -417,7 +418,7 @@ mod tests {
         let start = Instant::now();
         let mut ends = [Health::new(start), Health::new(start)];
         let mut probes = [Vec::new(), Vec::new()];
-        ends[1].next_probe = start + 800 * MS;
+        ends[1].next_probe = start + 1600 * MS;
         for ms in 0..10_000 {
             let now = start + ms * MS;
             for (here, there) in [(0, 1), (1, 0)] {
@@ -427,15 +428,12 @@ mod tests {
                 }
             }
         }
-        let seconds = |first: u32| {
-            (0..10)
-                .map(|second| first + 1000 * second)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(probes[1], seconds(800));
+        let every_other =
+            |first: u32| -> Vec<u32> { (0..5).map(|number| first + 2000 * number).collect() };
+        assert_eq!(probes[1], every_other(1600));
         // The first one left before that; all others with the next turn after the other end's.
         assert_eq!(probes[0][0], 0);
-        assert_eq!(probes[0][1..], seconds(801));
+        assert_eq!(probes[0][1..], every_other(1601));
     }
 
     #[test]
@@ -546,8 +544,8 @@ mod tests {
                 .filter(|&ms| health.poll_probe(start + MS * ms))
                 .count()
         };
-        assert_eq!(probes(&mut health, 0, 5000), 5);
-        health.set_pace(Pace::Active, Duration::ZERO, start + 5000 * MS);
-        assert_eq!(probes(&mut health, 5000, 6000), 20);
+        assert_eq!(probes(&mut health, 0, 6000), 3);
+        health.set_pace(Pace::Active, Duration::ZERO, start + 6000 * MS);
+        assert_eq!(probes(&mut health, 6000, 7000), 20);
     }
 }
