@@ -97,17 +97,16 @@ fn the_documented_hub_config_is_read() {
 
 #[test]
 fn a_daemon_has_one_to_sixty_four_workers() {
-    let hub = |count: &str| {
-        let text = format!("{HUB}workers = {count}\n");
-        HubConfig::parse("hub.toml", text.as_bytes()).map(|loaded| loaded.config.workers)
-    };
-    let edge = |count: &str| {
-        let text = EDGE.replace("[edge]\n", &format!("[edge]\nworkers = {count}\n"));
-        EdgeConfig::parse("edge.toml", text.as_bytes()).map(|loaded| loaded.config.workers)
-    };
+    for (config, section) in [(HUB, "[hub]\n"), (EDGE, "[edge]\n")] {
+        let workers = |count: &str| {
+            let text = config.replace(section, &format!("{section}workers = {count}\n"));
+            let loaded = Config::parse("any.toml", text.as_bytes());
+            loaded.map(|loaded| match loaded.config {
+                Config::Hub(hub) => hub.workers,
+                Config::Edge(edge) => edge.workers,
+            })
+        };
 
-    let both: [&dyn Fn(&str) -> Result<Option<u8>, Report>; 2] = [&hub, &edge];
-    for workers in both {
         assert_eq!(workers("1").unwrap(), Some(1));
         assert_eq!(workers("64").unwrap(), Some(64));
         for wrong in ["0", "65", "-1", "'all'", "1.5"] {
