@@ -111,7 +111,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
     tracing::info!(device = %config.device, links = config.links.len(), workers = count, "edge is ready");
     let outcome = worker::run_all(&mut workers, &stop);
     tracing::info!("edge stops");
-    let lead = workers.swap_remove(0).machine.lead;
+    let lead = workers[0].machine.lead.take();
     let removed = lead.map_or(Ok(()), |lead| lead.footprint.remove());
     outcome.map_err(Failure::runtime)?;
     Ok(removed?)

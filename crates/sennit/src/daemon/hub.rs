@@ -4,8 +4,8 @@
 //! device. A tunnel belongs to one worker for all its life, and its packets cross no thread: the
 //! kernel brings UDP packets to the worker that their connection ID names, and packets from the host
 //! to the queue that their flow was last answered on. What is first of its flow is the exception
-//! ([`super::strays`]). Workers share what each needs to know of the others ([`directory`]), the registrar,
-//! and the host's routes ([`gateway`]).
+//! ([`super::strays`]). Workers share what each needs to know of the others ([`directory`]), the
+//! registrar, and the host's routes ([`gateway`]).
 
 mod directory;
 mod gateway;

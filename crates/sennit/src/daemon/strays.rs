@@ -8,11 +8,15 @@ use std::{io, sync::Arc};
 
 use sennit_linux::poller::Poller;
 
-use super::mailbox::{self, Hatch, Mailbox};
+use super::{
+    mailbox::{self, Hatch, Mailbox},
+    worker::TUN_READS,
+};
 use crate::status::WorkerStatus;
 
-/// What a box has room for: a few turns' worth of packets, at most 64 KB each.
-const ROOM: usize = 256;
+/// What a box has room for: all that one turn reads, packets of at most 64 KB. Its owner is woken when
+/// that turn ends.
+const ROOM: usize = TUN_READS;
 
 /// What became of strays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

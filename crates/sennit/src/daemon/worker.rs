@@ -34,7 +34,7 @@ use sennit_packet::{
 const SOCKET_READS: usize = 4;
 /// Packets (or super-packets) read from a TUN device per turn, and their bytes: a turn must take in all
 /// small packets that came since the last, or their rate is bounded by that of turns.
-const TUN_READS: usize = 512;
+pub(super) const TUN_READS: usize = 512;
 const TUN_BYTES: usize = 2 << 20;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;

@@ -29,7 +29,7 @@ pub(super) struct Lead {
     pub(super) footprint: Footprint,
     pub(super) watch: Watch,
     far_side: FarSide,
-    /// When to enrol, if not now.
+    /// When to start the tunnels, or to enrol, once more.
     pub(super) enrol_at: Option<Instant>,
     /// Interface indices of the TUN devices, the main one first.
     devices: Vec<u32>,
