@@ -58,9 +58,9 @@ pub struct EdgeConfig {
     pub hubs: Vec<SocketAddr>,
     /// Name its certificate must bear.
     pub server_name: String,
-    /// The classes; at least one.
-    pub classes: Vec<ClassConfig>,
-    /// Which packet belongs to which class.
+    /// The classes that this edge carries. Another one of the same host may carry more.
+    pub classes: BTreeMap<ClassId, ClassConfig>,
+    /// Which packet belongs to which class, of all that there are.
     pub classifier: Classifier,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
@@ -76,9 +76,13 @@ pub struct EdgeConfig {
 pub enum Purpose {
     /// Carry traffic.
     Tunnels,
-    /// Post this request for a certificate.
+    /// Post this request for a certificate; an edge without classes leaves that to another.
     Enrol(Bytes),
 }
+
+/// A packet of this class came to an edge that does not carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotOurClass(pub ClassId);
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,6 +183,7 @@ enum Stage {
 /// A class and its connections.
 #[derive(Debug)]
 struct Slot {
+    id: ClassId,
     class: ClassConfig,
     live: Option<ConnId>,
     dial: dial::Dial,
@@ -197,7 +202,7 @@ pub struct Edge {
     slots: Vec<Slot>,
     addresses: Vec<Prefix>,
     errors: Errors,
-    to_tun: VecDeque<Bytes>,
+    to_tun: VecDeque<(ClassId, Bytes)>,
     events: VecDeque<EdgeEvent>,
     /// Body of the enrolment's answer so far.
     answer: BytesMut,
@@ -224,7 +229,8 @@ impl Edge {
         } else {
             1
         };
-        let slots = config.classes.iter().take(count).map(|class| Slot {
+        let slots = config.classes.iter().take(count).map(|(&id, class)| Slot {
+            id,
             class: class.clone(),
             live: None,
             dial: dial::Dial::new(now),
@@ -280,43 +286,47 @@ impl Edge {
 
     /// A packet, or a super-packet, came from a TUN device; `class` if that device belongs to one,
     /// otherwise the rules decide.
+    ///
+    /// # Errors
+    /// If this edge does not carry its class.
     pub fn handle_packet(
         &mut self,
         header: &VirtioNetHdr,
         packet: &[u8],
         class: Option<ClassId>,
         now: Instant,
-    ) {
+    ) -> Result<(), NotOurClass> {
         let Ok(parsed) = IpPacket::parse(packet) else {
-            return;
+            return Ok(());
         };
         if inner::stays_local(&parsed) {
-            return;
+            return Ok(());
         }
         let class = class.unwrap_or_else(|| self.config.classifier.classify(&parsed));
-        let live = self
-            .slots
-            .get(usize::from(class.0))
-            .and_then(|slot| slot.live);
+        let slot = self.slots.iter().find(|slot| slot.id == class);
+        let live = slot.ok_or(NotOurClass(class))?.live;
         let up = |conn: &&mut Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
         let Some(conn) = live.and_then(|id| self.node.get_mut(id)).filter(up) else {
-            return self.say(&parsed, icmp::Reason::NoRoute, now);
+            self.say(&parsed, class, icmp::Reason::NoRoute, now);
+            return Ok(());
         };
         let mtu = conn.tunnel.max_packet();
         let sink = |queued| conn.tunnel.handle_packet(queued, now);
         if inner::segment(header, packet, mtu, sink) == Err(Refused::TooBig) {
-            self.say(&parsed, icmp::Reason::TooBig { mtu: mtu as u32 }, now);
+            let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
+            self.say(&parsed, class, reason, now);
         }
+        Ok(())
     }
 
     /// Tells the sender of a packet why it went no further.
-    fn say(&mut self, packet: &IpPacket<'_>, reason: icmp::Reason, now: Instant) {
+    fn say(&mut self, packet: &IpPacket<'_>, class: ClassId, reason: icmp::Reason, now: Instant) {
         let ours = self.addresses.iter().map(Prefix::first);
         let Some(source) = inner::error_source(packet, ours) else {
             return;
         };
         let error = self.errors.about(packet.bytes(), reason, source, now);
-        self.to_tun.extend(error);
+        self.to_tun.extend(error.map(|error| (class, error)));
     }
 
     /// The time of [`Self::poll_timeout`] has come.
@@ -346,12 +356,12 @@ impl Edge {
 
     /// The next packet for the TUN device of a class.
     pub fn poll_packet(&mut self) -> Option<(ClassId, Bytes)> {
-        if let Some(packet) = self.to_tun.pop_front() {
-            return Some((ClassId::default(), packet));
+        if let Some(error) = self.to_tun.pop_front() {
+            return Some(error);
         }
         let (id, packet) = self.node.poll_packet()?;
-        let slot = self.node.get(id).map_or(0, |conn| conn.role.slot);
-        Some((ClassId(slot as u8), packet))
+        let conn = self.node.get(id)?;
+        Some((self.slots[conn.role.slot].id, packet))
     }
 
     /// The next batch for a link's socket, its bytes appended to the empty `buffer`.
@@ -524,7 +534,11 @@ impl Edge {
         }
         let (head, body) = match &self.purpose {
             Purpose::Tunnels => (
-                tunnel_request(&self.config, conn.role.slot, conn.role.remote.port()),
+                tunnel_request(
+                    &self.config,
+                    &self.slots[conn.role.slot],
+                    conn.role.remote.port(),
+                ),
                 None,
             ),
             Purpose::Enrol(body) => (
@@ -665,12 +679,11 @@ impl Edge {
 
 /// The request for a tunnel. Some proxies compare `:authority` with their own address including the
 /// port, so it is always there.
-fn tunnel_request(config: &EdgeConfig, slot: usize, port: u16) -> RequestHead {
-    let class = &config.classes[slot];
+fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
     let hello = Hello {
-        class: class.name.clone(),
-        index: ClassId(slot as u8),
-        treatment: class.treatment,
+        class: slot.class.name.clone(),
+        index: slot.id,
+        treatment: slot.class.treatment,
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -31,7 +31,7 @@ mod transport;
 mod tunnel;
 
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
-pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, Purpose};
+pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
 pub use hub::{Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
 pub use locals::{Local, SocketId};
 pub use node::{ConnId, Received, Transmit};

@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_core::{Classifier, Policy};
+use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer, LinkLabel,
     LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment, status::TunnelStatus,
@@ -142,7 +142,7 @@ impl World {
         let config = EdgeConfig {
             hubs: vec![hub_address()],
             server_name: tls::HUB_NAME.into(),
-            classes,
+            classes: (0..).map(ClassId).zip(classes).collect(),
             classifier,
             lan: Vec::new(),
             bearer: None,
@@ -241,7 +241,8 @@ impl World {
     /// Hands the edge an inner packet, as its TUN device would.
     pub fn send_from_edge(&mut self, packet: &[u8]) {
         self.edge
-            .handle_packet(&VirtioNetHdr::default(), packet, None, self.now);
+            .handle_packet(&VirtioNetHdr::default(), packet, None, self.now)
+            .expect("the edge carries all classes");
         self.settle();
     }
 

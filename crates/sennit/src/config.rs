@@ -92,6 +92,8 @@ pub struct EdgeConfig {
     pub control: PathBuf,
     /// MTU of the TUN device, in bytes.
     pub mtu: Option<u16>,
+    /// Threads that carry packets, 1 to 64; more than there are classes are not needed.
+    pub workers: Option<u8>,
     /// At least one.
     pub links: Vec<Link>,
     /// In order of matching; the last one that catches all is always there.

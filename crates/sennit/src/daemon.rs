@@ -2,19 +2,21 @@
 //!
 //! What carries packets is a thread that runs to completion ([`worker`]): it owns an epoll set, UDP
 //! sockets, TUN devices and a state machine, and between two sleeps it moves whatever there is to
-//! move, in batches. An edge has one, a hub has several, each with tunnels of its own. Other threads
-//! only ask them for something and wait: the control socket, and on a hub the registrar, which is
-//! the one that touches the disk. They reach a worker by a channel and a waker ([`mailbox`]).
+//! move, in batches. A daemon has one or several, each with tunnels of its own; what the host gives to
+//! the wrong one is handed over ([`strays`]). Other threads only ask them for something and wait: the
+//! control socket, and on a hub the registrar, which is the one that touches the disk. They reach a
+//! worker by a channel and a waker ([`mailbox`]).
 
 pub mod edge;
 mod facts;
 pub mod hub;
 mod mailbox;
 mod registrar;
+mod strays;
 mod why;
 mod worker;
 
-use std::sync::Arc;
+use std::{io, sync::Arc, thread};
 
 use sennit_linux::poller::{Poller, Waker};
 
@@ -23,6 +25,21 @@ use crate::cli::Failure;
 /// MTU of the inner network unless the config says otherwise: with all overhead it fits a link of
 /// 1500 bytes over IPv6.
 const DEFAULT_MTU: u16 = 1400;
+
+/// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
+const WORKERS: usize = 8;
+
+/// How many workers a daemon may have: those wanted, or one for each processor.
+fn workers(wanted: Option<u8>) -> usize {
+    let processors = || thread::available_parallelism().map_or(1, usize::from);
+    wanted.map_or_else(|| processors().min(WORKERS), usize::from)
+}
+
+/// A poller for each worker.
+fn pollers(workers: usize) -> Result<Vec<Arc<Poller>>, Failure> {
+    let pollers = (0..workers).map(|_| Ok(Arc::new(Poller::new()?)));
+    pollers.collect::<io::Result<_>>().map_err(Failure::runtime)
+}
 
 /// 32 bytes that nobody can guess.
 fn random_seed() -> Result<[u8; 32], Failure> {
@@ -40,4 +57,42 @@ fn stop_on_signal(pollers: &[Arc<Poller>], token: u64) -> Result<worker::Stop, F
     let handler = stop.clone();
     ctrlc::set_handler(move || handler.request()).map_err(Failure::runtime)?;
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Delivery, Policy},
+        status::{OrderStatus, QueueStatus, RepairStatus, State, TunnelStatus},
+    };
+
+    /// A tunnel that is up and has carried nothing.
+    pub(super) fn tunnel(site: &str, class: &str) -> TunnelStatus {
+        TunnelStatus {
+            class: class.into(),
+            site: site.parse().unwrap(),
+            policy: Policy::Bond,
+            delivery: Delivery::Repair,
+            state: State::Up,
+            reason: None,
+            since_seconds: 1.0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            wrong_source_packets: 0,
+            queue: QueueStatus::default(),
+            order: OrderStatus::default(),
+            repair: RepairStatus::default(),
+            striping: None,
+            paths: Vec::new(),
+            flow_count: 0,
+            flows: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn there_are_as_many_workers_as_wanted_or_a_few() {
+        assert_eq!(workers(Some(3)), 3);
+        assert!((1..=WORKERS).contains(&workers(None)));
+    }
 }

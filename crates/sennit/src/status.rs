@@ -40,7 +40,7 @@ pub struct Status {
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
-    /// Of a hub.
+    /// By their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
 }
@@ -72,7 +72,7 @@ pub struct WorkerStatus {
     pub handed_packets: u64,
     /// Dropped, as that worker had too many of them waiting.
     pub overflowed_packets: u64,
-    /// Given by another worker, and dropped because their site had left.
+    /// Given by another worker, and dropped because their tunnel was gone.
     pub unowned_packets: u64,
 }
 

@@ -96,17 +96,23 @@ fn the_documented_hub_config_is_read() {
 }
 
 #[test]
-fn a_hub_has_one_to_sixty_four_workers() {
-    let workers = |count: &str| {
-        let text = format!("{HUB}workers = {count}\n");
-        HubConfig::parse("hub.toml", text.as_bytes()).map(|loaded| loaded.config.workers)
-    };
+fn a_daemon_has_one_to_sixty_four_workers() {
+    for (config, section) in [(HUB, "[hub]\n"), (EDGE, "[edge]\n")] {
+        let workers = |count: &str| {
+            let text = config.replace(section, &format!("{section}workers = {count}\n"));
+            let loaded = Config::parse("any.toml", text.as_bytes());
+            loaded.map(|loaded| match loaded.config {
+                Config::Hub(hub) => hub.workers,
+                Config::Edge(edge) => edge.workers,
+            })
+        };
 
-    assert_eq!(workers("1").unwrap(), Some(1));
-    assert_eq!(workers("64").unwrap(), Some(64));
-    for wrong in ["0", "65", "-1", "'all'", "1.5"] {
-        let report = workers(wrong).unwrap_err();
-        assert!(report.to_string().contains("`workers`"), "{report}");
+        assert_eq!(workers("1").unwrap(), Some(1));
+        assert_eq!(workers("64").unwrap(), Some(64));
+        for wrong in ["0", "65", "-1", "'all'", "1.5"] {
+            let report = workers(wrong).unwrap_err();
+            assert!(report.to_string().contains("`workers`"), "{report}");
+        }
     }
 }
 

@@ -162,7 +162,7 @@ impl Edge {
             return;
         };
         let first_id = self.first_ids.next();
-        let class = &self.config.classes[index];
+        let class = &self.slots[index].class;
         let settings = self.node.settings();
         let mut config = ClientConfig::new(self.crypto.clone());
         config.initial_dst_cid_provider(Arc::new(move || first_id));

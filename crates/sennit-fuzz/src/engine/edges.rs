@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sennit_core::{Classifier, Policy};
+use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{Edge, EdgeConfig, EdgeEvent, LinkLabel, LinkUpdate, Purpose, SocketId};
 use sennit_packet::gso::VirtioNetHdr;
 use sennit_packet::{IpPacket, Prefix};
@@ -23,7 +23,7 @@ impl EdgeSide {
         let config = EdgeConfig {
             hubs: vec![HUB],
             server_name: HUB_NAME.into(),
-            classes: vec![class("default", Policy::Bond)],
+            classes: [(ClassId(0), class("default", Policy::Bond))].into(),
             classifier: Classifier::default(),
             lan: vec!["192.168.8.0/24".parse().expect("a prefix")],
             bearer: None,
@@ -72,7 +72,8 @@ impl EdgeSide {
         };
         mend(&mut packet);
         self.edge
-            .handle_packet(&VirtioNetHdr::default(), &packet, None, now);
+            .handle_packet(&VirtioNetHdr::default(), &packet, None, now)
+            .expect("there is one class");
     }
 
     fn handle_event(&mut self, event: EdgeEvent) {

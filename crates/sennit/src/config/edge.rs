@@ -78,6 +78,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     check_own_lan(&routes, &lan, findings);
     let control = edge.string("control", values::socket_path, findings);
     let mtu = edge.integer("mtu", MTU, findings);
+    let workers = edge.integer("workers", super::hub::WORKERS, findings);
     edge.finish(findings);
     EdgeConfig {
         hub: inner(hub),
@@ -88,6 +89,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         lan: inner(lan),
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map(Spanned::into_inner),
+        workers: workers.map(Spanned::into_inner),
         links: Vec::new(),
         classes: Vec::new(),
     }

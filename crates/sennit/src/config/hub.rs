@@ -12,7 +12,7 @@ use super::section::Section;
 use super::{DEFAULT_HUB_CONTROL, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device, values};
 
 /// More threads than this share no work worth sharing.
-const WORKERS: RangeInclusive<i64> = 1..=64;
+pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
 
 pub(super) fn read(
     root: &DeTable<'_>,

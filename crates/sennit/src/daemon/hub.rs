@@ -4,28 +4,30 @@
 //! device. A tunnel belongs to one worker for all its life, and its packets cross no thread: the
 //! kernel brings UDP packets to the worker that their connection ID names, and packets from the host
 //! to the queue that their flow was last answered on. What is first of its flow is the exception
-//! ([`strays`]). Workers share what each needs to know of the others ([`directory`]), the registrar,
-//! and the host's routes ([`gateway`]).
+//! ([`super::strays`]). Workers share what each needs to know of the others ([`directory`]), the
+//! registrar, and the host's routes ([`gateway`]).
 
 mod directory;
 mod gateway;
 mod machine;
-mod strays;
+mod owners;
 
-use std::{io, path::Path, sync::Arc, thread, time::Instant};
+use std::{path::Path, sync::Arc, time::Instant};
 
 use aws_lc_rs::hmac;
 use ipnet::IpNet;
 use sennit_engine::{Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET};
-use sennit_linux::{Footprint, poller::Poller, udp::LinkSocket};
+use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
     DEFAULT_MTU, facts,
     mailbox::{self, Question, Slot},
-    random_seed,
+    pollers, random_seed,
     registrar::{self, Neighbours},
     stop_on_signal,
-    worker::{self, Io, Stop},
+    strays::Strays,
+    worker::{self, Io, Worker},
+    workers,
 };
 use crate::{
     cli::Failure,
@@ -36,7 +38,6 @@ use crate::{
     store::Store,
 };
 use machine::HubMachine;
-use strays::Strays;
 
 pub(super) use directory::Directory;
 pub(super) use gateway::Gateway;
@@ -48,14 +49,6 @@ const STRAYS: u64 = 3;
 /// Handshakes and undecided requests at once: a fleet that reconnects after a restart, with a few
 /// classes each.
 const MAX_STRANGERS: usize = 4096;
-/// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
-const WORKERS: usize = 8;
-
-/// A worker before its thread runs.
-struct Worker {
-    machine: HubMachine,
-    io: Io,
-}
 
 /// Runs a hub until it is told to stop.
 pub fn run(config: HubConfig) -> Result<(), Failure> {
@@ -63,14 +56,12 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let config = Arc::new(config);
     let identity = HubIdentity::load(&config.state)?;
     let footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
-    let pollers = (0..workers(&config)).map(|_| Ok(Arc::new(Poller::new()?)));
-    let pollers: Vec<Arc<Poller>> = pollers
-        .collect::<io::Result<_>>()
-        .map_err(Failure::runtime)?;
+    let pollers = pollers(workers(config.workers))?;
     let stop = stop_on_signal(&pollers, STOP)?;
-    let (questions, question_slots) = for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
-    let (verdicts, verdict_slots) = for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
-    let (inboxes, hatches) = for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
+    let (questions, question_slots) =
+        mailbox::for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
+    let (verdicts, verdict_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
+    let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
     let (verdict_slots, hatches): (Arc<[_]>, Arc<[_]>) = (verdict_slots.into(), hatches.into());
     let about = Arc::clone(&config);
     let _control = Server::bind(&config.control, move |request| {
@@ -115,27 +106,11 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     }
     drop(queries);
     tracing::info!(device = %config.device, workers = workers.len(), "hub is ready");
-    let outcome = run_workers(&mut workers, &stop);
+    let outcome = worker::run_all(&mut workers, &stop);
     tracing::info!("hub stops");
     let removed = gateway.remove();
     outcome.map_err(Failure::runtime)?;
     removed
-}
-
-fn workers(config: &HubConfig) -> usize {
-    let processors = || thread::available_parallelism().map_or(1, usize::from);
-    let count = config.workers.map(usize::from);
-    count.unwrap_or_else(|| processors().min(WORKERS))
-}
-
-/// A mailbox for each worker, and the other ends.
-fn for_each<M, S>(
-    pollers: &[Arc<Poller>],
-    open: impl Fn(&Poller) -> io::Result<(M, S)>,
-) -> Result<(Vec<M>, Vec<S>), Failure> {
-    let opened = pollers.iter().map(|poller| open(poller));
-    let opened: Vec<(M, S)> = opened.collect::<Result<_, _>>().map_err(Failure::runtime)?;
-    Ok(opened.into_iter().unzip())
 }
 
 /// Gives each worker a socket for every address.
@@ -179,40 +154,6 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
         pool: gateway::pool(config),
         max_strangers: MAX_STRANGERS / workers,
     }
-}
-
-/// Runs all workers, the first of them on this thread; when one ends, so do the others.
-fn run_workers(workers: &mut [Worker], stop: &Stop) -> io::Result<()> {
-    let work = |worker: &mut Worker| {
-        let _lifeline = stop.lifeline();
-        let outcome = worker::run(&mut worker.machine, &mut worker.io, stop);
-        stop.request();
-        outcome
-    };
-    let (first, others) = workers.split_first_mut().expect("a hub has a worker");
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        let mut failure = None;
-        for worker in others {
-            let name = format!("worker-{}", worker.machine.number);
-            match thread::Builder::new()
-                .name(name)
-                .spawn_scoped(scope, move || work(worker))
-            {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    stop.request();
-                    failure = Some(Err(error));
-                }
-            }
-        }
-        let own = work(first);
-        let panicked = |_| Err(io::Error::other("a worker panicked"));
-        let ended = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(panicked));
-        failure.into_iter().chain(ended).fold(own, Result::and)
-    })
 }
 
 /// What a worker says of itself.
@@ -270,38 +211,13 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::{Delivery, Policy},
-        status::{OrderStatus, QueueStatus, RepairStatus},
-    };
+    use crate::daemon::tests::tunnel;
 
     const CONFIG: &[u8] = b"[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n";
 
     fn config(more: &str) -> HubConfig {
         let text = [CONFIG, more.as_bytes()].concat();
         HubConfig::parse("hub.toml", &text).unwrap().config
-    }
-
-    fn tunnel(site: &str, class: &str) -> TunnelStatus {
-        TunnelStatus {
-            class: class.into(),
-            site: site.parse().unwrap(),
-            policy: Policy::Bond,
-            delivery: Delivery::Repair,
-            state: State::Up,
-            reason: None,
-            since_seconds: 1.0,
-            sent_bytes: 0,
-            received_bytes: 0,
-            wrong_source_packets: 0,
-            queue: QueueStatus::default(),
-            order: OrderStatus::default(),
-            repair: RepairStatus::default(),
-            striping: None,
-            paths: Vec::new(),
-            flow_count: 0,
-            flows: Vec::new(),
-        }
     }
 
     fn report(tunnels: Vec<TunnelStatus>, handed_packets: u64) -> Report {
@@ -347,8 +263,6 @@ mod tests {
 
     #[test]
     fn all_workers_together_let_in_no_more_strangers_than_one() {
-        assert_eq!(workers(&config("workers = 3")), 3);
-        assert!((1..=WORKERS).contains(&workers(&config(""))));
         for count in [1, 3, 8, 64] {
             let each = engine_config(&config(""), count).max_strangers;
             assert!((1..=MAX_STRANGERS).contains(&(each * count)));

@@ -2,13 +2,19 @@
 
 use std::{
     io,
-    sync::mpsc::{self, Receiver, Sender, SyncSender},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender, SyncSender},
+    },
     time::{Duration, Instant},
 };
 
 use sennit_linux::poller::{Poller, Waker};
 
-use crate::control::{Request, Response};
+use crate::{
+    cli::Failure,
+    control::{Request, Response},
+};
 
 /// A worker answers within one turn of its loop; if it does not, it is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,6 +57,16 @@ pub(super) fn open<T>(poller: &Poller, token: u64) -> io::Result<(Mailbox<T>, Sl
             waker,
         },
     ))
+}
+
+/// A mailbox for each worker, and the other ends.
+pub(super) fn for_each<M, S>(
+    pollers: &[Arc<Poller>],
+    open: impl Fn(&Poller) -> io::Result<(M, S)>,
+) -> Result<(Vec<M>, Vec<S>), Failure> {
+    let opened = pollers.iter().map(|poller| open(poller));
+    let opened: Vec<(M, S)> = opened.collect::<Result<_, _>>().map_err(Failure::runtime)?;
+    Ok(opened.into_iter().unzip())
 }
 
 /// The other threads' end of a mailbox with little room, for letters that may get lost.
@@ -126,14 +142,6 @@ impl<A> Question<A> {
     pub(super) fn answer(self, answer: A) {
         // Whoever asked may have lost patience.
         let _ = self.answer.send(answer);
-    }
-}
-
-/// Puts a question to the worker and waits for the answer.
-pub(super) fn ask(slot: &Slot<Question<Response>>, request: &Request) -> Response {
-    match ask_all(std::slice::from_ref(slot), request) {
-        Ok(mut answers) => answers.remove(0),
-        Err(busy) => busy,
     }
 }
 

@@ -34,7 +34,7 @@ use sennit_packet::{
 const SOCKET_READS: usize = 4;
 /// Packets (or super-packets) read from a TUN device per turn, and their bytes: a turn must take in all
 /// small packets that came since the last, or their rate is bounded by that of turns.
-const TUN_READS: usize = 512;
+pub(super) const TUN_READS: usize = 512;
 const TUN_BYTES: usize = 2 << 20;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
@@ -202,11 +202,6 @@ impl Io {
             batch: Vec::with_capacity(256),
         });
         Ok(())
-    }
-
-    /// Interface index of a TUN device.
-    pub(super) fn tun_index(&self, number: usize) -> Option<u32> {
-        self.devices.get(number).map(|device| device.tun.index())
     }
 
     fn read_socket(&mut self, token: u64, machine: &mut impl Machine, now: Instant) {
@@ -411,11 +406,51 @@ impl Device {
     }
 }
 
+/// A machine and what it works with.
+pub(super) struct Worker<M> {
+    pub(super) machine: M,
+    pub(super) io: Io,
+}
+
+/// Runs all workers of a daemon, the first of them on this thread; when one ends, so do the others.
+///
+/// # Errors
+/// If one of them fails or panics.
+pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop) -> io::Result<()> {
+    let work = |worker: &mut Worker<M>| {
+        let _lifeline = stop.lifeline();
+        let outcome = run(&mut worker.machine, &mut worker.io, stop);
+        stop.request();
+        outcome
+    };
+    let (first, others) = workers.split_first_mut().expect("a daemon has a worker");
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut failure = None;
+        for (number, worker) in (1..).zip(others) {
+            let thread = thread::Builder::new().name(format!("worker-{number}"));
+            match thread.spawn_scoped(scope, move || work(worker)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    stop.request();
+                    failure = Some(Err(error));
+                }
+            }
+        }
+        let own = work(first);
+        let panicked = |_| Err(io::Error::other("a worker panicked"));
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked));
+        failure.into_iter().chain(ended).fold(own, Result::and)
+    })
+}
+
 /// Runs until it is told to stop.
 ///
 /// # Errors
 /// If the poller fails, a TUN device is taken away, or a thread with a [`Lifeline`] panics.
-pub(super) fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
+fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     set_timer_slack(TIMER_SLACK)?;
     let mut events = Events::with_capacity(EVENTS);
     let mut buffer = Vec::with_capacity(1 << 16);

@@ -1,14 +1,14 @@
-//! A hub with several workers: who is where makes no difference.
+//! Daemons with several workers: who is where makes no difference.
 
 use std::net::SocketAddr;
 
-use sennit::status::{State, Status, WorkerStatus};
+use sennit::status::{PathState, State, Status, WorkerStatus};
 use sennit_lab::{Role, plan};
 use sennit_linux::udp::{LinkSocket, Transmit};
 
 use crate::joining::depot;
-use crate::traffic::{assert_tcp, ping};
-use crate::world::{Daemon, Edge, HUB_INNER, World, traces, wait_for};
+use crate::traffic::{Conversation, Receiver, assert_tcp, ping, udp_to};
+use crate::world::{Daemon, Edge, HUB_INNER, World, traces, tunnel, wait_for};
 
 const THREE: &str = "workers = 3";
 const WORKERS: usize = 3;
@@ -41,8 +41,8 @@ const BIKE: Edge<'static> = Edge {
 };
 
 /// How many tunnels each worker has.
-fn spread(hub: &Daemon<'_>) -> Vec<u64> {
-    let workers = hub.status().workers;
+fn spread(daemon: &Daemon<'_>) -> Vec<u64> {
+    let workers = daemon.status().workers;
     workers.iter().map(|worker| worker.tunnels).collect()
 }
 
@@ -56,8 +56,8 @@ fn handed(status: &Status) -> u64 {
 }
 
 #[track_caller]
-fn assert_nothing_lost(hub: &Daemon<'_>) {
-    let status = hub.status();
+fn assert_nothing_lost(daemon: &Daemon<'_>) {
+    let status = daemon.status();
     assert_eq!(sum(&status, |worker| worker.overflowed_packets), 0);
     assert_eq!(sum(&status, |worker| worker.unowned_packets), 0);
 }
@@ -316,4 +316,119 @@ fn a_hub_whose_device_is_taken_away_ends_with_all_its_workers() {
     assert_eq!(hub.wait_for_exit().code(), Some(1));
     hub.wait_for_log(&["error", "its TUN device was deleted"]);
     assert_eq!(traces(hub.host), before);
+}
+
+/// A site with IPv4 in a class at worker 0 of two, and IPv6 in one at worker 1.
+const SHARED: Edge<'static> = Edge {
+    name: "van",
+    on: Role::Edge,
+    hub: "198.19.0.1:443",
+    routes: &["0.0.0.0/0", "::/0"],
+    links: &[("a", "wan-a", ""), ("b", "wan-b", "")],
+    more: "workers = 2",
+    classes: "[[class]]\nname = 'four'\nmatch = ['dst 0.0.0.0/0']\n[[class]]\nname = 'six'\n",
+};
+
+const CLASSES: [&str; 2] = ["four", "six"];
+
+#[test]
+fn classes_at_two_workers_of_an_edge_carry_their_packets_and_outlive_a_link() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&SHARED);
+    let status = edge.status();
+    assert_eq!(spread(&edge), [1, 1]);
+    let classes: Vec<&str> = status.tunnels.iter().map(|it| it.class.as_str()).collect();
+    assert_eq!(classes, CLASSES);
+    assert_eq!((status.links.len(), status.addresses.len()), (2, 2));
+
+    let talks = HUB_INNER.map(|own| Conversation::start(edge.host, hub.host, own));
+    let progress = || {
+        for talk in &talks {
+            talk.expect_progress(1 << 19);
+        }
+    };
+    progress();
+    let link = world.link("a");
+    link.set_outage(true).unwrap();
+    for class in CLASSES {
+        edge.wait("the link to be out of use", |status| {
+            let paths = &tunnel(status, class).unwrap().paths;
+            let is_a = |link: &Option<String>| link.as_deref() == Some("a");
+            let mut paths = paths.iter().filter(|path| is_a(&path.link));
+            paths.all(|path| path.state != PathState::Up)
+        });
+    }
+    progress();
+    link.set_outage(false).unwrap();
+    edge.wait_until_up();
+    progress();
+    for talk in talks {
+        talk.finish();
+    }
+
+    for daemon in [&edge, &hub] {
+        let status = daemon.status();
+        for class in CLASSES {
+            let tunnel = tunnel(&status, class).unwrap();
+            assert!(tunnel.sent_bytes > 1 << 20 && tunnel.received_bytes > 1 << 20);
+        }
+    }
+    for address in &status.addresses {
+        assert_tcp(hub.host, edge.host, &address.to_string());
+    }
+    assert_nothing_lost(&edge);
+}
+
+#[test]
+fn packets_read_at_another_worker_of_an_edge_reach_their_class() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&SHARED);
+    let before = edge.status();
+
+    // One packet of each flow: the kernel gives half of them to either worker.
+    const FLOWS: u8 = 20;
+    for own in HUB_INNER {
+        let receiver = Receiver::bind(hub.host, own);
+        for flow in 0..FLOWS {
+            udp_to(edge.host, receiver.address)
+                .send(&[flow; 500])
+                .unwrap();
+            assert_eq!(receiver.receive().0, [flow; 500]);
+        }
+    }
+
+    let after = edge.status();
+    let crossed = handed(&after) - handed(&before);
+    assert!((1..2 * u64::from(FLOWS)).contains(&crossed), "{crossed}");
+    assert_nothing_lost(&edge);
+    let sent = |class: &str| {
+        let sent = |status| tunnel(status, class).unwrap().sent_bytes;
+        sent(&after) - sent(&before)
+    };
+    for class in CLASSES {
+        let bytes = u64::from(FLOWS) * 500;
+        assert!((bytes..2 * bytes).contains(&sent(class)), "{}", sent(class));
+    }
+}
+
+#[test]
+fn an_edge_with_several_workers_stops_as_a_whole_and_leaves_nothing() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let before = traces(world.host(Role::Edge));
+    let (hub, mut edge) = world.start_pair(&SHARED);
+    assert_ne!(traces(edge.host), before);
+
+    assert!(edge.stop().success());
+
+    assert_eq!(traces(edge.host), before);
+    // Told by each worker, not by the idle timeout of 30 seconds.
+    for class in CLASSES {
+        hub.wait_for_log(&["tunnel is down", class, "edge stops"]);
+    }
 }

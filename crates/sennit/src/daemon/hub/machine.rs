@@ -10,20 +10,26 @@ use sennit_core::ClassId;
 use sennit_engine::{Hub, HubEvent, Received, Transmit};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr};
 
-use super::{
-    Directory, QUESTIONS, Report, STRAYS, VERDICTS,
-    strays::{Owners, Stray, Strays},
-};
+use super::{Directory, QUESTIONS, Report, STRAYS, VERDICTS, owners::Owners};
 use crate::{
     control::Request,
     daemon::{
         facts,
         mailbox::{Mailbox, Question, Slot},
         registrar::{Query, Verdict},
+        strays::Strays,
         worker::{Io, Machine},
     },
-    status::WorkerStatus,
 };
+
+/// A thing that was found at the wrong worker.
+#[derive(Debug)]
+pub(super) enum Stray {
+    /// From the TUN device, perhaps a super-packet.
+    Packet { header: VirtioNetHdr, packet: Bytes },
+    /// From a socket.
+    Datagrams { from: Received, data: BytesMut },
+}
 
 pub(super) struct HubMachine {
     pub(super) hub: Hub,
@@ -35,7 +41,7 @@ pub(super) struct HubMachine {
     pub(super) verdicts: Mailbox<Verdict>,
     /// Of all workers.
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
-    pub(super) strays: Strays,
+    pub(super) strays: Strays<Stray>,
     pub(super) recent: facts::Recent,
 }
 
@@ -166,14 +172,8 @@ impl HubMachine {
         let wanted = facts::wanted_flows(request);
         let tunnels = self.hub.status_with_flows(&wanted, now);
         let tunnels = facts::tunnels(tunnels, None, &mut self.recent, |_, _| None, now);
-        let counters = self.strays.counters;
         Report {
-            worker: WorkerStatus {
-                tunnels: tunnels.len() as u64,
-                handed_packets: counters.handed,
-                overflowed_packets: counters.overflowed,
-                unowned_packets: counters.unowned,
-            },
+            worker: self.strays.counters.status(tunnels.len()),
             tunnels,
         }
     }

@@ -1,0 +1,203 @@
+//! Who is at the other end, and the engines that connect to it.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use sennit_core::{ClassId, Classifier, Rule};
+use sennit_engine::{
+    ClassConfig, Edge, EdgeConfig as EngineConfig, Issuer, Purpose, Settings, Treatment,
+};
+use sennit_packet::{Prefix, Protocol};
+
+use super::Share;
+use crate::{
+    cli::Failure,
+    config::{self, Class, EdgeConfig, Match, PortRange},
+    daemon::{DEFAULT_MTU, random_seed},
+    identity::{self, ClientTls, EdgeIdentity},
+    site::SiteName,
+};
+
+/// Who is at the other end and how we prove who we are.
+pub(super) enum FarSide {
+    Hub(Box<EdgeIdentity>),
+    Proxy(config::Proxy),
+}
+
+impl FarSide {
+    pub(super) fn load(config: &EdgeConfig) -> Result<Self, Failure> {
+        match &config.proxy {
+            Some(proxy) => Ok(Self::Proxy(proxy.clone())),
+            None => Ok(Self::Hub(Box::new(EdgeIdentity::load(&config.state)?))),
+        }
+    }
+
+    fn tls(&self, config: &EdgeConfig) -> Result<ClientTls, Failure> {
+        match self {
+            Self::Hub(identity) => Ok(identity::client_config(identity)?),
+            Self::Proxy(proxy) => {
+                let address = config.hub.first().map(SocketAddr::ip);
+                let address = address.ok_or_else(|| Failure::runtime("no proxy address"))?;
+                Ok(identity::proxy_config(proxy, address)?)
+            }
+        }
+    }
+
+    /// A first certificate is needed, or a fresh one.
+    fn purpose(&self) -> Result<Purpose, Failure> {
+        match self {
+            Self::Hub(identity)
+                if !identity.is_enrolled() || identity.is_renewal_due(SystemTime::now()) =>
+            {
+                Ok(Purpose::Enrol(identity.enrollment_request()?.into()))
+            }
+            Self::Hub(_) | Self::Proxy(_) => Ok(Purpose::Tunnels),
+        }
+    }
+
+    pub(super) fn site(&self) -> SiteName {
+        match self {
+            Self::Hub(identity) => identity.site.clone(),
+            Self::Proxy(_) => "proxy".parse().expect("a valid site name"),
+        }
+    }
+
+    /// An engine for each worker. A certificate is the business of the first, and until there is one
+    /// the others have no classes.
+    pub(super) fn engines(
+        &self,
+        config: &EdgeConfig,
+        workers: usize,
+        now: Instant,
+    ) -> Result<Vec<Edge>, Failure> {
+        let tls = self.tls(config)?;
+        let purpose = self.purpose()?;
+        let engine_config = EngineConfig {
+            hubs: config.hub.clone(),
+            server_name: tls.server_name,
+            classes: BTreeMap::new(),
+            classifier: classifier(&config.classes),
+            lan: config.lan.iter().copied().map(prefix).collect(),
+            steering: steering(tls.bearer.as_deref().unwrap_or(self.site().as_str())),
+            bearer: tls.bearer,
+        };
+        let tls = Arc::new(tls.config);
+        let engine = |number| {
+            let share = Share { number, workers };
+            let busy = number == 0 || matches!(purpose, Purpose::Tunnels);
+            let engine_config = EngineConfig {
+                classes: class_configs(&config.classes, |class| busy && share.has(class)),
+                ..engine_config.clone()
+            };
+            let settings = settings(config)?;
+            Edge::new(settings, engine_config, tls.clone(), purpose.clone(), now)
+                .map_err(Failure::runtime)
+        };
+        (0..workers).map(engine).collect()
+    }
+}
+
+/// The sum of what the far side knows us by, so that sites with numbers in their names are spread
+/// evenly over the workers of a hub.
+fn steering(known_by: &str) -> u8 {
+    known_by.bytes().fold(0, u8::wrapping_add)
+}
+
+pub(super) fn settings(config: &EdgeConfig) -> Result<Settings, Failure> {
+    Ok(Settings {
+        inner_mtu: config.mtu.unwrap_or(DEFAULT_MTU),
+        issuer: Issuer::default(),
+        seed: random_seed()?,
+        reset_key: random_seed()?,
+    })
+}
+
+pub(super) fn prefix(net: config::Prefix) -> Prefix {
+    Prefix::around(net.network(), net.prefix_len())
+}
+
+/// The classes that are wanted, by their position in the config.
+fn class_configs(
+    classes: &[Class],
+    wanted: impl Fn(ClassId) -> bool,
+) -> BTreeMap<ClassId, ClassConfig> {
+    let numbered = (0..).map(ClassId).zip(classes);
+    let wanted = numbered.filter(|&(id, _)| wanted(id));
+    wanted.map(|(id, it)| (id, class_config(it))).collect()
+}
+
+fn class_config(class: &Class) -> ClassConfig {
+    let policy = match class.policy {
+        config::Policy::Single => sennit_core::Policy::Single,
+        config::Policy::Failover => sennit_core::Policy::Failover,
+        config::Policy::Balanced => sennit_core::Policy::Balanced,
+        config::Policy::Bond => sennit_core::Policy::Bond,
+        config::Policy::Redundant => sennit_core::Policy::Redundant,
+    };
+    let delivery = match class.delivery {
+        config::Delivery::Datagram => sennit_core::Delivery::Datagram,
+        config::Delivery::Repair => sennit_core::Delivery::Repair,
+        config::Delivery::Reliable => sennit_core::Delivery::Reliable,
+    };
+    let congestion = match class.congestion {
+        config::Congestion::Auto => sennit_core::Congestion::Auto,
+        config::Congestion::Cubic => sennit_core::Congestion::Cubic,
+        config::Congestion::Bbr => sennit_core::Congestion::Bbr,
+        config::Congestion::Bbr3 => sennit_core::Congestion::Bbr3,
+    };
+    ClassConfig {
+        name: class.name.clone(),
+        treatment: Treatment {
+            policy,
+            delivery,
+            copies: class.copies,
+            congestion,
+        },
+    }
+}
+
+fn classifier(classes: &[Class]) -> Classifier {
+    let id = |index: usize| ClassId(index as u8);
+    let rules = classes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, class)| class.matches.iter().map(move |m| (rule(m), id(index))))
+        .collect();
+    let fallback = classes
+        .iter()
+        .position(Class::catches_all)
+        .unwrap_or(classes.len() - 1);
+    Classifier::new(rules, id(fallback))
+}
+
+fn rule(matching: &Match) -> Rule {
+    let ports = |range: Option<PortRange>| range.map(|range| range.first..=range.last);
+    Rule {
+        protocol: matching.protocol.map(Protocol),
+        dscp: matching.dscp,
+        source: matching.source.map(prefix),
+        destination: matching.destination.map(prefix),
+        port: ports(matching.port),
+        source_port: ports(matching.source_port),
+        destination_port: ports(matching.destination_port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbered_sites_come_to_different_workers() {
+        let workers: BTreeSet<u8> = (0..8)
+            .map(|number| steering(&format!("van-{number}")) % 8)
+            .collect();
+        assert_eq!(workers.len(), 8);
+    }
+}

@@ -1,0 +1,274 @@
+//! One worker's engine with its events turned into deeds.
+
+use std::{net::IpAddr, sync::Arc, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+use sennit_core::ClassId;
+use sennit_engine::{Edge, EdgeEvent, NotOurClass, Received, SocketId, Transmit};
+use sennit_packet::{Prefix, gso::VirtioNetHdr};
+
+use super::{
+    LETTERS, MONITOR, QUESTIONS, Report, STRAYS, Share, lead::Lead, links::Links, watch::Found,
+};
+use crate::{
+    control::Request,
+    daemon::{
+        facts,
+        mailbox::{Mailbox, Question, Slot},
+        strays::Strays,
+        worker::{Io, Machine},
+    },
+    site::SiteName,
+};
+
+/// What workers tell each other.
+pub(super) enum Letter {
+    /// From the first: the links, as they are now.
+    Links(Arc<[Found]>),
+    /// From the first: an engine in place of the one so far, as there is a certificate.
+    Engine(Box<Edge>),
+    /// To the first: what the hub assigned.
+    Addresses(Vec<Prefix>),
+}
+
+/// A packet, perhaps a super-packet, that was read at the wrong worker.
+#[derive(Debug)]
+pub(super) struct Stray {
+    class: ClassId,
+    header: VirtioNetHdr,
+    packet: Bytes,
+}
+
+pub(super) struct EdgeMachine {
+    pub(super) edge: Edge,
+    /// Which classes it has.
+    pub(super) share: Share,
+    pub(super) site: SiteName,
+    pub(super) links: Links,
+    /// For each TUN device the class it belongs to, if any.
+    pub(super) devices: Vec<Option<ClassId>>,
+    pub(super) questions: Mailbox<Question<Report>>,
+    pub(super) letters: Mailbox<Letter>,
+    /// Of all workers.
+    pub(super) letter_slots: Arc<[Slot<Letter>]>,
+    pub(super) strays: Strays<Stray>,
+    pub(super) recent: facts::Recent,
+    /// At the first worker.
+    pub(super) lead: Option<Lead>,
+}
+
+impl EdgeMachine {
+    /// Looks at the links' interfaces, for all workers.
+    pub(super) fn look(&mut self, io: &mut Io, now: Instant) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        let found: Arc<[Found]> = lead.watch.look(&mut lead.footprint).into();
+        self.links.follow(&found, &mut self.edge, io, now);
+        for slot in &self.letter_slots[1..] {
+            slot.post(Letter::Links(Arc::clone(&found)));
+        }
+    }
+
+    fn handle_event(&mut self, event: EdgeEvent, io: &mut Io, now: Instant) {
+        match event {
+            EdgeEvent::Enrolled(answer) => {
+                let lead = self.lead.as_mut();
+                if lead.is_some_and(|lead| lead.handle_enrolled(&answer, now)) {
+                    self.start_over(io, now);
+                }
+            }
+            EdgeEvent::Addresses(addresses) => match &mut self.lead {
+                Some(lead) => lead.handle_addresses(addresses),
+                None => self.letter_slots[0].post(Letter::Addresses(addresses)),
+            },
+            EdgeEvent::TunnelUp {
+                class,
+                link,
+                multipath,
+            } => {
+                tracing::info!(class, first_link = link, multipath, "tunnel is up");
+                if !multipath {
+                    tracing::warn!(
+                        class,
+                        "the hub does not speak multipath: one link at a time"
+                    );
+                }
+            }
+            EdgeEvent::TunnelDown { class, reason } => {
+                tracing::warn!(class, reason, "tunnel is down");
+            }
+            EdgeEvent::Refused { class, reason } => tracing::warn!(class, reason, "not connected"),
+            EdgeEvent::Path {
+                class,
+                link,
+                state,
+                reason,
+            } => {
+                tracing::info!(class, link, %state, %reason, "path changed");
+            }
+            EdgeEvent::PathClosed {
+                class,
+                link,
+                reason,
+            } => {
+                tracing::info!(class, link, reason, "path closed");
+            }
+        }
+    }
+
+    /// Replaces the engines of all workers by new ones with the present identity.
+    fn start_over(&mut self, io: &mut Io, now: Instant) {
+        let lead = self.lead.as_mut();
+        let Some(engines) = lead.and_then(|lead| lead.engines(self.share.workers, now)) else {
+            return;
+        };
+        let mut engines = engines.into_iter();
+        let own = engines.next().expect("there is a worker");
+        for (slot, engine) in self.letter_slots[1..].iter().zip(engines) {
+            slot.post(Letter::Engine(Box::new(engine)));
+        }
+        self.replace(own, io, now);
+    }
+
+    fn replace(&mut self, engine: Edge, io: &mut Io, now: Instant) {
+        self.edge.close(now);
+        let mut buffer = Vec::new();
+        io.flush_transmits(|buffer| self.edge.poll_transmit(buffer, now), &mut buffer);
+        self.edge = engine;
+        self.links.announce(&mut self.edge, now);
+    }
+
+    fn handle_letter(&mut self, letter: Letter, io: &mut Io, now: Instant) {
+        match letter {
+            Letter::Links(found) => self.links.follow(&found, &mut self.edge, io, now),
+            Letter::Engine(engine) => self.replace(*engine, io, now),
+            Letter::Addresses(addresses) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.handle_addresses(addresses);
+                }
+            }
+        }
+    }
+
+    fn handle_stray(&mut self, stray: &Stray, now: Instant) {
+        let Stray {
+            class,
+            header,
+            packet,
+        } = stray;
+        let taken = self.edge.handle_packet(header, packet, Some(*class), now);
+        self.strays.counters.unowned += u64::from(taken.is_err());
+    }
+
+    fn answer(&mut self, request: &Request, io: &Io, now: Instant) -> Report {
+        let wanted = facts::wanted_flows(request);
+        let local = |socket: SocketId, remote: IpAddr| io.socket_address(socket, remote);
+        let tunnels = facts::tunnels(
+            self.edge.status_with_flows(&wanted, now),
+            Some(&self.site),
+            &mut self.recent,
+            local,
+            now,
+        );
+        let lead = self.lead.as_ref();
+        Report {
+            addresses: lead.map_or_else(Vec::new, |lead| {
+                lead.addresses.iter().map(Prefix::first).collect()
+            }),
+            links: lead.map_or_else(Vec::new, |_| self.links.status()),
+            worker: self.strays.counters.status(tunnels.len()),
+            tunnels,
+        }
+    }
+}
+
+impl Machine for EdgeMachine {
+    fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
+        self.edge.handle_datagrams(from, data, now);
+    }
+
+    fn handle_packet(&mut self, tun: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
+        // What another worker read of the same flow was there first.
+        for stray in self.strays.take_early() {
+            self.handle_stray(&stray, now);
+        }
+        let class = self.devices.get(tun).copied().flatten();
+        let Err(NotOurClass(class)) = self.edge.handle_packet(header, packet, class, now) else {
+            return;
+        };
+        // Of ours there are none while there is no certificate.
+        if !self.share.has(class) {
+            let stray = Stray {
+                class,
+                header: *header,
+                packet: Bytes::copy_from_slice(packet),
+            };
+            self.strays.hand(self.share.owner(class), stray);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.edge.handle_timeout(now);
+    }
+
+    fn handle_ready(&mut self, token: u64, io: &mut Io, now: Instant) {
+        match token {
+            QUESTIONS => {
+                self.questions.acknowledge();
+                while let Some(question) = self.questions.next() {
+                    let report = self.answer(&question.request, io, now);
+                    question.answer(report);
+                }
+            }
+            LETTERS => {
+                self.letters.acknowledge();
+                while let Some(letter) = self.letters.next() {
+                    self.handle_letter(letter, io, now);
+                }
+            }
+            STRAYS => {
+                for stray in self.strays.take() {
+                    self.handle_stray(&stray, now);
+                }
+            }
+            MONITOR => {
+                let changed = |lead: &mut Lead| lead.watch.changed();
+                if self.lead.as_mut().is_some_and(changed) {
+                    self.look(io, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn digest(&mut self, io: &mut Io, now: Instant) {
+        while let Some(event) = self.edge.poll_event(now) {
+            self.handle_event(event, io, now);
+        }
+        let enrol_at = self.lead.as_ref().and_then(|lead| lead.enrol_at);
+        if enrol_at.is_some_and(|at| at <= now) {
+            self.start_over(io, now);
+        }
+        self.strays.wake_others();
+    }
+
+    fn poll_packet(&mut self, _: Instant) -> Option<(usize, Bytes)> {
+        let (class, packet) = self.edge.poll_packet()?;
+        let own = |device: &Option<ClassId>| *device == Some(class);
+        Some((self.devices.iter().position(own).unwrap_or(0), packet))
+    }
+
+    fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
+        self.edge.poll_transmit(buffer, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let enrol_at = self.lead.as_ref().and_then(|lead| lead.enrol_at);
+        self.edge.poll_timeout().into_iter().chain(enrol_at).min()
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.edge.close(now);
+    }
+}
