@@ -94,7 +94,8 @@ fn a_flow_over_long_links_gets_its_repairs() {
 }
 
 /// A link that jitters and keeps the order left BBR's startup at a fifth to a half of its rate, because a
-/// burst on it is as late as its latest packet: 0.5 to 0.9 of the best link.
+/// burst on it is as late as its latest packet: 0.5 to 0.9 of the best link. The second one did so with seed
+/// 123, which since losses are counted right is below again, at 0.82, by chance as far as is known.
 #[test]
 fn jitter_does_not_end_startup() {
     TCP_PAIRS.hold_over(&[
