@@ -109,6 +109,15 @@ impl GateState {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes the place of the gate of a path that was moved: what was in flight there is given up.
+    pub(crate) fn inherit(&self, before: &Self) {
+        let mut ledger = std::mem::take(&mut *before.ledger());
+        ledger.end_batch();
+        ledger.give_up();
+        *self.ledger() = ledger;
+        self.set_frozen(before.frozen.load(Relaxed));
+    }
+
     /// Whether a full-size packet should be sent to see if it arrives.
     pub(crate) fn is_size_in_doubt(&self) -> bool {
         self.size_in_doubt.load(Relaxed)

@@ -81,6 +81,25 @@ impl Path {
         })
     }
 
+    /// Follows a path that a NAT moved to another address, which noq does without an event. True if noq
+    /// measures the path anew since (RFC 9000 §9.4): then the gate of before is dead.
+    pub(crate) fn follow(&mut self, conn: &Connection) -> bool {
+        let Ok(network) = conn.network_path(self.id) else {
+            return false;
+        };
+        if network == self.network {
+            return false;
+        }
+        self.network = network;
+        let gate = conn.congestion_state(self.id).and_then(Gate::state_of);
+        let Some(gate) = gate.filter(|gate| !Arc::ptr_eq(gate, &self.gate)) else {
+            return false;
+        };
+        gate.inherit(&self.gate);
+        self.gate = gate;
+        true
+    }
+
     pub(crate) fn remote(&self) -> SocketAddr {
         self.network.remote()
     }

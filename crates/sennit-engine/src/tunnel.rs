@@ -383,14 +383,16 @@ impl Tunnel {
         let pace = self.pace(now);
         // A peer that is no Sennit does not probe, so silence means nothing there.
         let listens = self.is_numbered();
-        let mut rerouted = false;
+        let (mut rerouted, mut moved) = (false, false);
         let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
         for path in &mut self.paths {
             if probing {
                 path.health.probe_in_company(now);
             }
-            // A NAT rebinding moves a path without an event.
-            path.network = self.conn.network_path(path.id).unwrap_or(path.network);
+            if path.follow(&self.conn) {
+                path.gate.set_congestion(self.congestion);
+                moved = true;
+            }
             path.health
                 .set_pace(pace, path.gate.srtt().unwrap_or_default(), now);
             if path.health.poll_probe(now) {
@@ -417,6 +419,10 @@ impl Tunnel {
             for path in &self.paths {
                 path.gate.set_rerouted();
             }
+        }
+        if moved {
+            self.set_floors();
+            self.abort_batch();
         }
     }
 

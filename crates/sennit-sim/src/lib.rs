@@ -227,10 +227,15 @@ impl World {
         self.settle();
     }
 
-    /// The link's address changes, as behind a NAT that forgot it.
+    /// The link's port changes, as behind a NAT that forgot it.
     pub fn rebind(&mut self, link: usize) {
         let address = self.cables[link].address;
         self.cables[link].address.set_port(address.port() + 1);
+    }
+
+    /// The link's address changes, as behind a provider's NAT that uses another of its own.
+    pub fn move_to(&mut self, link: usize, address: IpAddr) {
+        self.cables[link].address.set_ip(address);
     }
 
     /// Replaces the hub by a fresh one with the same identity, as a restart does.

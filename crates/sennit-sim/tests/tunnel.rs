@@ -274,6 +274,32 @@ fn a_nat_that_forgets_a_binding_costs_nothing() {
     );
 }
 
+/// The hub steered by the figures of the address of before: nothing left any more once they said that its
+/// window was full.
+#[test]
+fn bulk_flows_go_on_when_a_nat_changes_the_address() {
+    for links in [&[link(50, 10)][..], &[link(50, 10), link(30, 30)]] {
+        for direction in [Direction::Up, Direction::Down] {
+            let mut world = world(links, Policy::Bond);
+            let mut flows = Transfer::new(Kind::Tcp, direction, 2, world.now());
+            flows.run(&mut world, MS * 3000);
+            let before = flows.measure(&mut world, MS * 2000);
+            for last in 1..=5 {
+                world.move_to(0, [192, 0, 2, last].into());
+                flows.run(&mut world, MS * 700);
+            }
+            let after = flows.measure(&mut world, MS * 2000);
+            let silence = flows.longest_stall;
+            println!(
+                "{} {direction:?}: {before:.1}, {silence:?}, {after:.1}",
+                links.len()
+            );
+            assert!(silence < MS * 200, "{silence:?}");
+            assert!(after > 0.9 * before, "{before} {after}");
+        }
+    }
+}
+
 #[test]
 fn what_links_lose_by_chance_is_repaired() {
     let lossy = || {
