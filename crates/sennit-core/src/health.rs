@@ -34,6 +34,9 @@ const SILENCE_BUSY: f64 = 3.2;
 const GAP_WINDOW: Duration = Duration::from_secs(2);
 /// A suspect path that stays silent this long is called down.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
+/// What the peer said last of a path that it does not hear holds for so long. It says it again while that is
+/// so; but of a path that it hears again it may have said so in vain.
+const DEAF_FOR: Duration = Duration::from_secs(4);
 /// How long a path must be heard again before it is trusted: its probation. Each time that it fell
 /// lately doubles it, so that a link that comes and goes is soon left alone,
 const TRUST_AFTER: Duration = Duration::from_millis(120);
@@ -112,7 +115,8 @@ pub struct Health {
     state: PathState,
     reason: Reason,
     link_up: bool,
-    peer_hears: bool,
+    /// When the peer last said that it hears nothing, unless it hears since.
+    peer_deaf: Option<Instant>,
     heard: Instant,
     /// Since when it has been heard without a silence.
     heard_since: Instant,
@@ -143,7 +147,7 @@ impl Health {
             state: PathState::Up,
             reason: Reason::Heard,
             link_up: true,
-            peer_hears: true,
+            peer_deaf: None,
             heard: now,
             heard_since: now,
             heard_count: 0,
@@ -211,8 +215,8 @@ impl Health {
     }
 
     /// The peer said whether it hears us on the path.
-    pub fn handle_report(&mut self, peer_hears: bool) {
-        self.peer_hears = peer_hears;
+    pub fn handle_report(&mut self, peer_hears: bool, now: Instant) {
+        self.peer_deaf = (!peer_hears).then_some(now);
     }
 
     /// The kernel said that the link can or cannot carry packets.
@@ -270,11 +274,16 @@ impl Health {
             Some(Reason::LinkDown)
         } else if now >= self.silent_at() {
             Some(Reason::Silent)
-        } else if !self.peer_hears {
+        } else if self.is_peer_deaf(now) {
             Some(Reason::PeerHearsNothing)
         } else {
             None
         }
+    }
+
+    fn is_peer_deaf(&self, now: Instant) -> bool {
+        self.peer_deaf
+            .is_some_and(|at| now.saturating_duration_since(at) < DEAF_FOR)
     }
 
     fn distrust(&mut self, reason: Reason, now: Instant) {
@@ -515,14 +524,14 @@ mod tests {
         let start = Instant::now();
         let mut health = lively(start);
         let now = start + PROBE_ACTIVE * 19;
-        health.handle_report(false);
+        health.handle_report(false, now);
         assert!(health.handle_timeout(now));
         assert_eq!(
             health.state(),
             (PathState::Suspect, Reason::PeerHearsNothing)
         );
         assert!(health.hears());
-        health.handle_report(true);
+        health.handle_report(true, now);
         assert!(health.handle_timeout(now));
     }
 

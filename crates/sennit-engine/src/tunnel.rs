@@ -50,12 +50,14 @@ const IDLE_AFTER: Duration = Duration::from_secs(2);
 const FLOOD: usize = 64 << 10;
 const FLOOD_WINDOW: Duration = Duration::from_millis(200);
 const FLOOD_LASTS: Duration = Duration::from_secs(1);
-/// An end that heard a report this recently probes quickly for the other's sake.
+/// An end to which the other reported regularly this recently probes quickly for its sake.
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
 /// How often an active end reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// A change is reported this many times even by an idle end, as datagrams may be lost.
+/// A change is reported this many times even by an idle end, as datagrams may be lost;
 const REPORTS_PER_CHANGE: u8 = 5;
+/// and so often again while a path is not up: the peer does not believe it for good.
+const REPORT_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a class treats its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +139,8 @@ pub(crate) struct Tunnel {
     received: VecDeque<Bytes>,
     last_data: Option<Instant>,
     flood: Flood,
+    /// When the peer reported, and when it last did so regularly.
+    last_report: Option<Instant>,
     peer_active: Option<Instant>,
     next_report: Instant,
     reports_left: u8,
@@ -195,6 +199,7 @@ impl Tunnel {
                 bytes: 0,
                 seen: None,
             },
+            last_report: None,
             peer_active: None,
             next_report: now,
             reports_left: 0,
@@ -400,8 +405,13 @@ impl Tunnel {
                 let _ = self.conn.ping_path(path.id);
                 path.probes_size = path.gate.is_size_in_doubt();
             }
-            let was_trusted = path.is_trusted();
-            if listens && path.health.handle_timeout(now) {
+            let (was_trusted, heard) = (path.is_trusted(), path.health.hears());
+            let differs = listens && path.health.handle_timeout(now);
+            if differs || path.health.hears() != heard {
+                self.reports_left = REPORTS_PER_CHANGE;
+                self.next_report = now;
+            }
+            if differs {
                 // Fails only for a path that is closing.
                 let _ = self.conn.set_path_status(path.id, path.status());
                 let trusted = path.is_trusted();
@@ -409,8 +419,6 @@ impl Tunnel {
                 if !trusted {
                     path.gate.ledger().give_up();
                 }
-                self.reports_left = REPORTS_PER_CHANGE;
-                self.next_report = now;
                 rerouted |= trusted != was_trusted;
                 changed(path);
             }
@@ -423,6 +431,10 @@ impl Tunnel {
         if moved {
             self.set_floors();
             self.abort_batch();
+        }
+        let all_up = self.paths.iter().all(Path::is_trusted);
+        if !all_up && now >= self.next_report + REPORT_AGAIN {
+            self.reports_left = self.reports_left.max(1);
         }
     }
 
@@ -439,8 +451,16 @@ impl Tunnel {
         self.next_report = now + REPORT_EVERY;
         let news = self.reports_left > 0;
         self.reports_left = self.reports_left.saturating_sub(1);
+        // Two ends that take all paths for dead because the other said so would never hear otherwise.
+        let none_usable = !self.views.iter().any(|view| view.usable);
+        let reports = |view: &PathView| view.usable || none_usable;
         if news {
-            for (path, _) in self.paths.iter().zip(&self.views).filter(|(_, v)| v.usable) {
+            for (path, _) in self
+                .paths
+                .iter()
+                .zip(&self.views)
+                .filter(|(_, v)| reports(v))
+            {
                 path.gate
                     .set_floor(path.gate.in_flight() + 2 * self.packet_size);
             }
@@ -449,7 +469,7 @@ impl Tunnel {
             .views
             .iter()
             .enumerate()
-            .filter(|(_, view)| view.usable && (news || view.budget > 0))
+            .filter(|(_, view)| reports(view) && (news || view.budget > 0))
             .fold(PathSet::default(), |set, (index, _)| set.with(index));
         if paths == PathSet::default() {
             return None;

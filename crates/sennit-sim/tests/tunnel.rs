@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use sennit_core::Policy;
+use rand_pcg::{
+    Pcg64Mcg,
+    rand_core::{Rng, SeedableRng},
+};
+use sennit_core::{PathState, Policy};
 use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, udp};
 
@@ -91,10 +95,7 @@ fn a_silent_blackhole_under_load_leaves_a_short_gap() {
         stream.run(&mut world, MS * 2000);
         let status = &world.edge.status()[0];
         assert!(
-            status
-                .paths
-                .iter()
-                .all(|p| p.state == sennit_core::PathState::Up),
+            status.paths.iter().all(|p| p.state == PathState::Up),
             "{status:?}"
         );
     }
@@ -245,10 +246,7 @@ fn idle_paths_stay_up_for_an_hour() {
     let status = &world.edge.status()[0];
     assert_eq!(status.paths.len(), 3);
     assert!(
-        status
-            .paths
-            .iter()
-            .all(|p| p.state == sennit_core::PathState::Up),
+        status.paths.iter().all(|p| p.state == PathState::Up),
         "{status:?}"
     );
     world.send_from_edge(&udp(EDGE, SERVER, 7, 1, 100));
@@ -266,12 +264,41 @@ fn a_nat_that_forgets_a_binding_costs_nothing() {
     assert!(stream.lost() < 40, "lost {}", stream.lost());
     let status = &world.edge.status()[0];
     assert!(
-        status
-            .paths
-            .iter()
-            .all(|p| p.state == sennit_core::PathState::Up),
+        status.paths.iter().all(|p| p.state == PathState::Up),
         "{status:?}"
     );
+}
+
+/// Each end took all paths for dead because the other had said that it heard nothing, and neither told that
+/// it did by now.
+#[test]
+fn a_tunnel_outlives_any_order_of_silences() {
+    for seed in 0..40 {
+        let links = [link(20, 10), link(20, 30)];
+        let count = 1 + seed as usize % 2;
+        let mut world = World::new(&links[..count], Policy::Bond, seed, Instant::now());
+        assert!(world.connect(count), "seed {seed}");
+        let mut stream = Stream::new(MS * 5, 600, world.now());
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut chance = |of| random.next_u32() % of;
+        for _ in 0..40 {
+            for link in 0..count {
+                world.blackhole_one_way(link, true, chance(4) > 0);
+                world.blackhole_one_way(link, false, chance(4) > 0);
+            }
+            stream.run(&mut world, MS * (20 + chance(600)));
+        }
+        for link in 0..count {
+            world.blackhole(link, false);
+        }
+        // The longest probation, and what was lost of reports.
+        stream.run(&mut world, MS * 6000);
+        for status in [world.edge.status(), world.hub.status()] {
+            let paths = &status[0].paths;
+            let up = paths.iter().filter(|path| path.state == PathState::Up);
+            assert_eq!(up.count(), count, "seed {seed}: {paths:?}");
+        }
+    }
 }
 
 /// The hub steered by the figures of the address of before: nothing left any more once they said that its

@@ -16,7 +16,7 @@ use sennit_masque::{
 };
 use sennit_packet::IpPacket;
 
-use super::{Tunnel, TunnelStats};
+use super::{REPORT_EVERY, Tunnel, TunnelStats, within};
 use crate::path::number;
 
 /// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has
@@ -155,14 +155,18 @@ impl Tunnel {
     }
 
     fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {
-        self.peer_active = Some(now);
+        // One alone is news of a path.
+        if within(self.last_report, 3 * REPORT_EVERY, now) {
+            self.peer_active = Some(now);
+        }
+        self.last_report = Some(now);
         if let Some(data) = &mut self.data {
             data.resequencer.handle_clock(path, report.sent_micros, now);
         }
         for entry in &report.paths {
             let id = PathId::from(entry.path);
             if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {
-                path.health.handle_report(entry.heard);
+                path.health.handle_report(entry.heard, now);
             }
         }
     }
