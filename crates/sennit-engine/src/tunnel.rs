@@ -50,7 +50,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(2);
 const FLOOD: usize = 64 << 10;
 const FLOOD_WINDOW: Duration = Duration::from_millis(200);
 const FLOOD_LASTS: Duration = Duration::from_secs(1);
-/// An end to which the other reported regularly this recently probes quickly for its sake.
+/// An end that heard a report this recently probes quickly for the other's sake.
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
 /// How often an active end reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -139,8 +139,8 @@ pub(crate) struct Tunnel {
     received: VecDeque<Bytes>,
     last_data: Option<Instant>,
     flood: Flood,
-    /// When the peer reported, and when it last did so regularly.
     last_report: Option<Instant>,
+    /// When the peer last reported because packets flow there.
     peer_active: Option<Instant>,
     next_report: Instant,
     reports_left: u8,

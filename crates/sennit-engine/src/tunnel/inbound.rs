@@ -155,8 +155,9 @@ impl Tunnel {
     }
 
     fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {
-        // One alone is news of a path.
-        if within(self.last_report, 3 * REPORT_EVERY, now) {
+        // One alone that tells of a silent path may come from an end that has nothing else to tell.
+        let regular = within(self.last_report, 3 * REPORT_EVERY, now);
+        if regular || report.paths.iter().all(|path| path.heard) {
             self.peer_active = Some(now);
         }
         self.last_report = Some(now);
