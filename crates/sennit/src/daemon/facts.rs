@@ -133,10 +133,10 @@ fn tunnel(
         .paths
         .iter()
         .any(|path| path.state == sennit_core::PathState::Up);
-    let state = match (tunnel.up, usable) {
-        (true, true) => State::Up,
-        (true, false) => State::Down,
-        (false, _) => State::Connecting,
+    let (state, reason) = match (tunnel.up, usable) {
+        (true, true) => (State::Up, None),
+        (true, false) => (State::Down, Some("no path is up".to_owned())),
+        (false, _) => (State::Connecting, Some(tunnel.reason.clone())),
     };
     let share = |path| (total > 0).then(|| recent.sent(&key, path) as f64 / total as f64);
     TunnelStatus {
@@ -145,7 +145,7 @@ fn tunnel(
         policy: policy(tunnel.treatment.policy),
         delivery: delivery(tunnel.treatment.delivery),
         state,
-        reason: (state != State::Up).then(|| tunnel.reason.clone()),
+        reason,
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,

@@ -223,6 +223,8 @@ fn a_connection_outlives_the_loss_of_all_links() {
     }
     assert_link_down(&edge, "a", "has no address");
     assert_link_down(&edge, "b", "has no address");
+    let tunnel = &edge.status().tunnels[0];
+    assert_eq!(tunnel.reason.as_deref(), Some("no path is up"));
     for link in world.lab.links() {
         link.set_address(Some(5)).unwrap();
     }
