@@ -536,6 +536,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_peer_does_not_repeat_is_not_believed_for_good() {
+        let start = Instant::now();
+        let mut health = lively(start);
+        let mut now = start + PROBE_ACTIVE * 19;
+        health.handle_report(false, now);
+        let end = now + DEAF_FOR;
+        while now < end {
+            health.handle_timeout(now);
+            assert_eq!(health.state().1, Reason::PeerHearsNothing);
+            now += PROBE_ACTIVE;
+            health.handle_heard(now);
+        }
+        health.handle_timeout(now);
+        assert_eq!(health.state(), (PathState::Up, Reason::Heard));
+    }
+
+    #[test]
     fn a_link_without_carrier_is_down_at_once() {
         let start = Instant::now();
         let mut health = lively(start);

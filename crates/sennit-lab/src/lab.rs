@@ -66,9 +66,9 @@ const SETTINGS: [&str; 9] = [
 /// What makes a router of a host.
 const FORWARDING: [&str; 2] = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"];
 
-/// The shortest time that a token bucket may save up for: longer than timers are inexact, also on a virtual
-/// machine that shares its processors (a bucket that is full when its timer comes is too slow a link), and
-/// shorter than the queues and round trips of any link.
+/// The shortest time that a token bucket may save up for: shorter than the queues and round trips of any link,
+/// and longer than timers come late, also on a virtual machine that shares its processors. What a full bucket
+/// does not hold any more is lost to the rate.
 const BUCKET: Duration = Duration::from_millis(4);
 
 /// A bucket holds two frames at least, so that one that comes late does not cost the next its turn.

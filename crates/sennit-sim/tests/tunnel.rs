@@ -271,6 +271,8 @@ fn a_nat_that_forgets_a_binding_costs_nothing() {
 
 /// After silences in a certain order, each end took all paths for dead because the other had said that it heard
 /// nothing, and neither told that it did by now.
+///
+/// Of further seeds 51 is known to fail: noq never validates the new address (docs/bonding.md).
 #[test]
 fn a_tunnel_outlives_any_order_of_faults() {
     for seed in 0..24 {
