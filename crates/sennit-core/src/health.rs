@@ -84,6 +84,8 @@ pub enum Reason {
     PeerHearsNothing,
     /// The link has no carrier, no address, or was taken down.
     LinkDown,
+    /// The peer's address is new and not validated, so QUIC sends it no data (RFC 9000 §9.3). Not found here.
+    NotValidated,
 }
 
 impl fmt::Display for PathState {
@@ -105,6 +107,7 @@ impl fmt::Display for Reason {
             Self::Silent => "nothing arrives from the peer",
             Self::PeerHearsNothing => "the peer receives nothing",
             Self::LinkDown => "the link is down",
+            Self::NotValidated => "its new address is not validated yet",
         })
     }
 }

@@ -440,35 +440,33 @@ impl Edge {
         }
     }
 
-    /// The first link to complete the handshake wins the race of its class.
+    /// The first link to complete the handshake wins the race of its class. A tunnel that is only cut off is
+    /// replaced, unless it is heard again by now.
     fn handle_connected(&mut self, id: ConnId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
+        let Some(conn) = self.node.get(id) else {
             return;
         };
         let (index, socket) = (conn.role.slot, conn.role.link);
-        let slot = &mut self.slots[index];
-        if slot.live.is_some() {
-            self.node.close(
-                id,
-                masque::Code::H3_NO_ERROR.0,
-                "another link was faster",
-                now,
-            );
-            return;
+        if let Some(old) = self.slots[index].live {
+            if !self.is_cut_off(index, now) {
+                return self.end_race(index, now);
+            }
+            let reason = "nothing was heard of it, but the hub answers a new connection";
+            self.node
+                .close(old, masque::Code::H3_NO_ERROR.0, reason, now);
+            self.lose(old, reason.into(), now);
         }
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
         conn.role.stage = Stage::Connected;
+        let slot = &mut self.slots[index];
         slot.live = Some(id);
         if !slot.dial.is_failing() {
             slot.reason = "waiting for the hub's answer".into();
         }
-        for loser in slot.dial.won(id) {
-            self.node.close(
-                loser,
-                masque::Code::H3_NO_ERROR.0,
-                "another link was faster",
-                now,
-            );
-        }
+        slot.dial.won(id, now);
+        self.end_race(index, now);
         self.adopt(id, PathId::ZERO, socket, now);
         if matches!(self.purpose, Purpose::Enrol(_)) {
             self.request(id, now);
@@ -477,28 +475,34 @@ impl Edge {
     }
 
     fn handle_lost(&mut self, id: ConnId, reason: String, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let (index, link) = (conn.role.slot, conn.role.link);
+        self.slots[index].dial.failed(id, link, now);
+        self.lose(id, reason, now);
+        self.settle(now);
+    }
+
+    /// A connection is over.
+    fn lose(&mut self, id: ConnId, reason: String, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let (index, link, stage) = (conn.role.slot, conn.role.link, conn.role.stage);
-        conn.role.stage = Stage::Closing;
-        let slot = &mut self.slots[index];
-        slot.dial.failed(id, link, now);
+        let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
+        let slot = &mut self.slots[conn.role.slot];
         if slot.live == Some(id) {
             slot.live = None;
-            slot.reason = reason.clone();
             slot.since = now;
-            let class = slot.class.name.clone();
-            self.events.push_back(match stage {
-                Stage::Up(_) => EdgeEvent::TunnelDown { class, reason },
-                _ => EdgeEvent::Refused { class, reason },
-            });
-        } else if stage == Stage::Handshake && slot.live.is_none() {
-            slot.reason = reason.clone();
-            let class = slot.class.name.clone();
-            self.events.push_back(EdgeEvent::Refused { class, reason });
+        } else if stage != Stage::Handshake || slot.live.is_some() {
+            return;
         }
-        self.settle(now);
+        slot.reason = reason.clone();
+        let class = slot.class.name.clone();
+        self.events.push_back(match stage {
+            Stage::Up(_) => EdgeEvent::TunnelDown { class, reason },
+            _ => EdgeEvent::Refused { class, reason },
+        });
     }
 
     fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
@@ -580,6 +584,8 @@ impl Edge {
             let reason = format!("the hub refused {what}: {why} (status {})", head.status);
             return self.give_up(id, reason, now);
         }
+        let slot = &mut self.slots[conn.role.slot];
+        slot.dial.granted();
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return;
         }
@@ -587,10 +593,8 @@ impl Edge {
         let numbered = head.fields.text(hello::NAME).is_some_and(hello::understood);
         conn.tunnel.open_data(stream, numbered, now);
         let multipath = conn.tunnel.conn.is_multipath_negotiated();
-        let (index, link) = (conn.role.slot, conn.role.link);
+        let link = conn.role.link;
         announce_lan(conn, stream, &self.config.lan);
-        let slot = &mut self.slots[index];
-        slot.dial.granted();
         slot.reason = if multipath {
             "up"
         } else {

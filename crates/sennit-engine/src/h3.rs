@@ -48,8 +48,8 @@ impl H3 {
         self.failure.take()
     }
 
-    /// Closes the connection for an error of the peer.
-    fn fail(&mut self, conn: &mut Connection, code: Code, reason: &str, now: Instant) {
+    /// Closes the connection for an error, of the peer or here.
+    pub(crate) fn fail(&mut self, conn: &mut Connection, code: Code, reason: &str, now: Instant) {
         if !conn.is_closed() {
             conn.close(
                 now,

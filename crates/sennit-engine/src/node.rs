@@ -18,7 +18,7 @@ use noq_proto::{
     VarInt,
 };
 use sennit_core::{Delivery, Policy};
-use sennit_masque as masque;
+use sennit_masque::{self as masque, Code};
 
 use crate::{
     h3::H3,
@@ -374,6 +374,11 @@ impl<R> Node<R> {
             |path| events.push_back(NodeEvent::PathState(id, path.id)),
             now,
         );
+        if !conn.tunnel.close_stuck_paths(now) {
+            let reason = "no data can be sent on the only path";
+            conn.h3
+                .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
+        }
         while let Some(event) = conn.tunnel.conn.poll() {
             match event {
                 Event::Connected => events.push_back(NodeEvent::Connected(id)),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use noq_proto::{Connection, FourTuple, PathId, PathStatus, coding::Encodable};
-use sennit_core::{Health, Pacer, PathState, PathView};
+use sennit_core::{Health, Pacer, PathState, PathView, health::Reason};
 use sennit_masque::varint;
 
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
 
 /// Before a path has a sample of its own.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
+/// What noq refuses to carry for so long it will never carry: it validates a new address of the peer for three
+/// probe timeouts, at most once (RFC 9000 §8.2.4), and sends no data until it has.
+const REFUSED_FOR: Duration = Duration::from_secs(3);
 
 /// What the edge says of a link: how it is called and how a policy should treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub(crate) struct Path {
     pub(crate) health: Health,
     /// A full-size packet is to be sent along with the last probe.
     pub(crate) probes_size: bool,
+    /// When noq first and last sent nothing of what it was given for this path, if it sent nothing since.
+    refused: Option<(Instant, Instant)>,
 }
 
 /// What of `budget` can be used: noq sends nothing unless a packet of full size would fit.
@@ -78,7 +83,32 @@ impl Path {
             pacer: Pacer::new(now),
             health: Health::new(now),
             probes_size: false,
+            refused: None,
         })
+    }
+
+    /// noq had a batch to send on this path. If it `kept` all of it, the path takes no more until one leaves.
+    pub(crate) fn handle_batch(&mut self, kept: bool, now: Instant) {
+        self.refused = kept.then(|| (self.refused.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Whether noq sends no data here: to a new address of the peer not until it is validated.
+    pub(crate) fn refuses(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Whether it never will.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.refused
+            .is_some_and(|(first, last)| last.saturating_duration_since(first) >= REFUSED_FOR)
+    }
+
+    /// How it is doing and why, for people.
+    pub(crate) fn state(&self) -> (PathState, Reason) {
+        if self.refuses() {
+            return (PathState::Suspect, Reason::NotValidated);
+        }
+        self.health.state()
     }
 
     /// Follows a path that a NAT moved to another address, which noq does without an event. True if noq
@@ -116,7 +146,8 @@ impl Path {
         let (state, _) = self.health.state();
         PathView {
             usable: (state == PathState::Up || all_suspect && state != PathState::Down)
-                && !self.gate.is_too_small(),
+                && !self.gate.is_too_small()
+                && !self.refuses(),
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,

@@ -140,7 +140,7 @@ impl<R> Conn<R> {
 }
 
 fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
-    let (state, reason) = path.health.state();
+    let (state, reason) = path.state();
     PathStatus {
         id: number(path.id),
         link: path.link.clone(),

@@ -20,7 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{Connection, PathId};
+use noq_proto::{ClosePathError, Connection, PathId, VarInt};
 use sennit_core::{
     Congestion, Delivery, Flows, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
     Scheduler, Sent,
@@ -43,6 +43,8 @@ use crate::{
     transport::MAX_PATHS,
 };
 
+/// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
+pub(crate) const POOR: VarInt = VarInt::from_u32(0x3e76);
 /// Without data for this long a tunnel is idle and its paths are probed slowly.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 /// A tunnel that carries this many bytes within [`FLOOD_WINDOW`], 2.6 Mbit/s, is busy until some time
@@ -129,6 +131,8 @@ pub(crate) struct Tunnel {
     /// Set once CONNECT-IP is agreed.
     data: Option<DataPlane>,
     sending: Sending,
+    /// Room in noq's queue after a batch was put there; what it sends of it makes more.
+    launched: Option<usize>,
     views: Vec<PathView>,
     batch: Vec<Payload>,
     /// A packet whose path differed from that of the batch that was being filled.
@@ -187,6 +191,7 @@ impl Tunnel {
             packet_size: u64::from(packet_size),
             data: None,
             sending: Sending::Control,
+            launched: None,
             views: Vec::new(),
             batch: Vec::with_capacity(BATCH),
             held: None,
@@ -289,6 +294,20 @@ impl Tunnel {
         for path in &self.paths {
             path.gate.set_open(true);
         }
+    }
+
+    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if one is the last,
+    /// which only closing the connection helps.
+    pub(crate) fn close_stuck_paths(&mut self, now: Instant) -> bool {
+        let mut closed = true;
+        for path in self.paths.iter().filter(|path| path.is_stuck()) {
+            closed &= match self.conn.close_path(now, path.id, POOR) {
+                // The one that is closed already is about to be removed.
+                Ok(()) | Err(ClosePathError::ClosedPath) => true,
+                Err(ClosePathError::LastOpenPath | ClosePathError::MultipathNotNegotiated) => false,
+            };
+        }
+        closed
     }
 
     pub(crate) fn backlog(&self) -> usize {
@@ -453,24 +472,20 @@ impl Tunnel {
         self.reports_left = self.reports_left.saturating_sub(1);
         // Two ends that take all paths for dead because the other said so would never hear otherwise.
         let none_usable = !self.views.iter().any(|view| view.usable);
-        let reports = |view: &PathView| view.usable || none_usable;
-        if news {
-            for (path, _) in self
-                .paths
-                .iter()
-                .zip(&self.views)
-                .filter(|(_, v)| reports(v))
-            {
+        let mut paths = PathSet::default();
+        for (index, (path, view)) in self.paths.iter().zip(&self.views).enumerate() {
+            // Nor would it be seen that noq sends again where it refused to.
+            if !(view.usable || none_usable || path.refuses()) {
+                continue;
+            }
+            if news {
                 path.gate
                     .set_floor(path.gate.in_flight() + 2 * self.packet_size);
             }
+            if news || view.budget > 0 {
+                paths = paths.with(index);
+            }
         }
-        let paths = self
-            .views
-            .iter()
-            .enumerate()
-            .filter(|(_, view)| reports(view) && (news || view.budget > 0))
-            .fold(PathSet::default(), |set, (index, _)| set.with(index));
         if paths == PathSet::default() {
             return None;
         }

@@ -86,6 +86,8 @@ pub struct World {
     pub edge: Edge,
     /// The far side.
     pub hub: Hub,
+    authority: Authority,
+    seed: u64,
     cables: Vec<Cable>,
     labels: Vec<LinkLabel>,
     now: Instant,
@@ -158,6 +160,8 @@ impl World {
         let mut world = Self {
             edge: edge.expect("the test configuration has QUIC's initial suite"),
             hub: new_hub(&authority, seed, start),
+            authority,
+            seed,
             cables: links
                 .iter()
                 .enumerate()
@@ -239,8 +243,9 @@ impl World {
     }
 
     /// Replaces the hub by a fresh one with the same identity, as a restart does.
-    pub fn restart_hub(&mut self, authority: &Authority, seed: u64) {
-        self.hub = new_hub(authority, seed, self.now);
+    pub fn restart_hub(&mut self) {
+        self.seed += 1;
+        self.hub = new_hub(&self.authority, self.seed, self.now);
     }
 
     /// Hands the edge an inner packet, as its TUN device would.

@@ -7,6 +7,7 @@ use rand_pcg::{
     rand_core::{Rng, SeedableRng},
 };
 use sennit_core::{PathState, Policy};
+use sennit_engine::EdgeEvent;
 use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, udp};
 
@@ -271,8 +272,6 @@ fn a_nat_that_forgets_a_binding_costs_nothing() {
 
 /// After silences in a certain order, each end took all paths for dead because the other had said that it heard
 /// nothing, and neither told that it did by now.
-///
-/// Of further seeds 51 is known to fail: noq never validates the new address (docs/bonding.md).
 #[test]
 fn a_tunnel_outlives_any_order_of_faults() {
     for seed in 0..24 {
@@ -301,7 +300,7 @@ fn a_tunnel_outlives_any_order_of_faults() {
             world.set_link(link, true);
         }
         // The longest probation, and what TCP waits before it tries again.
-        flows.run(&mut world, MS * 20_000);
+        flows.run(&mut world, MS * 40_000);
         for status in [world.edge.status(), world.hub.status()] {
             let paths = &status[0].paths;
             let up = paths.iter().filter(|path| path.state == PathState::Up);
@@ -335,6 +334,79 @@ fn bulk_flows_go_on_when_a_nat_changes_the_address() {
             assert!(silence < MS * 200, "{silence:?}");
             assert!(after > 0.9 * before, "{before} {after}");
         }
+    }
+}
+
+/// noq validates a new address of the edge for some seconds and never again, and sends no data to it until then:
+/// nothing of a transfer arrived any more over one link, and nothing over this one of two.
+#[test]
+fn a_new_address_that_cannot_be_reached_at_first_is_used_in_the_end() {
+    for links in [&[link(50, 10)][..], &[link(50, 10), link(30, 30)]] {
+        for direction in [Direction::Up, Direction::Down] {
+            let mut world = world(links, Policy::Bond);
+            let mut flows = Transfer::new(Kind::Tcp, direction, 2, world.now());
+            flows.run(&mut world, MS * 3000);
+            let before = flows.measure(&mut world, MS * 2000);
+            world.move_to(0, [192, 0, 2, 1].into());
+            world.blackhole_one_way(0, false, true);
+            flows.run(&mut world, MS * 1500);
+            world.blackhole_one_way(0, false, false);
+            flows.run(&mut world, MS * 15_000);
+            let after = flows.measure(&mut world, MS * 2000);
+            let silence = flows.longest_stall;
+            println!(
+                "{} {direction:?}: {before:.1}, {silence:?}, {after:.1}",
+                links.len()
+            );
+            assert!(after > 0.9 * before, "{before} {after}");
+        }
+    }
+}
+
+/// A hub that is back at once resets what it does not know. noq knows the reset token of its first path only, and if
+/// nothing comes by that one's link, the edge waited 30 s.
+#[test]
+fn a_hub_that_forgot_its_edges_is_soon_dialled_anew() {
+    for (lost, within) in [(None, 2), (Some(0), 10), (Some(1), 2)] {
+        let mut world = world(&[link(50, 10), link(30, 30)], Policy::Bond);
+        let mut stream = Stream::new(MS * 50, 600, world.now());
+        stream.run(&mut world, MS * 1000);
+        if let Some(lost) = lost {
+            world.blackhole(lost, true);
+            stream.run(&mut world, MS * 5000);
+        }
+        world.restart_hub();
+        stream.longest_gap = Duration::ZERO;
+        stream.run(&mut world, MS * 15_000);
+        let arrived = stream.arrived();
+        stream.run(&mut world, MS * 1000);
+        assert!(stream.arrived() > arrived, "{lost:?}: nothing arrives");
+        let silence = stream.longest_gap;
+        println!("{lost:?}: {silence:?}");
+        assert!(
+            silence < Duration::from_secs(within),
+            "{lost:?}: {silence:?}"
+        );
+    }
+}
+
+/// Whoever was cut off longest goes on with the connection that it has.
+#[test]
+fn a_long_silence_costs_no_connection() {
+    for seconds in [4, 7, 12, 20, 25] {
+        let mut world = world(&[link(50, 10), link(30, 30)], Policy::Bond);
+        let mut stream = Stream::new(MS * 50, 600, world.now());
+        stream.run(&mut world, MS * 1000);
+        for silent in [true, false] {
+            world.blackhole(0, silent);
+            world.blackhole(1, silent);
+            stream.run(&mut world, Duration::from_secs(seconds));
+        }
+        let went =
+            |(_, event): &&(Duration, EdgeEvent)| matches!(event, EdgeEvent::TunnelDown { .. });
+        let times = world.edge_events.iter().filter(went).count();
+        println!("{seconds}: {times} {:?}", stream.longest_gap);
+        assert_eq!(times, 0, "{seconds}: {:?}", world.edge_events);
     }
 }
 

@@ -7,18 +7,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{ClientConfig, FourTuple, PathError, PathId, PathStatus, VarInt};
-use sennit_masque::Capsule;
+use noq_proto::{ClientConfig, FourTuple, PathError, PathId, PathStatus};
+use sennit_core::PathState;
+use sennit_masque::{self as masque, Capsule};
 
 use super::{Edge, EdgeEvent, Role, Stage, link_info};
 use crate::{
     locals::{Local, SocketId},
     node::ConnId,
-    path::LinkLabel,
+    path::{LinkLabel, Path},
+    tunnel::POOR,
 };
 
-/// A handshake that is not answered by then is begun anew, perhaps to another address of the hub.
+/// A handshake that is not answered by then is begun anew, perhaps to another address of the hub; and so is a
+/// connection whose request is not answered. A hub that could not validate an address that changed after the
+/// handshake says nothing for good (RFC 9000 §8.2), but its acknowledgements keep the connection alive.
 const ATTEMPT: Duration = Duration::from_secs(4);
+/// If no path is heard any more for so long, on top of the seconds after which a path is called down, the hub may
+/// have forgotten the connection, or be gone while another of its addresses is not.
+const CUT_OFF: Duration = Duration::from_secs(2);
 /// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled with
 /// every further one.
 const RETRY: Duration = Duration::from_millis(500);
@@ -27,8 +34,6 @@ const RETRY_MAX: Duration = Duration::from_secs(8);
 const PATH_RETRY: Duration = Duration::from_millis(500);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
-/// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
-const POOR: VarInt = VarInt::from_u32(0x3e76);
 
 /// The race of one class.
 #[derive(Debug)]
@@ -37,6 +42,10 @@ pub(super) struct Dial {
     /// When a link may be tried again, for a handshake or a path.
     not_before: BTreeMap<SocketId, Instant>,
     failures: u32,
+    /// The connection that won is of no use unless the hub has answered by then.
+    answer_by: Option<Instant>,
+    /// Since when all paths are down while no link changed.
+    cut_off: Option<Instant>,
     next_look: Option<Instant>,
 }
 
@@ -46,24 +55,29 @@ impl Dial {
             attempts: BTreeMap::new(),
             not_before: BTreeMap::new(),
             failures: 0,
+            answer_by: None,
+            cut_off: None,
             next_look: Some(now),
         }
     }
 
-    /// One attempt has won; the others are returned, to be closed.
-    pub(super) fn won(&mut self, winner: ConnId) -> Vec<ConnId> {
+    /// One attempt has won, and waits for the hub's answer.
+    pub(super) fn won(&mut self, winner: ConnId, now: Instant) {
+        self.attempts.retain(|_, (id, _)| *id != winner);
+        self.answer_by = Some(now + ATTEMPT);
+    }
+
+    /// The attempts that nobody needs any more, to be closed.
+    fn take_attempts(&mut self) -> Vec<ConnId> {
         let attempts = std::mem::take(&mut self.attempts);
-        attempts
-            .into_values()
-            .map(|(id, _)| id)
-            .filter(|&id| id != winner)
-            .collect()
+        attempts.into_values().map(|(id, _)| id).collect()
     }
 
     /// The hub has granted what was asked of it. A handshake alone is no success: a hub that
     /// refuses would otherwise be asked again at once, by one link after the other.
     pub(super) fn granted(&mut self) {
         self.failures = 0;
+        self.answer_by = None;
         self.not_before.clear();
     }
 
@@ -86,6 +100,7 @@ impl Dial {
     pub(super) fn retry_soon(&mut self, now: Instant) {
         self.not_before.clear();
         self.failures = 0;
+        self.cut_off = None;
         self.next_look = Some(now);
     }
 
@@ -112,10 +127,46 @@ impl Edge {
     pub(super) fn settle(&mut self, now: Instant) {
         for index in 0..self.slots.len() {
             self.slots[index].dial.next_look = None;
-            match self.slots[index].live {
-                None => self.race(index, now),
-                Some(id) => self.widen(index, id, now),
+            let Some(id) = self.slots[index].live else {
+                self.race(index, now);
+                continue;
+            };
+            let answer_by = self.slots[index].dial.answer_by;
+            match answer_by {
+                Some(at) if now >= at => {
+                    self.give_up(id, "the hub does not answer the request".into(), now);
+                }
+                Some(at) => self.slots[index].dial.look_at(at),
+                None if self.is_cut_off(index, now) => self.race(index, now),
+                None => {
+                    self.end_race(index, now);
+                    self.widen(index, id, now);
+                }
             }
+        }
+    }
+
+    /// Whether the class has a tunnel of which nothing is heard for long, so that another one is welcome.
+    pub(super) fn is_cut_off(&mut self, index: usize, now: Instant) -> bool {
+        let slot = &mut self.slots[index];
+        let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {
+            return false;
+        };
+        let down = |path: &Path| path.health.state().0 == PathState::Down;
+        if !conn.paths().iter().all(down) {
+            slot.dial.cut_off = None;
+            return false;
+        }
+        let since = *slot.dial.cut_off.get_or_insert(now);
+        now.saturating_duration_since(since) >= CUT_OFF
+    }
+
+    /// Closes the attempts that are under way.
+    pub(super) fn end_race(&mut self, index: usize, now: Instant) {
+        for id in self.slots[index].dial.take_attempts() {
+            let reason = "another connection was faster";
+            self.node
+                .close(id, masque::Code::H3_NO_ERROR.0, reason, now);
         }
     }
 
@@ -153,7 +204,10 @@ impl Edge {
                 conn.role.stage = Stage::Closing;
             }
             let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
-            self.slots[index].reason = format!("the hub does not answer on link {link}");
+            let slot = &mut self.slots[index];
+            if slot.live.is_none() {
+                slot.reason = format!("the hub does not answer on link {link}");
+            }
         }
     }
 
@@ -182,11 +236,11 @@ impl Edge {
             .connect(config, remote, &name, local, treatment, role, now)
         {
             Ok(id) => {
-                let dial = &mut self.slots[index].dial;
-                dial.attempts.insert(socket, (id, now));
-                dial.look_at(now + ATTEMPT);
-                if !dial.is_failing() {
-                    self.slots[index].reason = "waiting for the hub to answer".into();
+                let slot = &mut self.slots[index];
+                slot.dial.attempts.insert(socket, (id, now));
+                slot.dial.look_at(now + ATTEMPT);
+                if slot.live.is_none() && !slot.dial.is_failing() {
+                    slot.reason = "waiting for the hub to answer".into();
                 }
             }
             Err(error) => {

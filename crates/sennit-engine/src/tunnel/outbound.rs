@@ -300,6 +300,7 @@ impl Tunnel {
         let repairs = self.repairs();
         let mut ledger = self.paths[path].gate.ledger();
         let mut datagrams = self.conn.datagrams();
+        let room = datagrams.send_buffer_space();
         for payload in &self.batch {
             if datagrams.send(payload.bytes.clone(), false).is_err() {
                 self.stats.too_big += 1;
@@ -308,6 +309,8 @@ impl Tunnel {
             }
         }
         drop(ledger);
+        let left = datagrams.send_buffer_space();
+        self.launched = (left < room).then_some(left);
         for (index, other) in self.paths.iter().enumerate() {
             other.gate.set_open(index == path);
         }
@@ -316,7 +319,10 @@ impl Tunnel {
 
     fn finish_batch(&mut self, paths: PathSet) -> Sending {
         if let Some(path) = paths.first() {
+            let kept = self.launched == Some(self.conn.datagrams().send_buffer_space());
+            self.paths[path].handle_batch(kept, self.polled);
             self.paths[path].gate.ledger().end_batch();
+            self.views[path].usable &= !kept;
         }
         let left = paths.without_first();
         if left.first().is_some() {
