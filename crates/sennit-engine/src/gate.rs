@@ -44,6 +44,8 @@ const RESTART_PACKETS: u64 = 1;
 pub(crate) struct GateState {
     open: AtomicBool,
     in_flight: AtomicU64,
+    /// Bytes of it that are known to be lost, some time before noq says so: no reason to send less.
+    written_off: AtomicU64,
     window: AtomicU64,
     /// Bytes per second, or 0 if the controller does not compute a rate.
     pacing_rate: AtomicU64,
@@ -112,8 +114,7 @@ impl GateState {
     /// Takes the place of the gate of a path that was moved: what was in flight there is given up.
     pub(crate) fn inherit(&self, before: &Self) {
         let mut ledger = std::mem::take(&mut *before.ledger());
-        ledger.end_batch();
-        ledger.give_up();
+        ledger.start_over();
         *self.ledger() = ledger;
         self.set_frozen(before.frozen.load(Relaxed));
     }
@@ -145,7 +146,8 @@ impl GateState {
 
     /// Bytes that the congestion window still allows.
     pub(crate) fn room(&self) -> u64 {
-        self.window().saturating_sub(self.in_flight())
+        let allowed = self.window() + self.written_off.load(Relaxed);
+        allowed.saturating_sub(self.in_flight())
     }
 
     /// Smoothed round trip, `None` before the first sample.
@@ -251,9 +253,15 @@ impl Gate {
         *state.choice.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice);
         state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
         state.too_small.store(self.sizes.is_too_small(), Relaxed);
-        state
-            .slow_start
-            .store(self.control.in_slow_start(), Relaxed);
+        let starts = self.control.in_slow_start();
+        state.slow_start.store(starts, Relaxed);
+        // What overflows while a controller looks for the path's limit must keep it from sending more.
+        let written_off = if starts {
+            0
+        } else {
+            state.ledger().written_off()
+        };
+        state.written_off.store(written_off, Relaxed);
     }
 
     /// Hands over to another controller if one is wanted.
@@ -333,6 +341,7 @@ impl Controller for Gate {
             ledger.on_acked(pn, sent, now);
         }
         ledger.sweep(self.control.in_slow_start());
+        let written_off = ledger.written_off();
         drop(ledger);
         if self.state.rerouted.swap(false, Relaxed) {
             self.delivery.forget();
@@ -340,7 +349,7 @@ impl Controller for Gate {
         }
         let ack = Ack {
             acked: self.delivery.end_batch(now),
-            in_flight,
+            in_flight: in_flight.saturating_sub(written_off),
             window_unused: self.window_unused(),
         };
         self.control.on_ack(&ack, now);
@@ -396,7 +405,8 @@ impl Controller for Gate {
         if !self.state.open.load(Relaxed) {
             return 1;
         }
-        self.control.window().max(self.state.floor.load(Relaxed))
+        let window = self.control.window().max(self.state.floor.load(Relaxed));
+        window + self.state.written_off.load(Relaxed)
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -499,6 +509,35 @@ mod tests {
         assert_eq!(state.room(), 12_000 - 3600);
         controller.on_end_acks(now, 1200, false, Some(3));
         assert_eq!(state.room(), 12_000 - 1200);
+    }
+
+    #[test]
+    fn what_is_known_to_be_lost_takes_no_room() {
+        let (mut controller, state) = gate();
+        let start = Instant::now();
+        controller.on_congestion_event(start, start, false, false, 1200, 0);
+        assert!(!state.is_in_slow_start());
+        let sent = |pn| start + Duration::from_millis(10) * pn as u32;
+        for pn in 1..=3 {
+            state.ledger().stage(Payload {
+                bytes: vec![0; 1100].into(),
+                first_sent: start,
+                repeats: 0,
+            });
+            controller.on_packet_sent(sent(pn), 1200, pn);
+        }
+        assert_eq!(state.room(), state.window() - 3600);
+        let now = sent(3) + Duration::from_millis(20);
+        state.ledger().on_acked(3, sent(3), now);
+        controller.on_end_acks(now, 2400, false, Some(3));
+        // noq still counts the two that were overtaken.
+        assert_eq!((state.in_flight(), state.room()), (2400, state.window()));
+        assert_eq!(controller.window(), state.window() + 2400);
+        controller.on_packet_lost(1200, 1, now);
+        controller.on_packet_lost(1200, 2, now);
+        controller.on_congestion_event(now, sent(2), false, false, 2400, 2);
+        assert_eq!((state.in_flight(), state.room()), (0, state.window()));
+        assert_eq!(controller.window(), state.window());
     }
 
     #[test]

@@ -42,7 +42,7 @@ const QUIC_PAIRS: Check = Check {
     streams: 1,
     links: 2,
     seeds: 0..60,
-    broken: &[5, 47],
+    broken: &[5],
 };
 
 const QUIC_TRIPLES: Check = Check {

@@ -50,6 +50,9 @@ pub(crate) struct Ledger {
     /// Packets below this number are given up with their path, but stay in `sent` until they are sent
     /// again: perhaps only their acknowledgements were lost, and come by another path before that.
     given_up: u64,
+    /// Packets that are lost to the ledger and still in flight to noq, and their bytes.
+    written_off: VecDeque<WrittenOff>,
+    written_off_bytes: u64,
     /// When the newest packet left that is acknowledged.
     newest: Option<Instant>,
     /// Smoothed round trip and its mean deviation.
@@ -98,9 +101,18 @@ impl Loss {
 }
 
 #[derive(Debug)]
+struct WrittenOff {
+    pn: u64,
+    /// 0 once noq has decided.
+    bytes: u16,
+}
+
+#[derive(Debug)]
 struct Sent {
     pn: u64,
     at: Instant,
+    /// Of the packet, if this is the first datagram in it.
+    bytes: u16,
     payload: Option<Payload>,
 }
 
@@ -127,6 +139,18 @@ impl Ledger {
     /// The path is not trusted any more: everything in flight is as good as lost.
     pub(crate) fn give_up(&mut self) {
         self.given_up = self.sent.back().map_or(0, |last| last.pn + 1);
+    }
+
+    /// noq measures the path anew: what was in flight counts no more, and is given up.
+    pub(crate) fn start_over(&mut self) {
+        self.end_batch();
+        self.give_up();
+        self.forget_all_written_off();
+    }
+
+    fn forget_all_written_off(&mut self) {
+        self.written_off.clear();
+        self.written_off_bytes = 0;
     }
 
     /// Whether something was given up that is still not acknowledged.
@@ -157,9 +181,11 @@ impl Ledger {
         // The handshake's packet number spaces follow each other on one path.
         if self.sent.back().is_some_and(|last| last.pn > pn) {
             self.sent.clear();
+            self.forget_all_written_off();
             self.given_up = 0;
         }
         let mut room = usize::from(bytes).saturating_sub(OVERHEAD);
+        let mut bytes = bytes;
         while let Some(left) = self
             .staged
             .front()
@@ -169,12 +195,14 @@ impl Ledger {
             self.sent.push_back(Sent {
                 pn,
                 at: now,
+                bytes: std::mem::take(&mut bytes),
                 payload: self.staged.pop_front(),
             });
         }
     }
 
     pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
+        self.forget_written_off(pn);
         if self.settle(pn, false) {
             self.loss.count_acked(now);
         }
@@ -200,6 +228,13 @@ impl Ledger {
             let Some(first) = self.sent.pop_front() else {
                 return;
             };
+            if first.bytes > 0 {
+                self.written_off_bytes += u64::from(first.bytes);
+                self.written_off.push_back(WrittenOff {
+                    pn: first.pn,
+                    bytes: first.bytes,
+                });
+            }
             self.lost.extend(first.payload);
             self.count_lost(first.pn, starting);
             self.drop_settled();
@@ -216,7 +251,29 @@ impl Ledger {
         self.loss.part(now)
     }
 
+    /// Bytes that noq holds to be in flight although they are lost.
+    pub(super) fn written_off(&self) -> u64 {
+        self.written_off_bytes
+    }
+
+    /// noq has made up its mind about this packet.
+    fn forget_written_off(&mut self, pn: u64) {
+        let first = in_order::first_not(&self.written_off, |lost| lost.pn < pn);
+        let lost = self.written_off.get_mut(first);
+        if let Some(lost) = lost.filter(|lost| lost.pn == pn) {
+            self.written_off_bytes -= u64::from(std::mem::take(&mut lost.bytes));
+        }
+        while self
+            .written_off
+            .front()
+            .is_some_and(|first| first.bytes == 0)
+        {
+            self.written_off.pop_front();
+        }
+    }
+
     pub(super) fn on_lost(&mut self, pn: u64, starting: bool) {
+        self.forget_written_off(pn);
         if self.settle(pn, true) {
             self.count_lost(pn, starting);
         }
@@ -411,6 +468,30 @@ mod tests {
             }
         }
         assert!((0.009..0.011).contains(&loss.part), "{}", loss.part);
+    }
+
+    #[test]
+    fn a_lost_packet_is_written_off_until_noq_has_decided() {
+        let mut ledger = ledger(&[1400, 600, 600, 1400, 1400, 1400]);
+        let start = now();
+        for pn in 0..5 {
+            ledger.on_sent(pn, 1430, start + Duration::from_millis(10) * pn as u32);
+        }
+        let newest = start + Duration::from_millis(40);
+        ledger.on_acked(4, newest, newest + Duration::from_millis(20));
+        ledger.sweep(false);
+        // Of two datagrams in one packet only the packet counts.
+        assert_eq!(ledger.take_lost().len(), 5);
+        assert_eq!(ledger.written_off(), 4 * 1430);
+        // One has come after all.
+        ledger.on_acked(1, start, newest + Duration::from_millis(30));
+        ledger.on_lost(2, false);
+        assert_eq!(ledger.written_off(), 2 * 1430);
+        ledger.on_lost(2, false);
+        ledger.on_lost(0, false);
+        ledger.on_lost(3, false);
+        assert_eq!(ledger.written_off(), 0);
+        assert!(ledger.written_off.is_empty());
     }
 
     #[test]
