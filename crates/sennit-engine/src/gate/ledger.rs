@@ -32,6 +32,10 @@ const LOSS_MEMORY: f64 = 1000.0;
 const LOSS_STAYS: Duration = Duration::from_millis(100);
 const LOSS_FADES: Duration = Duration::from_secs(1);
 
+/// noq decides what is lost within two round trips, but never says so of what left before it moved the path to
+/// another port of the same address.
+const DECIDED_AFTER: u32 = 4;
+
 /// A datagram that may have to be sent again.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
@@ -103,6 +107,7 @@ impl Loss {
 #[derive(Debug)]
 struct WrittenOff {
     pn: u64,
+    at: Instant,
     /// 0 once noq has decided.
     bytes: u16,
 }
@@ -232,6 +237,7 @@ impl Ledger {
                 self.written_off_bytes += u64::from(first.bytes);
                 self.written_off.push_back(WrittenOff {
                     pn: first.pn,
+                    at: first.at,
                     bytes: first.bytes,
                 });
             }
@@ -263,12 +269,12 @@ impl Ledger {
         if let Some(lost) = lost.filter(|lost| lost.pn == pn) {
             self.written_off_bytes -= u64::from(std::mem::take(&mut lost.bytes));
         }
-        while self
-            .written_off
-            .front()
-            .is_some_and(|first| first.bytes == 0)
-        {
-            self.written_off.pop_front();
+        let (newest, after) = (self.newest, DECIDED_AFTER * self.rtt);
+        let decided =
+            |first: &WrittenOff| first.bytes == 0 || newest.is_some_and(|at| first.at + after < at);
+        while self.written_off.front().is_some_and(decided) {
+            let first = self.written_off.pop_front();
+            self.written_off_bytes -= first.map_or(0, |first| u64::from(first.bytes));
         }
     }
 
@@ -492,6 +498,22 @@ mod tests {
         ledger.on_lost(3, false);
         assert_eq!(ledger.written_off(), 0);
         assert!(ledger.written_off.is_empty());
+    }
+
+    #[test]
+    fn what_noq_never_decides_is_not_written_off_for_good() {
+        let mut ledger = ledger(&[1400; 30]);
+        let start = now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        for pn in 0..30 {
+            ledger.on_sent(pn, 1430, ms(10 * pn));
+            if pn > 0 {
+                ledger.on_acked(pn, ms(10 * pn), ms(10 * pn + 20));
+                ledger.sweep(false);
+            }
+            let expected = if (1..=9).contains(&pn) { 1430 } else { 0 };
+            assert_eq!(ledger.written_off(), expected, "{pn}");
+        }
     }
 
     #[test]
