@@ -87,7 +87,7 @@ impl Path {
         })
     }
 
-    /// noq had a batch to send on this path. If it `kept` all of it, the path takes no more until one leaves.
+    /// noq had a batch to send on this path, and perhaps `kept` all of it.
     pub(crate) fn handle_batch(&mut self, kept: bool, now: Instant) {
         self.refused = kept.then(|| (self.refused.map_or(now, |(first, _)| first), now));
     }
@@ -146,8 +146,7 @@ impl Path {
         let (state, _) = self.health.state();
         PathView {
             usable: (state == PathState::Up || all_suspect && state != PathState::Down)
-                && !self.gate.is_too_small()
-                && !self.refuses(),
+                && !self.gate.is_too_small(),
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,

@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::Transmit;
 use sennit_core::{
-    Choice, Delivery, PathSet, PathState, Policy, Scheduler, Sent,
+    Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent,
     frame::{CONTEXT_PADDING, HEADROOM, Header},
     queue::{Popped, Start, TARGET},
 };
@@ -155,12 +155,13 @@ impl Tunnel {
             .iter()
             .all(|path| path.health.state().0 != PathState::Up);
         self.views.clear();
-        let packet = self.packet_size;
-        self.views.extend(
-            self.paths
-                .iter_mut()
-                .map(|path| path.view(packet, none_up, now)),
-        );
+        let (packet, reports) = (self.packet_size, self.is_numbered());
+        self.views.extend(self.paths.iter_mut().map(|path| {
+            let view = path.view(packet, none_up, now);
+            // Reports show when noq sends there again. Without them only packets do.
+            let usable = view.usable && !(reports && path.refuses());
+            PathView { usable, ..view }
+        }));
         let usable = || self.views.iter().filter(|view| view.usable);
         let fastest = usable().map(|view| view.srtt).min().unwrap_or_default();
         let rate: u64 = usable().map(|view| view.rate).sum();
@@ -322,7 +323,7 @@ impl Tunnel {
             let kept = self.launched == Some(self.conn.datagrams().send_buffer_space());
             self.paths[path].handle_batch(kept, self.polled);
             self.paths[path].gate.ledger().end_batch();
-            self.views[path].usable &= !kept;
+            self.views[path].usable &= !(kept && self.is_numbered());
         }
         let left = paths.without_first();
         if left.first().is_some() {
