@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustix::process::Signal;
 use sennit_lab::{Host, Kind, Lab, LinkSpec, Role, Running, Spec, plan};
+use sennit_netem::Config;
 use tempfile::TempDir;
 
 const SENNIT: &str = env!("CARGO_BIN_EXE_sennit");
@@ -37,7 +38,7 @@ fn connect_ip_go_is_a_client_of_our_hub() {
     let hub = site.start_hub();
     let bearer = sennit(&["invite", "phone", "--bearer"], &site.state("hub"));
 
-    let (addresses, _client) = site.start_client(go, &bearer).up();
+    let (addresses, _client) = site.start_client(go, Role::Edge, &bearer).up();
 
     let client = site.lab.host(Role::Edge);
     assert_eq!(addresses.len(), 2, "one of each pool: {addresses:?}");
@@ -53,13 +54,37 @@ fn connect_ip_go_is_a_client_of_our_hub() {
     assert_eq!(hub.tunnels(), 1);
 }
 
+/// While noq validates the new address it keeps what it is given, and no reports of ours show when it is done.
+#[test]
+fn a_nat_may_give_connect_ip_go_another_address() {
+    let Some(go) = interop() else { return };
+    let late = Config {
+        delay: Duration::from_millis(20),
+        ..Config::default()
+    };
+    let site = Site::over(Kind::Emulated, &late);
+    let _hub = site.start_hub();
+    let bearer = sennit(&["invite", "phone", "--bearer"], &site.state("hub"));
+    let (addresses, _client) = site.start_client(go, Role::Lan, &bearer).up();
+    let (hub, client) = (site.lab.host(Role::Hub), site.lab.host(Role::Lan));
+    ping(hub, &addresses[0].to_string());
+
+    let mut pings = hub.command("ping");
+    pings.args(["-n", "-q", "-i", "0.01", &addresses[0].to_string()]);
+    let pings = hub.spawn(pings.stdout(Stdio::null())).unwrap();
+    site.lab.link("a").unwrap().set_address(Some(77)).unwrap();
+
+    assert_tcp_both_ways(client, hub, HUB_INNER[0].parse().unwrap());
+    drop(pings);
+}
+
 #[test]
 fn our_hub_refuses_connect_ip_go_with_a_wrong_token() {
     let Some(go) = interop() else { return };
     let site = Site::new();
     let _hub = site.start_hub();
 
-    let complaint = site.start_client(go, "sennit_bearer_AAAA").failure();
+    let complaint = site.start_client(go, Role::Edge, "sennit_bearer_AAAA").failure();
 
     assert!(complaint.contains("the hub says 403"), "{complaint}");
 }
@@ -129,11 +154,15 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
+        Self::over(Kind::Veth, &Config::default())
+    }
+
+    fn over(kind: Kind, way: &Config) -> Self {
         let link = LinkSpec {
             name: "a".into(),
-            kind: Kind::Veth,
-            up: Default::default(),
-            down: Default::default(),
+            kind,
+            up: way.clone(),
+            down: way.clone(),
             mtu: 1500,
             uso: true,
         };
@@ -172,11 +201,14 @@ impl Site {
         daemon
     }
 
-    /// connect-ip-go on the edge's host, towards our hub.
-    fn start_client(&self, go: &Path, bearer: &str) -> Peer<'_> {
-        let client = self.lab.host(Role::Edge);
+    /// connect-ip-go on the edge's host or behind it, towards our hub.
+    fn start_client(&self, go: &Path, on: Role, bearer: &str) -> Peer<'_> {
+        let client = self.lab.host(on);
         // The tunnel's own packets must not go into the tunnel.
-        let gateway = plan::Subnet::of(0).hub().v4;
+        let gateway = match on {
+            Role::Lan => plan::Lan::of(0).edge().v4,
+            _ => plan::Subnet::of(0).hub().v4,
+        };
         let pin = format!("route add {}/32 via {gateway}\n", plan::HUB.v4);
         client.ip(&pin).unwrap();
         let ca = sennit(&["hub", "ca"], &self.state("hub"));
@@ -402,23 +434,22 @@ fn assert_tcp_both_ways(client: &Host, server: &Host, address: IpAddr) {
     let listener = listener.unwrap().unwrap();
     let port = listener.local_addr().unwrap().port();
 
-    let received = thread::scope(|scope| {
-        scope.spawn(|| echo(&listener));
-        let sent = &sent;
-        let talk = || {
-            let to = SocketAddr::new(address, port);
-            let mut stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut back = stream.try_clone().unwrap();
-            thread::scope(|scope| {
-                scope.spawn(move || stream.write_all(sent).unwrap());
-                let mut received = vec![0; sent.len()];
-                back.read_exact(&mut received).unwrap();
-                received
-            })
-        };
-        client.netns().run(talk).unwrap()
-    });
+    // Not waited for: it ends when its client leaves, and there may be none.
+    thread::spawn(move || echo(&listener));
+    let talk = || {
+        let to = SocketAddr::new(address, port);
+        let mut stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut back = stream.try_clone().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| stream.write_all(&sent).unwrap());
+            let mut received = vec![0; sent.len()];
+            back.read_exact(&mut received).unwrap();
+            received
+        })
+    };
+    let received = client.netns().run(talk).unwrap();
 
     assert!(received == sent, "what came back is not what was sent");
 }
