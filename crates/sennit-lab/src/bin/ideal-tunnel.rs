@@ -15,9 +15,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::error::Unspecified;
 use clap::Parser;
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::error::Unspecified;
 use sennit_linux::DeviceName;
 use sennit_linux::poller::{Events, Interest, Poller};
 use sennit_linux::tun::{MAX_SLICES, Offload, OffloadTier, TUN_BUFFER, Tun, TunConfig};
