@@ -43,4 +43,9 @@ impl Dice {
             ..Config::default()
         })
     }
+
+    /// The rate of the way back on a link of `rate`: the same, or a part, as with DSL, cable and radio.
+    pub fn way_back(&mut self, rate: Bitrate) -> Bitrate {
+        Bitrate::bps(rate.as_bps() / [1, 4, 10, 20][self.roll(4) as usize])
+    }
 }

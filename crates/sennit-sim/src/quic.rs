@@ -8,6 +8,7 @@
 //! A data packet has a number and says which chunk of data it carries; a chunk that was lost goes out
 //! again under a new number. An acknowledgement has ranges of numbers.
 
+mod ack;
 mod cubic;
 mod loss;
 mod sink;

@@ -1,7 +1,7 @@
-//! Links as short texts: `rate/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way.
+//! Links as short texts: `rate[:rate down]/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way.
 //!
-//! `30/10` is 30 Mbit/s at 10 ms, `12/40±8/0.5%` varies by up to 8 ms and loses one packet of 200, and
-//! with `±8r` packets overtake each other.
+//! `30/10` is 30 Mbit/s at 10 ms, `3:30/10` that only from the hub to the edge, `12/40±8/0.5%` varies by up
+//! to 8 ms and loses one packet of 200, and with `±8r` packets overtake each other.
 
 use std::{
     fmt::{self, Display},
@@ -19,7 +19,8 @@ pub struct BadSpec(String);
 
 impl Display for BadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not rate/delay[±jitter[r]][/loss%]", self.0)
+        let form = "rate[:rate down]/delay[±jitter[r]][/loss%]";
+        write!(f, "`{}` is not {form}", self.0)
     }
 }
 
@@ -29,20 +30,19 @@ impl FromStr for LinkSpec {
     type Err = BadSpec;
 
     fn from_str(text: &str) -> Result<Self, BadSpec> {
-        parse(text)
-            .map(Self::symmetric)
-            .ok_or_else(|| BadSpec(text.into()))
+        parse(text).ok_or_else(|| BadSpec(text.into()))
     }
 }
 
-fn parse(text: &str) -> Option<Config> {
+fn parse(text: &str) -> Option<LinkSpec> {
     let mut parts = text.split('/');
-    let rate = number(parts.next()?)?;
+    let rates = parts.next()?;
+    let (up, down) = rates.split_once(':').unwrap_or((rates, rates));
     let delay = parts.next()?;
     let (delay, jitter) = delay.split_once('±').unwrap_or((delay, "0"));
     let loss = parts.next().unwrap_or("0");
     let config = Config {
-        rate: Some(Bitrate::bps((rate * 1e6) as u64)),
+        rate: Some(bitrate(up)?),
         delay: millis(delay)?,
         jitter: Jitter {
             spread: millis(jitter.trim_end_matches('r'))?,
@@ -52,7 +52,13 @@ fn parse(text: &str) -> Option<Config> {
         loss: Loss::Random(number(loss.trim_end_matches('%'))? / 100.0),
         ..Config::default()
     };
-    parts.next().is_none().then_some(config)
+    let mut link = LinkSpec::symmetric(config);
+    link.down.rate = Some(bitrate(down)?);
+    parts.next().is_none().then_some(link)
+}
+
+fn bitrate(text: &str) -> Option<Bitrate> {
+    Some(Bitrate::bps((number(text)? * 1e6) as u64))
 }
 
 fn number(text: &str) -> Option<f64> {
@@ -65,14 +71,17 @@ fn millis(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number(text)? / 1000.0).ok()
 }
 
-/// The way from the edge to the hub, in the form that is read.
+/// In the form that is read: the way from the edge to the hub, and the rate of the other.
 impl Display for LinkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.up;
-        let rate = config
-            .rate
-            .map_or(f64::INFINITY, |rate| rate.as_bps() as f64 / 1e6);
-        write!(f, "{rate}/{}", config.delay.as_secs_f64() * 1000.0)?;
+        let megabits =
+            |rate: Option<Bitrate>| rate.map_or(f64::INFINITY, |rate| rate.as_bps() as f64 / 1e6);
+        write!(f, "{}", megabits(config.rate))?;
+        if self.down.rate != config.rate {
+            write!(f, ":{}", megabits(self.down.rate))?;
+        }
+        write!(f, "/{}", config.delay.as_secs_f64() * 1000.0)?;
         if !config.jitter.spread.is_zero() {
             let reorder = if config.jitter.reorder { "r" } else { "" };
             write!(
@@ -95,7 +104,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_was_read() {
-        for text in ["30/10", "5.5/40±8", "12/40±8r", "12/40±8/0.5%", "80/0/2%"] {
+        for text in [
+            "30/10",
+            "2.5:30/10",
+            "5.5/40±8",
+            "12/40±8r",
+            "12/40±8/0.5%",
+            "80/0/2%",
+        ] {
             let link: LinkSpec = text.parse().expect(text);
             assert_eq!(link.to_string(), text);
         }
@@ -103,7 +119,17 @@ mod tests {
 
     #[test]
     fn what_is_no_link_is_refused() {
-        for text in ["", "30", "30/x", "-3/10", "30/10±", "30/10/1%/2", "inf/1"] {
+        for text in [
+            "",
+            "30",
+            ":30/1",
+            "1:2:3/1",
+            "30/x",
+            "-3/10",
+            "30/10±",
+            "30/10/1%/2",
+            "inf/1",
+        ] {
             assert_eq!(text.parse::<LinkSpec>().err(), Some(BadSpec(text.into())));
         }
     }

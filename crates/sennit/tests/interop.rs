@@ -84,7 +84,9 @@ fn our_hub_refuses_connect_ip_go_with_a_wrong_token() {
     let site = Site::new();
     let _hub = site.start_hub();
 
-    let complaint = site.start_client(go, Role::Edge, "sennit_bearer_AAAA").failure();
+    let complaint = site
+        .start_client(go, Role::Edge, "sennit_bearer_AAAA")
+        .failure();
 
     assert!(complaint.contains("the hub says 403"), "{complaint}");
 }

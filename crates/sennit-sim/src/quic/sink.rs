@@ -2,8 +2,8 @@
 
 use std::{net::Ipv4Addr, time::Instant};
 
-use super::{HEADERS, MAX_ACK_DELAY, MAX_RANGES, PAYLOAD, Range, set_word, word};
-use crate::{transfer::Endpoint, udp};
+use super::{MAX_ACK_DELAY, MAX_RANGES, PAYLOAD, Range, ack, word};
+use crate::transfer::Endpoint;
 
 /// RFC 9000 §13.2.2.
 const ACK_EVERY: u32 = 2;
@@ -44,17 +44,6 @@ impl Sink {
             self.received += PAYLOAD as u64;
         }
     }
-
-    fn acknowledge(&self) -> Vec<u8> {
-        let len = HEADERS + 4 + 8 * self.ranges.len();
-        let count = self.ranges.len() as u32;
-        let mut packet = udp(self.here, self.there, self.port, count, len);
-        for (n, range) in self.ranges.iter().enumerate() {
-            set_word(&mut packet, 1 + 2 * n, *range.start());
-            set_word(&mut packet, 2 + 2 * n, *range.end());
-        }
-        packet
-    }
 }
 
 impl Endpoint for Sink {
@@ -76,7 +65,7 @@ impl Endpoint for Sink {
     fn poll_packet(&mut self, now: Instant) -> Option<Vec<u8>> {
         self.ack_at.take_if(|at| *at <= now)?;
         self.pending = 0;
-        Some(self.acknowledge())
+        Some(ack::encode(self.here, self.there, self.port, &self.ranges))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -110,6 +99,7 @@ fn insert(ranges: &mut Vec<Range>, number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{quic::set_word, udp};
 
     #[test]
     fn ranges_grow_on_both_sides_and_join() {

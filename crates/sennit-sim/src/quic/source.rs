@@ -3,10 +3,10 @@
 use std::{collections::VecDeque, net::Ipv4Addr, time::Instant};
 
 use super::{
-    LEN, MAX_RANGES, Range,
+    LEN, ack,
     cubic::Cubic,
     loss::{InFlight, Outcome},
-    set_word, word,
+    set_word,
 };
 use crate::{transfer::Endpoint, udp};
 
@@ -76,9 +76,7 @@ impl Source {
 
 impl Endpoint for Source {
     fn handle_packet(&mut self, packet: &[u8], now: Instant) {
-        let count = word(packet, 0).map_or(0, |count| count as usize);
-        let range = |n| Some(word(packet, 1 + 2 * n)?..=word(packet, 2 + 2 * n)?);
-        let ranges: Vec<Range> = (0..count.min(MAX_RANGES)).map_while(range).collect();
+        let ranges = ack::decode(packet).unwrap_or_default();
         let outcome = self.flight.handle_ack(&ranges, now);
         self.handle_outcome(&outcome, now);
     }
@@ -111,7 +109,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{EDGE, SERVER, quic::Sink};
+    use crate::{
+        EDGE, SERVER,
+        quic::{Sink, word},
+    };
 
     const MS: Duration = Duration::from_millis(1);
 
