@@ -10,7 +10,7 @@
 //! - `bond`: earliest arrival. The path with the least delay takes what it can; a slower one helps
 //!   once packets would wait long for the faster ones, at the latest when they would wait longer than
 //!   the slower one is slower ([`Spill`]). It takes packets ahead of their turn, so that they arrive in
-//!   their turn ([`Scheduler::start`]).
+//!   their turn ([`Scheduler::start`]). Small packets by themselves avoid a crowded path.
 //! - `redundant`: the two paths with the least delay, or as many as the class says, each take a copy.
 
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub struct PathView {
     pub weight: u16,
     /// Smoothed round trip.
     pub srtt: Duration,
+    /// More stood there of late than it soon delivers.
+    pub crowded: bool,
     /// How much later than that says its packets are in order, because what it loses must be sent again.
     pub late: Duration,
     /// Bytes per second at which packets may leave on it.
@@ -317,11 +319,14 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
     Choice::Wait
 }
 
+/// Bytes of a packet that is not one of many.
+const ALONE: usize = 200;
+
 fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Choice {
     let with_room = || of_tier(paths, tier).filter(|(_, p)| p.budget > 0);
-    // What waits for nobody else is by itself, and has no order to keep.
-    let promptest = of_tier(paths, tier).min_by_key(|(_, p)| p.srtt);
-    if let Some((index, _)) = promptest.filter(|(_, p)| backlog == 0 && p.budget > 0) {
+    // What is small and waits for nobody else has no order to keep: acknowledgements, echoes, speech.
+    let promptest = of_tier(paths, tier).min_by_key(|(_, p)| (p.crowded, p.srtt));
+    if let Some((index, _)) = promptest.filter(|(_, p)| backlog <= ALONE && p.budget > 0) {
         return Choice::One(index);
     }
     let Some((index, path)) = with_room().min_by_key(|(index, p)| (in_order(p), *index)) else {
@@ -474,6 +479,7 @@ mod tests {
             tier,
             weight: 1,
             srtt: Duration::from_millis(millis),
+            crowded: false,
             late: Duration::ZERO,
             rate: 1_000_000,
             delivers: 1_000_000,
@@ -538,6 +544,20 @@ mod tests {
         assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
         let close = [path(1, 20, 0), path(1, 24, 9)];
         assert_eq!(scheduler.choose(&close, 0, 2_000), Choice::One(1));
+    }
+
+    #[test]
+    fn small_packets_by_themselves_avoid_a_crowded_path_while_there_is_another() {
+        let scheduler = Scheduler::new(Policy::Bond, 2);
+        let crowded = PathView {
+            crowded: true,
+            ..path(1, 20, 9)
+        };
+        let paths = [crowded, path(1, 60, 9)];
+        assert_eq!(scheduler.choose(&paths, 0, ALONE), Choice::One(1));
+        assert_eq!(scheduler.choose(&paths, 0, ALONE + 1), Choice::One(0));
+        let paths = [crowded, down(path(1, 60, 9))];
+        assert_eq!(scheduler.choose(&paths, 0, ALONE), Choice::One(0));
     }
 
     #[test]

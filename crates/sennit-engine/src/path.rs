@@ -13,6 +13,7 @@ use sennit_masque::varint;
 use crate::{
     gate::{Gate, GateState},
     locals::SocketId,
+    tunnel::Owed,
 };
 
 /// Before a path has a sample of its own.
@@ -20,6 +21,13 @@ const ASSUMED_RTT: Duration = Duration::from_millis(100);
 /// What noq refuses to carry for so long it will never carry: it validates a new address of the peer for three
 /// probe timeouts, at most once (RFC 9000 §8.2.4), and sends no data until it has.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
+
+/// A path is crowded if its round trip is so many times the least,
+const CROWDED: u32 = 3;
+/// and longer by this, which jitter may be.
+const CROWDED_BY: Duration = Duration::from_millis(10);
+/// What crowds a path comes back as soon as it may; it is kept away for so long at a time.
+const CROWDED_FOR: Duration = Duration::from_secs(5);
 
 /// What the edge says of a link: how it is called and how a policy should treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +54,10 @@ pub(crate) struct Path {
     pub(crate) health: Health,
     /// A full-size packet is to be sent along with the last probe.
     pub(crate) probes_size: bool,
+    /// What has arrived here and is to be acknowledged.
+    pub(crate) owed: Owed,
+    /// When its round trip was last too long for a path that only carries what it should.
+    crowded: Option<Instant>,
     /// When noq first and last sent nothing of what it was given for this path, if it sent nothing since.
     refused: Option<(Instant, Instant)>,
 }
@@ -83,6 +95,8 @@ impl Path {
             pacer: Pacer::new(now),
             health: Health::new(now),
             probes_size: false,
+            owed: Owed::default(),
+            crowded: None,
             refused: None,
         })
     }
@@ -90,6 +104,17 @@ impl Path {
     /// noq had a batch to send on this path, and perhaps `kept` all of it.
     pub(crate) fn handle_batch(&mut self, kept: bool, now: Instant) {
         self.refused = kept.then(|| (self.refused.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Whether much more stood here of late than fits: acknowledgements and other small things go elsewhere.
+    pub(crate) fn is_crowded(&mut self, now: Instant) -> bool {
+        if let (Some(rtt), Some(least)) = (self.gate.srtt(), self.gate.min_rtt())
+            && rtt > CROWDED * least + CROWDED_BY
+        {
+            self.crowded = Some(now);
+        }
+        self.crowded
+            .is_some_and(|at| now.saturating_duration_since(at) < CROWDED_FOR)
     }
 
     /// Whether noq sends no data here: to a new address of the peer not until it is validated.
@@ -150,6 +175,7 @@ impl Path {
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
+            crowded: self.is_crowded(now),
             late: Duration::ZERO,
             rate,
             delivers: self.gate.rate(srtt),

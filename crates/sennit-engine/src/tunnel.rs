@@ -13,6 +13,7 @@
 
 mod inbound;
 mod outbound;
+mod owed;
 
 use std::{
     collections::VecDeque,
@@ -24,7 +25,9 @@ use noq_proto::{ClosePathError, Connection, PathId, VarInt};
 use sennit_core::{
     Congestion, Delivery, Flows, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
     Scheduler, Sent,
-    frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header, PathReport, Report},
+    frame::{
+        CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_REPORT, Header, PathReport, Report,
+    },
     queue::{Popped, Queued},
     resequence::ResequenceStats,
     schedule::Striping,
@@ -35,6 +38,7 @@ use sennit_masque::{
 };
 
 use self::outbound::{BATCH, Narrow, Repair, Sending};
+pub(crate) use self::owed::Owed;
 use crate::{
     gate::Payload,
     locals::SocketId,
@@ -166,6 +170,8 @@ struct DataPlane {
     numbered: bool,
     /// What every inner packet gets in front.
     prefix: Prefix,
+    /// What padding gets.
+    padding: Prefix,
     numbering: Numbering,
     resequencer: Resequencer<Bytes>,
 }
@@ -224,6 +230,7 @@ impl Tunnel {
                     CONTEXT_IP
                 },
             ),
+            padding: datagram::encode_prefix(stream, CONTEXT_PADDING),
             numbering: Numbering::new(now),
             resequencer: Resequencer::new(now),
         });
@@ -291,9 +298,7 @@ impl Tunnel {
         self.batch.clear();
         self.views.clear();
         self.flows.forget_paths();
-        for path in &self.paths {
-            path.gate.set_open(true);
-        }
+        self.open_gates();
     }
 
     /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if one is the last,

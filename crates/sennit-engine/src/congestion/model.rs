@@ -51,6 +51,8 @@ const TELLING_PACKETS: u64 = 20;
 const INITIAL_PACKETS: u64 = 30;
 /// And at least, whatever is known.
 const MIN_PACKETS: u64 = 4;
+/// On a narrow path that is a long queue; so many times what fits is one as well.
+const CROWDED: f64 = 3.0;
 /// In startup the window leaves within this part of the round trip, or this time.
 const STARTUP_BURSTS: u32 = 8;
 const MIN_BURST: Duration = Duration::from_millis(1);
@@ -240,7 +242,8 @@ impl Model {
             self.by_pace.count(self.packets(acked.bytes), false, sent);
         }
         let ended = round_ended.then(|| self.end_round(acked, now));
-        if !self.full.reached && self.is_delayed() && (!acked.limited || self.is_much(acked)) {
+        let delayed = self.is_delayed() && (!acked.limited || self.is_much(acked));
+        if !self.full.reached && (delayed || self.is_crowded()) {
             self.full.reached = true;
             self.full.by_delay = true;
         }
@@ -332,6 +335,12 @@ impl Model {
         self.is_telling(&self.round) && self.round.shortest >= before + delayed
     }
 
+    /// All of this round stood in a queue several times as long as the path: it need not be many to tell.
+    fn is_crowded(&self) -> bool {
+        self.round.delivered >= self.least_window()
+            && self.round.shortest >= self.min_rtt().mul_f64(CROWDED) + LEAST_DELAYED
+    }
+
     fn is_telling(&self, round: &Round) -> bool {
         round.delivered >= TELLING_PACKETS * self.mtu
     }
@@ -344,7 +353,9 @@ impl Model {
 
     /// More was under way than fits into the path.
     fn is_much(&self, acked: &Acked) -> bool {
-        acked.total - acked.prior >= self.bdp(FULL_GROWTH).max(self.initial_window())
+        let under_way = acked.total - acked.prior;
+        under_way >= self.bdp(FULL_GROWTH).max(self.initial_window())
+            || under_way >= self.bdp(CROWDED) + self.least_window()
     }
 
     // ---- what may be sent ----------------------------------------------------------------------

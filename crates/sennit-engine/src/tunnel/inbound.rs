@@ -38,15 +38,27 @@ impl Tunnel {
         now: Instant,
     ) -> Result<(), Code> {
         self.conn.handle_event(event);
-        let path = self.paths.iter_mut().find(|path| path.network == network);
-        let path = path.map(|path| {
+        let path = self.paths.iter().position(|path| path.network == network);
+        let id = path.map_or(u32::MAX, |index| {
+            let path = &mut self.paths[index];
             path.health.handle_heard(now);
             number(path.id)
         });
+        let (mut empty, mut matters) = (true, false);
         while let Some(datagram) = self.conn.datagrams().recv() {
-            self.handle_datagram(datagram, path.unwrap_or(u32::MAX), now)?;
+            empty = false;
+            matters |= !self.is_padding(&datagram);
+            self.handle_datagram(datagram, id, now)?;
+        }
+        if let Some(index) = path.filter(|_| !empty) {
+            self.paths[index].owed.handle_packet(matters, now);
         }
         Ok(())
+    }
+
+    fn is_padding(&self, datagram: &[u8]) -> bool {
+        let data = self.data.as_ref();
+        data.is_some_and(|data| datagram.starts_with(&data.padding))
     }
 
     fn handle_datagram(

@@ -10,12 +10,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::Transmit;
 use sennit_core::{
     Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent,
-    frame::{CONTEXT_PADDING, HEADROOM, Header},
+    frame::{HEADROOM, Header},
     queue::{Popped, Start, TARGET},
 };
-use sennit_masque::datagram;
 
-use super::Tunnel;
+use super::{Owed, Tunnel};
 use crate::{
     gate::Payload,
     path::{Path, whole},
@@ -50,6 +49,8 @@ const REPAIR_LIMIT: usize = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     Control,
+    /// Padding for the first of these paths is in noq's queue, to leave with acknowledgements.
+    Acks(PathSet),
     Data,
     /// A batch is in noq's queue for the first of these paths; then the same again for the next.
     Batch(PathSet),
@@ -93,11 +94,25 @@ impl Tunnel {
         loop {
             match self.sending {
                 Sending::Control => {
+                    if let Some(paths) = self.acks_due(now) {
+                        self.launch(paths);
+                        self.sending = Sending::Acks(paths);
+                        continue;
+                    }
                     if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                        self.forget_due(now);
                         return Some(transmit);
                     }
                     self.refresh_views(now);
                     self.sending = Sending::Data;
+                }
+                Sending::Acks(paths) => {
+                    if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                        self.account(&transmit, paths);
+                        return Some(transmit);
+                    }
+                    self.open_gates();
+                    self.sending = Sending::Control;
                 }
                 Sending::Data => {
                     self.sending = match self.fill_batch(now) {
@@ -329,10 +344,42 @@ impl Tunnel {
         if left.first().is_some() {
             return self.launch(left);
         }
+        self.open_gates();
+        Sending::Data
+    }
+
+    pub(super) fn open_gates(&self) {
         for path in &self.paths {
             path.gate.set_open(true);
         }
-        Sending::Data
+    }
+
+    /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it elsewhere.
+    fn acks_due(&mut self, now: Instant) -> Option<PathSet> {
+        let prefix = self.data.as_ref().filter(|data| data.numbered)?.padding;
+        let first = self.paths.iter().position(Path::is_trusted)?;
+        if !self.paths[first].is_crowded(now) {
+            return None;
+        }
+        let owes = |path: &Path| path.is_trusted() && path.owed.matters() && path.owed.is_due(now);
+        let index = self.paths.iter().skip(first + 1).position(owes)? + first + 1;
+        self.forget_due(now);
+        let gate = &self.paths[index].gate;
+        gate.set_floor(gate.in_flight() + 2 * self.packet_size);
+        self.batch.clear();
+        self.batch.push(Payload {
+            bytes: Bytes::copy_from_slice(&prefix),
+            first_sent: now,
+            repeats: NEVER,
+        });
+        Some(PathSet::default().with(index))
+    }
+
+    /// noq sends all acknowledgements that are due with the next packet, whichever path it is for.
+    fn forget_due(&mut self, now: Instant) {
+        for path in self.paths.iter_mut().filter(|path| path.owed.is_due(now)) {
+            path.owed = Owed::default();
+        }
     }
 
     /// Charges the pacer of the path that carries a transmit.
@@ -344,14 +391,14 @@ impl Tunnel {
 
     /// Stages a packet of full size for a path that has not shown that it carries them.
     fn size_probe_due(&mut self) -> Option<PathSet> {
-        let stream = self.data.as_ref().filter(|data| data.numbered)?.stream;
+        let padding = self.data.as_ref().filter(|data| data.numbered)?.padding;
         let index = self
             .paths
             .iter()
             .zip(&self.views)
             .position(|(path, view)| path.probes_size && view.budget > 0)?;
         self.paths[index].probes_size = false;
-        let mut probe = datagram::encode_prefix(stream, CONTEXT_PADDING).to_vec();
+        let mut probe = padding.to_vec();
         probe.resize(self.conn.datagrams().max_size()?, 0);
         let paths = PathSet::default().with(index);
         self.put_aside(probe.into(), paths);
