@@ -71,6 +71,7 @@ pub const LAYERS: &[Layer] = &[
         &[
             "sennit-core",
             "sennit-engine",
+            "sennit-masque",
             "sennit-netem",
             "sennit-packet",
         ],
