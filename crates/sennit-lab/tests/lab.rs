@@ -119,7 +119,7 @@ fn a_link_that_is_not_as_asked_fails_the_self_check() {
     }
     let lab = Lab::new(&two_links()).expect("it can be built");
     lab.link("a")
-        .and_then(|link| link.set(Direction::Up, |config| config.delay = ms(7)))
+        .and_then(|link| link.set(Direction::Up, |config| config.delay = ms(25)))
         .expect("links can be changed");
 
     let checks = selfcheck::run(&lab).expect("probes can be sent");
