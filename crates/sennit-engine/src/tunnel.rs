@@ -135,6 +135,8 @@ pub(crate) struct Tunnel {
     /// Set once CONNECT-IP is agreed.
     data: Option<DataPlane>,
     sending: Sending,
+    /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since it was asked.
+    only_acks: Option<bool>,
     /// Room in noq's queue after a batch was put there; what it sends of it makes more.
     launched: Option<usize>,
     views: Vec<PathView>,
@@ -197,6 +199,7 @@ impl Tunnel {
             packet_size: u64::from(packet_size),
             data: None,
             sending: Sending::Control,
+            only_acks: None,
             launched: None,
             views: Vec::new(),
             batch: Vec::with_capacity(BATCH),
@@ -544,6 +547,7 @@ impl Tunnel {
             .chain(pacing)
             .chain(report)
             .chain(self.overdue_at())
+            .chain(self.owes_until())
             .chain(self.conn.poll_timeout())
             .min()
     }

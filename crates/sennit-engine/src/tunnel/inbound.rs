@@ -50,9 +50,11 @@ impl Tunnel {
             matters |= !self.is_padding(&datagram);
             self.handle_datagram(datagram, id, now)?;
         }
-        if let Some(index) = path.filter(|_| !empty) {
+        let index = path.filter(|_| !empty);
+        if let Some(index) = index {
             self.paths[index].owed.handle_packet(matters, now);
         }
+        self.only_acks = Some(self.only_acks.unwrap_or(true) && index.is_some());
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use noq_proto::Transmit;
+use noq_proto::{PathId, Transmit};
 use sennit_core::{
     Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent,
     frame::{HEADROOM, Header},
@@ -99,9 +99,13 @@ impl Tunnel {
                         self.sending = Sending::Acks(paths);
                         continue;
                     }
-                    if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                    if !self.saves_acks(now) {
+                        if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                            self.forget_due(now);
+                            return Some(transmit);
+                        }
                         self.forget_due(now);
-                        return Some(transmit);
+                        self.only_acks = None;
                     }
                     self.refresh_views(now);
                     self.sending = Sending::Data;
@@ -357,10 +361,10 @@ impl Tunnel {
     /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it elsewhere.
     fn acks_due(&mut self, now: Instant) -> Option<PathSet> {
         let prefix = self.data.as_ref().filter(|data| data.numbered)?.padding;
-        let first = self.paths.iter().position(Path::is_trusted)?;
-        if !self.paths[first].is_crowded(now) {
+        if !self.is_ack_path_crowded(now) {
             return None;
         }
+        let first = self.paths.iter().position(Path::is_trusted)?;
         let owes = |path: &Path| path.is_trusted() && path.owed.matters() && path.owed.is_due(now);
         let index = self.paths.iter().skip(first + 1).position(owes)? + first + 1;
         self.forget_due(now);
@@ -375,10 +379,36 @@ impl Tunnel {
         Some(PathSet::default().with(index))
     }
 
+    /// Whether noq is not asked now, because all it may have to send are acknowledgements for a crowded path, of
+    /// which none is due.
+    ///
+    /// noq 1.4 lets the peer say once how many packets it wants acknowledged together, for the paths that there
+    /// are then: the first. On the others it acknowledges every second packet. That is better, but for a narrow path.
+    fn saves_acks(&mut self, now: Instant) -> bool {
+        self.only_acks == Some(true)
+            && self.is_numbered()
+            && self.is_ack_path_crowded(now)
+            && !self.paths.iter().any(|path| path.owed.is_due(now))
+    }
+
+    /// Whether the path that noq sends acknowledgements on is crowded.
+    fn is_ack_path_crowded(&mut self, now: Instant) -> bool {
+        let mut trusted = self.paths.iter_mut().filter(|path| path.is_trusted());
+        trusted.next().is_some_and(|path| path.is_crowded(now))
+    }
+
+    /// When the first acknowledgement is due.
+    pub(super) fn owes_until(&self) -> Option<Instant> {
+        let due = || self.paths.iter().filter_map(|path| path.owed.due_at()).min();
+        self.only_acks.and_then(|_| due())
+    }
+
     /// noq sends all acknowledgements that are due with the next packet, whichever path it is for.
     fn forget_due(&mut self, now: Instant) {
-        for path in self.paths.iter_mut().filter(|path| path.owed.is_due(now)) {
-            path.owed = Owed::default();
+        for path in &mut self.paths {
+            if path.id != PathId::ZERO || path.owed.is_due(now) {
+                path.owed = Owed::default();
+            }
         }
     }
 

@@ -34,6 +34,11 @@ impl Owed {
         self.packets >= ACK_PACKETS || waited.unwrap_or(Duration::ZERO) >= ACK_DELAY
     }
 
+    /// When noq would at the latest.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        self.since.map(|since| since + ACK_DELAY)
+    }
+
     /// Whether they are worth a datagram.
     pub(crate) fn matters(&self) -> bool {
         self.matters
