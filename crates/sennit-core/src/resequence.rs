@@ -31,6 +31,10 @@ const JUMP: i64 = 1 << 16;
 const SLACK: Duration = Duration::from_millis(2);
 /// A path on which nothing came for this long is not waited for.
 const ACTIVE_FOR: Duration = Duration::from_millis(500);
+/// What came of late on a path, jitter aside,
+const RECENT: Duration = Duration::from_millis(10);
+/// and what it is compared with: the clocks of both ends drift apart by less than a millisecond in that time.
+const LEAST_OF: Duration = Duration::from_secs(10);
 /// No packet is held longer, however slow a path is.
 const LONGEST: Duration = Duration::from_millis(250);
 
@@ -93,6 +97,17 @@ struct PathClock {
     deviation: f64,
     /// How much earlier than usual the newest packet came.
     early: f64,
+    /// The least difference of late and of longer ago, in microseconds: what is between them stands on the way.
+    recent: Floor,
+    least: Floor,
+}
+
+/// The least value of a span of time that was seen, and of at most as long before.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    since: Instant,
+    value: f64,
+    before: f64,
 }
 
 impl<T> Resequencer<T> {
@@ -223,8 +238,17 @@ impl<T> Resequencer<T> {
                 delay,
                 deviation: 0.0,
                 early: 0.0,
+                recent: Floor::new(delay, now),
+                least: Floor::new(delay, now),
             })
             .update(delay, sent_micros, now);
+    }
+
+    /// How long all packets stood of late on their way to us on `path`, beyond the least that it takes.
+    pub fn standing(&self, path: u32, now: Instant) -> Duration {
+        let clock = self.paths.get(&path);
+        let clock = clock.filter(|path| now.saturating_duration_since(path.heard) < ACTIVE_FOR);
+        clock.map_or(Duration::ZERO, PathClock::standing)
     }
 
     fn enforce_limits(&mut self, index: u8, mut release: impl FnMut(T)) {
@@ -256,15 +280,22 @@ impl PathClock {
         let error = delay - self.delay;
         if error.abs() > 1e7 {
             (self.delay, self.deviation) = (delay, 0.0);
+            (self.recent, self.least) = (Floor::new(delay, now), Floor::new(delay, now));
         } else {
             self.deviation += (error.abs() - self.deviation) / 4.0;
             self.delay += error / 8.0;
         }
+        self.recent.update(delay, RECENT, now);
+        self.least.update(delay, LEAST_OF, now);
         self.heard = now;
         if sent_micros.wrapping_sub(self.newest) as i32 >= 0 {
             (self.newest, self.arrived) = (sent_micros, now);
             self.early = self.delay - delay;
         }
+    }
+
+    fn standing(&self) -> Duration {
+        Duration::from_secs_f64((self.recent.get() - self.least.get()).max(0.0) / 1e6)
     }
 
     /// When something sent then, by the sender's clock, has surely arrived if it ever does.
@@ -276,6 +307,30 @@ impl PathClock {
         }
         let after = ahead + self.early + 2.0 * self.deviation + slack;
         self.arrived + Duration::from_secs_f64((after / 1e6).clamp(0.0, 1.0))
+    }
+}
+
+impl Floor {
+    fn new(value: f64, now: Instant) -> Self {
+        Self {
+            since: now,
+            value,
+            before: value,
+        }
+    }
+
+    fn get(&self) -> f64 {
+        self.value.min(self.before)
+    }
+
+    fn update(&mut self, value: f64, span: Duration, now: Instant) {
+        let age = now.saturating_duration_since(self.since);
+        if age < span {
+            self.value = self.value.min(value);
+            return;
+        }
+        self.before = if age < 2 * span { self.value } else { value };
+        (self.since, self.value) = (now, value);
     }
 }
 

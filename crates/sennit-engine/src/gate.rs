@@ -31,7 +31,7 @@ use sennit_core::Congestion;
 
 pub(crate) use self::ledger::{Ledger, Payload};
 use self::sizes::Sizes;
-use crate::congestion::{self, Ack, Choice, CongestionEvent, Control, Delivery, Reason};
+use crate::congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
@@ -55,6 +55,9 @@ pub(crate) struct GateState {
     slow_start: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
+    /// How long the acknowledgements that come now stood on their way, and the same smoothed.
+    acks_stood_micros: AtomicU64,
+    acks_stand_micros: AtomicU64,
     /// The window is never taken for less than this.
     floor: AtomicU64,
     /// Losses are not news of congestion for now.
@@ -159,6 +162,41 @@ impl GateState {
         micros(&self.min_rtt_micros)
     }
 
+    /// Smoothed round trip without the time for which acknowledgements stand on their way.
+    pub(crate) fn srtt_ahead(&self) -> Option<Duration> {
+        let stand = Duration::from_micros(self.acks_stand_micros.load(Relaxed));
+        let ahead = self.srtt()?.saturating_sub(stand);
+        Some(ahead.max(self.min_rtt().unwrap_or_default()))
+    }
+
+    /// The acknowledgements that arrive now stood so long in a queue of the way back.
+    pub(crate) fn set_acks_stood(&self, stood: Duration) {
+        let micros = stood.as_micros() as u64;
+        self.acks_stood_micros.store(micros, Relaxed);
+    }
+
+    /// The way back is another path's business: it says nothing of what this one carries.
+    fn without_way_back(&self, rtt: Duration) -> Duration {
+        let stood = Duration::from_micros(self.acks_stood_micros.load(Relaxed));
+        rtt.saturating_sub(stood)
+            .max(self.min_rtt().unwrap_or_default())
+            .min(rtt)
+    }
+
+    fn smooth_way_back(&self) {
+        let stood = self.acks_stood_micros.load(Relaxed);
+        let stand = self.acks_stand_micros.load(Relaxed);
+        // As RFC 9002 §5.3 smooths round trips.
+        self.acks_stand_micros
+            .store((7 * stand + stood) / 8, Relaxed);
+    }
+
+    /// Bytes that have arrived, but whose acknowledgement stands on its way.
+    fn unheard(&self) -> u64 {
+        let stand = Duration::from_micros(self.acks_stand_micros.load(Relaxed));
+        (self.delivery_rate.load(Relaxed) as f64 * stand.as_secs_f64()) as u64
+    }
+
     /// Bytes per second at which packets may leave.
     ///
     /// A window-based controller is paced a little above one window per round trip, so that pacing
@@ -261,7 +299,8 @@ impl Gate {
         } else {
             state.ledger().written_off()
         };
-        state.written_off.store(written_off, Relaxed);
+        let settled = written_off + state.unheard();
+        state.written_off.store(settled, Relaxed);
     }
 
     /// Hands over to another controller if one is wanted.
@@ -347,9 +386,15 @@ impl Controller for Gate {
             self.delivery.forget();
             self.control.on_route_change();
         }
+        self.state.smooth_way_back();
+        let settled = written_off + self.state.unheard();
+        let acked = self.delivery.end_batch(now).map(|acked| Acked {
+            rtt: self.state.without_way_back(acked.rtt),
+            ..acked
+        });
         let ack = Ack {
-            acked: self.delivery.end_batch(now),
-            in_flight: in_flight.saturating_sub(written_off),
+            acked,
+            in_flight: in_flight.saturating_sub(settled),
             window_unused: self.window_unused(),
         };
         self.control.on_ack(&ack, now);

@@ -37,8 +37,9 @@ impl Tunnel {
         network: FourTuple,
         now: Instant,
     ) -> Result<(), Code> {
-        self.conn.handle_event(event);
         let path = self.paths.iter().position(|path| path.network == network);
+        self.note_standing(path, now);
+        self.conn.handle_event(event);
         let id = path.map_or(u32::MAX, |index| {
             let path = &mut self.paths[index];
             path.health.handle_heard(now);
@@ -56,6 +57,18 @@ impl Tunnel {
         }
         self.only_acks = Some(self.only_acks.unwrap_or(true) && index.is_some());
         Ok(())
+    }
+
+    /// Tells all paths how long the acknowledgements stood on their way that arrive on this one now.
+    fn note_standing(&self, path: Option<usize>, now: Instant) {
+        let (Some(index), Some(data)) = (path, &self.data) else {
+            return;
+        };
+        let id = number(self.paths[index].id);
+        let stood = data.resequencer.standing(id, now);
+        for path in &self.paths {
+            path.gate.set_acks_stood(stood);
+        }
     }
 
     fn is_padding(&self, datagram: &[u8]) -> bool {
