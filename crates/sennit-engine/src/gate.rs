@@ -55,6 +55,8 @@ pub(crate) struct GateState {
     slow_start: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
+    /// Round trips of the last two batches of acknowledgements.
+    last_rtts: [AtomicU64; 2],
     /// How long the acknowledgements that come now stood on their way, and the same smoothed.
     acks_stood_micros: AtomicU64,
     acks_stand_micros: AtomicU64,
@@ -166,7 +168,8 @@ impl GateState {
     pub(crate) fn srtt_ahead(&self) -> Option<Duration> {
         let stand = Duration::from_micros(self.acks_stand_micros.load(Relaxed));
         let ahead = self.srtt()?.saturating_sub(stand);
-        Some(ahead.max(self.min_rtt().unwrap_or_default()))
+        let last = self.last_rtts[0].load(Relaxed).min(self.last_rtts[1].load(Relaxed));
+        Some(ahead.max(self.min_rtt().unwrap_or_default()).max(Duration::from_micros(last)))
     }
 
     /// The acknowledgements that arrive now stood so long in a queue of the way back.
@@ -392,6 +395,11 @@ impl Controller for Gate {
             rtt: self.state.without_way_back(acked.rtt),
             ..acked
         });
+        if let Some(acked) = &acked {
+            let last = &self.state.last_rtts;
+            last[1].store(last[0].load(Relaxed), Relaxed);
+            last[0].store(acked.rtt.as_micros() as u64, Relaxed);
+        }
         let ack = Ack {
             acked,
             in_flight: in_flight.saturating_sub(settled),

@@ -191,6 +191,8 @@ impl Tunnel {
         }
         let target =
             TARGET.max(fastest.mul_f64(SPARE_ROUNDS)) + self.scheduler.standing(&self.views);
+        let starts = self.views.iter().any(|view| view.usable && view.unproven);
+        let target = if starts { target.max(Duration::from_millis(100)) } else { target };
         self.narrow.update(count, now);
         if self.narrow.lasts(now) {
             self.queue.set_target(target.max(NARROW_TARGET));
