@@ -13,6 +13,7 @@
 
 mod ledger;
 mod sizes;
+mod way_back;
 
 use std::{
     any::Any,
@@ -30,7 +31,7 @@ use noq_proto::{
 use sennit_core::Congestion;
 
 pub(crate) use self::ledger::{Ledger, Payload};
-use self::sizes::Sizes;
+use self::{sizes::Sizes, way_back::WayBack};
 use crate::congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
@@ -44,8 +45,8 @@ const RESTART_PACKETS: u64 = 1;
 pub(crate) struct GateState {
     open: AtomicBool,
     in_flight: AtomicU64,
-    /// Bytes of it that are known to be lost, some time before noq says so: no reason to send less.
-    written_off: AtomicU64,
+    /// Bytes of it that are lost or have arrived, some time before noq says so: no reason to send less.
+    settled: AtomicU64,
     window: AtomicU64,
     /// Bytes per second, or 0 if the controller does not compute a rate.
     pacing_rate: AtomicU64,
@@ -55,11 +56,7 @@ pub(crate) struct GateState {
     slow_start: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
-    /// Round trips of the last two batches of acknowledgements.
-    last_rtts: [AtomicU64; 2],
-    /// How long the acknowledgements that come now stood on their way, and the same smoothed.
-    acks_stood_micros: AtomicU64,
-    acks_stand_micros: AtomicU64,
+    way_back: WayBack,
     /// The window is never taken for less than this.
     floor: AtomicU64,
     /// Losses are not news of congestion for now.
@@ -151,7 +148,7 @@ impl GateState {
 
     /// Bytes that the congestion window still allows.
     pub(crate) fn room(&self) -> u64 {
-        let allowed = self.window() + self.written_off.load(Relaxed);
+        let allowed = self.window() + self.settled.load(Relaxed);
         allowed.saturating_sub(self.in_flight())
     }
 
@@ -164,40 +161,26 @@ impl GateState {
         micros(&self.min_rtt_micros)
     }
 
-    /// Smoothed round trip without the time for which acknowledgements stand on their way.
-    pub(crate) fn srtt_ahead(&self) -> Option<Duration> {
-        let stand = Duration::from_micros(self.acks_stand_micros.load(Relaxed));
-        let ahead = self.srtt()?.saturating_sub(stand);
-        let last = self.last_rtts[0].load(Relaxed).min(self.last_rtts[1].load(Relaxed));
-        Some(ahead.max(self.min_rtt().unwrap_or_default()).max(Duration::from_micros(last)))
+    /// Smoothed round trip without the queue of the way back.
+    pub(crate) fn rtt_ahead(&self) -> Option<Duration> {
+        let ahead = self.srtt()?.saturating_sub(self.way_back.smoothed());
+        Some(ahead.max(self.min_rtt().unwrap_or_default()))
     }
 
-    /// The acknowledgements that arrive now stood so long in a queue of the way back.
+    /// The acknowledgements that arrive now stood so long in a queue of their way.
     pub(crate) fn set_acks_stood(&self, stood: Duration) {
-        let micros = stood.as_micros() as u64;
-        self.acks_stood_micros.store(micros, Relaxed);
+        self.way_back.set(stood);
     }
 
-    /// The way back is another path's business: it says nothing of what this one carries.
-    fn without_way_back(&self, rtt: Duration) -> Duration {
-        let stood = Duration::from_micros(self.acks_stood_micros.load(Relaxed));
-        rtt.saturating_sub(stood)
-            .max(self.min_rtt().unwrap_or_default())
-            .min(rtt)
+    /// Still looking for what the path carries, and not for want of something to send.
+    pub(crate) fn starts(&self) -> bool {
+        self.is_in_slow_start() && 2 * self.in_flight() >= self.window()
     }
 
-    fn smooth_way_back(&self) {
-        let stood = self.acks_stood_micros.load(Relaxed);
-        let stand = self.acks_stand_micros.load(Relaxed);
-        // As RFC 9002 §5.3 smooths round trips.
-        self.acks_stand_micros
-            .store((7 * stand + stood) / 8, Relaxed);
-    }
-
-    /// Bytes that have arrived, but whose acknowledgement stands on its way.
-    fn unheard(&self) -> u64 {
-        let stand = Duration::from_micros(self.acks_stand_micros.load(Relaxed));
-        (self.delivery_rate.load(Relaxed) as f64 * stand.as_secs_f64()) as u64
+    /// Bytes in flight that are no reason to send less: the ledger knows that they are `lost`, or they have
+    /// arrived.
+    fn settled(&self, lost: u64) -> u64 {
+        lost + self.way_back.unheard(self.delivery_rate.load(Relaxed))
     }
 
     /// Bytes per second at which packets may leave.
@@ -302,8 +285,8 @@ impl Gate {
         } else {
             state.ledger().written_off()
         };
-        let settled = written_off + state.unheard();
-        state.written_off.store(settled, Relaxed);
+        let settled = state.settled(written_off);
+        state.settled.store(settled, Relaxed);
     }
 
     /// Hands over to another controller if one is wanted.
@@ -389,20 +372,15 @@ impl Controller for Gate {
             self.delivery.forget();
             self.control.on_route_change();
         }
-        self.state.smooth_way_back();
-        let settled = written_off + self.state.unheard();
+        let least = self.state.min_rtt().unwrap_or_default();
         let acked = self.delivery.end_batch(now).map(|acked| Acked {
-            rtt: self.state.without_way_back(acked.rtt),
+            rtt: self.state.way_back.take_off(acked.rtt, least),
             ..acked
         });
-        if let Some(acked) = &acked {
-            let last = &self.state.last_rtts;
-            last[1].store(last[0].load(Relaxed), Relaxed);
-            last[0].store(acked.rtt.as_micros() as u64, Relaxed);
-        }
+        self.state.way_back.smooth();
         let ack = Ack {
             acked,
-            in_flight: in_flight.saturating_sub(settled),
+            in_flight: in_flight.saturating_sub(self.state.settled(written_off)),
             window_unused: self.window_unused(),
         };
         self.control.on_ack(&ack, now);
@@ -459,7 +437,7 @@ impl Controller for Gate {
             return 1;
         }
         let window = self.control.window().max(self.state.floor.load(Relaxed));
-        window + self.state.written_off.load(Relaxed)
+        window + self.state.settled.load(Relaxed)
     }
 
     fn metrics(&self) -> ControllerMetrics {

@@ -108,7 +108,7 @@ impl Path {
 
     /// Whether much more stood here of late than fits: acknowledgements and other small things go elsewhere.
     pub(crate) fn is_crowded(&mut self, now: Instant) -> bool {
-        if let (Some(rtt), Some(least)) = (self.gate.srtt_ahead(), self.gate.min_rtt())
+        if let (Some(rtt), Some(least)) = (self.gate.rtt_ahead(), self.gate.min_rtt())
             && rtt > CROWDED * least + CROWDED_BY
         {
             self.crowded = Some(now);
@@ -165,7 +165,7 @@ impl Path {
 
     /// What the scheduler should know. `packet` is the size of a full packet in bytes.
     pub(crate) fn view(&mut self, packet: u64, all_suspect: bool, now: Instant) -> PathView {
-        let srtt = self.gate.srtt_ahead().unwrap_or(ASSUMED_RTT);
+        let srtt = self.gate.rtt_ahead().unwrap_or(ASSUMED_RTT);
         let rate = self.gate.pacing_rate(srtt);
         let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();

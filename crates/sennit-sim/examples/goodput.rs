@@ -8,6 +8,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, ValueEnum};
+use sennit_engine::status::TunnelStatus;
 use sennit_sim::{Direction, Kind, LinkSpec, Trial};
 
 #[derive(Parser)]
@@ -38,6 +39,9 @@ struct Args {
     /// Print the status of all paths at the end of each run
     #[arg(long)]
     status: bool,
+    /// Print what both ends know of the paths each so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    every: Option<f64>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -103,10 +107,40 @@ fn run(links: &[LinkSpec], seed: u64, args: &Args) -> f64 {
         span: Duration::from_secs_f64(args.seconds),
         seed,
     };
-    let outcome = trial.run(links);
+    let outcome = match args.every {
+        Some(seconds) => trial.watch(links, Duration::from_secs_f64(seconds), print_status),
+        None => trial.run(links),
+    };
     if args.status {
         let (stall, status) = (outcome.longest_stall, &outcome.status);
         println!("seed {seed}: longest stall {stall:?}, {status:#?}");
     }
     outcome.goodput
+}
+
+/// A line per end and path: round trip and the least, rate, window, in flight, sent.
+fn print_status(goodput: f64, ends: &[TunnelStatus]) {
+    println!("{goodput:.2} Mbit/s");
+    for (end, status) in ["sender", "receiver"].iter().zip(ends) {
+        let (backlog, queue, order) = (status.backlog, status.queue, status.stats.order);
+        println!(
+            "  {end}: {backlog} bytes wait, {} dropped; {} held, {} missed",
+            queue.dropped, order.held, order.missed
+        );
+        for path in &status.paths {
+            let millis = |rtt: Option<Duration>| rtt.unwrap_or_default().as_millis();
+            println!(
+                "    {} {:?}: {} ms (least {}), {:.2} Mbit/s, window {}, in flight {}, {} packets, {} lost",
+                path.link.name,
+                path.state,
+                millis(path.rtt),
+                millis(path.rtt_min),
+                path.rate as f64 * 8e-6,
+                path.cwnd,
+                path.in_flight,
+                path.sent_packets,
+                path.lost_packets
+            );
+        }
+    }
 }

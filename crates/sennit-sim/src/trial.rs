@@ -35,7 +35,7 @@ pub struct Outcome {
     pub goodput: f64,
     /// Longest time in which nothing arrived.
     pub longest_stall: Duration,
-    /// The sending end when it was over.
+    /// Both ends when it was over, the sending one first.
     pub status: Vec<TunnelStatus>,
 }
 
@@ -45,6 +45,19 @@ impl Trial {
     /// # Panics
     /// If there is no tunnel over all of them within some time.
     pub fn run(&self, links: &[LinkSpec]) -> Outcome {
+        self.watch(links, self.span, |_, _| {})
+    }
+
+    /// The same, and calls `see` with the goodput since the last call, in Mbit/s, and what both ends know.
+    ///
+    /// # Panics
+    /// As [`Self::run`].
+    pub fn watch(
+        &self,
+        links: &[LinkSpec],
+        every: Duration,
+        mut see: impl FnMut(f64, &[TunnelStatus]),
+    ) -> Outcome {
         let mut world = World::new(links, Policy::Bond, self.seed, Instant::now());
         assert!(
             world.connect(links.len()),
@@ -53,14 +66,25 @@ impl Trial {
         );
         let mut transfer = Transfer::new(self.kind, self.direction, self.streams, world.now());
         transfer.run(&mut world, self.warm_up);
-        let goodput = transfer.measure(&mut world, self.span);
+        let (end, before) = (world.now() + self.span, transfer.received());
+        while world.now() < end {
+            let span = every.min(end - world.now());
+            let goodput = transfer.measure(&mut world, span);
+            see(goodput, &self.status(&mut world));
+        }
+        let bytes = transfer.received() - before;
         Outcome {
-            goodput,
+            goodput: bytes as f64 * 8.0 / self.span.as_secs_f64() / 1e6,
             longest_stall: transfer.longest_stall,
-            status: match self.direction {
-                Direction::Up => [world.edge.status(), world.hub.status()].concat(),
-                Direction::Down => [world.hub.status(), world.edge.status()].concat(),
-            },
+            status: self.status(&mut world),
+        }
+    }
+
+    /// The sending end first.
+    fn status(&self, world: &mut World) -> Vec<TunnelStatus> {
+        match self.direction {
+            Direction::Up => [world.edge.status(), world.hub.status()].concat(),
+            Direction::Down => [world.hub.status(), world.edge.status()].concat(),
         }
     }
 

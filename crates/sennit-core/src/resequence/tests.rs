@@ -232,3 +232,30 @@ fn memory_is_bounded() {
     }
     assert!(receiver.resequencer.stats().overflows > 0);
 }
+
+#[test]
+fn what_all_packets_of_a_path_wait_for_stands_on_it_and_jitter_does_not() {
+    let mut receiver = Receiver::new();
+    let mut packet = |sent: u32, takes: u32| {
+        let now = receiver.start + MS * (sent + takes);
+        receiver.resequencer.handle_clock(0, sent_micros(sent), now);
+        receiver.resequencer.standing(0, now)
+    };
+    for sent in 0..100 {
+        assert!(packet(sent, 20 + 8 * (sent % 2)) <= MS);
+    }
+    // A queue grows by a millisecond in each.
+    for sent in 100..150 {
+        packet(sent, 20 + (sent - 100));
+    }
+    let stands = packet(150, 70);
+    assert!(stands > 25 * MS && stands <= 50 * MS, "{stands:?}");
+    for sent in 200..220 {
+        packet(sent, 20);
+    }
+    assert_eq!(packet(220, 20), Duration::ZERO);
+    // Of what was long ago nobody knows.
+    let later = receiver.start + MS * 2000;
+    assert_eq!(receiver.resequencer.standing(0, later), Duration::ZERO);
+    assert_eq!(receiver.resequencer.standing(1, later), Duration::ZERO);
+}

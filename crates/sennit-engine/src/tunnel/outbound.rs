@@ -32,6 +32,8 @@ const SPARE_ROUNDS: f64 = 0.4;
 /// for so long: a drop would silence its flow until all that has left, and the window would be missed then.
 const NARROW_TARGET: Duration = Duration::from_millis(250);
 const NARROW_FOR: Duration = Duration::from_secs(15);
+/// While a path looks for what it carries, what waits for it is about to leave.
+const STARTING_TARGET: Duration = Duration::from_millis(100);
 /// A lost packet is sent again while the flow's transport could still use it: two repairs over the longest
 /// links, because the first one is often lost as well where a queue overflows. The far end may have given
 /// up by then; late is still better than never,
@@ -191,8 +193,12 @@ impl Tunnel {
         }
         let target =
             TARGET.max(fastest.mul_f64(SPARE_ROUNDS)) + self.scheduler.standing(&self.views);
-        let starts = self.views.iter().any(|view| view.usable && view.unproven);
-        let target = if starts { target.max(Duration::from_millis(100)) } else { target };
+        let starts = self.paths.iter().any(|path| path.gate.starts());
+        let target = if starts {
+            target.max(STARTING_TARGET)
+        } else {
+            target
+        };
         self.narrow.update(count, now);
         if self.narrow.lasts(now) {
             self.queue.set_target(target.max(NARROW_TARGET));
@@ -401,7 +407,12 @@ impl Tunnel {
 
     /// When the first acknowledgement is due.
     pub(super) fn owes_until(&self) -> Option<Instant> {
-        let due = || self.paths.iter().filter_map(|path| path.owed.due_at()).min();
+        let due = || {
+            self.paths
+                .iter()
+                .filter_map(|path| path.owed.due_at())
+                .min()
+        };
         self.only_acks.and_then(|_| due())
     }
 

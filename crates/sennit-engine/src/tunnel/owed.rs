@@ -54,7 +54,9 @@ mod tests {
         let start = Instant::now();
         let mut owed = Owed::default();
         assert!(!owed.is_due(start));
+        assert_eq!(owed.due_at(), None);
         owed.handle_packet(true, start);
+        assert_eq!(owed.due_at(), Some(start + ACK_DELAY));
         assert!(!owed.is_due(start));
         assert!(owed.is_due(start + ACK_DELAY));
         (1..ACK_PACKETS).for_each(|_| owed.handle_packet(true, start));
