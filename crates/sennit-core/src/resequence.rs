@@ -31,8 +31,8 @@ const JUMP: i64 = 1 << 16;
 const SLACK: Duration = Duration::from_millis(2);
 /// A path on which nothing came for this long is not waited for.
 const ACTIVE_FOR: Duration = Duration::from_millis(500);
-/// What came of late on a path, jitter aside,
-const RECENT: Duration = Duration::from_millis(10);
+/// What came of late on a path, jitter aside; but what came before is of little use where a queue grows,
+const RECENT: Duration = Duration::from_millis(1);
 /// and what it is compared with: the clocks of both ends drift apart by less than a millisecond in that time.
 const LEAST_OF: Duration = Duration::from_secs(10);
 /// No packet is held longer, however slow a path is.
