@@ -6,7 +6,7 @@
 //! | startup | 2.77 | 3 | when the rate no longer grows, a queue stands, or much is lost |
 //! | drain | 0.5 | 2 | when the queue that startup made is gone |
 //! | settle | 1 | 2 | after some round trips, if startup ended because packets were late |
-//! | regrow | 1.5 | 3 | when the rate no longer grows; only if packets were still late after settling |
+//! | regrow | 1.5 | 3 | when the rate no longer grows |
 //! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
 //! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
 //! | down | 0.75 | 2 | when the queue is gone |
@@ -16,9 +16,11 @@
 //! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
 //! within a second and a version that probes every few seconds is late.
 //!
-//! The two modes between startup and cruise are for links that jitter and keep the order: there a burst is as
-//! late as its latest packet, which looks like a queue. A queue is gone after draining, such a link's delay is not,
-//! and then startup was over too early (RFC 9406 §4.2 goes on more slowly for the same reason).
+//! Startup may end too early, and a link may become faster than it was: regrow goes on where the cycle would take
+//! a round of probing for every quarter. It follows a probe that brought more and left no queue. And it follows
+//! settling, on links that jitter and keep the order: there a burst is as late as its latest packet, which looks like
+//! a queue. A queue is gone after draining, such a link's delay is not (RFC 9406 §4.2 goes on more slowly for the
+//! same reason).
 //!
 //! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight, until
 //! probing finds room again.
@@ -68,11 +70,26 @@ const BETA: f64 = 0.7;
 enum Mode {
     Startup,
     Drain,
-    Settle { until_round: u64 },
-    Regrow { from: u64, until_round: u64 },
-    Cruise { until_round: u64 },
-    Up { since: Instant },
-    Down { since: Instant },
+    Settle {
+        until_round: u64,
+    },
+    Regrow {
+        from: u64,
+        until_round: u64,
+    },
+    Cruise {
+        until_round: u64,
+    },
+    /// `from`: the rate before the probe.
+    Up {
+        since: Instant,
+        from: u64,
+    },
+    /// `from`: as before, or more than any rate if the probe cost packets.
+    Down {
+        since: Instant,
+        from: u64,
+    },
     ProbeRtt(ProbeRtt),
 }
 
@@ -170,30 +187,37 @@ impl Bbr3 {
                 if self.model.queue_stands() {
                     self.regrow(REGROW_ROUNDS);
                 } else {
-                    self.mode = Mode::Up { since: now };
+                    self.probe(now);
                 }
             }
             Mode::Regrow { from, until_round }
                 if is_at(until_round) && !self.model.is_limited() =>
             {
-                if self.model.rate() as f64 >= REGROWTH * from as f64 {
+                if self.grew(from) {
                     self.regrow(1);
                 } else {
-                    self.mode = Mode::Down { since: now };
+                    self.mode = Mode::Down {
+                        since: now,
+                        from: self.model.rate(),
+                    };
                 }
             }
-            Mode::Cruise { until_round } if is_at(until_round) => {
-                self.mode = Mode::Up { since: now };
-            }
-            Mode::Up { since }
+            Mode::Cruise { until_round } if is_at(until_round) => self.probe(now),
+            Mode::Up { since, from }
                 if lasted(since, 1)
                     && (self.model.is_filled(UP_GAIN, in_flight, self.window)
                         || lasted(since, UP_PHASES)) =>
             {
                 self.raise_bound();
-                self.mode = Mode::Down { since: now };
+                self.mode = Mode::Down { since: now, from };
             }
-            Mode::Down { since } if fits || lasted(since, DOWN_PHASES) => self.cruise(),
+            Mode::Down { since, from } if fits || lasted(since, DOWN_PHASES) => {
+                if self.grew(from) && !self.model.queue_stands() && !self.model.is_limited() {
+                    self.regrow(1);
+                } else {
+                    self.cruise();
+                }
+            }
             Mode::ProbeRtt(mut probe) => {
                 match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
                     Some(least) => {
@@ -222,6 +246,17 @@ impl Bbr3 {
         self.mode = Mode::Regrow {
             from: self.model.rate(),
             until_round: self.model.rounds() + rounds,
+        };
+    }
+
+    fn grew(&self, from: u64) -> bool {
+        self.model.rate() as f64 >= REGROWTH * from as f64
+    }
+
+    fn probe(&mut self, now: Instant) {
+        self.mode = Mode::Up {
+            since: now,
+            from: self.model.rate(),
         };
     }
 
@@ -261,7 +296,12 @@ impl Bbr3 {
     fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
         match self.mode {
             Mode::Startup => self.model.set_full(),
-            Mode::Regrow { .. } | Mode::Up { .. } => self.mode = Mode::Down { since: now },
+            Mode::Regrow { .. } | Mode::Up { .. } => {
+                self.mode = Mode::Down {
+                    since: now,
+                    from: u64::MAX,
+                };
+            }
             Mode::Drain
             | Mode::Settle { .. }
             | Mode::Cruise { .. }

@@ -127,6 +127,17 @@ fn follows_a_link_that_changes_its_rate() {
 }
 
 #[test]
+fn a_probe_that_pays_goes_on() {
+    let mut flows = alone(Congestion::Bbr3, link(20.0, 40, 100.0));
+    flows.run(seconds(3.0));
+    flows.link.rate = mbit(200.0);
+    flows.link.buffer *= 10;
+    // With a quarter for each cycle it is 0.57.
+    let (share, _) = share(&mut flows, 1.25, 0.25);
+    assert!(share > 0.7, "{share:.2}");
+}
+
+#[test]
 fn a_busy_host_is_not_taken_for_a_fast_one() {
     for word in BOTH {
         let host = Link {
