@@ -244,11 +244,19 @@ impl<T> Resequencer<T> {
             .update(delay, sent_micros, now);
     }
 
-    /// How long all packets stood of late on their way to us on `path`, beyond the least that it takes.
-    pub fn standing(&self, path: u32, now: Instant) -> Duration {
-        let clock = self.paths.get(&path);
-        let clock = clock.filter(|path| now.saturating_duration_since(path.heard) < ACTIVE_FOR);
-        clock.map_or(Duration::ZERO, PathClock::standing)
+    /// How much longer all packets took of late on `path` than the quickest one of any path.
+    pub fn lateness(&self, path: u32, now: Instant) -> Duration {
+        let lives = |path: &&PathClock| now.saturating_duration_since(path.heard) < ACTIVE_FOR;
+        let Some(clock) = self.paths.get(&path).filter(lives) else {
+            return Duration::ZERO;
+        };
+        let least = self
+            .paths
+            .values()
+            .filter(lives)
+            .map(|path| path.least.get());
+        let longer = clock.recent.get() - least.fold(f64::MAX, f64::min);
+        Duration::from_secs_f64((longer / 1e6).clamp(0.0, 10.0))
     }
 
     fn enforce_limits(&mut self, index: u8, mut release: impl FnMut(T)) {
@@ -292,10 +300,6 @@ impl PathClock {
             (self.newest, self.arrived) = (sent_micros, now);
             self.early = self.delay - delay;
         }
-    }
-
-    fn standing(&self) -> Duration {
-        Duration::from_secs_f64((self.recent.get() - self.least.get()).max(0.0) / 1e6)
     }
 
     /// When something sent then, by the sender's clock, has surely arrived if it ever does.

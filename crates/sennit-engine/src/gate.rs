@@ -161,15 +161,15 @@ impl GateState {
         micros(&self.min_rtt_micros)
     }
 
-    /// Smoothed round trip without the queue of the way back.
+    /// Smoothed round trip, had its acknowledgements come by the quickest way.
     pub(crate) fn rtt_ahead(&self) -> Option<Duration> {
         let ahead = self.srtt()?.saturating_sub(self.way_back.smoothed());
         Some(ahead.max(self.min_rtt().unwrap_or_default()))
     }
 
-    /// The acknowledgements that arrive now stood so long in a queue of their way.
-    pub(crate) fn set_acks_stood(&self, stood: Duration) {
-        self.way_back.set(stood);
+    /// The acknowledgements that arrive now are so late.
+    pub(crate) fn set_acks_late(&self, late: Duration) {
+        self.way_back.set(late);
     }
 
     /// Still looking for what the path carries, and not for want of something to send.

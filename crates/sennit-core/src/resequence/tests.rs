@@ -234,12 +234,12 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn what_all_packets_of_a_path_wait_for_stands_on_it_and_jitter_does_not() {
+fn a_queue_makes_packets_late_and_jitter_does_not() {
     let mut receiver = Receiver::new();
     let mut packet = |sent: u32, takes: u32| {
         let now = receiver.start + MS * (sent + takes);
         receiver.resequencer.handle_clock(0, sent_micros(sent), now);
-        receiver.resequencer.standing(0, now)
+        receiver.resequencer.lateness(0, now)
     };
     for arrives in 30..120 {
         let takes = 20 + 8 * (arrives % 2);
@@ -255,8 +255,15 @@ fn what_all_packets_of_a_path_wait_for_stands_on_it_and_jitter_does_not() {
         packet(sent, 20);
     }
     assert_eq!(packet(220, 20), Duration::ZERO);
+    // Another path is quicker by itself.
+    receiver
+        .resequencer
+        .handle_clock(1, sent_micros(240), receiver.start + MS * 245);
+    let now = receiver.start + MS * 250;
+    assert_eq!(receiver.resequencer.lateness(0, now), 15 * MS);
+    assert_eq!(receiver.resequencer.lateness(1, now), Duration::ZERO);
     // Of what was long ago nobody knows.
     let later = receiver.start + MS * 2000;
-    assert_eq!(receiver.resequencer.standing(0, later), Duration::ZERO);
-    assert_eq!(receiver.resequencer.standing(1, later), Duration::ZERO);
+    assert_eq!(receiver.resequencer.lateness(0, later), Duration::ZERO);
+    assert_eq!(receiver.resequencer.lateness(1, later), Duration::ZERO);
 }

@@ -1,8 +1,8 @@
-//! The queue that acknowledgements stand in.
+//! The way that acknowledgements take.
 //!
-//! Acknowledgements of all paths come back on one of them. Where that has a narrow way back, they stand there,
-//! and every path's round trip grows by it. It is no reason to send less on any of them: so it is measured apart
-//! (by the times of sending in the peer's datagrams, which stand in the same queue) and taken off.
+//! Those of all paths come back on one of them, now this one and now that. Where it is longer than another, or has a
+//! queue, every path's round trip grows. It is no reason to send less on any of them: so what makes them late is
+//! measured apart (by the times of sending in the peer's datagrams, which come by the same way) and taken off.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -12,15 +12,15 @@ use std::{
 /// As its gate and its driver share it; in microseconds.
 #[derive(Debug, Default)]
 pub(super) struct WayBack {
-    /// How long the acknowledgements stood that arrive now.
+    /// How late the acknowledgements are that arrive now.
     now: AtomicU64,
     /// The same, smoothed as a round trip is (RFC 9002 §5.3).
     smoothed: AtomicU64,
 }
 
 impl WayBack {
-    pub(super) fn set(&self, stood: Duration) {
-        self.now.store(stood.as_micros() as u64, Relaxed);
+    pub(super) fn set(&self, late: Duration) {
+        self.now.store(late.as_micros() as u64, Relaxed);
     }
 
     /// A round trip was measured.
@@ -33,13 +33,13 @@ impl WayBack {
         Duration::from_micros(self.smoothed.load(Relaxed))
     }
 
-    /// The round trip that was measured now, without the queue. Nothing is shorter than the least one.
+    /// The round trip that was measured now, by the quickest way back. Nothing is shorter than the least one.
     pub(super) fn take_off(&self, rtt: Duration, least: Duration) -> Duration {
-        let stood = Duration::from_micros(self.now.load(Relaxed));
-        rtt.saturating_sub(stood).max(least).min(rtt)
+        let late = Duration::from_micros(self.now.load(Relaxed));
+        rtt.saturating_sub(late).max(least).min(rtt)
     }
 
-    /// Bytes that have arrived at `rate` bytes per second, but whose acknowledgements stand there.
+    /// Bytes that have arrived at `rate` bytes per second, but whose acknowledgements are late.
     pub(super) fn unheard(&self, rate: u64) -> u64 {
         (rate as f64 * self.smoothed().as_secs_f64()) as u64
     }
@@ -52,7 +52,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_round_trip_is_measured_without_the_queue_and_never_below_the_least() {
+    fn lateness_is_taken_off_a_round_trip_but_not_below_the_least() {
         let way = WayBack::default();
         assert_eq!(way.take_off(60 * MS, 20 * MS), 60 * MS);
         way.set(30 * MS);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_there_does_not_count_as_in_flight() {
+    fn what_arrived_does_not_count_as_in_flight() {
         let way = WayBack::default();
         way.set(80 * MS);
         assert_eq!(way.unheard(1_000_000), 0);

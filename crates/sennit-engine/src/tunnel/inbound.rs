@@ -38,7 +38,7 @@ impl Tunnel {
         now: Instant,
     ) -> Result<(), Code> {
         let path = self.paths.iter().position(|path| path.network == network);
-        self.note_standing(path, now);
+        self.note_lateness(path, now);
         self.conn.handle_event(event);
         let id = path.map_or(u32::MAX, |index| {
             let path = &mut self.paths[index];
@@ -59,15 +59,15 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Tells all paths how long the acknowledgements stood on their way that arrive on this one now.
-    fn note_standing(&self, path: Option<usize>, now: Instant) {
+    /// Tells all paths how late acknowledgements are that arrive on this one now.
+    fn note_lateness(&self, path: Option<usize>, now: Instant) {
         let (Some(index), Some(data)) = (path, &self.data) else {
             return;
         };
         let id = number(self.paths[index].id);
-        let stood = data.resequencer.standing(id, now);
+        let late = data.resequencer.lateness(id, now);
         for path in &self.paths {
-            path.gate.set_acks_stood(stood);
+            path.gate.set_acks_late(late);
         }
     }
 
