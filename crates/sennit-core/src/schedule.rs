@@ -207,7 +207,9 @@ impl Scheduler {
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
-        (most - least).min(MOST_STANDING)
+        // Acknowledgements of all paths come back by the same way, so paths differ by the whole difference of
+        // their round trips; waiting for half of it is what pays (docs/bonding.md).
+        (2 * (most - least)).min(MOST_STANDING)
     }
 
     /// Learns from what was sent since the last call.
@@ -272,7 +274,7 @@ fn time_for(bytes: usize, rate: u64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
 }
 
-/// Until a packet arrives: half the round trip, until one-way delays are measured.
+/// Until a packet arrives, as far as the scheduler waits for it: half the round trip.
 fn one_way(path: &PathView) -> Duration {
     path.srtt / 2
 }
@@ -541,7 +543,7 @@ mod tests {
         let paths = [path(1, 20, 0), path(1, 60, 9)];
         assert_eq!(scheduler.choose(&paths, 0, 4_900), Choice::Wait);
         assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
-        assert_eq!(scheduler.standing(&paths), Duration::from_millis(20));
+        assert_eq!(scheduler.standing(&paths), Duration::from_millis(40));
         let close = [path(1, 20, 0), path(1, 24, 9)];
         assert_eq!(scheduler.choose(&close, 0, 2_000), Choice::One(1));
     }
