@@ -31,4 +31,4 @@ pub use pacer::Pacer;
 pub use policy::{Congestion, Delivery, Policy};
 pub use queue::FqCodel;
 pub use resequence::Resequencer;
-pub use schedule::{Choice, PathSet, PathView, Scheduler, Sent};
+pub use schedule::{Choice, PathSet, PathView, Scheduler, Sent, Worth};

@@ -10,12 +10,24 @@
 //! - `bond`: earliest arrival. The path with the least delay takes what it can; a slower one helps
 //!   once packets would wait long for the faster ones, at the latest when they would wait longer than
 //!   the slower one is slower ([`Spill`]). It takes packets ahead of their turn, so that they arrive in
-//!   their turn ([`Scheduler::start`]). Small packets by themselves avoid a crowded path.
+//!   their turn ([`Scheduler::start`]). Small packets by themselves avoid a crowded path. Paths that are
+//!   not known yet, or bring next to nothing, take no part ([`Worth`]).
 //! - `redundant`: the two paths with the least delay, or as many as the class says, each take a copy.
 
 use std::time::{Duration, Instant};
 
 use crate::{Policy, queue::Start};
+
+/// What a path is good for, beside the others of its tier: see [`Scheduler::assess`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// It takes its part.
+    Full,
+    /// It delivers so little that it takes only small packets by themselves.
+    Slight,
+    /// Hardly anything has arrived over it: what is not small and alone it takes as copies.
+    Unknown,
+}
 
 /// What the scheduler needs to know of one path, now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +51,12 @@ pub struct PathView {
     pub delivers: u64,
     /// It never was full, and may carry much more.
     pub unproven: bool,
+    /// What it is good for; before [`Scheduler::assess`] only whether it is known.
+    pub worth: Worth,
     /// Bytes it may send at once; zero if that is no full-size packet.
     pub budget: u64,
+    /// The same for copies, which need not be paced.
+    pub room: u64,
 }
 
 /// Where a packet goes: indices into the slice of views.
@@ -148,6 +164,21 @@ impl Scheduler {
         self.policy
     }
 
+    /// Decides what the paths are good for.
+    ///
+    /// A path that delivers [`SLIGHT`] times less than another adds no more than that, and what it takes too
+    /// early or too late holds up all the rest. Of a path that hardly anything has arrived on not even so much
+    /// is known, and one that starts is about to overflow; so what these carry must not be missed. While none
+    /// is known, the one that seems to deliver most is taken.
+    pub fn assess(&self, paths: &mut [PathView]) {
+        for index in 0..paths.len() {
+            paths[index].worth = match self.policy {
+                Policy::Bond => worth(paths, index),
+                _ => Worth::Full,
+            };
+        }
+    }
+
     /// Where a packet of `flow` goes, with `backlog` bytes waiting that delay it.
     pub fn choose(&self, paths: &[PathView], flow: u32, backlog: usize) -> Choice {
         let Some(tier) = paths.iter().filter(|p| p.usable).map(|p| p.tier).min() else {
@@ -161,6 +192,21 @@ impl Scheduler {
         }
     }
 
+    /// The paths that carry a packet for which this was chosen: with copies, those that are not known yet. What
+    /// is small and comes alone tells nothing of a path, and copies of acknowledgements crowd narrow ones.
+    pub fn spread(&self, paths: &[PathView], choice: Choice, backlog: usize) -> PathSet {
+        let chosen = PathSet::from(choice);
+        let Choice::One(index) = choice else {
+            return chosen;
+        };
+        if self.policy != Policy::Bond || backlog <= ALONE {
+            return chosen;
+        }
+        of_worth(paths, paths[index].tier, Worth::Unknown)
+            .filter(|(_, p)| p.room > 0)
+            .fold(chosen, |set, (unknown, _)| set.with(unknown))
+    }
+
     /// Which packet of a flow takes this choice. On a slower path it is one that arrives no earlier than
     /// those ahead of it do on the faster ones; it would otherwise hold up all that are sent after it.
     pub fn start(&self, paths: &[PathView], choice: Choice) -> Start {
@@ -168,7 +214,7 @@ impl Scheduler {
             Choice::Wait => Start::Nowhere,
             Choice::One(index) if self.policy == Policy::Bond => Faster::than(paths, &paths[index])
                 .map_or(Start::Head, |faster| {
-                    Start::Behind(faster.sends_within(faster.lead))
+                    Start::Behind(faster.sends_within(faster.lead.max(faster.caution)))
                 }),
             Choice::One(_) | Choice::Copies(_) => Start::Head,
         }
@@ -203,7 +249,7 @@ impl Scheduler {
         if self.policy != Policy::Bond {
             return Duration::ZERO;
         }
-        let delays = || paths.iter().filter(|p| p.usable).map(in_order);
+        let delays = || in_full_use(paths).map(in_order);
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
@@ -214,9 +260,8 @@ impl Scheduler {
 
     /// Learns from what was sent since the last call.
     pub fn handle_sent(&mut self, paths: &[PathView], sent: Sent, now: Instant) {
-        let usable = || paths.iter().filter(|p| p.usable);
-        let slowest = usable().map(|p| p.srtt).max().unwrap_or_default();
-        let fastest = usable()
+        let slowest = in_full_use(paths).map(|p| p.srtt).max().unwrap_or_default();
+        let fastest = in_full_use(paths)
             .min_by_key(|p| in_order(p))
             .map_or(0, |p| p.delivers);
         self.spill.handle_sent(sent, fastest, slowest, now);
@@ -242,6 +287,8 @@ impl Scheduler {
 struct Faster {
     /// How much sooner a packet can be used, at most.
     lead: Duration,
+    /// How long packets wait for these at least.
+    caution: Duration,
     /// Bytes per second that they deliver.
     rate: u64,
     /// One of them may carry much more.
@@ -251,10 +298,11 @@ struct Faster {
 impl Faster {
     fn than(paths: &[PathView], path: &PathView) -> Option<Self> {
         let limit = in_order(path);
-        of_tier(paths, path.tier)
+        let faster = of_worth(paths, path.tier, Worth::Full)
             .filter(|(_, p)| in_order(p) < limit)
             .map(|(_, p)| Self {
                 lead: limit - in_order(p),
+                caution: Duration::ZERO,
                 rate: p.delivers,
                 unproven: p.unproven,
             })
@@ -262,7 +310,15 @@ impl Faster {
                 lead: a.lead.max(b.lead),
                 rate: a.rate + b.rate,
                 unproven: a.unproven || b.unproven,
-            })
+                ..a
+            })?;
+        let gain = path.delivers as f64 / faster.rate.max(1) as f64;
+        let risk = (1.0 - gain / GOOD_GAIN).max(0.0);
+        Some(Self {
+            // Acknowledgements of all paths come back by the same way, so packets lead by twice that.
+            caution: (2 * faster.lead).mul_f64(risk),
+            ..faster
+        })
     }
 
     fn sends_within(&self, time: Duration) -> usize {
@@ -289,6 +345,43 @@ fn of_tier(paths: &[PathView], tier: u8) -> impl Iterator<Item = (usize, &PathVi
         .iter()
         .enumerate()
         .filter(move |(_, p)| p.usable && p.tier == tier)
+}
+
+fn of_worth(
+    paths: &[PathView],
+    tier: u8,
+    worth: Worth,
+) -> impl Iterator<Item = (usize, &PathView)> {
+    of_tier(paths, tier).filter(move |(_, p)| p.worth == worth)
+}
+
+/// The paths of all tiers that may take their part.
+pub fn in_full_use(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
+    let full = |path: &&PathView| path.usable && path.worth == Worth::Full;
+    paths.iter().filter(full)
+}
+
+/// A path that delivers so many times less than another is not worth striping over.
+const SLIGHT: u64 = 20;
+/// One that starts is not known before it delivers this part of what another does.
+const EARLY: u64 = 4;
+/// One that adds less than this part is used as far as it costs no delay: the whole flow may run short of
+/// window while it is found out that striping does not pay ([`Spill`]).
+const GOOD_GAIN: f64 = 0.2;
+
+fn worth(paths: &[PathView], index: usize) -> Worth {
+    let path = &paths[index];
+    let peers = || of_tier(paths, path.tier);
+    let known = peers().filter(|(_, p)| p.worth != Worth::Unknown);
+    let main = peers().max_by_key(|(_, p)| p.delivers);
+    match known.map(|(_, p)| p.delivers).max() {
+        None if main.is_some_and(|(main, _)| main == index) => Worth::Full,
+        None => Worth::Unknown,
+        Some(_) if path.worth == Worth::Unknown => Worth::Unknown,
+        Some(most) if path.unproven && path.delivers < most / EARLY => Worth::Unknown,
+        Some(most) if path.delivers < most / SLIGHT => Worth::Slight,
+        Some(_) => Worth::Full,
+    }
 }
 
 fn with_room(index: usize, path: &PathView) -> Choice {
@@ -325,13 +418,15 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
 const ALONE: usize = 200;
 
 fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Choice {
-    let with_room = || of_tier(paths, tier).filter(|(_, p)| p.budget > 0);
     // What is small and waits for nobody else has no order to keep: acknowledgements, echoes, speech.
     let promptest = of_tier(paths, tier).min_by_key(|(_, p)| (p.crowded, p.srtt));
     if let Some((index, _)) = promptest.filter(|(_, p)| backlog <= ALONE && p.budget > 0) {
         return Choice::One(index);
     }
-    let Some((index, path)) = with_room().min_by_key(|(index, p)| (in_order(p), *index)) else {
+    let nearest = of_worth(paths, tier, Worth::Full)
+        .filter(|(_, p)| p.budget > 0)
+        .min_by_key(|(index, p)| (in_order(p), *index));
+    let Some((index, path)) = nearest else {
         return Choice::Wait;
     };
     if is_due(paths, path, backlog, spill) {
@@ -352,7 +447,8 @@ fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) 
     } else {
         spill
     };
-    time_for(backlog, faster.rate) >= faster.lead.min(spill)
+    let wait = faster.lead.min(spill).max(faster.caution);
+    time_for(backlog, faster.rate) >= wait
 }
 
 fn fastest(paths: &[PathView], copies: usize) -> Choice {
@@ -486,7 +582,9 @@ mod tests {
             rate: 1_000_000,
             delivers: 1_000_000,
             unproven: false,
+            worth: Worth::Full,
             budget,
+            room: budget,
         }
     }
 
@@ -619,6 +717,90 @@ mod tests {
             scheduler.choose(&[starting, other], 0, 100_000),
             Choice::One(1)
         );
+    }
+
+    fn delivers(delivers: u64, path: PathView) -> PathView {
+        PathView { delivers, ..path }
+    }
+
+    #[test]
+    fn a_slower_path_that_adds_little_is_used_only_where_it_delays_nobody() {
+        let scheduler = Scheduler::new(Policy::Bond, 2);
+        let paths = [path(1, 20, 0), delivers(100_000, path(1, 60, 9))];
+        // Half of the whole difference of 40 ms, because it adds half of what is worth some delay.
+        assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
+        assert_eq!(scheduler.choose(&paths, 0, 20_100), Choice::One(1));
+        let paths = [path(1, 20, 0), delivers(60_000, path(1, 60, 9))];
+        assert_eq!(scheduler.choose(&paths, 0, 27_000), Choice::Wait);
+        assert_eq!(
+            scheduler.start(&paths, Choice::One(1)),
+            Start::Behind(28_000)
+        );
+    }
+
+    #[test]
+    fn a_path_that_delivers_next_to_nothing_takes_lone_packets_only() {
+        let scheduler = Scheduler::new(Policy::Bond, 2);
+        let mut paths = [path(1, 60, 0), delivers(49_999, path(1, 20, 9))];
+        scheduler.assess(&mut paths);
+        assert_eq!(paths.map(|p| p.worth), [Worth::Full, Worth::Slight]);
+        assert_eq!(scheduler.choose(&paths, 0, 1 << 20), Choice::Wait);
+        assert_eq!(scheduler.choose(&paths, 0, ALONE), Choice::One(1));
+        assert_eq!(scheduler.standing(&paths), Duration::ZERO);
+        paths[0].usable = false;
+        scheduler.assess(&mut paths);
+        assert_eq!(scheduler.choose(&paths, 0, 1 << 20), Choice::One(1));
+        let mut paths = [path(1, 60, 0), delivers(50_000, path(1, 20, 9))];
+        scheduler.assess(&mut paths);
+        assert_eq!(scheduler.choose(&paths, 0, 1 << 20), Choice::One(1));
+    }
+
+    #[test]
+    fn what_nobody_knows_takes_copies() {
+        let scheduler = Scheduler::new(Policy::Bond, 2);
+        let unknown = PathView {
+            worth: Worth::Unknown,
+            room: 9,
+            ..path(1, 20, 0)
+        };
+        let mut paths = [unknown, path(1, 60, 9)];
+        scheduler.assess(&mut paths);
+        let choice = scheduler.choose(&paths, 0, 1 << 20);
+        assert_eq!(choice, Choice::One(1));
+        let on = |paths: &[PathView], backlog| {
+            let spread = scheduler.spread(paths, choice, backlog);
+            spread.iter().collect::<Vec<_>>()
+        };
+        assert_eq!(on(&paths, 1 << 20), [0, 1]);
+        assert_eq!(on(&paths, ALONE), [1]);
+        paths[0].room = 0;
+        assert_eq!(on(&paths, 1 << 20), [1]);
+    }
+
+    #[test]
+    fn while_none_is_known_the_one_that_seems_best_is_used() {
+        let unknown = |rate, millis| PathView {
+            worth: Worth::Unknown,
+            ..delivers(rate, path(1, millis, 9))
+        };
+        let mut paths = [unknown(1_000, 20), unknown(2_000, 60)];
+        let given = paths;
+        Scheduler::new(Policy::Bond, 2).assess(&mut paths);
+        assert_eq!(paths.map(|p| p.worth), [Worth::Unknown, Worth::Full]);
+        let mut paths = given;
+        Scheduler::new(Policy::Balanced, 2).assess(&mut paths);
+        assert_eq!(paths.map(|p| p.worth), [Worth::Full; 2]);
+    }
+
+    #[test]
+    fn a_path_that_starts_is_not_held_to_be_slight() {
+        let starts = PathView {
+            unproven: true,
+            ..delivers(10_000, path(1, 300, 9))
+        };
+        let mut paths = [path(1, 20, 9), starts];
+        Scheduler::new(Policy::Bond, 2).assess(&mut paths);
+        assert_eq!(paths[1].worth, Worth::Unknown);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 mod ledger;
 mod sizes;
+mod trial;
 mod way_back;
 
 use std::{
@@ -31,7 +32,7 @@ use noq_proto::{
 use sennit_core::Congestion;
 
 pub(crate) use self::ledger::{Ledger, Payload};
-use self::{sizes::Sizes, way_back::WayBack};
+use self::{sizes::Sizes, trial::Trial, way_back::WayBack};
 use crate::congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
@@ -54,6 +55,7 @@ pub(crate) struct GateState {
     /// The driver has no more for this path: until it has, samples of the rate are lower bounds.
     limited: AtomicBool,
     slow_start: AtomicBool,
+    tried: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
     way_back: WayBack,
@@ -139,6 +141,11 @@ impl GateState {
     /// Whether the controller has not yet found what the path carries.
     pub(crate) fn is_in_slow_start(&self) -> bool {
         self.slow_start.load(Relaxed)
+    }
+
+    /// Whether enough has arrived to go by what the path seems to carry.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.tried.load(Relaxed)
     }
 
     /// Bytes that are neither acknowledged nor lost.
@@ -228,6 +235,7 @@ pub(crate) struct Gate {
     acked: Vec<(u64, Instant)>,
     state: Arc<GateState>,
     usage: Usage,
+    trial: Trial,
     sizes: Sizes,
     initial_window: u64,
 }
@@ -244,6 +252,7 @@ impl Gate {
             acked: Vec::new(),
             state: Arc::default(),
             usage: Usage::default(),
+            trial: Trial::new(mtu),
             sizes: Sizes::new(mtu),
         };
         gate.state.open.store(true, Relaxed);
@@ -275,6 +284,7 @@ impl Gate {
             reason: Reason::Configured,
         });
         *state.choice.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice);
+        state.tried.store(self.trial.is_over(), Relaxed);
         state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
         state.too_small.store(self.sizes.is_too_small(), Relaxed);
         let starts = self.control.in_slow_start();
@@ -349,6 +359,7 @@ impl Controller for Gate {
         self.usage.on_ack(pn, self.in_flight());
         self.delivery.on_acked(pn, bytes, now);
         self.sizes.on_acked(pn, bytes);
+        self.trial.on_acked(pn, bytes, self.usage.newest_sent);
         self.acked.push((pn, sent));
         self.state
             .srtt_micros
@@ -455,6 +466,7 @@ impl Controller for Gate {
             acked: self.acked.clone(),
             state: self.state.clone(),
             usage: self.usage,
+            trial: self.trial,
             sizes: self.sizes,
             initial_window: self.initial_window,
         })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use noq_proto::{Connection, FourTuple, PathId, PathStatus, coding::Encodable};
-use sennit_core::{Health, Pacer, PathState, PathView, health::Reason};
+use sennit_core::{Health, Pacer, PathState, PathView, Worth, health::Reason};
 use sennit_masque::varint;
 
 use crate::{
@@ -28,6 +28,13 @@ const CROWDED: u32 = 3;
 const CROWDED_BY: Duration = Duration::from_millis(10);
 /// What crowds a path comes back as soon as it may; it is kept away for so long at a time.
 const CROWDED_FOR: Duration = Duration::from_secs(5);
+
+/// A path that brings next to nothing is tried again now and then, for so many round trips,
+const TRY_ROUNDS: u32 = 8;
+/// and for so long at least, in which a controller finds out that it carries more.
+const TRY_FOR: Duration = Duration::from_millis(500);
+/// The times between are so many times as long.
+const TRY_PAUSES: u32 = 4;
 
 /// What the edge says of a link: how it is called and how a policy should treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +65,10 @@ pub(crate) struct Path {
     pub(crate) owed: Owed,
     /// When its round trip was last too long for a path that only carries what it should.
     crowded: Option<Instant>,
+    /// What it is good for, at the last look.
+    pub(crate) worth: Worth,
+    /// While it is slight: since when, or when it was last tried again.
+    tried: Option<Instant>,
     /// When noq first and last sent nothing of what it was given for this path, if it sent nothing since.
     refused: Option<(Instant, Instant)>,
 }
@@ -97,6 +108,8 @@ impl Path {
             probes_size: false,
             owed: Owed::default(),
             crowded: None,
+            worth: Worth::Unknown,
+            tried: None,
             refused: None,
         })
     }
@@ -180,8 +193,29 @@ impl Path {
             rate,
             delivers: self.gate.rate(srtt),
             unproven: self.gate.is_in_slow_start(),
+            worth: if self.gate.is_tried() {
+                Worth::Full
+            } else {
+                Worth::Unknown
+            },
             budget: whole(self.gate.room().min(credit), packet),
+            room: whole(self.gate.room(), packet),
         }
+    }
+
+    /// Whether it is taken for one that nobody knows: a slight path may have become better since it was used.
+    pub(crate) fn is_tried_again(&mut self, now: Instant) -> bool {
+        if self.worth != Worth::Slight {
+            self.tried = None;
+            return false;
+        }
+        let span = TRY_FOR.max(TRY_ROUNDS * self.srtt());
+        let tried = self.tried.get_or_insert(now);
+        let since = now.saturating_duration_since(*tried);
+        if since >= (TRY_PAUSES + 1) * span {
+            *tried = now;
+        }
+        since >= TRY_PAUSES * span
     }
 
     /// How much later than its round trip says packets are in order that fill this path. `repair` is how

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sennit_core::{
-    FlowPattern, PathState,
+    FlowPattern, PathState, Worth,
     flows::FlowAccount,
     health::Reason,
     queue::{FlowQueue, QueueStats},
@@ -109,6 +109,8 @@ pub struct PathStatus {
     pub congestion: Option<Choice>,
     /// Packets of full size do not arrive.
     pub too_small: bool,
+    /// What it is good for beside the others, under `bond`.
+    pub worth: Worth,
     /// Bytes that are not acknowledged yet.
     pub in_flight: u64,
     /// UDP payload size it carries.
@@ -158,6 +160,7 @@ fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
         cwnd: path.gate.window(),
         congestion: path.gate.choice(),
         too_small: path.gate.is_too_small(),
+        worth: path.worth,
         in_flight: path.gate.in_flight(),
         mtu: stats.current_mtu,
     }

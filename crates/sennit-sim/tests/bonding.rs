@@ -30,7 +30,7 @@ const TCP_PAIRS: Check = Check {
     links: 2,
     narrow: false,
     seeds: 0..60,
-    broken: &[26, 27],
+    broken: &[26],
 };
 
 const TCP_TRIPLES: Check = Check {
@@ -46,7 +46,7 @@ const QUIC_PAIRS: Check = Check {
     links: 2,
     narrow: false,
     seeds: 0..60,
-    broken: &[27, 45],
+    broken: &[5, 45],
 };
 
 const QUIC_TRIPLES: Check = Check {
@@ -59,7 +59,7 @@ const QUIC_TRIPLES: Check = Check {
 const TCP_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[3, 26],
+    broken: &[0, 26],
     ..TCP_PAIRS
 };
 
@@ -109,6 +109,19 @@ fn a_narrow_link_of_little_delay_does_not_hold_up_a_wide_one() {
         ("20:200/30 1:16/10", Direction::Up, 1),
         ("100/10 1/40", Direction::Up, 1),
     ]);
+}
+
+/// What the narrow link took of the flow held up the rest at each end of the wide one's queue, or while it was
+/// found out that it does not pay: 0.44 to 0.85 of the best link.
+#[test]
+fn a_link_that_adds_next_to_nothing_does_no_harm() {
+    for direction in [Direction::Down, Direction::Up] {
+        QUIC_PAIRS.hold_over(&[
+            ("30/30 0.5/10", direction, 5),
+            ("20:200/30 0.4/350", direction, 5),
+            ("20:200/30 2:20/300", direction, 5),
+        ]);
+    }
 }
 
 /// A flow that reordering had made thin was not put in order, and stayed thin: 0.03 to 0.4 of the best

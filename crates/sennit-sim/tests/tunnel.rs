@@ -6,8 +6,8 @@ use rand_pcg::{
     Pcg64Mcg,
     rand_core::{Rng, SeedableRng},
 };
-use sennit_core::{PathState, Policy};
-use sennit_engine::EdgeEvent;
+use sennit_core::{PathState, Policy, Worth};
+use sennit_engine::{EdgeEvent, status::PathStatus};
 use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, udp};
 
@@ -125,6 +125,24 @@ fn a_link_that_returns_carries_its_share_again_within_two_seconds() {
             100.0 * ratio
         );
     }
+}
+
+#[test]
+fn a_link_that_was_next_to_nothing_is_used_once_it_is_better() {
+    let narrow = |config: &mut Config| config.rate = Some(Bitrate::bps(500_000));
+    let mut world = world(&[link(20, 20), link(20, 10)], Policy::Bond);
+    let mut flows = Transfer::new(Kind::Quic, Direction::Up, 4, world.now());
+    world.change(1, narrow);
+    flows.run(&mut world, MS * 12_000);
+    let paths = &world.edge.status()[0].paths;
+    let is_slight = |path: &PathStatus| path.worth == Worth::Slight;
+    assert!(paths.iter().any(is_slight), "{paths:?}");
+    let before = flows.measure(&mut world, MS * 2000);
+    world.change(1, |config| config.rate = Some(Bitrate::mbit(20)));
+    flows.run(&mut world, MS * 8000);
+    let after = flows.measure(&mut world, MS * 2000);
+    println!("{before:.1}, then {after:.1} Mbit/s");
+    assert!(after > 1.7 * before, "{before} {after}");
 }
 
 /// CoDel dropped what stood after a cut: one more silence, and windows too small when the link was back.
@@ -333,7 +351,8 @@ fn assert_outlived(fault: impl Fn(&mut World, &mut Transfer), silence: [Duration
                 links.len()
             );
             println!("{seen}");
-            assert!(silence < most && after > 0.9 * before, "{seen}");
+            // One link alone carries 0.6 of both; a tenth is what two flows of TCP vary by (seeds 1 to 8).
+            assert!(silence < most && after > 0.8 * before, "{seen}");
         }
     }
 }

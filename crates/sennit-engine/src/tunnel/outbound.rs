@@ -9,9 +9,10 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::{PathId, Transmit};
 use sennit_core::{
-    Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent,
+    Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent, Worth,
     frame::{HEADROOM, Header},
     queue::{Popped, Start, TARGET},
+    schedule::in_full_use,
 };
 
 use super::{Owed, Tunnel};
@@ -97,7 +98,7 @@ impl Tunnel {
             match self.sending {
                 Sending::Control => {
                     if let Some(paths) = self.acks_due(now) {
-                        self.launch(paths);
+                        self.launch(paths, false);
                         self.sending = Sending::Acks(paths);
                         continue;
                     }
@@ -122,7 +123,7 @@ impl Tunnel {
                 }
                 Sending::Data => {
                     self.sending = match self.fill_batch(now) {
-                        Some(batch) => self.launch(batch),
+                        Some(batch) => self.launch(batch, batch.without_first().first().is_some()),
                         None => {
                             self.sending = Sending::Control;
                             self.end_round(now);
@@ -181,10 +182,24 @@ impl Tunnel {
             let view = path.view(packet, none_up, now);
             // Reports show when noq sends there again. Without them only packets do.
             let usable = view.usable && !(reports && path.refuses());
-            PathView { usable, ..view }
+            // Who does not number packets would take each copy for another packet.
+            let worth = if reports { view.worth } else { Worth::Full };
+            PathView {
+                usable,
+                worth,
+                ..view
+            }
         }));
+        self.scheduler.assess(&mut self.views);
+        for (path, view) in self.paths.iter_mut().zip(&mut self.views) {
+            path.worth = view.worth;
+            if reports && path.is_tried_again(now) {
+                view.worth = Worth::Unknown;
+            }
+        }
+        let fastest = in_full_use(&self.views).map(|view| view.srtt).min();
+        let fastest = fastest.unwrap_or_default();
         let usable = || self.views.iter().filter(|view| view.usable);
-        let fastest = usable().map(|view| view.srtt).min().unwrap_or_default();
         let rate: u64 = usable().map(|view| view.rate).sum();
         let count = usable().count();
         let repair = fastest + ACK_DELAY;
@@ -221,19 +236,21 @@ impl Tunnel {
         }
         let (first, choice) = self.next_packet(now)?;
         let full = self.sent.bytes + self.batch_bytes();
-        self.stage(first, choice, now);
+        let paths = self.scheduler.spread(&self.views, choice, first.backlog);
+        self.stage(first, choice, paths, now);
         // Many small packets fit into one on the wire.
         while self.sent.bytes < full {
             let Some((packet, next)) = self.next_packet(now) else {
                 break;
             };
-            if next != choice {
+            let spread = self.scheduler.spread(&self.views, next, packet.backlog);
+            if (next, spread) != (choice, paths) {
                 self.held = Some(packet);
                 break;
             }
-            self.stage(packet, choice, now);
+            self.stage(packet, choice, paths, now);
         }
-        Some(choice.into())
+        Some(paths)
     }
 
     /// What a batch carries at most: of full packets as many as one GSO send takes.
@@ -265,19 +282,19 @@ impl Tunnel {
     }
 
     /// Wraps a packet and puts it into the batch.
-    fn stage(&mut self, popped: Popped, choice: Choice, now: Instant) {
+    fn stage(&mut self, popped: Popped, choice: Choice, paths: PathSet, now: Instant) {
         let mut early = Duration::ZERO;
         let mut is_second = false;
         if let Choice::One(path) = choice {
             early = Scheduler::turn_after(&self.views, path, popped.ahead);
             is_second = Scheduler::is_second_choice(&self.views, path);
         }
-        let bytes = self.wrap(popped, choice.into(), early, now);
+        let bytes = self.wrap(popped, paths, early, now);
         if is_second {
             self.sent.spilled += bytes.len() as u64;
         }
         self.sent.bytes += bytes.len() as u64;
-        self.charge(bytes.len(), choice.into());
+        self.charge(bytes.len(), paths);
         self.batch.push(Payload {
             bytes,
             first_sent: now,
@@ -287,11 +304,10 @@ impl Tunnel {
 
     /// Takes a datagram of this size from the budgets of the paths that will carry it.
     fn charge(&mut self, size: usize, paths: PathSet) {
+        let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), self.packet_size);
         for path in paths.iter() {
-            let left = self.views[path]
-                .budget
-                .saturating_sub(size as u64 + FRAMING);
-            self.views[path].budget = whole(left, self.packet_size);
+            let view = &mut self.views[path];
+            (view.budget, view.room) = (left(view.budget), left(view.room));
             self.stats.bytes_sent += size as u64;
         }
     }
@@ -321,11 +337,13 @@ impl Tunnel {
     }
 
     /// Queues the batch inside noq with only the first path's gate open.
-    fn launch(&mut self, paths: PathSet) -> Sending {
+    fn launch(&mut self, paths: PathSet, copied: bool) -> Sending {
         let Some(path) = paths.first() else {
             return Sending::Data;
         };
-        let repairs = self.repairs();
+        // What leaves on a path that is not known yet is not missed there.
+        let is_spare = copied && self.views[path].worth == Worth::Unknown;
+        let repairs = self.repairs() && !is_spare;
         let mut ledger = self.paths[path].gate.ledger();
         let mut datagrams = self.conn.datagrams();
         let room = datagrams.send_buffer_space();
@@ -350,11 +368,14 @@ impl Tunnel {
             let kept = self.launched == Some(self.conn.datagrams().send_buffer_space());
             self.paths[path].handle_batch(kept, self.polled);
             self.paths[path].gate.ledger().end_batch();
-            self.views[path].usable &= !(kept && self.is_numbered());
+            if kept && self.is_numbered() {
+                self.views[path].usable = false;
+                self.scheduler.assess(&mut self.views);
+            }
         }
         let left = paths.without_first();
         if left.first().is_some() {
-            return self.launch(left);
+            return self.launch(left, true);
         }
         self.open_gates();
         Sending::Data
@@ -518,7 +539,7 @@ impl Tunnel {
         }
         let views = self.views.iter().enumerate();
         let (path, _) = views
-            .filter(|(_, view)| view.usable && view.budget > 0)
+            .filter(|(_, view)| view.usable && view.worth == Worth::Full && view.budget > 0)
             .min_by_key(|(_, view)| (view.tier, view.srtt))?;
         let paths = PathSet::default().with(path);
         while self.batch.len() < BATCH && self.views[path].budget > 0 {

@@ -4,7 +4,7 @@ mod flow;
 
 use std::time::Duration;
 
-use sennit_core::{PathState, Policy};
+use sennit_core::{PathState, Policy, Worth};
 use sennit_engine::status::{Choice, ChoiceReason, PathStatus, TunnelStatus};
 
 pub(super) use self::flow::place;
@@ -103,10 +103,24 @@ fn redundant(tunnel: &TunnelStatus, path: &PathStatus) -> String {
 
 fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String {
     let peers = || usable(tunnel).filter(|other| other.link.tier == path.link.tier);
-    let Some(fastest) = peers().min_by_key(|other| (delay(other), other.id)) else {
+    let rank = |other: &&PathStatus| (other.worth != Worth::Full, delay(other), other.id);
+    let Some(fastest) = peers().min_by_key(rank) else {
         return String::new();
     };
     let carries = share.is_some_and(|share| share >= IDLE);
+    let rates: u64 = peers().map(|other| other.rate).sum();
+    let more = 100.0 * path.rate as f64 / rates.saturating_sub(path.rate).max(1) as f64;
+    match path.worth {
+        Worth::Slight => {
+            return format!(
+                "small packets only: it would add {more:.0} % more rate and may hold up the rest; tried now and then"
+            );
+        }
+        Worth::Unknown if peers().any(|other| other.worth == Worth::Full) => {
+            return "copies only, until enough has arrived to know what it carries".into();
+        }
+        Worth::Unknown | Worth::Full => {}
+    }
     if fastest.id == path.id {
         return if carries {
             "first choice: it has the least delay".into()
@@ -115,8 +129,6 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
         };
     }
     let later = delay(path).saturating_sub(delay(fastest)).as_secs_f64() / 2.0 * 1e3;
-    let total: u64 = peers().map(|other| other.rate).sum();
-    let more = 100.0 * path.rate as f64 / total.saturating_sub(path.rate).max(1) as f64;
     if carries {
         format!(
             "in use: the faster links are full, and it adds {more:.0} % more rate for {later:.0} ms more delay"
@@ -151,6 +163,7 @@ mod tests {
             state: PathState::Up,
             reason: Reason::Heard,
             too_small: false,
+            worth: Worth::Full,
             rtt: Some(Duration::from_millis(rtt_ms)),
             rtt_min: None,
             sent_packets: 0,
@@ -203,6 +216,17 @@ mod tests {
             why(&bond, 0, Some(0.8)),
             "first choice: it has the least delay"
         );
+    }
+
+    #[test]
+    fn a_bond_says_why_a_link_takes_no_part() {
+        let mut paths = vec![path(0, "fibre", 1, 20, 300), path(1, "sat", 1, 600, 6)];
+        paths[1].worth = Worth::Slight;
+        let slight = why(&tunnel(Policy::Bond, paths.clone()), 1, Some(0.0));
+        assert!(slight.contains("it would add 2 % more rate"), "{slight}");
+        paths[1].worth = Worth::Unknown;
+        let unknown = why(&tunnel(Policy::Bond, paths), 1, Some(0.5));
+        assert!(unknown.starts_with("copies only"), "{unknown}");
     }
 
     #[test]
