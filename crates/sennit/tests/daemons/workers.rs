@@ -411,7 +411,8 @@ fn packets_read_at_another_worker_of_an_edge_reach_their_class() {
     };
     for class in CLASSES {
         let bytes = u64::from(FLOWS) * 500;
-        assert!((bytes..2 * bytes).contains(&sent(class)), "{}", sent(class));
+        // What leaves before both paths are known leaves on both.
+        assert!((bytes..3 * bytes).contains(&sent(class)), "{}", sent(class));
     }
 }
 
