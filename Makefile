@@ -45,7 +45,8 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo run --locked --quiet --package sennit-lint
-	if command -v go >/dev/null; then cd interop && ! gofmt -l . | grep . && go vet ./...; fi
+	@# A Go that is too old for the module cannot look at it.
+	if (cd interop && go list -m) >/dev/null 2>&1; then cd interop && ! gofmt -l . | grep . && go vet ./...; fi
 
 # Plays scenarios and prints the table: $(call measure,SCENARIOS,NAME,OPTIONS)
 define measure

@@ -6,12 +6,13 @@
 //! counts it and [`frame`] wraps it; [`flows`] remembers what became of each
 //! flow. At the far end [`resequence`] restores the order of flows and [`dedup`] drops
 //! second copies. Beside the packet's way, [`health`]
-//! watches every path and says when to stop trusting it.
+//! watches every path and says when to stop trusting it; [`floor`] keeps the least of late.
 //!
 //! Everything takes `now` as its last argument and nothing here reads a clock or a random number.
 
 pub mod class;
 pub mod dedup;
+pub mod floor;
 pub mod flows;
 pub mod frame;
 pub mod health;
@@ -24,6 +25,7 @@ pub mod schedule;
 
 pub use class::{ClassId, Classifier, FlowTable, Rule};
 pub use dedup::Dedup;
+pub use floor::Floor;
 pub use flows::{FlowPattern, Flows};
 pub use health::{Health, Pace, PathState};
 pub use numbering::Numbering;

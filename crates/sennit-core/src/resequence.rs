@@ -19,10 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Dedup, frame::Header};
+use crate::{Dedup, Floor, frame::Header};
 
 /// Packets held per flow: 0.2 s at 250 Mbit/s.
-const FLOW_LIMIT: usize = 4096;
+const FLOW_LIMIT: i64 = 4096;
 /// Bytes held in all.
 const BYTES_LIMIT: usize = 16 << 20;
 /// A number this far ahead is not of the same sequence: the sender started over.
@@ -98,16 +98,8 @@ struct PathClock {
     /// How much earlier than usual the newest packet came.
     early: f64,
     /// The least difference of late and of longer ago, in microseconds: what is between them stands on the way.
-    recent: Floor,
-    least: Floor,
-}
-
-/// The least value of a span of time that was seen, and of at most as long before.
-#[derive(Clone, Copy, Debug)]
-struct Floor {
-    since: Instant,
-    value: f64,
-    before: f64,
+    recent: Floor<f64>,
+    least: Floor<f64>,
 }
 
 impl<T> Resequencer<T> {
@@ -152,7 +144,13 @@ impl<T> Resequencer<T> {
         let ahead = flow.ahead(header.seq);
         if ahead >= JUMP || ahead <= -JUMP {
             self.bytes -= flow.flush(&mut release);
-            flow.next += ahead;
+            flow.next += flow.ahead(header.seq);
+        } else if ahead >= FLOW_LIMIT && header.ordered {
+            let hopeless = ahead - FLOW_LIMIT + 1;
+            self.stats.overflows += 1;
+            self.stats.missed += flow.missing(hopeless);
+            self.bytes -= flow.flush_below(hopeless, &mut release);
+            self.bytes -= flow.release_run(&mut release);
         }
         let ahead = flow.ahead(header.seq);
         if ahead < 0 {
@@ -225,6 +223,11 @@ impl<T> Resequencer<T> {
         (overtaken + repair).min(held.arrived + LONGEST)
     }
 
+    /// A path is gone for good, with its number.
+    pub fn forget_path(&mut self, path: u32) {
+        self.paths.remove(&path);
+    }
+
     /// Something that was sent then, by the sender's clock, arrived on `path`.
     pub fn handle_clock(&mut self, path: u32, sent_micros: u32, now: Instant) {
         let ours = now.saturating_duration_since(self.started).as_micros() as u32;
@@ -260,12 +263,7 @@ impl<T> Resequencer<T> {
     }
 
     fn enforce_limits(&mut self, index: u8, mut release: impl FnMut(T)) {
-        while self.bytes > BYTES_LIMIT
-            || self
-                .flows
-                .get(&index)
-                .is_some_and(|flow| flow.held.len() > FLOW_LIMIT)
-        {
+        while self.bytes > BYTES_LIMIT {
             self.stats.overflows += 1;
             // The flow that just grew pays, unless it holds nothing itself.
             let Some(flow) = self
@@ -311,30 +309,6 @@ impl PathClock {
         }
         let after = ahead + self.early + 2.0 * self.deviation + slack;
         self.arrived + Duration::from_secs_f64((after / 1e6).clamp(0.0, 1.0))
-    }
-}
-
-impl Floor {
-    fn new(value: f64, now: Instant) -> Self {
-        Self {
-            since: now,
-            value,
-            before: value,
-        }
-    }
-
-    fn get(&self) -> f64 {
-        self.value.min(self.before)
-    }
-
-    fn update(&mut self, value: f64, span: Duration, now: Instant) {
-        let age = now.saturating_duration_since(self.since);
-        if age < span {
-            self.value = self.value.min(value);
-            return;
-        }
-        self.before = if age < 2 * span { self.value } else { value };
-        (self.since, self.value) = (now, value);
     }
 }
 

@@ -433,8 +433,8 @@ impl Edge {
             NodeEvent::Lost(id, reason) => self.handle_lost(id, reason, now),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             NodeEvent::PathUp(id, path) => self.handle_path_up(id, path, now),
-            NodeEvent::PathDown(id, path, reason) => {
-                self.handle_path_down(id, path, reason, now);
+            NodeEvent::PathDown(id, path, link, reason) => {
+                self.handle_path_down(id, path, link, reason, now);
             }
             NodeEvent::PathState(id, path) => self.tell_path(id, path),
         }

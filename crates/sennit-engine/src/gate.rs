@@ -29,7 +29,7 @@ use noq_proto::{
     RttEstimator,
     congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
-use sennit_core::Congestion;
+use sennit_core::{Congestion, Floor};
 
 pub(crate) use self::ledger::{Ledger, Payload};
 use self::{sizes::Sizes, trial::Trial, way_back::WayBack};
@@ -38,6 +38,8 @@ use crate::congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Deli
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
 
+/// The least round trip is one of this time, or twice that: a path may become longer for good.
+const LEAST_RTT_OF: Duration = Duration::from_secs(120);
 /// A path with as little as this in flight is as good as idle.
 const RESTART_PACKETS: u64 = 1;
 
@@ -55,7 +57,7 @@ pub(crate) struct GateState {
     /// The driver has no more for this path: until it has, samples of the rate are lower bounds.
     limited: AtomicBool,
     slow_start: AtomicBool,
-    tried: AtomicBool,
+    known: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
     way_back: WayBack,
@@ -144,8 +146,8 @@ impl GateState {
     }
 
     /// Whether enough has arrived to go by what the path seems to carry.
-    pub(crate) fn is_tried(&self) -> bool {
-        self.tried.load(Relaxed)
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.load(Relaxed)
     }
 
     /// Bytes that are neither acknowledged nor lost.
@@ -164,6 +166,7 @@ impl GateState {
         micros(&self.srtt_micros)
     }
 
+    /// The least round trip of the last minutes.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         micros(&self.min_rtt_micros)
     }
@@ -237,6 +240,7 @@ pub(crate) struct Gate {
     usage: Usage,
     trial: Trial,
     sizes: Sizes,
+    least_rtt: Option<Floor<Duration>>,
     initial_window: u64,
 }
 
@@ -254,6 +258,7 @@ impl Gate {
             usage: Usage::default(),
             trial: Trial::new(mtu),
             sizes: Sizes::new(mtu),
+            least_rtt: None,
         };
         gate.state.open.store(true, Relaxed);
         gate.publish();
@@ -284,7 +289,7 @@ impl Gate {
             reason: Reason::Configured,
         });
         *state.choice.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice);
-        state.tried.store(self.trial.is_over(), Relaxed);
+        state.known.store(self.trial.is_over(), Relaxed);
         state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
         state.too_small.store(self.sizes.is_too_small(), Relaxed);
         let starts = self.control.in_slow_start();
@@ -310,6 +315,16 @@ impl Gate {
             self.word = word;
             self.control = congestion::build(word, self.mtu, now);
         }
+    }
+
+    /// A round trip, had its acknowledgement come by the quickest way.
+    fn adjust(&mut self, rtt: Duration, now: Instant) -> Duration {
+        let least = self.least_rtt.get_or_insert(Floor::new(rtt, now));
+        least.update(rtt, LEAST_RTT_OF, now);
+        let least = least.get();
+        let micros = least.as_micros() as u64;
+        self.state.min_rtt_micros.store(micros, Relaxed);
+        self.state.way_back.take_off(rtt, least)
     }
 
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
@@ -364,9 +379,6 @@ impl Controller for Gate {
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
-        self.state
-            .min_rtt_micros
-            .store(rtt.min().as_micros() as u64, Relaxed);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
@@ -383,9 +395,8 @@ impl Controller for Gate {
             self.delivery.forget();
             self.control.on_route_change();
         }
-        let least = self.state.min_rtt().unwrap_or_default();
         let acked = self.delivery.end_batch(now).map(|acked| Acked {
-            rtt: self.state.way_back.take_off(acked.rtt, least),
+            rtt: self.adjust(acked.rtt, now),
             ..acked
         });
         self.state.way_back.smooth();
@@ -468,6 +479,7 @@ impl Controller for Gate {
             usage: self.usage,
             trial: self.trial,
             sizes: self.sizes,
+            least_rtt: self.least_rtt,
             initial_window: self.initial_window,
         })
     }

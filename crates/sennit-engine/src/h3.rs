@@ -5,9 +5,12 @@ use std::{
     time::Instant,
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use noq_proto::{Connection, Dir, ReadError, StreamEvent, StreamId, VarInt, WriteError};
 use sennit_masque::{self as masque, Code, Output};
+
+/// A peer that gives no credit for answers gets no more of them than this, in bytes.
+const MOST_UNSENT: usize = 256 << 10;
 
 /// The HTTP/3 side of one connection.
 pub(crate) struct H3 {
@@ -15,9 +18,15 @@ pub(crate) struct H3 {
     /// Our control stream, once it is open.
     control: Option<StreamId>,
     /// What flow control held back, by stream.
-    unsent: BTreeMap<StreamId, VecDeque<Chunk>>,
+    unsent: BTreeMap<StreamId, Unsent>,
     /// Why the connection was closed, until somebody was told.
     failure: Option<String>,
+}
+
+#[derive(Default)]
+struct Unsent {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
 }
 
 struct Chunk {
@@ -122,7 +131,7 @@ impl H3 {
             match output {
                 Output::Control(bytes) => self.send_control(conn, bytes, now),
                 Output::Send { stream, bytes, fin } => {
-                    self.send(conn, theirs(stream), Chunk { bytes, fin });
+                    self.send(conn, theirs(stream), Chunk { bytes, fin }, now);
                 }
                 // Both fail only for streams that are gone already.
                 Output::ResetStream { stream, code } => {
@@ -142,7 +151,7 @@ impl H3 {
             self.control = conn.streams().open(Dir::Uni);
         }
         match self.control {
-            Some(stream) => self.send(conn, stream, Chunk { bytes, fin: false }),
+            Some(stream) => self.send(conn, stream, Chunk { bytes, fin: false }, now),
             None => {
                 let reason = "no stream for the control stream";
                 self.fail(conn, Code::H3_STREAM_CREATION_ERROR, reason, now);
@@ -150,21 +159,30 @@ impl H3 {
         }
     }
 
-    fn send(&mut self, conn: &mut Connection, stream: StreamId, chunk: Chunk) {
-        self.unsent.entry(stream).or_default().push_back(chunk);
+    fn send(&mut self, conn: &mut Connection, stream: StreamId, chunk: Chunk, now: Instant) {
+        let unsent = self.unsent.entry(stream).or_default();
+        if unsent.bytes > MOST_UNSENT {
+            let reason = "the peer asks, but takes no answers";
+            return self.fail(conn, Code::H3_EXCESSIVE_LOAD, reason, now);
+        }
+        unsent.bytes += chunk.bytes.len();
+        unsent.chunks.push_back(chunk);
         self.write(conn, stream);
     }
 
     /// Writes what is unsent on a stream until flow control stops it.
     fn write(&mut self, conn: &mut Connection, stream: StreamId) {
-        let Some(chunks) = self.unsent.get_mut(&stream) else {
+        let Some(unsent) = self.unsent.get_mut(&stream) else {
             return;
         };
         let mut sender = conn.send_stream(stream);
-        while let Some(chunk) = chunks.front_mut() {
+        while let Some(chunk) = unsent.chunks.front_mut() {
             while !chunk.bytes.is_empty() {
                 match sender.write(&chunk.bytes) {
-                    Ok(written) => drop(chunk.bytes.split_to(written)),
+                    Ok(written) => {
+                        chunk.bytes.advance(written);
+                        unsent.bytes -= written;
+                    }
                     Err(WriteError::Blocked) => return,
                     Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
                         self.unsent.remove(&stream);
@@ -176,7 +194,7 @@ impl H3 {
                 // Fails only if the stream was reset or stopped meanwhile.
                 let _ = sender.finish();
             }
-            chunks.pop_front();
+            unsent.chunks.pop_front();
         }
         self.unsent.remove(&stream);
     }

@@ -13,7 +13,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     net::IpAddr,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -177,6 +177,12 @@ impl Role {
 /// Why a tunnel is closed whose class has a newer one.
 const REPLACED: &str = "replaced by a newer connection";
 
+/// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake, and for as long for
+/// the answer.
+const STRANGER_FOR: Duration = Duration::from_secs(10);
+/// Beyond this part of the places for strangers a newcomer must show that its address is its own (RFC 9000 §8.1.2).
+const UNPROVEN: usize = 4;
+
 /// Paths before a tunnel is granted. noq 1.4 panics when the PATH_ACKs of many paths with many gaps
 /// do not fit a packet; whom nobody knows shall not be able to do that.
 const STRANGERS_PATHS: u32 = 1;
@@ -187,6 +193,8 @@ pub struct Hub {
     config: HubConfig,
     sites: Sites,
     errors: Errors,
+    /// Those that came last, and when; the earlier of them may have become known, or have left.
+    newcomers: VecDeque<(Instant, ConnId)>,
     to_tun: VecDeque<Bytes>,
     events: VecDeque<HubEvent>,
 }
@@ -213,6 +221,7 @@ impl Hub {
             sites: Sites::new(config.pool.clone()),
             config,
             errors: Errors::new(now),
+            newcomers: VecDeque::new(),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
         })
@@ -229,10 +238,13 @@ impl Hub {
                 stage: Stage::Stranger,
                 links: BTreeMap::new(),
             };
-            if self.strangers() >= self.config.max_strangers {
+            let (strangers, most) = (self.strangers(), self.config.max_strangers);
+            if strangers >= most {
                 self.node.refuse(incoming, local);
-            } else {
-                self.node.accept(incoming, local, role, now);
+            } else if strangers >= most / UNPROVEN && !incoming.remote_address_validated() {
+                self.node.ask_to_retry(incoming, local);
+            } else if let Some(id) = self.node.accept(incoming, local, role, now) {
+                self.newcomers.push_back((now, id));
             }
         }
     }
@@ -297,6 +309,17 @@ impl Hub {
     /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.node.handle_timeout(now);
+        while let Some(&(since, id)) = self.newcomers.front()
+            && now >= since + STRANGER_FOR
+        {
+            self.newcomers.pop_front();
+            if self.is_stranger(id) {
+                let reason = "nothing was granted in time";
+                self.node
+                    .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
+                self.leave(id, reason.into());
+            }
+        }
     }
 
     /// Closes all tunnels; what [`Self::poll_transmit`] still yields should be sent.
@@ -375,7 +398,8 @@ impl Hub {
 
     /// When [`Self::handle_timeout`] should be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.node.poll_timeout()
+        let leaves = self.newcomers.front().map(|(at, _)| *at + STRANGER_FOR);
+        self.node.poll_timeout().into_iter().chain(leaves).min()
     }
 
     /// The state of every tunnel.
@@ -432,12 +456,19 @@ impl Hub {
 
     // ---- connections ---------------------------------------------------------------------------
 
-    fn strangers(&self) -> usize {
-        let strange = |stage: &Stage| !matches!(stage, Stage::Up { .. } | Stage::Closing);
-        self.node
-            .iter()
-            .filter(|(_, conn)| strange(&conn.role.stage))
-            .count()
+    fn is_stranger(&self, id: ConnId) -> bool {
+        let conn = self.node.get(id);
+        conn.is_some_and(|conn| !matches!(conn.role.stage, Stage::Up { .. } | Stage::Closing))
+    }
+
+    /// How many newcomers there are, at most so many that it matters.
+    fn strangers(&mut self) -> usize {
+        if self.newcomers.len() >= self.config.max_strangers / UNPROVEN {
+            let newcomers = std::mem::take(&mut self.newcomers);
+            let strange = |newcomer: &(_, ConnId)| self.is_stranger(newcomer.1);
+            self.newcomers = newcomers.into_iter().filter(strange).collect();
+        }
+        self.newcomers.len()
     }
 
     fn handle_node(&mut self, event: NodeEvent, now: Instant) {
@@ -452,8 +483,8 @@ impl Hub {
                 self.adopt(id, path, now);
                 self.tell_path(id, path);
             }
-            NodeEvent::PathDown(id, path, reason) => {
-                tracing::debug!(?id, %path, reason, "path closed");
+            NodeEvent::PathDown(id, path, link, reason) => {
+                tracing::debug!(?id, %path, link, reason, "path closed");
             }
             NodeEvent::PathState(id, path) => self.tell_path(id, path),
         }

@@ -71,8 +71,8 @@ pub(crate) enum NodeEvent {
     Http(ConnId, masque::Event),
     /// A path was validated.
     PathUp(ConnId, PathId),
-    /// A path was given up, for this reason.
-    PathDown(ConnId, PathId, String),
+    /// A path was given up: its link, if it ever came up, and the reason.
+    PathDown(ConnId, PathId, Option<String>, String),
     /// A path is trusted again or no longer.
     PathState(ConnId, PathId),
 }
@@ -306,6 +306,15 @@ impl<R> Node<R> {
         }
     }
 
+    /// Has the peer come again, with proof of its address; refuses it if that cannot be asked.
+    pub(crate) fn ask_to_retry(&mut self, incoming: Incoming, local: Local) {
+        let mut buffer = Vec::new();
+        match self.endpoint.retry(incoming, &mut buffer) {
+            Ok(transmit) => self.queue_stateless(&transmit, local, buffer),
+            Err(error) => self.refuse(error.into_incoming(), local),
+        }
+    }
+
     pub(crate) fn refuse(&mut self, incoming: Incoming, local: Local) {
         let mut buffer = Vec::new();
         let transmit = self.endpoint.refuse(incoming, &mut buffer);
@@ -501,8 +510,8 @@ fn digest_path(
         PathEvent::Abandoned {
             id: path, reason, ..
         } => {
-            tunnel.remove_path(path);
-            events.push_back(NodeEvent::PathDown(id, path, describe(&reason)));
+            let link = tunnel.remove_path(path).map(|link| link.name);
+            events.push_back(NodeEvent::PathDown(id, path, link, describe(&reason)));
         }
         // Peers that report report in their own way; see `sennit_core::frame::Report`.
         _ => {}

@@ -120,12 +120,7 @@ impl Path {
     }
 
     /// Whether much more stood here of late than fits: acknowledgements and other small things go elsewhere.
-    pub(crate) fn is_crowded(&mut self, now: Instant) -> bool {
-        if let (Some(rtt), Some(least)) = (self.gate.rtt_ahead(), self.gate.min_rtt())
-            && rtt > CROWDED * least + CROWDED_BY
-        {
-            self.crowded = Some(now);
-        }
+    pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         self.crowded
             .is_some_and(|at| now.saturating_duration_since(at) < CROWDED_FOR)
     }
@@ -176,9 +171,18 @@ impl Path {
         self.gate.srtt().unwrap_or(ASSUMED_RTT)
     }
 
+    fn rtt_ahead(&self) -> Duration {
+        self.gate.rtt_ahead().unwrap_or(ASSUMED_RTT)
+    }
+
     /// What the scheduler should know. `packet` is the size of a full packet in bytes.
     pub(crate) fn view(&mut self, packet: u64, all_suspect: bool, now: Instant) -> PathView {
-        let srtt = self.gate.rtt_ahead().unwrap_or(ASSUMED_RTT);
+        let srtt = self.rtt_ahead();
+        if let Some(least) = self.gate.min_rtt()
+            && srtt > CROWDED * least + CROWDED_BY
+        {
+            self.crowded = Some(now);
+        }
         let rate = self.gate.pacing_rate(srtt);
         let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();
@@ -193,7 +197,7 @@ impl Path {
             rate,
             delivers: self.gate.rate(srtt),
             unproven: self.gate.is_in_slow_start(),
-            worth: if self.gate.is_tried() {
+            worth: if self.gate.is_known() {
                 Worth::Full
             } else {
                 Worth::Unknown
@@ -224,7 +228,7 @@ impl Path {
     /// Jitter does not count: on a path that is hardly used, what varies is how late it is acknowledged.
     /// Losses that come so often that one repair meets the next make everything as late as a repair.
     pub(crate) fn lateness(&self, packet: u64, repair: Duration, now: Instant) -> Duration {
-        let rate = self.gate.rate(self.srtt());
+        let rate = self.gate.rate(self.rtt_ahead());
         let ledger = self.gate.ledger();
         let stall = (ledger.jitter() + repair).as_secs_f64();
         let losses = rate as f64 / packet as f64 * ledger.loss(now);
@@ -234,7 +238,7 @@ impl Path {
 
     /// When the pacer will let another packet go, if the window allows one.
     pub(crate) fn ready_at(&self, packet: u64) -> Option<Instant> {
-        let rate = self.gate.pacing_rate(self.srtt());
+        let rate = self.gate.pacing_rate(self.rtt_ahead());
         (self.gate.room() >= packet).then(|| self.pacer.ready_at(rate, packet))
     }
 

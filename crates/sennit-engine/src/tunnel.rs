@@ -150,6 +150,8 @@ pub(crate) struct Tunnel {
     last_data: Option<Instant>,
     flood: Flood,
     last_report: Option<Instant>,
+    /// When the newest one was sent, by the peer's clock.
+    newest_report: u32,
     /// When the peer last reported because packets flow there.
     peer_active: Option<Instant>,
     next_report: Instant,
@@ -214,6 +216,7 @@ impl Tunnel {
                 seen: None,
             },
             last_report: None,
+            newest_report: 0,
             peer_active: None,
             next_report: now,
             reports_left: 0,
@@ -287,12 +290,18 @@ impl Tunnel {
         self.abort_batch();
     }
 
-    /// Forgets a path that noq gave up.
-    pub(crate) fn remove_path(&mut self, id: PathId) {
-        // noq has declared lost what was in flight on it.
+    /// Forgets a path that is closed; returns its link. What was in flight on it noq declares lost later, when
+    /// nobody listens any more, so it is sent again now.
+    pub(crate) fn remove_path(&mut self, id: PathId) -> Option<LinkLabel> {
+        let index = self.paths.iter().position(|path| path.id == id)?;
+        self.paths[index].gate.ledger().lose_all();
         self.collect_lost(self.polled);
-        self.paths.retain(|path| path.id != id);
+        let path = self.paths.remove(index);
+        if let Some(data) = &mut self.data {
+            data.resequencer.forget_path(number(id));
+        }
         self.abort_batch();
+        Some(path.link)
     }
 
     /// Indices into the paths have changed: whatever was chosen is chosen anew.

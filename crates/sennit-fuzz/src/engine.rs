@@ -104,3 +104,39 @@ pub fn edge_peer(data: &[u8]) {
     let is_up = scene.rest(PEACE, |scene| scene.site.is_up());
     assert!(is_up, "{:?}", scene.site.edge.status());
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::Side;
+
+    use super::initial::Ids;
+    use super::scene::{HUB, STRANGER, Wire};
+    use super::*;
+
+    #[test]
+    fn a_client_that_wants_nothing_is_sent_away() {
+        let client = Peer::client(scene::START.with(|start| *start));
+        let mut scene = Scene::new(client, HubSide::slow());
+        let second = Duration::from_secs(1);
+        assert!(scene.rest(second, |scene| scene.site.is_connected()));
+        assert!(!scene.rest(9 * second, |scene| scene.site.is_closed()));
+        assert!(scene.rest(2 * second, |scene| scene.site.is_closed()));
+    }
+
+    #[test]
+    fn packets_with_a_forged_source_lock_nobody_out() {
+        let mut scene = Scene::new(EdgeSide::new(1, Purpose::Tunnels), HubSide::generous());
+        for client in 0..100_u8 {
+            let script = [client];
+            let mut input = Input::new(&script);
+            let wire = Wire {
+                from: STRANGER,
+                to: HUB,
+                bytes: Ids::of_client(&mut input).seal(Side::Client, &mut input),
+            };
+            scene.deliver(wire);
+        }
+        let is_up = scene.rest(Duration::from_secs(1), |scene| scene.site.is_up());
+        assert!(is_up, "{:?}", scene.site.edge.status());
+    }
+}

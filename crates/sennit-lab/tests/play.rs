@@ -479,7 +479,10 @@ fn repeated_steps_are_all_kept_and_summed_up() {
     );
     let rtt = &json["summary"][0]["traffic"][0]["figures"]["p50_seconds"];
     assert_eq!(rtt["runs"], 2);
-    assert!(rtt["min"].as_f64() <= rtt["median"].as_f64() && rtt["max"].as_f64() < Some(0.022));
+    let [min, median, max] =
+        ["min", "median", "max"].map(|key| rtt[key].as_f64().expect("a number"));
+    // How late the machine is has no bound; too early nothing can be.
+    assert!((0.020..=median).contains(&min) && median <= max, "{rtt}");
     assert!(
         results.table().contains("medians of 2 runs"),
         "{}",

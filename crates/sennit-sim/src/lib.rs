@@ -140,16 +140,24 @@ impl World {
         seed: u64,
         start: Instant,
     ) -> Self {
+        Self::with_edge(links, edge_config(classes, classifier), seed, start)
+    }
+
+    /// A world of one class whose edge is told these addresses of the hub, where nobody is, before the right one.
+    pub fn with_dead_hubs(
+        links: &[LinkSpec],
+        dead: &[SocketAddr],
+        seed: u64,
+        start: Instant,
+    ) -> Self {
+        let classes = vec![class("default", Policy::Bond)];
+        let mut config = edge_config(classes, Classifier::default());
+        config.hubs.splice(0..0, dead.iter().copied());
+        Self::with_edge(links, config, seed, start)
+    }
+
+    fn with_edge(links: &[LinkSpec], config: EdgeConfig, seed: u64, start: Instant) -> Self {
         let authority = Authority::new();
-        let config = EdgeConfig {
-            hubs: vec![hub_address()],
-            server_name: tls::HUB_NAME.into(),
-            classes: (0..).map(ClassId).zip(classes).collect(),
-            classifier,
-            lan: Vec::new(),
-            bearer: None,
-            steering: 0,
-        };
         let edge = Edge::new(
             settings(seed, 1),
             config,
@@ -349,12 +357,14 @@ impl World {
                 .up
                 .poll_output(self.repeats_after, self.now)
             {
-                let local = Local {
-                    socket: SocketId(0),
-                    ip: Some(wire.to.ip()),
-                };
-                self.hub
-                    .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+                if wire.to == hub_address() {
+                    let local = Local {
+                        socket: SocketId(0),
+                        ip: Some(wire.to.ip()),
+                    };
+                    self.hub
+                        .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+                }
             }
             while let Some(wire) = self.cables[index]
                 .down
@@ -430,6 +440,18 @@ impl World {
             buffer.clear();
         }
         self.buffer = buffer;
+    }
+}
+
+fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig {
+    EdgeConfig {
+        hubs: vec![hub_address()],
+        server_name: tls::HUB_NAME.into(),
+        classes: (0..).map(ClassId).zip(classes).collect(),
+        classifier,
+        lan: Vec::new(),
+        bearer: None,
+        steering: 0,
     }
 }
 

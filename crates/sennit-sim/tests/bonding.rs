@@ -30,13 +30,13 @@ const TCP_PAIRS: Check = Check {
     links: 2,
     narrow: false,
     seeds: 0..60,
-    broken: &[26],
+    broken: &[3, 26],
 };
 
 const TCP_TRIPLES: Check = Check {
     links: 3,
     seeds: 0..15,
-    broken: &[],
+    broken: &[3],
     ..TCP_PAIRS
 };
 
@@ -46,7 +46,7 @@ const QUIC_PAIRS: Check = Check {
     links: 2,
     narrow: false,
     seeds: 0..60,
-    broken: &[5, 45],
+    broken: &[45],
 };
 
 const QUIC_TRIPLES: Check = Check {
@@ -59,7 +59,7 @@ const QUIC_TRIPLES: Check = Check {
 const TCP_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[0, 26],
+    broken: &[26],
     ..TCP_PAIRS
 };
 

@@ -79,6 +79,18 @@ fn a_dead_first_link_delays_nothing() {
 }
 
 #[test]
+fn every_link_tries_every_address_of_the_hub() {
+    let dead = ["192.0.2.7:1", "192.0.2.8:1"].map(|address| address.parse().unwrap());
+    for (links, dead) in [(2, &dead[..1]), (3, &dead)] {
+        let links = vec![link(50, 10); links];
+        let mut world = World::with_dead_hubs(&links, dead, 1, Instant::now());
+        let within = MS * 5000 * dead.len() as u32;
+        let up = world.run_until(within, |world| world.edge.status()[0].up);
+        assert!(up, "{:?}", world.edge.status());
+    }
+}
+
+#[test]
 fn a_silent_blackhole_under_load_leaves_a_short_gap() {
     for dead in [0, 1] {
         let mut world = world(&[link(50, 10), link(50, 30)], Policy::Bond);
@@ -257,6 +269,26 @@ fn a_link_that_dies_in_one_direction_is_avoided_by_both_ends() {
             stream.longest_gap
         );
     }
+}
+
+/// Reports go over all paths; a copy that takes long must not take back what a later one said.
+#[test]
+fn a_report_that_took_long_does_not_overrule_a_newer_one() {
+    let links = [link(50, 10), link(50, 20), link(20, 300)];
+    let mut world = world(&links, Policy::Bond);
+    let mut stream = Stream::new(MS, 600, world.now());
+    stream.run(&mut world, MS * 5000);
+    let before = world.edge_events.len();
+    world.blackhole_one_way(0, true, true);
+    stream.run(&mut world, MS * 1500);
+    let states: Vec<PathState> = world.edge_events[before..]
+        .iter()
+        .filter_map(|(_, event)| match event {
+            EdgeEvent::Path { link, state, .. } if link == "a" => Some(*state),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(states, [PathState::Suspect], "{:?}", world.edge_events);
 }
 
 #[test]

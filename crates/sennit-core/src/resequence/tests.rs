@@ -228,9 +228,35 @@ fn memory_is_bounded() {
     let mut receiver = Receiver::new();
     for seq in 1..3 * FLOW_LIMIT as u32 {
         receiver.packet(2 * seq, 0, 0, 10, true);
-        assert!(receiver.resequencer.held_bytes() <= FLOW_LIMIT * 1000);
+        assert!(receiver.resequencer.held_bytes() <= FLOW_LIMIT as usize * 1000);
     }
     assert!(receiver.resequencer.stats().overflows > 0);
+}
+
+#[test]
+fn a_number_far_ahead_takes_no_more_memory_than_the_rest() {
+    let mut receiver = Receiver::new();
+    receiver.packet(0, 0, 0, 10, true);
+    receiver.packet(2, 0, 2, 12, true);
+    let far = 60_000;
+    receiver.packet(far, 0, 3, 13, true);
+    let flow = &receiver.resequencer.flows[&1];
+    assert!(flow.held.len() <= FLOW_LIMIT as usize);
+    assert_eq!(receiver.released, [0, 2]);
+    let missed = u64::from(far) - 2 - (FLOW_LIMIT as u64 - 1);
+    assert_eq!(receiver.resequencer.stats().missed, missed);
+}
+
+#[test]
+fn a_sequence_that_starts_over_goes_on_where_it_starts() {
+    let mut receiver = Receiver::new();
+    receiver.packet(0, 0, 0, 10, true);
+    receiver.packet(2, 0, 2, 12, true);
+    let far = 1_000_000;
+    for at in [0, 2, 1] {
+        receiver.packet(far + at, 0, 3 + at, 13 + at, true);
+    }
+    assert_eq!(receiver.released, [0, 2, far, far + 1, far + 2]);
 }
 
 #[test]

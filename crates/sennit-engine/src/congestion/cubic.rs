@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::{Ack, CongestionEvent, Control};
 
 /// Packets at the start, and bytes they are at most (RFC 9002 §7.2).
-const INITIAL_PACKETS: u16 = 10;
-const INITIAL: u16 = 14_720;
+const INITIAL_PACKETS: u64 = 10;
+const INITIAL: u64 = 14_720;
 /// And at least, whatever was lost.
 const MIN_PACKETS: f64 = 2.0;
 /// How fast the window grows, in packets per cubic second (RFC 9438 §5.1).
@@ -45,11 +45,12 @@ struct State {
 
 impl Cubic {
     pub(super) fn new(mtu: u16) -> Self {
-        let initial = (INITIAL_PACKETS * mtu).min(INITIAL.max(2 * mtu));
+        let packet = u64::from(mtu);
+        let initial = (INITIAL_PACKETS * packet).min(INITIAL.max(2 * packet));
         Self {
             packet: f64::from(mtu),
             state: State {
-                window: f64::from(initial),
+                window: initial as f64,
                 threshold: f64::INFINITY,
                 most: 0.0,
                 reno: 0.0,

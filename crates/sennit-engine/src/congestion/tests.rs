@@ -70,6 +70,16 @@ fn a_short_slow_link_is_filled_although_acknowledgements_are_held_up() {
 }
 
 #[test]
+fn a_first_window_holds_two_packets_of_any_size() {
+    for mtu in [1280, 1452, 9000, u16::MAX] {
+        for word in [Congestion::Cubic, Congestion::Bbr, Congestion::Bbr3] {
+            let window = super::build(word, mtu, Instant::now()).window();
+            assert!(window >= 2 * u64::from(mtu), "{word} {mtu}: {window}");
+        }
+    }
+}
+
+#[test]
 fn startup_is_over_within_a_second() {
     let mut flows = alone(Congestion::Bbr3, link(300.0, 20, 50.0));
     let (share, _) = share(&mut flows, 0.6, 0.5);

@@ -41,6 +41,9 @@ pub(super) struct Dial {
     attempts: BTreeMap<SocketId, (ConnId, Instant)>,
     /// When a link may be tried again, for a handshake or a path.
     not_before: BTreeMap<SocketId, Instant>,
+    /// Handshakes begun on a link since the last success: each is for the next address of the hub.
+    turns: BTreeMap<SocketId, usize>,
+    /// Of all links, since then.
     failures: u32,
     /// The connection that won is of no use unless the hub has answered by then.
     answer_by: Option<Instant>,
@@ -54,6 +57,7 @@ impl Dial {
         Self {
             attempts: BTreeMap::new(),
             not_before: BTreeMap::new(),
+            turns: BTreeMap::new(),
             failures: 0,
             answer_by: None,
             cut_off: None,
@@ -77,6 +81,7 @@ impl Dial {
     /// refuses would otherwise be asked again at once, by one link after the other.
     pub(super) fn granted(&mut self) {
         self.failures = 0;
+        self.turns.clear();
         self.answer_by = None;
         self.not_before.clear();
     }
@@ -100,6 +105,7 @@ impl Dial {
     pub(super) fn retry_soon(&mut self, now: Instant) {
         self.not_before.clear();
         self.failures = 0;
+        self.turns.clear();
         self.cut_off = None;
         self.next_look = Some(now);
     }
@@ -115,6 +121,13 @@ impl Dial {
 
     fn look_at(&mut self, at: Instant) {
         self.next_look = Some(self.next_look.map_or(at, |next| next.min(at)));
+    }
+
+    fn next_turn(&mut self, link: SocketId) -> usize {
+        let next = self.turns.entry(link).or_default();
+        let turn = *next;
+        *next = next.wrapping_add(1);
+        turn
     }
 
     fn may_try(&self, link: SocketId, now: Instant) -> bool {
@@ -212,7 +225,8 @@ impl Edge {
     }
 
     fn attempt(&mut self, index: usize, socket: SocketId, now: Instant) {
-        let Some(remote) = self.hub_for(socket, self.slots[index].dial.failures) else {
+        let turn = self.slots[index].dial.next_turn(socket);
+        let Some(remote) = self.hub_for(socket, turn) else {
             return;
         };
         let first_id = self.first_ids.next();
@@ -252,8 +266,8 @@ impl Edge {
         }
     }
 
-    /// An address of the hub that the link can reach; another one after every failure.
-    fn hub_for(&self, socket: SocketId, failures: u32) -> Option<SocketAddr> {
+    /// An address of the hub that the link can reach: another one at every turn.
+    fn hub_for(&self, socket: SocketId, turn: usize) -> Option<SocketAddr> {
         let link = self.links.get(&socket)?;
         let reachable: Vec<SocketAddr> = self
             .config
@@ -262,8 +276,7 @@ impl Edge {
             .copied()
             .filter(|&hub| link.reaches(hub))
             .collect();
-        let turn = (failures as usize).checked_rem(reachable.len())?;
-        Some(reachable[turn])
+        Some(reachable[turn.checked_rem(reachable.len())?])
     }
 
     /// A path on every link that is up and has none.
@@ -380,6 +393,7 @@ impl Edge {
         &mut self,
         id: ConnId,
         path: PathId,
+        link: Option<String>,
         reason: String,
         now: Instant,
     ) {
@@ -392,7 +406,7 @@ impl Edge {
             self.slots[slot].dial.hold(socket, PATH_RETRY, now);
         } else {
             let class = self.slots[slot].class.name.clone();
-            let link = format!("path {path}");
+            let link = link.unwrap_or_else(|| format!("path {path}"));
             self.events.push_back(EdgeEvent::PathClosed {
                 class,
                 link,

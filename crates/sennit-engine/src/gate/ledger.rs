@@ -146,6 +146,13 @@ impl Ledger {
         self.given_up = self.sent.back().map_or(0, |last| last.pn + 1);
     }
 
+    /// The path is gone: whatever is in flight is lost.
+    pub(crate) fn lose_all(&mut self) {
+        let sent = std::mem::take(&mut self.sent);
+        self.lost
+            .extend(sent.into_iter().filter_map(|sent| sent.payload));
+    }
+
     /// noq measures the path anew: what was in flight counts no more, and is given up.
     pub(crate) fn start_over(&mut self) {
         self.end_batch();
@@ -325,6 +332,17 @@ mod tests {
             });
         }
         ledger
+    }
+
+    #[test]
+    fn what_is_in_flight_on_a_path_that_goes_is_lost() {
+        let mut ledger = ledger(&[1000, 1000]);
+        let now = now();
+        ledger.on_sent(1, 1100, now);
+        ledger.on_sent(2, 1100, now);
+        ledger.on_acked(1, now, now);
+        ledger.lose_all();
+        assert_eq!(ledger.take_lost().len(), 1);
     }
 
     fn now() -> Instant {

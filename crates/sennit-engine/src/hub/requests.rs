@@ -295,10 +295,13 @@ impl Hub {
                     .find(|p| u64::from(number(p.id)) == path);
                 match known {
                     Some(path) => path.link = label,
-                    None if conn.role.links.len() < MAX_EARLY_LINKS => {
+                    None => {
                         conn.role.links.insert(path, label);
+                        // Numbers of paths only grow: the lowest is of a path that never came up.
+                        if conn.role.links.len() > MAX_EARLY_LINKS {
+                            conn.role.links.pop_first();
+                        }
                     }
-                    None => {}
                 }
             }
             Capsule::Datagram(content) => conn.tunnel.handle_capsule(content, now),

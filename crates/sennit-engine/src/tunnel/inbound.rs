@@ -27,6 +27,8 @@ const REPAIR_ROUNDS: f64 = 1.25;
 const REPAIR_SLACK: Duration = Duration::from_millis(15);
 /// However slow a path is, a flow is not kept waiting longer.
 const LONGEST_REPAIR: Duration = Duration::from_millis(200);
+/// No copy of a report is under way for longer.
+const REPORT_OLD: Duration = Duration::from_secs(10);
 
 impl Tunnel {
     /// A QUIC packet arrived on `network`. A datagram without a stream id is an error of the connection
@@ -187,10 +189,17 @@ impl Tunnel {
         if regular || report.paths.iter().all(|path| path.heard) {
             self.peer_active = Some(now);
         }
+        // Copies of an older one are still under way on slower paths. The clock wraps after an hour of silence.
+        let age = self.newest_report.wrapping_sub(report.sent_micros) as i32;
+        let is_old = age > 0 && within(self.last_report, REPORT_OLD, now);
         self.last_report = Some(now);
         if let Some(data) = &mut self.data {
             data.resequencer.handle_clock(path, report.sent_micros, now);
         }
+        if is_old {
+            return;
+        }
+        self.newest_report = report.sent_micros;
         for entry in &report.paths {
             let id = PathId::from(entry.path);
             if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {

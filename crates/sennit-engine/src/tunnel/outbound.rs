@@ -12,7 +12,7 @@ use sennit_core::{
     Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent, Worth,
     frame::{HEADROOM, Header},
     queue::{Popped, Start, TARGET},
-    schedule::in_full_use,
+    schedule::{in_full_use, of_best_tier},
 };
 
 use super::{Owed, Tunnel};
@@ -103,12 +103,12 @@ impl Tunnel {
                         continue;
                     }
                     if !self.saves_acks(now) {
-                        if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
-                            self.forget_due(now);
-                            return Some(transmit);
-                        }
-                        self.forget_due(now);
+                        let transmit = self.conn.poll_transmit(now, ONE, buffer);
                         self.only_acks = None;
+                        self.forget_due(now);
+                        if transmit.is_some() {
+                            return transmit;
+                        }
                     }
                     self.refresh_views(now);
                     self.sending = Sending::Data;
@@ -199,9 +199,8 @@ impl Tunnel {
         }
         let fastest = in_full_use(&self.views).map(|view| view.srtt).min();
         let fastest = fastest.unwrap_or_default();
-        let usable = || self.views.iter().filter(|view| view.usable);
-        let rate: u64 = usable().map(|view| view.rate).sum();
-        let count = usable().count();
+        let rate: u64 = of_best_tier(&self.views).map(|view| view.rate).sum();
+        let count = self.views.iter().filter(|view| view.usable).count();
         let repair = fastest + ACK_DELAY;
         for (path, view) in self.paths.iter().zip(&mut self.views) {
             view.late = path.lateness(packet, repair, now);
@@ -413,7 +412,7 @@ impl Tunnel {
     ///
     /// noq 1.4 lets the peer say once how many packets it wants acknowledged together, for the paths that there
     /// are then: the first. On the others it acknowledges every second packet. That is better, but for a narrow path.
-    fn saves_acks(&mut self, now: Instant) -> bool {
+    fn saves_acks(&self, now: Instant) -> bool {
         self.only_acks == Some(true)
             && self.is_numbered()
             && self.is_ack_path_crowded(now)
@@ -421,8 +420,8 @@ impl Tunnel {
     }
 
     /// Whether the path that noq sends acknowledgements on is crowded.
-    fn is_ack_path_crowded(&mut self, now: Instant) -> bool {
-        let mut trusted = self.paths.iter_mut().filter(|path| path.is_trusted());
+    fn is_ack_path_crowded(&self, now: Instant) -> bool {
+        let mut trusted = self.paths.iter().filter(|path| path.is_trusted());
         trusted.next().is_some_and(|path| path.is_crowded(now))
     }
 

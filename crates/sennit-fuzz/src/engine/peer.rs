@@ -105,6 +105,11 @@ impl Peer {
         self.is_connected
     }
 
+    #[cfg(test)]
+    pub(super) fn is_closed(&self) -> bool {
+        self.conns.values().all(Connection::is_closed)
+    }
+
     /// noq 1.4 panics when the PATH_ACKs of many paths do not fit a packet; those of a few do.
     pub(super) fn limit_paths(&mut self) {
         self.most_paths = 4;

@@ -127,7 +127,7 @@ impl From<IdentityError> for Failure {
                 Self::new(Exit::NotFound, error).hint("make one: sennit hub init --state DIR")
             }
             IdentityError::NotJoined { .. } => Self::new(Exit::NotFound, error)
-                .hint("ask the hub for a token (sennit invite SITE), then: sennit join TOKEN"),
+                .hint("ask the hub for a token (sennit invite SITE --hub ADDR:PORT), then: sennit join TOKEN"),
             IdentityError::AlreadyJoined { .. } => {
                 Self::runtime(error).hint("to replace its key and certificate: --force")
             }

@@ -95,9 +95,13 @@ fn redundant(tunnel: &TunnelStatus, path: &PathStatus) -> String {
     let before = usable(tunnel)
         .filter(|other| rank(other) < rank(path))
         .count();
-    match before {
-        0 | 1 => "carries a copy of everything: it is one of the two fastest".into(),
-        _ => "in reserve: two others are faster".into(),
+    let copies = usize::from(tunnel.treatment.copies);
+    if before < copies {
+        format!(
+            "carries a copy of everything: it is one of the {copies} of the lowest tier and delay"
+        )
+    } else {
+        format!("in reserve: {copies} others have a lower tier or less delay")
     }
 }
 

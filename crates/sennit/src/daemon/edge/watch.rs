@@ -121,7 +121,11 @@ fn complaint(interface: &Interface, payload: u32) -> String {
         None => format!("interface {name} has no address"),
         Some(address) => {
             let need = packet(payload, address);
-            format!("the MTU of interface {name}, {mtu}, is too small: the tunnel needs {need}")
+            format!(
+                "the MTU of interface {name}, {mtu}, is too small: the tunnel needs {need}; \
+                 set mtu lower by {} at the hub and here",
+                need.saturating_sub(*mtu)
+            )
         }
     }
 }

@@ -55,7 +55,8 @@ impl Gateway {
         for chain in forward_blockers().unwrap_or_default() {
             tracing::warn!(
                 chain,
-                "this chain drops forwarded packets; sites may not reach the internet"
+                "this chain drops forwarded packets, and sites may not reach the internet: let it accept \
+                 what comes from and goes to the TUN device"
             );
         }
         let gateway = Self {
