@@ -219,7 +219,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         classes.position(|class| class.name == tunnel.class)
     };
     tunnels.sort_by_key(position);
-    let (state, reason) = state(&links, &tunnels, config.classes.len());
+    let (state, reason) = state(&addresses, &links, &tunnels, config.classes.len());
     Status {
         schema: SCHEMA.into(),
         role: Role::Edge,
@@ -237,6 +237,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
 
 /// Whether all of it works, and what does not.
 fn state(
+    addresses: &[IpAddr],
     links: &[LinkStatus],
     tunnels: &[TunnelStatus],
     classes: usize,
@@ -252,6 +253,10 @@ fn state(
         (State::Connecting, reason)
     } else if up == 0 {
         (State::Down, tunnels.iter().find_map(|it| it.reason.clone()))
+    } else if addresses.is_empty() {
+        // Without them there are no routes: packets would leave beside the tunnel.
+        let reason = "the hub has not assigned addresses yet";
+        (State::Connecting, Some(reason.into()))
     } else if up < classes || links.len() > wanted {
         let reason = format!(
             "{wanted} of {} links, {up} of {classes} tunnels",
@@ -349,7 +354,8 @@ mod tests {
         let tunnels = classes.map(|class| tunnel("van", class));
         let up = [link(LinkState::Up)];
         let of = |links: &[LinkStatus], tunnels: &[TunnelStatus]| {
-            let (state, reason) = state(links, tunnels, classes.len());
+            let assigned = ["10.200.0.2".parse().unwrap()];
+            let (state, reason) = state(&assigned, links, tunnels, classes.len());
             (state, reason.unwrap_or_default())
         };
 
@@ -357,6 +363,10 @@ mod tests {
         let pathless = degraded("not every link has its path");
         assert_eq!(of(&up, &tunnels), pathless);
         assert_eq!(of(&[], &tunnels), (State::Up, String::new()));
+        assert_eq!(
+            state(&[], &[], &tunnels, classes.len()).0,
+            State::Connecting
+        );
         // The second worker has no engine for its class yet.
         let half = degraded("1 of 1 links, 1 of 2 tunnels");
         assert_eq!(of(&up, &tunnels[..1]), half);
