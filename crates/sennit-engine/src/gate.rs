@@ -319,12 +319,18 @@ impl Gate {
 
     /// A round trip, had its acknowledgement come by the quickest way.
     fn adjust(&mut self, rtt: Duration, now: Instant) -> Duration {
-        let least = self.least_rtt.get_or_insert(Floor::new(rtt, now));
+        let state = &self.state;
+        let least = self.least_rtt.get_or_insert_with(|| {
+            // Up to now noq's was a guess.
+            state.srtt_micros.store(rtt.as_micros() as u64, Relaxed);
+            Floor::new(rtt, now)
+        });
         least.update(rtt, LEAST_RTT_OF, now);
         let least = least.get();
-        let micros = least.as_micros() as u64;
-        self.state.min_rtt_micros.store(micros, Relaxed);
-        self.state.way_back.take_off(rtt, least)
+        state
+            .min_rtt_micros
+            .store(least.as_micros() as u64, Relaxed);
+        state.way_back.take_off(rtt, least)
     }
 
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
@@ -372,7 +378,7 @@ impl Controller for Gate {
         rtt: &RttEstimator,
     ) {
         self.usage.on_ack(pn, self.in_flight());
-        self.delivery.on_acked(pn, bytes, now);
+        self.delivery.on_acked(pn, bytes, sent, now);
         self.sizes.on_acked(pn, bytes);
         self.trial.on_acked(pn, bytes, self.usage.newest_sent);
         self.acked.push((pn, sent));

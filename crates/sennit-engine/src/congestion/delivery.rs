@@ -158,11 +158,13 @@ impl Delivery {
         self.newest = None;
     }
 
-    pub(crate) fn on_acked(&mut self, pn: u64, bytes: u64, now: Instant) {
+    pub(crate) fn on_acked(&mut self, pn: u64, bytes: u64, at: Instant, now: Instant) {
         self.state.delivered += bytes;
         self.state.at = now;
         self.acked += bytes;
+        // Another space of packet numbers may have one with this number, too.
         if let Some(sent) = self.take(pn)
+            && sent.at == at
             && self.newest.is_none_or(|newest| sent.pn > newest.pn)
         {
             self.state.first_sent = sent.at;
@@ -243,7 +245,7 @@ mod tests {
         for step in 0..100 {
             let now = start + MS * step;
             if let Some(pn) = step.checked_sub(20) {
-                delivery.on_acked(u64::from(pn), 1000, now);
+                delivery.on_acked(u64::from(pn), 1000, now - 20 * MS, now);
                 samples.extend(delivery.end_batch(now));
             }
             delivery.on_sent(
@@ -285,7 +287,7 @@ mod tests {
             );
         }
         for pn in 0..20 {
-            delivery.on_acked(pn, 1000, start + 40 * MS);
+            delivery.on_acked(pn, 1000, start + MS * pn as u32, start + 40 * MS);
         }
         let sample = delivery.end_batch(start + 40 * MS).unwrap();
         assert_eq!(sample.rate(), 500_000);
@@ -297,8 +299,12 @@ mod tests {
         let mut delivery = Delivery::new(start);
         delivery.on_sent(7, 1000, 0, false, start);
         delivery.on_sent(0, 1000, 1000, false, start + MS);
-        delivery.on_acked(0, 500, start + 11 * MS);
-        assert_eq!(delivery.end_batch(start + 11 * MS).unwrap().rtt, 10 * MS);
+        // One of the space before, with the same number.
+        delivery.on_acked(0, 500, start - 9 * MS, start + 10 * MS);
+        assert_eq!(delivery.end_batch(start + 10 * MS), None);
+        delivery.on_sent(1, 1000, 1000, false, start + 10 * MS);
+        delivery.on_acked(1, 500, start + 10 * MS, start + 20 * MS);
+        assert_eq!(delivery.end_batch(start + 20 * MS).unwrap().rtt, 10 * MS);
     }
 
     #[test]
@@ -310,7 +316,7 @@ mod tests {
         delivery.on_sent(1, 1000, 0, false, start + MS);
         delivery.on_sent(2, 1000, 1000, false, start + MS);
         delivery.on_lost(1, 1000);
-        delivery.on_acked(2, 1000, start + 5 * MS);
+        delivery.on_acked(2, 1000, start + MS, start + 5 * MS);
         assert_eq!(delivery.end_batch(start + 5 * MS).unwrap().lost, 1000);
     }
 

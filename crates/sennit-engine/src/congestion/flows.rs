@@ -140,7 +140,7 @@ impl Flow {
                     marked: false,
                 });
             } else {
-                self.delivery.on_acked(pn, MTU, now);
+                self.delivery.on_acked(pn, MTU, sent, now);
                 self.delivered += MTU;
             }
         }
