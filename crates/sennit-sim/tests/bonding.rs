@@ -59,7 +59,7 @@ const QUIC_TRIPLES: Check = Check {
 const TCP_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[26],
+    broken: &[8, 26],
     ..TCP_PAIRS
 };
 
