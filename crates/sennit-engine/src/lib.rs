@@ -36,5 +36,5 @@ pub use hub::{Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
 pub use locals::{Local, SocketId};
 pub use node::{ConnId, Received, Transmit};
 pub use path::LinkLabel;
-pub use transport::Settings;
+pub use transport::{MOST_LINKS, Settings};
 pub use tunnel::{MOST_COPIES, Treatment, TunnelStats};

@@ -32,6 +32,8 @@ pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 /// Paths per tunnel: every link once, and as many again in the course of being replaced.
 pub(crate) const MAX_PATHS: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 const _: () = assert!(MAX_PATHS.get() as usize <= sennit_core::flows::PATHS);
+/// Links of an edge: what is beyond would have no path.
+pub const MOST_LINKS: usize = MAX_PATHS.get() as usize;
 /// Received datagrams wait here only until the driver drains them, within one batch of the socket.
 const DATAGRAM_BUFFER: usize = 8 << 20;
 /// Streams carry requests and capsules only. noq closes a connection whose receive buffer has more

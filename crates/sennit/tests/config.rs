@@ -262,6 +262,18 @@ fn every_wrong_file_gets_its_whole_report() {
 }
 
 #[test]
+fn an_edge_has_at_most_sixteen_links() {
+    let with = |links| {
+        let link = |n| format!("[[link]]\nname = 'l{n}'\ninterface = 'eth{n}'\n");
+        let links: String = (1..=links).map(link).collect();
+        format!("[edge]\nhub = ['203.0.113.10:443']\n{links}")
+    };
+    assert_eq!(edge(&with(16)).links.len(), 16);
+    let report = edge_report(&with(17)).to_string();
+    assert!(report.contains("at most 16 links"), "{report}");
+}
+
+#[test]
 fn findings_say_line_and_column() {
     let report = edge_report(&SMALL_EDGE.replace(
         "interface = \"wwan0\"",

@@ -29,6 +29,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
+const NEEDS_ROOT: &str = "run it as root, or as the user whose it is";
+
 /// Why a command failed, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -43,6 +45,20 @@ impl Failure {
             exit,
             message: message.to_string(),
             hint: None,
+        }
+    }
+
+    /// A failure of the operating system.
+    fn io(source: &io::Error, message: impl fmt::Display) -> Self {
+        let exit = match source.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            io::ErrorKind::PermissionDenied => Exit::Permission,
+            _ => Exit::Runtime,
+        };
+        let failure = Self::new(exit, message);
+        match exit {
+            Exit::Permission => failure.hint(NEEDS_ROOT),
+            _ => failure,
         }
     }
 
@@ -83,18 +99,10 @@ impl fmt::Display for Failure {
     }
 }
 
-fn exit_of(error: &io::Error) -> Exit {
-    match error.kind() {
-        io::ErrorKind::NotFound => Exit::NotFound,
-        io::ErrorKind::PermissionDenied => Exit::Permission,
-        _ => Exit::Runtime,
-    }
-}
-
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         match &error {
-            ConfigError::Read { source, .. } => Self::new(exit_of(source), error),
+            ConfigError::Read { source, .. } => Self::io(source, &error),
             ConfigError::Invalid(report) => {
                 let count = report.errors();
                 let plural = if count == 1 { "error" } else { "errors" };
@@ -112,7 +120,7 @@ impl From<StoreError> for Failure {
             StoreError::NoSuchSite { .. } => {
                 Self::new(Exit::NotFound, error).hint("the known ones: sennit sites")
             }
-            StoreError::Io { source, .. } => Self::new(exit_of(source), error),
+            StoreError::Io { source, .. } => Self::io(source, &error),
             _ => Self::runtime(error),
         }
     }
@@ -122,7 +130,7 @@ impl From<IdentityError> for Failure {
     fn from(error: IdentityError) -> Self {
         match error {
             IdentityError::Store(error) => error.into(),
-            IdentityError::Io { ref source, .. } => Self::new(exit_of(source), error),
+            IdentityError::Io { ref source, .. } => Self::io(source, &error),
             IdentityError::NoHub { .. } => {
                 Self::new(Exit::NotFound, error).hint("make one: sennit hub init --state DIR")
             }
@@ -172,7 +180,7 @@ impl From<BindError> for Failure {
         match &error {
             BindError::AlreadyRunning { .. } | BindError::NotASocket { .. } => Self::runtime(error)
                 .hint("give each daemon a socket of its own: `control = \"PATH\"` in its config"),
-            BindError::Io { source, .. } => Self::new(exit_of(source), error),
+            BindError::Io { source, .. } => Self::io(source, &error),
         }
     }
 }
@@ -183,9 +191,10 @@ impl From<ClientError> for Failure {
             ClientError::Unreachable { source, .. }
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
-                Self::new(Exit::Permission, error)
+                Self::io(source, &error)
             }
-            ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, error),
+            ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, error)
+                .hint("is it running? one with a socket of its own: --control PATH"),
             ClientError::Silent { .. } => Self::new(Exit::Timeout, error),
             ClientError::Garbled { .. } | ClientError::Refused(_) => Self::runtime(error),
         }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use sennit_engine::MOST_LINKS;
 use sennit_linux::DeviceName;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -196,6 +197,13 @@ impl ReadLink {
 }
 
 fn check_links(links: &[ReadLink], device: &DeviceName, findings: &mut Vec<Finding>) {
+    if let Some(link) = links.get(MOST_LINKS) {
+        let message = format!(
+            "an edge has at most {MOST_LINKS} links, and here are {}",
+            links.len()
+        );
+        findings.push(Finding::error(link.name.span(), message));
+    }
     for (n, link) in links.iter().enumerate() {
         if links[..n]
             .iter()
