@@ -33,7 +33,10 @@ use sennit_core::{Congestion, Floor};
 
 pub(crate) use self::ledger::{Ledger, Payload};
 use self::{sizes::Sizes, trial::Trial, way_back::WayBack};
-use crate::congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason};
+use crate::{
+    congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason},
+    transport::INITIAL_RTT,
+};
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.
 const ENDLESS: u64 = 1 << 40;
@@ -241,6 +244,8 @@ pub(crate) struct Gate {
     trial: Trial,
     sizes: Sizes,
     least_rtt: Option<Floor<Duration>>,
+    /// What noq takes for the least one, which at first is a guess.
+    noq_least: Duration,
     initial_window: u64,
 }
 
@@ -259,6 +264,7 @@ impl Gate {
             trial: Trial::new(mtu),
             sizes: Sizes::new(mtu),
             least_rtt: None,
+            noq_least: INITIAL_RTT,
         };
         gate.state.open.store(true, Relaxed);
         gate.publish();
@@ -317,8 +323,8 @@ impl Gate {
         }
     }
 
-    /// A round trip, had its acknowledgement come by the quickest way.
-    fn adjust(&mut self, rtt: Duration, now: Instant) -> Duration {
+    /// Takes the round trip of the newest packet that was acknowledged into account.
+    fn measure(&mut self, rtt: Duration, now: Instant) {
         let state = &self.state;
         let least = self.least_rtt.get_or_insert_with(|| {
             // Up to now noq's was a guess.
@@ -326,11 +332,8 @@ impl Gate {
             Floor::new(rtt, now)
         });
         least.update(rtt, LEAST_RTT_OF, now);
-        let least = least.get();
-        state
-            .min_rtt_micros
-            .store(least.as_micros() as u64, Relaxed);
-        state.way_back.take_off(rtt, least)
+        let micros = least.get().as_micros() as u64;
+        state.min_rtt_micros.store(micros, Relaxed);
     }
 
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
@@ -382,6 +385,11 @@ impl Controller for Gate {
         self.sizes.on_acked(pn, bytes);
         self.trial.on_acked(pn, bytes, self.usage.newest_sent);
         self.acked.push((pn, sent));
+        // Its validation, and packets that need no acknowledgement, tell noq of shorter ones.
+        if rtt.min() != self.noq_least {
+            self.noq_least = rtt.min();
+            self.measure(rtt.min(), now);
+        }
         self.state
             .srtt_micros
             .store(rtt.get().as_micros() as u64, Relaxed);
@@ -390,6 +398,9 @@ impl Controller for Gate {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
         self.switch(now);
         self.state.in_flight.store(in_flight, Relaxed);
+        if let Some(sent) = self.acked.iter().map(|(_, sent)| *sent).max() {
+            self.measure(now.saturating_duration_since(sent), now);
+        }
         let mut ledger = self.state.ledger();
         for (pn, sent) in self.acked.drain(..) {
             ledger.on_acked(pn, sent, now);
@@ -401,8 +412,9 @@ impl Controller for Gate {
             self.delivery.forget();
             self.control.on_route_change();
         }
+        let least = self.state.min_rtt().unwrap_or_default();
         let acked = self.delivery.end_batch(now).map(|acked| Acked {
-            rtt: self.adjust(acked.rtt, now),
+            rtt: self.state.way_back.take_off(acked.rtt, least),
             ..acked
         });
         self.state.way_back.smooth();
@@ -486,6 +498,7 @@ impl Controller for Gate {
             trial: self.trial,
             sizes: self.sizes,
             least_rtt: self.least_rtt,
+            noq_least: self.noq_least,
             initial_window: self.initial_window,
         })
     }

@@ -20,7 +20,7 @@ const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + 1 + 1 + Header::LEN as 
 const IDLE: Duration = Duration::from_secs(30);
 /// Before the first sample: most links answer sooner, and the first retransmission of a handshake
 /// is due after three of these.
-const INITIAL_RTT: Duration = Duration::from_millis(100);
+pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002 §6.1.2,
 /// as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none, so it gets
 /// two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
