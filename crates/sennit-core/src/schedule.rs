@@ -186,7 +186,7 @@ impl Scheduler {
         match self.policy {
             Policy::Single | Policy::Failover => first(paths, tier),
             Policy::Balanced => pinned(paths, tier, flow),
-            Policy::Bond => earliest(paths, tier, backlog, self.spill.threshold),
+            Policy::Bond => earliest(paths, tier, backlog, &self.spill),
             Policy::Redundant => fastest(paths, self.copies),
         }
     }
@@ -238,7 +238,7 @@ impl Scheduler {
         if self.policy != Policy::Bond || !path.usable || Some(path.tier) != best_tier(paths) {
             return path.usable;
         }
-        is_due(paths, path, backlog, self.spill.threshold)
+        is_due(paths, path, backlog, &self.spill)
     }
 
     /// How much longer than usual packets must be allowed to stand, because those that take a slower
@@ -425,7 +425,7 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
 /// Bytes of a packet that is not one of many.
 const ALONE: usize = 200;
 
-fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Choice {
+fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: &Spill) -> Choice {
     // What is small and waits for nobody else has no order to keep: acknowledgements, echoes, speech.
     let promptest = of_tier(paths, tier).min_by_key(|(_, p)| (p.crowded, p.srtt));
     if let Some((index, _)) = promptest.filter(|(_, p)| backlog <= ALONE && p.budget > 0) {
@@ -445,17 +445,17 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: Duration) -> Ch
 }
 
 /// Whether the backlog would wait so long for the faster paths of the tier that `path` is due.
-fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: Duration) -> bool {
+fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: &Spill) -> bool {
     let Some(faster) = Faster::than(paths, path) else {
         return true;
     };
     // A sender that starts would take the longer way for a full link, and stop doubling its window.
-    let spill = if faster.unproven {
-        Duration::MAX
+    let wait = if faster.unproven {
+        faster.lead
     } else {
-        spill
+        spill.wait(faster.lead)
     };
-    let wait = faster.lead.min(spill).max(faster.caution);
+    let wait = wait.max(faster.caution);
     time_for(backlog, faster.rate) >= wait
 }
 
@@ -488,9 +488,14 @@ fn fastest(paths: &[PathView], copies: usize) -> Choice {
 /// carried, and bytes that the fastest could have carried while the queue was empty. If striping does
 /// not pay the wait is doubled, up to the whole difference in delay, at which a packet is no later than
 /// it would be by waiting, and nobody can lose anything; and it shrinks while striping pays well.
+///
+/// To find out that it does not pay costs more the slower a path is. One that is [`FAR`] behind, as over a
+/// satellite, therefore begins with the longest wait, which shrinks fast while striping pays.
 #[derive(Clone, Debug)]
 struct Spill {
     threshold: Duration,
+    /// The same for paths that are far behind.
+    far: Duration,
     round: Option<Round>,
     /// Bytes of the current and, ever less, of earlier rounds.
     gained: f64,
@@ -508,6 +513,8 @@ struct Round {
 
 /// What a waking TCP sends at once takes about this long on a slow line.
 const LEAST_SPILL: Duration = Duration::from_millis(5);
+/// A path is far behind if packets over it can be used so much later.
+const FAR: Duration = Duration::from_millis(100);
 /// No packet waits longer for a faster path.
 const MOST_SPILL: Duration = Duration::from_millis(150);
 /// Nor do packets stand longer so that one can leave ahead of them.
@@ -517,6 +524,7 @@ const BAD: f64 = 0.5;
 /// and pays well below this part.
 const GOOD: f64 = 0.1;
 const SHRINK: f64 = 0.95;
+const SHRINK_FAR: f64 = 0.5;
 /// What is kept of the account from one round to the next.
 const MEMORY: f64 = 0.8;
 /// The queue runs empty all the time between two packets; only what lasts longer is missed.
@@ -528,6 +536,7 @@ impl Default for Spill {
     fn default() -> Self {
         Self {
             threshold: LEAST_SPILL,
+            far: MOST_SPILL,
             round: None,
             gained: 0.0,
             missed: 0.0,
@@ -536,6 +545,12 @@ impl Default for Spill {
 }
 
 impl Spill {
+    /// How long packets wait for paths that lead by so much.
+    fn wait(&self, lead: Duration) -> Duration {
+        let most = if lead > FAR { self.far } else { self.threshold };
+        lead.min(most)
+    }
+
     fn handle_sent(&mut self, sent: Sent, fastest: u64, rtt: Duration, now: Instant) {
         let round = self.round.get_or_insert(Round {
             since: now,
@@ -562,8 +577,10 @@ impl Spill {
         }
         if round.spilled > 0 && self.missed > BAD * self.gained {
             self.threshold = (2 * self.threshold).min(MOST_SPILL);
+            self.far = MOST_SPILL;
         } else if round.spilled > 0 && self.missed < GOOD * self.gained {
             self.threshold = self.threshold.mul_f64(SHRINK).max(LEAST_SPILL);
+            self.far = self.far.mul_f64(SHRINK_FAR).max(self.threshold);
         }
         self.gained *= MEMORY;
         self.missed *= MEMORY;

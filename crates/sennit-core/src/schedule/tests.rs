@@ -76,6 +76,14 @@ fn bond_adds_the_slower_path_only_when_waiting_would_take_longer() {
 }
 
 #[test]
+fn bond_tries_a_path_far_behind_only_where_that_delays_nobody() {
+    let scheduler = Scheduler::new(Policy::Bond, 2);
+    let paths = [path(1, 20, 0), path(1, 310, 9)];
+    assert_eq!(scheduler.choose(&paths, 0, 144_000), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, 145_000), Choice::One(1));
+}
+
+#[test]
 fn packets_need_not_stand_for_the_sake_of_a_tier_that_rests() {
     let scheduler = Scheduler::new(Policy::Bond, 2);
     let paths = [path(1, 20, 0), path(2, 600, 9)];
