@@ -247,17 +247,17 @@ impl<T> Resequencer<T> {
             .update(delay, sent_micros, now);
     }
 
-    /// How much longer all packets took of late on `path` than the quickest one of any path.
-    pub fn lateness(&self, path: u32, now: Instant) -> Duration {
-        let lives = |path: &&PathClock| now.saturating_duration_since(path.heard) < ACTIVE_FOR;
-        let Some(clock) = self.paths.get(&path).filter(lives) else {
+    /// How much longer all packets took of late on `path` than the quickest one of any path that `counts`.
+    pub fn lateness(&self, path: u32, counts: impl Fn(u32) -> bool, now: Instant) -> Duration {
+        let lives = |clock: &PathClock| now.saturating_duration_since(clock.heard) < ACTIVE_FOR;
+        let Some(clock) = self.paths.get(&path).filter(|clock| lives(clock)) else {
             return Duration::ZERO;
         };
         let least = self
             .paths
-            .values()
-            .filter(lives)
-            .map(|path| path.least.get());
+            .iter()
+            .filter(|(id, clock)| lives(clock) && (**id == path || counts(**id)))
+            .map(|(_, clock)| clock.least.get());
         let longer = clock.recent.get() - least.fold(f64::MAX, f64::min);
         Duration::from_secs_f64((longer / 1e6).clamp(0.0, 10.0))
     }

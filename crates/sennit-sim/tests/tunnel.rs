@@ -184,6 +184,27 @@ fn a_link_that_was_next_to_nothing_is_used_once_it_is_better() {
     assert!(after > 1.7 * before, "{before} {after}");
 }
 
+/// Its acknowledgements came by the quicker link while that was there, and its round trip is longer without for good.
+#[test]
+fn a_link_that_is_left_alone_is_filled() {
+    for direction in [Direction::Up, Direction::Down] {
+        let measure = |links: &[LinkSpec]| {
+            let mut world = world(links, Policy::Bond);
+            let mut flows = Transfer::new(Kind::Quic, direction, 2, world.now());
+            flows.run(&mut world, MS * 5000);
+            if links.len() > 1 {
+                world.blackhole(0, true);
+            }
+            flows.run(&mut world, MS * 2000);
+            flows.measure(&mut world, MS * 8000)
+        };
+        let alone = measure(&[link(30, 30)]);
+        let left = measure(&[link(60, 10), link(30, 30)]);
+        println!("{direction:?}: {left:.2} of {alone:.2} Mbit/s");
+        assert!(left > 0.98 * alone, "{direction:?}: {left} {alone}");
+    }
+}
+
 /// CoDel dropped what stood after a cut: one more silence, and windows too small when the link was back.
 #[test]
 fn bulk_flows_keep_their_windows_over_a_cut() {

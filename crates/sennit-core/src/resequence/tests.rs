@@ -265,7 +265,7 @@ fn a_queue_makes_packets_late_and_jitter_does_not() {
     let mut packet = |sent: u32, takes: u32| {
         let now = receiver.start + MS * (sent + takes);
         receiver.resequencer.handle_clock(0, sent_micros(sent), now);
-        receiver.resequencer.lateness(0, now)
+        receiver.resequencer.lateness(0, |_| true, now)
     };
     for arrives in 30..120 {
         let takes = 20 + 8 * (arrives % 2);
@@ -285,11 +285,17 @@ fn a_queue_makes_packets_late_and_jitter_does_not() {
     receiver
         .resequencer
         .handle_clock(1, sent_micros(240), receiver.start + MS * 245);
-    let now = receiver.start + MS * 250;
-    assert_eq!(receiver.resequencer.lateness(0, now), 15 * MS);
-    assert_eq!(receiver.resequencer.lateness(1, now), Duration::ZERO);
+    let lateness = |path, at| {
+        let now = receiver.start + MS * at;
+        receiver.resequencer.lateness(path, |_| true, now)
+    };
+    assert_eq!(lateness(0, 250), 15 * MS);
+    assert_eq!(lateness(1, 250), Duration::ZERO);
     // Of what was long ago nobody knows.
-    let later = receiver.start + MS * 2000;
-    assert_eq!(receiver.resequencer.lateness(0, later), Duration::ZERO);
-    assert_eq!(receiver.resequencer.lateness(1, later), Duration::ZERO);
+    assert_eq!(lateness(0, 2000), Duration::ZERO);
+    assert_eq!(lateness(1, 2000), Duration::ZERO);
+    // Nothing takes a path that is lost.
+    let now = receiver.start + MS * 250;
+    let lateness = receiver.resequencer.lateness(0, |path| path != 1, now);
+    assert_eq!(lateness, Duration::ZERO);
 }

@@ -67,7 +67,11 @@ impl Tunnel {
             return;
         };
         let id = number(self.paths[index].id);
-        let late = data.resequencer.lateness(id, now);
+        let trusted = |id| {
+            let mut paths = self.paths.iter();
+            paths.any(|path| number(path.id) == id && path.is_trusted())
+        };
+        let late = data.resequencer.lateness(id, trusted, now);
         for path in &self.paths {
             path.gate.set_acks_late(late);
         }
