@@ -51,7 +51,8 @@ const TELLING_PACKETS: u64 = 20;
 const INITIAL_PACKETS: u64 = 30;
 /// And at least, whatever is known.
 const MIN_PACKETS: u64 = 4;
-/// On a narrow path that is a long queue; so many times what fits is one as well.
+/// On a narrow path that is a long queue; so many times what fits is one as well, unless hosts are slower
+/// than the path ([`MIN_PHASE`]).
 const CROWDED: f64 = 3.0;
 /// In startup the window leaves within this part of the round trip, or this time.
 const STARTUP_BURSTS: u32 = 8;
@@ -243,7 +244,8 @@ impl Model {
         }
         let ended = round_ended.then(|| self.end_round(acked, now));
         let delayed = self.is_delayed() && (!acked.limited || self.is_much(acked));
-        if !self.full.reached && (delayed || self.is_crowded()) {
+        let crowded = self.is_crowded() && !acked.limited;
+        if !self.full.reached && (delayed || crowded) {
             self.full.reached = true;
             self.full.by_delay = true;
         }
@@ -338,7 +340,7 @@ impl Model {
     /// All of this round stood in a queue several times as long as the path: it need not be many to tell.
     fn is_crowded(&self) -> bool {
         self.round.delivered >= self.least_window()
-            && self.round.shortest >= self.min_rtt().mul_f64(CROWDED) + LEAST_DELAYED
+            && self.round.shortest >= self.phase().mul_f64(CROWDED) + LEAST_DELAYED
     }
 
     fn is_telling(&self, round: &Round) -> bool {
@@ -354,8 +356,9 @@ impl Model {
     /// More was under way than fits into the path.
     fn is_much(&self, acked: &Acked) -> bool {
         let under_way = acked.total - acked.prior;
+        let crowd = (CROWDED * self.takes() * self.phase().as_secs_f64()) as u64;
         under_way >= self.bdp(FULL_GROWTH).max(self.initial_window())
-            || under_way >= self.bdp(CROWDED) + self.least_window()
+            || under_way >= crowd + self.least_window()
     }
 
     // ---- what may be sent ----------------------------------------------------------------------

@@ -165,6 +165,25 @@ fn a_busy_host_is_not_taken_for_a_fast_one() {
     }
 }
 
+/// Acknowledgements of what comes the other way leave by it, and the far end is late because of that.
+#[test]
+fn a_busy_host_is_no_queue_of_thin_traffic() {
+    for word in BOTH {
+        let mut flows = alone(word, link(2500.0, 0, 10.0));
+        flows.set_demand(0, mbit(6.0));
+        for _ in 0..30 {
+            for micros in [200, 9000] {
+                flows.link.rtt = Duration::from_micros(micros);
+                flows.run(seconds(0.05));
+            }
+        }
+        flows.link.rtt = Duration::from_micros(200);
+        flows.set_demand(0, f64::INFINITY);
+        let (share, _) = share(&mut flows, 0.05, 0.05);
+        assert!(share > 0.7, "{word}: {share:.2}");
+    }
+}
+
 #[test]
 fn after_a_pause_nothing_leaves_faster_than_the_path_carries() {
     for word in BOTH {
