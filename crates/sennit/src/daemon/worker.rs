@@ -30,12 +30,14 @@ use sennit_packet::{
     gso::{Tier, VirtioNetHdr},
 };
 
-/// Receive calls per socket and turn; each takes up to [`BATCH_SIZE`] runs of datagrams.
-const SOCKET_READS: usize = 4;
-/// Packets (or super-packets) read from a TUN device per turn, and their bytes: a turn must take in all
-/// small packets that came since the last, or their rate is bounded by that of turns.
+/// Packets (or super-packets) read from a TUN device per turn: it must take in all that came since
+/// the last turn, or the rate of packets is bounded by that of turns.
 pub(super) const TUN_READS: usize = 512;
-const TUN_BYTES: usize = 2 << 20;
+/// Receive calls per socket and turn, for the same reason; each takes up to [`BATCH_SIZE`] datagrams,
+/// or runs of them.
+const SOCKET_READS: usize = TUN_READS / BATCH_SIZE;
+/// Bytes after which no more are read from a device or a socket in this turn.
+const TURN_BYTES: usize = 2 << 20;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
 /// The kernel may delay our timers by this much; pacing works in steps of a millisecond.
@@ -206,6 +208,7 @@ impl Io {
 
     fn read_socket(&mut self, token: u64, machine: &mut impl Machine, now: Instant) {
         let (index, family) = socket_place(token);
+        let mut taken = 0;
         for _ in 0..SOCKET_READS {
             let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
                 return;
@@ -237,8 +240,9 @@ impl Io {
                     segment: meta.stride,
                 };
                 machine.handle_datagrams(from, BytesMut::from(&buffer[..meta.len]), now);
+                taken += meta.len;
             }
-            if count < BATCH_SIZE {
+            if count < BATCH_SIZE || taken >= TURN_BYTES {
                 return;
             }
         }
@@ -255,7 +259,7 @@ impl Io {
         };
         let mut taken = 0;
         for _ in 0..TUN_READS {
-            if taken >= TUN_BYTES {
+            if taken >= TURN_BYTES {
                 break;
             }
             match device.tun.recv(&mut self.tun_buffer[..]) {
