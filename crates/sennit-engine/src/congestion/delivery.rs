@@ -7,7 +7,8 @@
 //!
 //! On a path of microseconds both times are those of the host: it reads what has come and sends what it may in
 //! turns of a millisecond, late now and then, and what it makes up for then arrives all at once. So a sample
-//! covers [`SPAN`] at least: the packet remembers what had been delivered some time before it left.
+//! covers [`SPAN`] at least: the packet remembers what had been delivered some time before it left. It is a lower
+//! bound if the driver had not enough to send in any part of that time.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +34,7 @@ const UNSETTLED: u64 = 1 << 13;
 pub(crate) struct Delivery {
     sent: VecDeque<Sent>,
     state: State,
-    /// States of the last [`SPAN`] and one older, while the driver always had enough to send.
+    /// On a short path, states of the last [`SPAN`] and one older.
     past: VecDeque<State>,
     least_rtt: Duration,
     /// Packets that leave before this much is delivered are marked as limited.
@@ -130,7 +131,10 @@ impl Delivery {
         if in_flight == 0 {
             self.state.first_sent = now;
             self.state.at = now;
-            self.past.clear();
+            if limited {
+                // A pause, and not the time between two turns.
+                self.past.clear();
+            }
         }
         if limited {
             // Until this one is delivered, deliveries tell of the time before it, too.
@@ -139,13 +143,14 @@ impl Delivery {
         if self.sent.len() == LIMIT {
             self.sent.pop_front();
         }
+        let base = *self.past.front().unwrap_or(&self.state);
         self.sent.push_back(Sent {
             pn,
             at: now,
             delivered: self.state.delivered,
-            base: *self.past.front().unwrap_or(&self.state),
+            base,
             lost: self.lost,
-            limited: self.limited_until > self.state.delivered,
+            limited: self.limited_until > base.delivered,
             settled: false,
         });
     }
@@ -198,9 +203,9 @@ impl Delivery {
         })
     }
 
-    /// Keeps the state for samples of packets that leave later, unless the driver had not enough to send.
+    /// Keeps the state for samples of packets that leave later.
     fn remember(&mut self, now: Instant) {
-        if self.least_rtt >= SHORT || self.limited_until > self.state.delivered {
+        if self.least_rtt >= SHORT {
             self.past.clear();
             return;
         }
@@ -291,6 +296,31 @@ mod tests {
         }
         let sample = delivery.end_batch(start + 40 * MS).unwrap();
         assert_eq!(sample.rate(), 500_000);
+    }
+
+    /// A turn of the driver each millisecond, and a far end that answers at once.
+    #[test]
+    fn a_short_path_is_not_as_fast_as_a_turn() {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        for turn in 0..60_u32 {
+            let (pn, sent) = (u64::from(2 * turn), start + MS * turn);
+            delivery.on_sent(pn, 1000, 0, false, sent);
+            // Once there was nothing else to send.
+            delivery.on_sent(pn + 1, 1000, 1000, turn == 30, sent);
+            for pn in [pn, pn + 1] {
+                delivery.on_acked(pn, 1000, sent, sent + MS / 10);
+            }
+            let sample = delivery.end_batch(sent + MS / 10).unwrap();
+            if turn > 20 {
+                assert!(
+                    (1_900_000..2_200_000).contains(&sample.rate()),
+                    "{sample:?}"
+                );
+            }
+            // It says less than the path delivers as long as it covers that time.
+            assert_eq!(sample.limited, (30..51).contains(&turn), "{turn}");
+        }
     }
 
     #[test]

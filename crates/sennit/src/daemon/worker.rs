@@ -30,14 +30,14 @@ use sennit_packet::{
     gso::{Tier, VirtioNetHdr},
 };
 
-/// Packets (or super-packets) read from a TUN device per turn: it must take in all that came since
-/// the last turn, or the rate of packets is bounded by that of turns.
+/// Packets (or super-packets) read from a TUN device per turn, and their bytes: all that came since the
+/// last turn, or it waits in the device, where there is no AQM, and in order.
 pub(super) const TUN_READS: usize = 512;
-/// Receive calls per socket and turn, for the same reason; each takes up to [`BATCH_SIZE`] datagrams,
-/// or runs of them.
+const TUN_BYTES: usize = 8 << 20;
+/// Receive calls per socket and turn, each of up to [`BATCH_SIZE`] datagrams or runs of them, and their
+/// bytes. Without runs, too, a turn must take in what came since the last.
 const SOCKET_READS: usize = TUN_READS / BATCH_SIZE;
-/// Bytes after which no more are read from a device or a socket in this turn.
-const TURN_BYTES: usize = 2 << 20;
+const SOCKET_BYTES: usize = 2 << 20;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
 /// The kernel may delay our timers by this much; pacing works in steps of a millisecond.
@@ -242,7 +242,7 @@ impl Io {
                 machine.handle_datagrams(from, BytesMut::from(&buffer[..meta.len]), now);
                 taken += meta.len;
             }
-            if count < BATCH_SIZE || taken >= TURN_BYTES {
+            if count < BATCH_SIZE || taken >= SOCKET_BYTES {
                 return;
             }
         }
@@ -259,7 +259,7 @@ impl Io {
         };
         let mut taken = 0;
         for _ in 0..TUN_READS {
-            if taken >= TURN_BYTES {
+            if taken >= TUN_BYTES {
                 break;
             }
             match device.tun.recv(&mut self.tun_buffer[..]) {
