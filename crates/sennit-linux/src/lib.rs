@@ -20,6 +20,7 @@ mod device;
 mod error;
 mod footprint;
 mod instance;
+pub mod memory;
 pub mod netlink;
 pub mod netns;
 mod nft;

@@ -7,6 +7,7 @@ use std::{
     ptr,
 };
 
+use bytes::BytesMut;
 use rustix::{
     event::{Timespec, epoll},
     thread::{UnshareFlags, unshare_unsafe},
@@ -127,6 +128,16 @@ pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info[8])
 }
 
+/// `mallopt(3)`: freed memory is kept up to `bytes`, and larger pieces are no mappings of their own.
+#[cfg(target_env = "gnu")]
+pub(crate) fn keep_freed_memory(bytes: libc::c_int) -> bool {
+    // SAFETY: it takes both arguments by value.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, bytes) == 1
+            && libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1
+    }
+}
+
 /// `SO_ATTACH_REUSEPORT_CBPF`: a classic BPF program chooses the socket of the group that `socket`
 /// belongs to, for each packet.
 pub(crate) fn attach_reuseport_filter(
@@ -148,6 +159,45 @@ pub(crate) fn attach_reuseport_filter(
             size_of_val(&program) as libc::socklen_t,
         )
     })
+}
+
+/// Memory of a fixed size that is lent with what is in it, and comes back when that is dropped.
+#[derive(Debug)]
+pub(crate) struct LendingBuffer {
+    /// Whole, or after [`LendingBuffer::lend`] what is left behind what was lent.
+    rest: BytesMut,
+    size: usize,
+}
+
+impl LendingBuffer {
+    pub(crate) fn new(size: usize) -> Self {
+        Self {
+            rest: BytesMut::zeroed(size),
+            size,
+        }
+    }
+
+    /// All of it, unless a part is lent.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.rest
+    }
+
+    /// Its first `len` bytes; the buffer is of no use until it is reclaimed.
+    pub(crate) fn lend(&mut self, len: usize) -> BytesMut {
+        self.rest.split_to(len)
+    }
+
+    /// Makes it whole again; false while somebody has a part of what was lent.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        self.rest.clear();
+        if !self.rest.try_reclaim(self.size) {
+            return false;
+        }
+        // SAFETY: this is the allocation of `new`, whose `size` bytes were all initialised there, as
+        // neither `split_to` nor `clear` nor `try_reclaim` changes to another one.
+        unsafe { self.rest.set_len(self.size) };
+        true
+    }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -9,6 +9,7 @@
 //! socket. Here a refused batch is tried again datagram by datagram, and nothing is remembered
 //! but "this device cannot segment", and that only for a while.
 
+mod buffers;
 mod control;
 mod steering;
 
@@ -22,6 +23,7 @@ use noq_udp::UdpSocketState;
 pub use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit};
 use socket2::{Domain, MsgHdr, Protocol, SockAddr, Socket, Type};
 
+pub use self::buffers::ReceiveBuffers;
 use self::control::Control;
 use crate::{Error, error::Doing, sys};
 
@@ -250,6 +252,13 @@ impl LinkSocket {
             Err(error) if is_about_an_earlier_packet(&error) => Ok(0),
             received => received,
         }
+    }
+
+    /// Receives as many runs of datagrams as there are, at most [`BATCH_SIZE`]; they are to be taken out of
+    /// `buffers` before the next call.
+    pub fn recv_runs(&mut self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+        let (mut slices, metas) = buffers.parts();
+        self.recv(&mut slices, metas)
     }
 
     /// Datagrams lost so far because this socket's receive buffer was full; wraps around.

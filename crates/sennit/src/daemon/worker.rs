@@ -6,7 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, IoSlice, IoSliceMut},
+    io::{self, IoSlice},
     net::{IpAddr, SocketAddr},
     num::NonZeroU64,
     sync::{
@@ -18,12 +18,13 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta};
+use noq_udp::{BATCH_SIZE, EcnCodepoint};
 use sennit_engine::{Local, Received, SocketId, Transmit};
 use sennit_linux::{
+    memory,
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
     tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
-    udp::{LinkSocket, SendError},
+    udp::{LinkSocket, ReceiveBuffers, SendError},
 };
 use sennit_packet::{
     coalesce::Coalescer,
@@ -136,8 +137,7 @@ pub(super) struct Io {
     /// By socket number, IPv4 first; a link may have one of each family.
     outlets: Vec<[Option<Outlet>; 2]>,
     devices: Vec<Device>,
-    receive: Vec<Box<[u8]>>,
-    metas: Vec<RecvMeta>,
+    received: ReceiveBuffers,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
 }
 
@@ -147,10 +147,7 @@ impl Io {
             poller,
             outlets: Vec::new(),
             devices: Vec::new(),
-            receive: (0..BATCH_SIZE)
-                .map(|_| vec![0; 1 << 16].into_boxed_slice())
-                .collect(),
-            metas: vec![RecvMeta::default(); BATCH_SIZE],
+            received: ReceiveBuffers::default(),
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
     }
@@ -213,12 +210,7 @@ impl Io {
             let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
                 return;
             };
-            let mut slices: Vec<IoSliceMut<'_>> = self
-                .receive
-                .iter_mut()
-                .map(|buffer| IoSliceMut::new(buffer))
-                .collect();
-            let count = match outlet.socket.recv(&mut slices, &mut self.metas) {
+            let count = match outlet.socket.recv_runs(&mut self.received) {
                 Ok(0) => return,
                 Ok(count) => count,
                 Err(error) => {
@@ -228,7 +220,9 @@ impl Io {
             };
             // A socket of many addresses must answer from the one that was asked.
             let many = outlet.socket.local_addr().ip().is_unspecified();
-            for (buffer, meta) in self.receive.iter().zip(&self.metas).take(count) {
+            for run in 0..count {
+                let (meta, data) = self.received.take(run);
+                taken += data.len();
                 let ip = meta.dst_ip.filter(|_| many);
                 let from = Received {
                     local: Local {
@@ -239,8 +233,7 @@ impl Io {
                     ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
                     segment: meta.stride,
                 };
-                machine.handle_datagrams(from, BytesMut::from(&buffer[..meta.len]), now);
-                taken += meta.len;
+                machine.handle_datagrams(from, data, now);
             }
             if count < BATCH_SIZE || taken >= SOCKET_BYTES {
                 return;
@@ -421,6 +414,7 @@ pub(super) struct Worker<M> {
 /// # Errors
 /// If one of them fails or panics.
 pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop) -> io::Result<()> {
+    memory::keep_freed();
     let work = |worker: &mut Worker<M>| {
         let _lifeline = stop.lifeline();
         let outcome = run(&mut worker.machine, &mut worker.io, stop);

@@ -1,0 +1,15 @@
+//! How the process allocates.
+
+/// Packets come and go by the megabyte: 32 MB is what stands in queues and on paths at the most, and the
+/// most that `M_MMAP_THRESHOLD` takes.
+#[cfg(target_env = "gnu")]
+const KEPT: i32 = 32 << 20;
+
+/// Has the allocator keep what is freed. By default it gives 128 KB and more back to the kernel at once, and
+/// the next packets get them as new pages: filled with zeros, one fault each.
+pub fn keep_freed() {
+    #[cfg(target_env = "gnu")]
+    if !crate::sys::keep_freed_memory(KEPT) {
+        tracing::debug!("the allocator goes on giving freed memory back");
+    }
+}

@@ -1,0 +1,139 @@
+//! Receive buffers that leave with what they hold.
+//!
+//! A run of datagrams that fills much of its buffer is handed out as it is, and another buffer takes its
+//! place; once all of the run has been dropped, its buffer is used again. A short run is copied, so that it
+//! does not hold a whole buffer for as long as somebody keeps it.
+
+use std::{collections::VecDeque, io::IoSliceMut};
+
+use bytes::BytesMut;
+use noq_udp::{BATCH_SIZE, RecvMeta};
+
+use super::UDP_BUFFER;
+use crate::sys::LendingBuffer;
+
+/// Runs of this length leave with their buffer: what is kept is no more than four times what is used.
+const LEND_FROM: usize = UDP_BUFFER / 4;
+/// Buffers that may be out at the same time: 8 MB. Beyond that everything is copied.
+const MOST_LENT: usize = 128;
+
+/// The buffers of a worker.
+#[derive(Debug)]
+pub struct ReceiveBuffers {
+    ready: Vec<LendingBuffer>,
+    /// In the order in which they left, which is nearly that in which they come back.
+    lent: VecDeque<LendingBuffer>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+impl Default for ReceiveBuffers {
+    fn default() -> Self {
+        Self {
+            ready: (0..BATCH_SIZE).map(|_| new_buffer()).collect(),
+            lent: VecDeque::new(),
+            metas: [RecvMeta::default(); BATCH_SIZE],
+        }
+    }
+}
+
+impl ReceiveBuffers {
+    /// Takes out run number `index` of those that [`LinkSocket::recv_runs`](super::LinkSocket::recv_runs) has received last.
+    pub fn take(&mut self, index: usize) -> (RecvMeta, BytesMut) {
+        let meta = self.metas[index];
+        if meta.len >= LEND_FROM
+            && let Some(spare) = self.spare()
+        {
+            let mut full = std::mem::replace(&mut self.ready[index], spare);
+            let run = full.lend(meta.len);
+            self.lent.push_back(full);
+            return (meta, run);
+        }
+        let bytes = &self.ready[index].bytes()[..meta.len];
+        (meta, BytesMut::from(bytes))
+    }
+
+    /// A buffer that nobody uses.
+    fn spare(&mut self) -> Option<LendingBuffer> {
+        if self.lent.front_mut().is_some_and(LendingBuffer::reclaim) {
+            return self.lent.pop_front();
+        }
+        (self.lent.len() < MOST_LENT).then(new_buffer)
+    }
+
+    /// Where the runs of the next call go, and what is known of them.
+    pub(super) fn parts(&mut self) -> ([IoSliceMut<'_>; BATCH_SIZE], &mut [RecvMeta]) {
+        let mut ready = self.ready.iter_mut();
+        let slices = std::array::from_fn(|_| {
+            let buffer = ready.next().expect("a call fills no more than are ready");
+            IoSliceMut::new(buffer.bytes())
+        });
+        (slices, &mut self.metas)
+    }
+}
+
+fn new_buffer() -> LendingBuffer {
+    LendingBuffer::new(UDP_BUFFER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(buffers: &mut ReceiveBuffers, len: usize) -> BytesMut {
+        buffers.metas[0].len = len;
+        buffers.ready[0].bytes()[..len].fill(7);
+        let (_, run) = buffers.take(0);
+        assert_eq!(run, vec![7; len]);
+        run
+    }
+
+    #[test]
+    fn a_long_run_leaves_with_its_buffer_and_gives_it_back() {
+        let mut buffers = ReceiveBuffers::default();
+        let first = received(&mut buffers, 60_000);
+        let place = first.as_ptr();
+        let second = received(&mut buffers, UDP_BUFFER);
+        assert_ne!(place, second.as_ptr());
+        assert_eq!(buffers.lent.len(), 2);
+
+        drop(first);
+
+        received(&mut buffers, 60_000);
+        assert_eq!(buffers.ready[0].bytes().as_ptr(), place);
+        assert_eq!(buffers.ready[0].bytes().len(), UDP_BUFFER);
+    }
+
+    #[test]
+    fn a_part_of_a_run_keeps_its_buffer_out() {
+        let mut buffers = ReceiveBuffers::default();
+        let mut run = received(&mut buffers, 60_000);
+        let part = run.split_to(100);
+        drop(run);
+        received(&mut buffers, 60_000);
+        assert_eq!(buffers.lent.len(), 2);
+
+        drop(part);
+
+        received(&mut buffers, 60_000);
+        assert_eq!(buffers.lent.len(), 2);
+    }
+
+    #[test]
+    fn short_runs_are_copied() {
+        let mut buffers = ReceiveBuffers::default();
+        let _runs: Vec<_> = [1, 1400, LEND_FROM - 1]
+            .map(|len| received(&mut buffers, len))
+            .into();
+        assert!(buffers.lent.is_empty());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut buffers = ReceiveBuffers::default();
+        let runs: Vec<_> = (0..MOST_LENT + 10)
+            .map(|_| received(&mut buffers, LEND_FROM))
+            .collect();
+        assert_eq!(buffers.lent.len(), MOST_LENT);
+        drop(runs);
+    }
+}
