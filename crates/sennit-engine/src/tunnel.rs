@@ -135,6 +135,8 @@ pub(crate) struct Tunnel {
     /// Set once CONNECT-IP is agreed.
     data: Option<DataPlane>,
     sending: Sending,
+    /// There was more to send at the time of `polled`.
+    goes_on: bool,
     /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since it was asked.
     only_acks: Option<bool>,
     /// Room in noq's queue after a batch was put there; what it sends of it makes more.
@@ -201,6 +203,7 @@ impl Tunnel {
             packet_size: u64::from(packet_size),
             data: None,
             sending: Sending::Control,
+            goes_on: false,
             only_acks: None,
             launched: None,
             views: Vec::new(),
@@ -552,7 +555,9 @@ impl Tunnel {
             .flatten()
             .filter(|&at| at > self.polled);
         let report = (self.reports_left > 0).then_some(self.next_report);
+        let rest = self.goes_on.then_some(self.polled);
         health
+            .chain(rest)
             .chain(pacing)
             .chain(report)
             .chain(self.overdue_at())

@@ -257,8 +257,7 @@ impl LinkSocket {
     /// Receives as many runs of datagrams as there are, at most [`BATCH_SIZE`]; they are to be taken out of
     /// `buffers` before the next call.
     pub fn recv_runs(&mut self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
-        let (mut slices, metas) = buffers.parts();
-        self.recv(&mut slices, metas)
+        buffers.fill(|slices, metas| self.recv(slices, metas))
     }
 
     /// Datagrams lost so far because this socket's receive buffer was full; wraps around.

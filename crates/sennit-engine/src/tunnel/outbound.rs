@@ -24,6 +24,9 @@ use crate::{
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
+/// So many bytes leave at once, and then what came meanwhile is taken in first: on a fast path a window takes
+/// milliseconds, for which a ping would stand before the queue, where nothing overtakes anything.
+const ROUND: u64 = 512 << 10;
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
@@ -121,6 +124,11 @@ impl Tunnel {
                     self.open_gates();
                     self.sending = Sending::Control;
                 }
+                Sending::Data if self.sent.bytes >= ROUND => {
+                    self.sending = Sending::Control;
+                    self.pause_round(now);
+                    return None;
+                }
                 Sending::Data => {
                     self.sending = match self.fill_batch(now) {
                         Some(batch) => self.launch(batch, batch.without_first().first().is_some()),
@@ -147,6 +155,13 @@ impl Tunnel {
         !self.queue.is_empty() || self.held.is_some() || self.has_repairs()
     }
 
+    /// More can be sent, after a look at what came.
+    fn pause_round(&mut self, now: Instant) {
+        self.goes_on = true;
+        let sent = std::mem::take(&mut self.sent);
+        self.scheduler.handle_sent(&self.views, sent, now);
+    }
+
     /// Nothing more can be sent now: tells the paths that could have carried more that they were not
     /// measured, and the scheduler how far it came.
     fn end_round(&mut self, now: Instant) {
@@ -170,7 +185,7 @@ impl Tunnel {
     }
 
     fn refresh_views(&mut self, now: Instant) {
-        self.polled = now;
+        (self.polled, self.goes_on) = (now, false);
         self.set_floors();
         let none_up = self
             .paths

@@ -4,7 +4,10 @@
 //! place; once all of the run has been dropped, its buffer is used again. A short run is copied, so that it
 //! does not hold a whole buffer for as long as somebody keeps it.
 
-use std::{collections::VecDeque, io::IoSliceMut};
+use std::{
+    collections::VecDeque,
+    io::{self, IoSliceMut},
+};
 
 use bytes::BytesMut;
 use noq_udp::{BATCH_SIZE, RecvMeta};
@@ -14,6 +17,8 @@ use crate::sys::LendingBuffer;
 
 /// Runs of this length leave with their buffer: what is kept is no more than four times what is used.
 const LEND_FROM: usize = UDP_BUFFER / 4;
+/// Where runs are long, so many of them are received at a time: a megabyte.
+const LONG_RUNS: usize = 16;
 /// Buffers that may be out at the same time: 8 MB. Beyond that everything is copied.
 const MOST_LENT: usize = 128;
 
@@ -24,6 +29,10 @@ pub struct ReceiveBuffers {
     /// In the order in which they left, which is nearly that in which they come back.
     lent: VecDeque<LendingBuffer>,
     metas: [RecvMeta; BATCH_SIZE],
+    /// The last call received long runs.
+    long: bool,
+    /// The last call received as much as it could.
+    full: bool,
 }
 
 impl Default for ReceiveBuffers {
@@ -32,6 +41,8 @@ impl Default for ReceiveBuffers {
             ready: (0..BATCH_SIZE).map(|_| new_buffer()).collect(),
             lent: VecDeque::new(),
             metas: [RecvMeta::default(); BATCH_SIZE],
+            long: false,
+            full: false,
         }
     }
 }
@@ -52,6 +63,11 @@ impl ReceiveBuffers {
         (meta, BytesMut::from(bytes))
     }
 
+    /// Whether more may wait in the socket. If not, what comes next comes singly, and is better waited for.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// A buffer that nobody uses.
     fn spare(&mut self) -> Option<LendingBuffer> {
         if self.lent.front_mut().is_some_and(LendingBuffer::reclaim) {
@@ -60,14 +76,21 @@ impl ReceiveBuffers {
         (self.lent.len() < MOST_LENT).then(new_buffer)
     }
 
-    /// Where the runs of the next call go, and what is known of them.
-    pub(super) fn parts(&mut self) -> ([IoSliceMut<'_>; BATCH_SIZE], &mut [RecvMeta]) {
+    /// Has `receive` fill the buffers; it says how many of them it has filled.
+    pub(super) fn fill(
+        &mut self,
+        receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut ready = self.ready.iter_mut();
-        let slices = std::array::from_fn(|_| {
+        let mut slices: [_; BATCH_SIZE] = std::array::from_fn(|_| {
             let buffer = ready.next().expect("a call fills no more than are ready");
             IoSliceMut::new(buffer.bytes())
         });
-        (slices, &mut self.metas)
+        let most = if self.long { LONG_RUNS } else { BATCH_SIZE };
+        let runs = receive(&mut slices[..most], &mut self.metas)?;
+        self.full = runs == most;
+        self.long = self.metas[..runs].iter().any(|run| run.len >= LEND_FROM);
+        Ok(runs)
     }
 }
 

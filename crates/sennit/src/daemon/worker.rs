@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_udp::{BATCH_SIZE, EcnCodepoint};
+use noq_udp::EcnCodepoint;
 use sennit_engine::{Local, Received, SocketId, Transmit};
 use sennit_linux::{
     memory,
@@ -35,10 +35,10 @@ use sennit_packet::{
 /// last turn, or it waits in the device, where there is no AQM, and in order.
 pub(super) const TUN_READS: usize = 512;
 const TUN_BYTES: usize = 8 << 20;
-/// Receive calls per socket and turn, each of up to [`BATCH_SIZE`] datagrams or runs of them, and their
-/// bytes. Without runs, too, a turn must take in what came since the last.
-const SOCKET_READS: usize = TUN_READS / BATCH_SIZE;
-const SOCKET_BYTES: usize = 2 << 20;
+/// Receive calls per socket and turn, and their bytes: what is received in a turn leaves for the host at its
+/// end, all of it as late as the last, and out of the caches if it is not too much for them.
+const SOCKET_READS: usize = 16;
+const SOCKET_BYTES: usize = 768 << 10;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
 /// The kernel may delay our timers by this much; pacing works in steps of a millisecond.
@@ -138,6 +138,8 @@ pub(super) struct Io {
     outlets: Vec<[Option<Outlet>; 2]>,
     devices: Vec<Device>,
     received: ReceiveBuffers,
+    /// A socket may have more than was read in this turn.
+    unread: bool,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
 }
 
@@ -148,6 +150,7 @@ impl Io {
             outlets: Vec::new(),
             devices: Vec::new(),
             received: ReceiveBuffers::default(),
+            unread: false,
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
     }
@@ -211,7 +214,6 @@ impl Io {
                 return;
             };
             let count = match outlet.socket.recv_runs(&mut self.received) {
-                Ok(0) => return,
                 Ok(count) => count,
                 Err(error) => {
                     tracing::debug!(socket = index, %error, "cannot receive");
@@ -235,10 +237,14 @@ impl Io {
                 };
                 machine.handle_datagrams(from, data, now);
             }
-            if count < BATCH_SIZE || taken >= SOCKET_BYTES {
+            if !self.received.is_full() {
                 return;
             }
+            if taken >= SOCKET_BYTES {
+                break;
+            }
         }
+        self.unread = true;
     }
 
     fn read_tun(
@@ -455,7 +461,10 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     let mut now = Instant::now();
     let mut moderation = Moderation::new(now);
     while !stop.is_requested() {
-        if let Some(pause) = moderation.pause(now) {
+        // What was left over goes on at once.
+        let rest = std::mem::take(&mut io.unread)
+            || machine.poll_timeout().is_some_and(|at| at <= now);
+        if !rest && let Some(pause) = moderation.pause(now) {
             thread::sleep(pause);
         }
         let timeout = machine
