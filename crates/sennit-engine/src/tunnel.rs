@@ -412,7 +412,8 @@ impl Tunnel {
     fn pace(&self, now: Instant) -> Pace {
         let flows = within(self.last_data, IDLE_AFTER, now)
             || within(self.peer_active, PEER_ACTIVE_FOR, now);
-        if within(self.flood.seen, FLOOD_LASTS, now) {
+        // Where there is no other path, nothing is gained by knowing at once that this one is dead.
+        if self.paths.len() > 1 && within(self.flood.seen, FLOOD_LASTS, now) {
             Pace::Busy
         } else if flows {
             Pace::Active
