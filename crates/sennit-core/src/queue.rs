@@ -35,8 +35,8 @@ const LIMIT: usize = 8 << 20;
 const LEAST_LIMIT: usize = 256 << 10;
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
-/// The time CoDel waits for a sender to react (RFC 8289 §4.3).
-const INTERVAL: Duration = Duration::from_millis(100);
+/// The time CoDel waits for a sender to react (RFC 8289 §4.3), unless the caller knows that it takes longer.
+pub const INTERVAL: Duration = Duration::from_millis(100);
 
 /// An inner packet with [`HEADROOM`] free bytes in front of it.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub struct FqCodel {
     /// Flows that just woke, then flows that keep sending (RFC 8290 §4.2).
     new_flows: VecDeque<u16>,
     old_flows: VecDeque<u16>,
-    target: Duration,
+    law: Law,
     quantum: i64,
     limit: usize,
     bytes: usize,
@@ -151,7 +151,10 @@ impl Default for FqCodel {
             flows: (0..FLOWS).map(|_| Flow::new()).collect(),
             new_flows: VecDeque::new(),
             old_flows: VecDeque::new(),
-            target: TARGET,
+            law: Law {
+                target: TARGET,
+                interval: INTERVAL,
+            },
             quantum: QUANTUM,
             limit: LIMIT,
             bytes: 0,
@@ -265,9 +268,13 @@ impl FqCodel {
         self.quantum = (within(TURN) as i64).max(QUANTUM);
     }
 
-    /// Sets how long packets may stand before CoDel objects.
-    pub fn set_target(&mut self, target: Duration) {
-        self.target = target;
+    /// Sets how long packets may stand before CoDel objects, and how long it takes until a sender that is told
+    /// so sends less.
+    pub fn set_target(&mut self, target: Duration, reaction: Duration) {
+        self.law = Law {
+            target,
+            interval: reaction.max(INTERVAL),
+        };
     }
 
     /// Moves the flow whose turn it is to the end of the old flows.
@@ -303,7 +310,7 @@ impl FqCodel {
             let stood = now.saturating_duration_since(since);
             // As RFC 9002 §5.3 smooths round trips.
             flow.stood = (7 * flow.stood + stood) / 8;
-            if flow.codel.objects(stood, self.target, flow.bytes, now) {
+            if flow.codel.objects(stood, self.law, flow.bytes, now) {
                 if sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {
                     self.stats.marked += 1;
                     flow.stats.marked += 1;
@@ -430,6 +437,13 @@ impl Flow {
     }
 }
 
+/// What CoDel steers by.
+#[derive(Clone, Copy, Debug)]
+struct Law {
+    target: Duration,
+    interval: Duration,
+}
+
 /// The control law of one flow (RFC 8289 §5).
 #[derive(Debug, Default)]
 struct Codel {
@@ -443,13 +457,13 @@ struct Codel {
 
 impl Codel {
     /// Whether the packet that stood for `stood` must be marked or dropped.
-    fn objects(&mut self, stood: Duration, target: Duration, left: usize, now: Instant) -> bool {
-        let standing = self.stands(stood, target, left, now);
+    fn objects(&mut self, stood: Duration, law: Law, left: usize, now: Instant) -> bool {
+        let standing = self.stands(stood, law.target, left, now);
         if self.dropping {
-            return self.objects_again(standing, now);
+            return self.objects_again(standing, law.interval, now);
         }
         if standing {
-            self.enter(now);
+            self.enter(law.interval, now);
         }
         standing
     }
@@ -463,7 +477,7 @@ impl Codel {
         now >= *self.above_until.get_or_insert(now + INTERVAL)
     }
 
-    fn objects_again(&mut self, standing: bool, now: Instant) -> bool {
+    fn objects_again(&mut self, standing: bool, interval: Duration, now: Instant) -> bool {
         if !standing {
             self.dropping = false;
             return false;
@@ -471,25 +485,25 @@ impl Codel {
         let due = self.next_drop.is_some_and(|next| now >= next);
         if due {
             self.count += 1;
-            self.next_drop = self.next_drop.map(|next| next + self.spacing());
+            self.next_drop = self.next_drop.map(|next| next + self.spacing(interval));
         }
         due
     }
 
     /// Starts dropping; where it left off a moment ago it resumes at nearly the old frequency.
-    fn enter(&mut self, now: Instant) {
+    fn enter(&mut self, interval: Duration, now: Instant) {
         let recent = self
             .next_drop
-            .is_some_and(|next| now.saturating_duration_since(next) < 16 * INTERVAL);
+            .is_some_and(|next| now.saturating_duration_since(next) < 16 * interval);
         let delta = self.count.saturating_sub(self.last_count);
         self.count = if recent && delta > 1 { delta } else { 1 };
         self.last_count = self.count;
         self.dropping = true;
-        self.next_drop = Some(now + self.spacing());
+        self.next_drop = Some(now + self.spacing(interval));
     }
 
-    fn spacing(&self) -> Duration {
-        INTERVAL.div_f64(f64::from(self.count.max(1)).sqrt())
+    fn spacing(&self, interval: Duration) -> Duration {
+        interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }
 }
 

@@ -104,7 +104,7 @@ pub fn fq_codel(data: &[u8]) {
             }
             _ => {
                 let extra = Duration::from_millis(input.byte().into());
-                check.queue.set_target(TARGET + extra);
+                check.queue.set_target(TARGET + extra, 2 * extra);
             }
         }
         check.books();

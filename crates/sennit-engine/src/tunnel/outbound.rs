@@ -32,6 +32,8 @@ const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
 /// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
+/// A sender hears of a drop after a round trip with what stands here, and sends less during the next one.
+const REACTION_ROUNDS: u32 = 3;
 /// When a path is lost, what its bulk flows have under way stands here. While the path may return it may stand
 /// for so long: a drop would silence its flow until all that has left, and the window would be missed then.
 const NARROW_TARGET: Duration = Duration::from_millis(250);
@@ -229,12 +231,15 @@ impl Tunnel {
             target
         };
         self.narrow.update(count, now);
-        if self.narrow.lasts(now) {
-            self.queue.set_target(target.max(NARROW_TARGET));
+        let target = if self.narrow.lasts(now) {
+            target.max(NARROW_TARGET)
         } else {
-            self.queue.set_target(target);
             self.queue.set_rate(rate);
-        }
+            target
+        };
+        let slowest = in_full_use(&self.views).map(|view| view.srtt).max();
+        let reaction = REACTION_ROUNDS * (slowest.unwrap_or_default() + target);
+        self.queue.set_target(target, reaction);
         self.collect_lost(now);
     }
 
