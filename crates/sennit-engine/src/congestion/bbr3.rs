@@ -338,6 +338,7 @@ impl Bbr3 {
             mode = ?self.mode,
             rate = self.model.rate(),
             min_rtt = ?self.model.min_rtt(),
+            train = self.model.train(),
             window = self.window,
             bound = self.bound,
             in_flight,

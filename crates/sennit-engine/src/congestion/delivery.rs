@@ -24,6 +24,13 @@ const SPAN: Duration = Duration::from_millis(20);
 /// States that are remembered lie so far apart, at least.
 const APART: Duration = Duration::from_millis(1);
 
+/// Packets that left at once and arrive one after the other show how fast the path is, long before it is full, if
+/// they take as long as this to arrive, many turns of the host, and are so many that jitter counts little.
+const TRAIN_TIME: Duration = Duration::from_millis(5);
+const TRAIN_BYTES: u64 = 90_000;
+/// They left in this part of the time in which they arrive, at most.
+const TRAIN_SENT: f64 = 0.75;
+
 /// More packets than this are not followed; the oldest are then forgotten, which costs samples only.
 const LIMIT: usize = 1 << 16;
 /// A packet that is this far behind the newest will not be heard of again.
@@ -43,6 +50,16 @@ pub(crate) struct Delivery {
     newest: Option<Sent>,
     acked: u64,
     lost: u64,
+    train: Option<Train>,
+}
+
+/// Packets since some acknowledgement.
+#[derive(Clone, Copy, Debug)]
+struct Train {
+    acked_from: Instant,
+    sent_from: Instant,
+    /// Acknowledged since then.
+    bytes: u64,
 }
 
 /// How far delivery has come.
@@ -87,6 +104,8 @@ pub(crate) struct Acked {
     pub(crate) limited: bool,
     /// Round trip of the newest packet.
     pub(crate) rtt: Duration,
+    /// Bytes per second at which packets arrive that left at once; 0 if there are none.
+    pub(crate) train: u64,
 }
 
 impl Acked {
@@ -111,6 +130,7 @@ impl Delivery {
             newest: None,
             acked: 0,
             lost: 0,
+            train: None,
         }
     }
 
@@ -161,6 +181,7 @@ impl Delivery {
         self.past.clear();
         self.least_rtt = Duration::MAX;
         self.newest = None;
+        self.train = None;
     }
 
     pub(crate) fn on_acked(&mut self, pn: u64, bytes: u64, at: Instant, now: Instant) {
@@ -191,6 +212,7 @@ impl Delivery {
         let rtt = now.saturating_duration_since(newest.at);
         self.least_rtt = self.least_rtt.min(rtt);
         self.remember(now);
+        let train = self.follow_train(bytes, newest.at, now);
         Some(Acked {
             bytes,
             total: self.state.delivered,
@@ -200,7 +222,27 @@ impl Delivery {
             interval: sending.max(acking),
             limited: newest.limited,
             rtt,
+            train,
         })
+    }
+
+    /// So many bytes were acknowledged, of which the last left at `sent`.
+    fn follow_train(&mut self, bytes: u64, sent: Instant, now: Instant) -> u64 {
+        let first = Train {
+            acked_from: now,
+            sent_from: sent,
+            bytes: 0,
+        };
+        let train = self.train.get_or_insert(first);
+        train.bytes += bytes;
+        let acking = now.saturating_duration_since(train.acked_from);
+        let sending = sent.saturating_duration_since(train.sent_from);
+        if acking < TRAIN_TIME || train.bytes < TRAIN_BYTES {
+            return 0;
+        }
+        let rate = (train.bytes as f64 / acking.as_secs_f64()) as u64;
+        *train = first;
+        if sending < acking.mul_f64(TRAIN_SENT) { rate } else { 0 }
     }
 
     /// Keeps the state for samples of packets that leave later.

@@ -54,6 +54,10 @@ const MIN_PACKETS: u64 = 4;
 /// On a narrow path that is a long queue; so many times what fits is one as well, unless hosts are slower
 /// than the path ([`MIN_PHASE`]).
 const CROWDED: f64 = 3.0;
+/// What the first packets show of the path's rate bounds what may be in flight in startup to so many round
+/// trips of it, and so much time more: it would overflow next.
+const TRAIN_ROUNDS: f64 = 1.5;
+const TRAIN_MORE: Duration = Duration::from_millis(10);
 /// In startup the window leaves within this part of the round trip, or this time.
 const STARTUP_BURSTS: u32 = 8;
 const MIN_BURST: Duration = Duration::from_millis(1);
@@ -67,6 +71,8 @@ pub(super) struct Model {
     mtu: u64,
     rate: WindowedMax,
     min_rtt: Option<(Duration, Instant)>,
+    /// The greatest rate at which packets arrived that had left at once; 0 if there were none.
+    train: u64,
     rounds: Rounds,
     /// Of the round that is under way.
     round: Round,
@@ -119,6 +125,7 @@ impl Model {
             mtu: u64::from(mtu),
             rate: WindowedMax::new(MIN_RATE_WINDOW, now),
             min_rtt: None,
+            train: 0,
             rounds: Rounds::default(),
             round: Round::NEW,
             shortest_before: Duration::ZERO,
@@ -180,6 +187,10 @@ impl Model {
         u64::from(self.rounds.ends_at as u32 >> 10)
     }
 
+    pub(super) fn train(&self) -> u64 {
+        self.train
+    }
+
     pub(super) fn mtu(&self) -> u64 {
         self.mtu
     }
@@ -236,6 +247,7 @@ impl Model {
             self.rate.insert(acked.rate(), now);
         }
         self.limited = acked.limited;
+        self.train = self.train.max(acked.train);
         self.aggregation
             .on_ack(acked.bytes, self.rate.get(), window, now);
         self.round.delivered += acked.bytes;
@@ -392,8 +404,16 @@ impl Model {
         if self.full.reached {
             target
         } else {
-            target.max(window + if target > window { acked } else { 0 })
+            let grown = target.max(window + if target > window { acked } else { 0 });
+            grown.min(self.most_in_startup().unwrap_or(grown))
         }
+    }
+
+    /// What may be in flight in startup, if the path's rate shows already.
+    fn most_in_startup(&self) -> Option<u64> {
+        let time = self.min_rtt().mul_f64(TRAIN_ROUNDS) + TRAIN_MORE;
+        let fits = (self.train as f64 * time.as_secs_f64()) as u64;
+        (self.train > 0).then(|| fits.max(self.initial_window()))
     }
 
     /// Bytes per second at which to send.
