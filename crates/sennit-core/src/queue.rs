@@ -38,6 +38,9 @@ pub const TARGET: Duration = Duration::from_millis(5);
 /// The time CoDel waits for a sender to react (RFC 8289 §4.3), unless the caller knows that it takes longer.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
+/// A flow that has this part of what waits has the queue to itself.
+const ALONE: f64 = 0.75;
+
 /// An inner packet with [`HEADROOM`] free bytes in front of it.
 #[derive(Debug)]
 pub struct Queued {
@@ -269,7 +272,7 @@ impl FqCodel {
     }
 
     /// Sets how long packets may stand before CoDel objects, and how long it takes until a sender that is told
-    /// so sends less.
+    /// so sends less. A flow that is alone is not told again before, or it is left with half of its window.
     pub fn set_target(&mut self, target: Duration, reaction: Duration) {
         self.law = Law {
             target,
@@ -310,7 +313,8 @@ impl FqCodel {
             let stood = now.saturating_duration_since(since);
             // As RFC 9002 §5.3 smooths round trips.
             flow.stood = (7 * flow.stood + stood) / 8;
-            if flow.codel.objects(stood, self.law, flow.bytes, now) {
+            let law = self.law.of(flow.bytes, self.bytes);
+            if flow.codel.objects(stood, law, flow.bytes, now) {
                 if sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {
                     self.stats.marked += 1;
                     flow.stats.marked += 1;
@@ -442,6 +446,18 @@ impl Flow {
 struct Law {
     target: Duration,
     interval: Duration,
+}
+
+impl Law {
+    /// For a flow that has `own` of the bytes that wait. To one of several, no patience is due: each drop costs
+    /// it a part of its share only, and what it leaves the others take.
+    fn of(self, own: usize, all: usize) -> Self {
+        let alone = own as f64 >= ALONE * all as f64;
+        Self {
+            interval: if alone { self.interval } else { INTERVAL },
+            ..self
+        }
+    }
 }
 
 /// The control law of one flow (RFC 8289 §5).
