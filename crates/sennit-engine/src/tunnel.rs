@@ -127,6 +127,8 @@ pub(crate) struct Tunnel {
     flows: Flows,
     scheduler: Scheduler,
     narrow: Narrow,
+    /// When a path last was in its startup.
+    started: Option<Instant>,
     delivery: Delivery,
     congestion: Congestion,
     repair: Repair,
@@ -197,6 +199,7 @@ impl Tunnel {
             flows: Flows::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
             narrow: Narrow::default(),
+            started: None,
             delivery: treatment.delivery,
             congestion: treatment.congestion,
             repair: Repair::default(),

@@ -15,7 +15,7 @@ use sennit_core::{
     schedule::{in_full_use, of_best_tier},
 };
 
-use super::{Owed, Tunnel};
+use super::{Owed, Tunnel, within};
 use crate::{
     gate::Payload,
     path::{Path, whole},
@@ -38,8 +38,10 @@ const REACTION_ROUNDS: u32 = 3;
 /// for so long: a drop would silence its flow until all that has left, and the window would be missed then.
 const NARROW_TARGET: Duration = Duration::from_millis(250);
 const NARROW_FOR: Duration = Duration::from_secs(15);
-/// While a path looks for what it carries, what waits for it is about to leave.
+/// While a path looks for what it carries, what waits for it is about to leave. When it has found out, what
+/// senders had in flight beyond that stands here, and so much longer it may: they have just seen the delay.
 const STARTING_TARGET: Duration = Duration::from_millis(100);
+const STARTING_FOR: Duration = Duration::from_millis(250);
 /// A lost packet is sent again while the flow's transport could still use it: two repairs over the longest
 /// links, because the first one is often lost as well where a queue overflows. The far end may have given
 /// up by then; late is still better than never,
@@ -224,8 +226,10 @@ impl Tunnel {
         }
         let target =
             TARGET.max(fastest.mul_f64(SPARE_ROUNDS)) + self.scheduler.standing(&self.views);
-        let starts = self.paths.iter().any(|path| path.gate.starts());
-        let target = if starts {
+        if self.paths.iter().any(|path| path.gate.starts()) {
+            self.started = Some(now);
+        }
+        let target = if within(self.started, STARTING_FOR, now) {
             target.max(STARTING_TARGET)
         } else {
             target
