@@ -564,6 +564,33 @@ mod tests {
         assert_eq!(queue.pop(any, now).unwrap().packet.flow, 2);
     }
 
+    /// Packets that CoDel drops of flow 1, and of all, in a second in which `flows` flows stand.
+    fn drops(flows: u32, reaction: Duration) -> (u64, u64) {
+        let start = Instant::now();
+        let mut queue = FqCodel::default();
+        queue.set_target(TARGET, reaction);
+        for ms in 0..1000 {
+            let now = start + Duration::from_millis(ms);
+            // They always have as much again as leaves.
+            let many = if ms == 0 { 100 } else { 1 };
+            for flow in (1..=flows).cycle().take(many * flows as usize) {
+                queue.push(packet(flow, 1000), now);
+            }
+            for _ in 0..flows {
+                queue.pop(any, now);
+            }
+        }
+        (queue.flow(1).stats.dropped, queue.stats().dropped)
+    }
+
+    #[test]
+    fn a_flow_alone_is_not_told_again_before_it_can_have_reacted() {
+        let (quick, slow) = (Duration::ZERO, Duration::from_millis(400));
+        assert_eq!(drops(1, slow).0, 3);
+        assert!(drops(1, quick).0 > 2 * drops(1, slow).0);
+        assert_eq!(drops(2, slow), drops(2, quick));
+    }
+
     #[test]
     fn standing_flows_share_by_bytes_not_by_packets() {
         let now = Instant::now();

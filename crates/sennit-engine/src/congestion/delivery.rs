@@ -242,7 +242,11 @@ impl Delivery {
         }
         let rate = (train.bytes as f64 / acking.as_secs_f64()) as u64;
         *train = first;
-        if sending < acking.mul_f64(TRAIN_SENT) { rate } else { 0 }
+        if sending < acking.mul_f64(TRAIN_SENT) {
+            rate
+        } else {
+            0
+        }
     }
 
     /// Keeps the state for samples of packets that leave later.
@@ -313,6 +317,46 @@ mod tests {
         assert_eq!(last.rate(), 1_000_000);
         assert_eq!(last.rtt, 20 * MS);
         assert_eq!((last.total - last.prior, last.limited), (20_000, false));
+    }
+
+    /// 200 packets of 1000 bytes that leave `apart` from each other, over a path of 10 MB/s.
+    fn trains(apart: Duration) -> Vec<u64> {
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        let sent = |pn: u64| start + apart * pn as u32;
+        let mut seen = Vec::new();
+        for pn in 0..200 {
+            delivery.on_sent(pn, 1000, 1000 * pn, false, sent(pn));
+        }
+        for pn in 0..200 {
+            let now = start + 20 * MS + (MS / 10).max(apart) * pn as u32;
+            delivery.on_acked(pn, 1000, sent(pn), now);
+            if pn % 10 == 9 {
+                seen.extend(delivery.end_batch(now).map(|acked| acked.train));
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn packets_that_leave_at_once_show_the_rate_at_which_they_arrive() {
+        for apart in [Duration::ZERO, MS / 20] {
+            let trains = trains(apart);
+            let found: Vec<u64> = trains.into_iter().filter(|rate| *rate > 0).collect();
+            assert!(!found.is_empty());
+            assert!(
+                found
+                    .iter()
+                    .all(|rate| (9_900_000..11_500_000).contains(rate)),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn packets_that_arrive_as_they_left_show_nothing() {
+        assert!(trains(MS / 10).iter().all(|rate| *rate == 0));
+        assert!(trains(MS).iter().all(|rate| *rate == 0));
     }
 
     #[test]

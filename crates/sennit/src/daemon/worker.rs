@@ -462,8 +462,8 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     let mut moderation = Moderation::new(now);
     while !stop.is_requested() {
         // What was left over goes on at once.
-        let rest = std::mem::take(&mut io.unread)
-            || machine.poll_timeout().is_some_and(|at| at <= now);
+        let rest =
+            std::mem::take(&mut io.unread) || machine.poll_timeout().is_some_and(|at| at <= now);
         if !rest && let Some(pause) = moderation.pause(now) {
             thread::sleep(pause);
         }
