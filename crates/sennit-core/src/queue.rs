@@ -36,7 +36,7 @@ const LEAST_LIMIT: usize = 256 << 10;
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
 /// The time CoDel waits for a sender to react (RFC 8289 §4.3), unless the caller knows that it takes longer.
-pub const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A flow that has this part of what waits has the queue to itself.
 const ALONE: f64 = 0.75;

@@ -189,6 +189,7 @@ impl Model {
         u64::from(self.rounds.ends_at as u32 >> 10)
     }
 
+    /// Bytes per second at which packets arrive that left at once, or 0.
     pub(super) fn train(&self) -> u64 {
         self.train
     }
