@@ -368,12 +368,12 @@ impl Model {
         !acked.limited || self.queue_stands && self.is_much(acked)
     }
 
-    /// More was under way than fits into the path.
+    /// More was under way than fits into the path, and than hosts that are late hold up.
     fn is_much(&self, acked: &Acked) -> bool {
         let under_way = acked.total - acked.prior;
-        let crowd = (CROWDED * self.takes() * self.phase().as_secs_f64()) as u64;
-        under_way >= self.bdp(FULL_GROWTH).max(self.initial_window())
-            || under_way >= crowd + self.least_window()
+        let fits = self.takes() * self.phase().as_secs_f64();
+        under_way >= ((FULL_GROWTH * fits) as u64).max(self.initial_window())
+            || under_way >= (CROWDED * fits) as u64 + self.least_window()
     }
 
     // ---- what may be sent ----------------------------------------------------------------------

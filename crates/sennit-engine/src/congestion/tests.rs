@@ -184,6 +184,29 @@ fn a_busy_host_is_no_queue_of_thin_traffic() {
     }
 }
 
+/// What the path carried before is still known when thin traffic has left by it for a while.
+#[test]
+fn a_busy_host_and_thin_traffic_do_not_make_a_path_slow() {
+    for word in BOTH {
+        let mut flows = alone(word, link(2500.0, 0, 10.0));
+        flows.link.rtt = Duration::from_micros(70);
+        flows.run(seconds(1.0));
+        let before = flows.flows[0].control.delivery_rate();
+        flows.set_demand(0, mbit(80.0));
+        for _ in 0..30 {
+            for micros in [70, 9000] {
+                flows.link.rtt = Duration::from_micros(micros);
+                flows.run(seconds(0.05));
+            }
+        }
+        let after = flows.flows[0].control.delivery_rate();
+        assert!(
+            after > before.map(|rate| rate / 2),
+            "{word}: {before:?} {after:?}"
+        );
+    }
+}
+
 #[test]
 fn after_a_pause_nothing_leaves_faster_than_the_path_carries() {
     for word in BOTH {
