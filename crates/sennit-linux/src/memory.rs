@@ -1,7 +1,6 @@
 //! How the process allocates.
 
-/// Packets come and go by the megabyte: 32 MB is what stands in queues and on paths at the most, and the
-/// most that `M_MMAP_THRESHOLD` takes.
+/// Packets come and go by the megabyte. More than this `M_MMAP_THRESHOLD` does not take.
 #[cfg(target_env = "gnu")]
 const KEPT: i32 = 32 << 20;
 
