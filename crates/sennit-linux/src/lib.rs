@@ -35,6 +35,7 @@ mod sys;
 mod sysctl;
 pub mod tun;
 pub mod udp;
+pub mod waits;
 
 pub use device::DeviceName;
 pub use error::Error;

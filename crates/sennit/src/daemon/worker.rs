@@ -25,6 +25,7 @@ use sennit_linux::{
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
     tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
     udp::{LinkSocket, ReceiveBuffers, SendError},
+    waits::Waits,
 };
 use sennit_packet::{
     coalesce::Coalescer,
@@ -49,6 +50,17 @@ const EVENTS: usize = 64;
 /// would otherwise arrive one by one, each at the price of a whole turn; a ping does not notice.
 const TURNS: u32 = 8;
 const TURN_EVERY: Duration = Duration::from_millis(1);
+/// Where the host is short of processors they become rarer, up to this, as long as each moves little: a turn costs
+/// the same whatever it moves.
+const LONGEST_TURN: Duration = Duration::from_millis(8);
+/// It is short of them if a thread that has something to do waits this part of the time, and it is not below the other.
+const SHORT: f64 = 0.7;
+const PLENTY: f64 = 0.5;
+/// Bytes per turn that are little, and that are not.
+const LITTLE: u64 = 16 << 10;
+const MUCH: u64 = 64 << 10;
+/// How often both are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Tokens below this are the machine's own; sockets and devices come after it.
 const FIRST_SOCKET: u64 = 1 << 16;
@@ -140,6 +152,8 @@ pub(super) struct Io {
     received: ReceiveBuffers,
     /// A socket may have more than was read in this turn.
     unread: bool,
+    /// Bytes through sockets, ever.
+    moved: u64,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
 }
 
@@ -151,6 +165,7 @@ impl Io {
             devices: Vec::new(),
             received: ReceiveBuffers::default(),
             unread: false,
+            moved: 0,
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
     }
@@ -225,6 +240,7 @@ impl Io {
             for run in 0..count {
                 let (meta, data) = self.received.take(run);
                 taken += data.len();
+                self.moved += data.len() as u64;
                 let ip = meta.dst_ip.filter(|_| many);
                 let from = Received {
                     local: Local {
@@ -302,6 +318,7 @@ impl Io {
         buffer: &mut Vec<u8>,
     ) {
         while let Some(transmit) = poll(buffer) {
+            self.moved += buffer.len() as u64;
             self.send(&transmit, buffer);
             buffer.clear();
         }
@@ -459,9 +476,13 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     let mut events = Events::with_capacity(EVENTS);
     let mut buffer = Vec::with_capacity(1 << 16);
     let mut now = Instant::now();
-    let mut moderation = Moderation::new(now);
+    let waits = Waits::of_this_thread().inspect_err(
+        |error| tracing::debug!(%error, "not known whether the host is short of processors"),
+    );
+    let mut moderation = Moderation::new(waits.ok(), now);
     while !stop.is_requested() {
         // What was left over goes on at once.
+        moderation.look(io.moved, now);
         let rest =
             std::mem::take(&mut io.unread) || machine.poll_timeout().is_some_and(|at| at <= now);
         if !rest && let Some(pause) = moderation.pause(now) {
@@ -490,20 +511,58 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
 
 /// Limits how often the loop turns.
 struct Moderation {
+    every: Duration,
     /// When all turns that were taken are paid for.
     paid_at: Instant,
+    waits: Option<Waits>,
+    /// When it was last seen whether the host is short of processors, and the bytes until then.
+    looked: (Instant, u64),
+    /// Since then.
+    turns: u64,
 }
 
 impl Moderation {
-    fn new(now: Instant) -> Self {
-        Self { paid_at: now }
+    fn new(waits: Option<Waits>, now: Instant) -> Self {
+        Self {
+            every: TURN_EVERY,
+            paid_at: now,
+            waits,
+            looked: (now, 0),
+            turns: 0,
+        }
     }
 
     /// Accounts for one turn, and says how long to wait before it.
     fn pause(&mut self, now: Instant) -> Option<Duration> {
-        self.paid_at = self.paid_at.max(now) + TURN_EVERY;
+        self.turns += 1;
+        self.paid_at = self.paid_at.max(now) + self.every;
         let ahead = self.paid_at - now;
-        ahead.checked_sub(TURN_EVERY * TURNS)
+        ahead.checked_sub(self.every * TURNS)
+    }
+
+    /// Sees whether the host is short of processors, when it is time to; `moved` are the bytes until now.
+    fn look(&mut self, moved: u64, now: Instant) {
+        let (at, before) = self.looked;
+        if now.saturating_duration_since(at) < LOOK_EVERY {
+            return;
+        }
+        self.looked = (now, moved);
+        let each = (moved - before) / std::mem::take(&mut self.turns).max(1);
+        if let Some(Ok(share)) = self.waits.as_mut().map(Waits::share) {
+            self.every = next_turn(self.every, share, each);
+        }
+    }
+}
+
+/// How far apart turns are when they were `every` and moved `each` bytes, and the thread waited for a processor for
+/// this share of the time in which it had something to do.
+fn next_turn(every: Duration, share: f64, each: u64) -> Duration {
+    if share > SHORT && each < LITTLE {
+        (2 * every).min(LONGEST_TURN)
+    } else if share < PLENTY || each > MUCH {
+        (every / 2).max(TURN_EVERY)
+    } else {
+        every
     }
 }
 
@@ -565,6 +624,20 @@ mod tests {
             None
         }
         fn close(&mut self, _: Instant) {}
+    }
+
+    #[test]
+    fn turns_become_rarer_only_where_the_host_is_short_of_processors_and_they_move_little() {
+        let after = |start: u64, share, each| {
+            let start = Duration::from_millis(start);
+            let end = (0..10).fold(start, |every, _| next_turn(every, share, each));
+            end.as_millis()
+        };
+        assert_eq!(after(1, 0.8, 3000), 8);
+        assert_eq!(after(4, 0.6, 3000), 4);
+        assert_eq!(after(8, 0.1, 3000), 1);
+        assert_eq!(after(8, 0.8, 200_000), 1);
+        assert_eq!(after(1, 0.8, 20_000), 1);
     }
 
     /// How the loop ended, and how the thread that ended it.
