@@ -1,13 +1,21 @@
 //! How long a thread waits for a processor.
 
-use std::{fs::File, io, os::unix::fs::FileExt, time::Duration};
+use std::{fs::File, io, mem, os::unix::fs::FileExt, time::Duration};
 
 /// Tells of the thread that made it.
 #[derive(Debug)]
 pub struct Waits {
     schedstat: File,
-    ran: Duration,
-    waited: Duration,
+    last: Spent,
+}
+
+/// Time in which a thread had something to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// On a processor.
+    pub ran: Duration,
+    /// Waiting for one.
+    pub waited: Duration,
 }
 
 impl Waits {
@@ -18,19 +26,17 @@ impl Waits {
     pub fn of_this_thread() -> io::Result<Self> {
         let mut waits = Self {
             schedstat: File::open("/proc/thread-self/schedstat")?,
-            ran: Duration::ZERO,
-            waited: Duration::ZERO,
+            last: Spent::default(),
         };
-        waits.share()?;
+        waits.spent()?;
         Ok(waits)
     }
 
-    /// Of the time since the last call in which the thread had something to do, the part in which it waited for a
-    /// processor, 0 to 1.
+    /// What the thread has spent since the last call.
     ///
     /// # Errors
     /// If the kernel does not say it as it used to.
-    pub fn share(&mut self) -> io::Result<f64> {
+    pub fn spent(&mut self) -> io::Result<Spent> {
         let mut text = [0; 80];
         let length = self.schedstat.read_at(&mut text, 0)?;
         // Nanoseconds on a processor, nanoseconds waiting for one, number of times.
@@ -41,13 +47,11 @@ impl Waits {
         let (Some(Ok(ran)), Some(Ok(waited))) = (numbers.next(), numbers.next()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        let since = |now: Duration, before: &mut Duration| {
-            let since = now.saturating_sub(*before);
-            *before = now;
-            since.as_secs_f64()
-        };
-        let waited = since(waited, &mut self.waited);
-        Ok(waited / (waited + since(ran, &mut self.ran)).max(f64::MIN_POSITIVE))
+        let last = mem::replace(&mut self.last, Spent { ran, waited });
+        Ok(Spent {
+            ran: ran.saturating_sub(last.ran),
+            waited: waited.saturating_sub(last.waited),
+        })
     }
 }
 
@@ -65,16 +69,17 @@ mod tests {
             while start.elapsed() < Duration::from_millis(300) {
                 hint::spin_loop();
             }
-            waits.share().unwrap()
+            waits.spent().unwrap()
         };
         let many = 8 * thread::available_parallelism().unwrap().get();
 
-        let shares: f64 = thread::scope(|scope| {
+        let spent: Vec<Spent> = thread::scope(|scope| {
             let threads: Vec<_> = (0..many).map(|_| scope.spawn(spin)).collect();
-            threads.into_iter().map(|it| it.join().unwrap()).sum()
+            threads.into_iter().map(|it| it.join().unwrap()).collect()
         });
 
-        let mean = shares / many as f64;
-        assert!((0.5..=1.0).contains(&mean), "{mean}");
+        let ran: Duration = spent.iter().map(|spent| spent.ran).sum();
+        let waited: Duration = spent.iter().map(|spent| spent.waited).sum();
+        assert!(ran > Duration::ZERO && waited > ran, "{ran:?}, {waited:?}");
     }
 }

@@ -25,7 +25,7 @@ use sennit_linux::{
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
     tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
     udp::{LinkSocket, ReceiveBuffers, SendError},
-    waits::Waits,
+    waits::{Spent, Waits},
 };
 use sennit_packet::{
     coalesce::Coalescer,
@@ -53,9 +53,9 @@ const TURN_EVERY: Duration = Duration::from_millis(1);
 /// Where the host is short of processors they become rarer, up to this, as long as each moves little: a turn costs
 /// the same whatever it moves.
 const LONGEST_TURN: Duration = Duration::from_millis(8);
-/// It is short of them if a thread that has something to do waits this part of the time, and it is not below the other.
-const SHORT: f64 = 0.7;
-const PLENTY: f64 = 0.5;
+/// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
+const WAITS: f64 = 0.05;
+const WAITS_PER_RUN: f64 = 2.5;
 /// Bytes per turn that are little, and that are not.
 const LITTLE: u64 = 16 << 10;
 const MUCH: u64 = 64 << 10;
@@ -481,8 +481,8 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     );
     let mut moderation = Moderation::new(waits.ok(), now);
     while !stop.is_requested() {
-        // What was left over goes on at once.
         moderation.look(io.moved, now);
+        // What was left over goes on at once.
         let rest =
             std::mem::take(&mut io.unread) || machine.poll_timeout().is_some_and(|at| at <= now);
         if !rest && let Some(pause) = moderation.pause(now) {
@@ -534,32 +534,36 @@ impl Moderation {
 
     /// Accounts for one turn, and says how long to wait before it.
     fn pause(&mut self, now: Instant) -> Option<Duration> {
-        self.turns += 1;
         self.paid_at = self.paid_at.max(now) + self.every;
         let ahead = self.paid_at - now;
         ahead.checked_sub(self.every * TURNS)
     }
 
-    /// Sees whether the host is short of processors, when it is time to; `moved` are the bytes until now.
+    /// Counts a turn, and sees whether the host is short of processors when it is time to; `moved` are the bytes
+    /// until now.
     fn look(&mut self, moved: u64, now: Instant) {
+        self.turns += 1;
         let (at, before) = self.looked;
-        if now.saturating_duration_since(at) < LOOK_EVERY {
+        let passed = now.saturating_duration_since(at);
+        if passed < LOOK_EVERY {
             return;
         }
         self.looked = (now, moved);
-        let each = (moved - before) / std::mem::take(&mut self.turns).max(1);
-        if let Some(Ok(share)) = self.waits.as_mut().map(Waits::share) {
-            self.every = next_turn(self.every, share, each);
+        let each = (moved - before) / std::mem::take(&mut self.turns);
+        if let Some(Ok(spent)) = self.waits.as_mut().map(Waits::spent) {
+            self.every = next_turn(self.every, spent, passed, each);
         }
     }
 }
 
-/// How far apart turns are when they were `every` and moved `each` bytes, and the thread waited for a processor for
-/// this share of the time in which it had something to do.
-fn next_turn(every: Duration, share: f64, each: u64) -> Duration {
-    if share > SHORT && each < LITTLE {
+/// How far apart turns are when they were `every` and moved `each` bytes, and the thread spent this of the time that
+/// passed.
+fn next_turn(every: Duration, spent: Spent, passed: Duration, each: u64) -> Duration {
+    let is_short =
+        spent.waited > passed.mul_f64(WAITS) && spent.waited > spent.ran.mul_f64(WAITS_PER_RUN);
+    if is_short && each < LITTLE {
         (2 * every).min(LONGEST_TURN)
-    } else if share < PLENTY || each > MUCH {
+    } else if spent.waited < spent.ran || each > MUCH {
         (every / 2).max(TURN_EVERY)
     } else {
         every
@@ -628,16 +632,21 @@ mod tests {
 
     #[test]
     fn turns_become_rarer_only_where_the_host_is_short_of_processors_and_they_move_little() {
-        let after = |start: u64, share, each| {
-            let start = Duration::from_millis(start);
-            let end = (0..10).fold(start, |every, _| next_turn(every, share, each));
+        let ms = Duration::from_millis;
+        // Of a hundred milliseconds.
+        let after = |start: u64, ran: u64, waited: u64, each| {
+            let (ran, waited) = (ms(ran), ms(waited));
+            let spent = Spent { ran, waited };
+            let end = (0..10).fold(ms(start), |every, _| next_turn(every, spent, ms(100), each));
             end.as_millis()
         };
-        assert_eq!(after(1, 0.8, 3000), 8);
-        assert_eq!(after(4, 0.6, 3000), 4);
-        assert_eq!(after(8, 0.1, 3000), 1);
-        assert_eq!(after(8, 0.8, 200_000), 1);
-        assert_eq!(after(1, 0.8, 20_000), 1);
+        assert_eq!(after(1, 10, 40, 3000), 8);
+        assert_eq!(after(4, 10, 15, 3000), 4);
+        assert_eq!(after(8, 10, 5, 3000), 1);
+        assert_eq!(after(8, 10, 40, 200_000), 1);
+        assert_eq!(after(1, 10, 40, 20_000), 1);
+        // A thread that has hardly anything to do.
+        assert_eq!(after(1, 1, 4, 300), 1);
     }
 
     /// How the loop ended, and how the thread that ended it.
