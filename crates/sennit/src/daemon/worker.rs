@@ -50,15 +50,14 @@ const EVENTS: usize = 64;
 /// would otherwise arrive one by one, each at the price of a whole turn; a ping does not notice.
 const TURNS: u32 = 8;
 const TURN_EVERY: Duration = Duration::from_millis(1);
-/// Where the host is short of processors they become rarer, up to this, as long as each moves little: a turn costs
-/// the same whatever it moves.
+/// Where the host is short of processors they become rarer, up to this, if little flows: a turn costs the same
+/// whatever it moves.
 const LONGEST_TURN: Duration = Duration::from_millis(8);
 /// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
 const WAITS: f64 = 0.05;
 const WAITS_PER_RUN: f64 = 2.5;
-/// Bytes per turn that are little, and that are not.
-const LITTLE: u64 = 16 << 10;
-const MUCH: u64 = 64 << 10;
+/// Bytes per second that are little.
+const LITTLE: f64 = 8e6;
 /// How often both are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -517,8 +516,6 @@ struct Moderation {
     waits: Option<Waits>,
     /// When it was last seen whether the host is short of processors, and the bytes until then.
     looked: (Instant, u64),
-    /// Since then.
-    turns: u64,
 }
 
 impl Moderation {
@@ -528,7 +525,6 @@ impl Moderation {
             paid_at: now,
             waits,
             looked: (now, 0),
-            turns: 0,
         }
     }
 
@@ -539,31 +535,29 @@ impl Moderation {
         ahead.checked_sub(self.every * TURNS)
     }
 
-    /// Counts a turn, and sees whether the host is short of processors when it is time to; `moved` are the bytes
-    /// until now.
+    /// Sees whether the host is short of processors, when it is time to; `moved` are the bytes until now.
     fn look(&mut self, moved: u64, now: Instant) {
-        self.turns += 1;
         let (at, before) = self.looked;
         let passed = now.saturating_duration_since(at);
         if passed < LOOK_EVERY {
             return;
         }
         self.looked = (now, moved);
-        let each = (moved - before) / std::mem::take(&mut self.turns);
         if let Some(Ok(spent)) = self.waits.as_mut().map(Waits::spent) {
-            self.every = next_turn(self.every, spent, passed, each);
+            self.every = next_turn(self.every, spent, moved - before, passed);
         }
     }
 }
 
-/// How far apart turns are when they were `every` and moved `each` bytes, and the thread spent this of the time that
-/// passed.
-fn next_turn(every: Duration, spent: Spent, passed: Duration, each: u64) -> Duration {
+/// How far apart turns are when they were `every`, and the thread spent this of the time that passed and moved so
+/// many bytes.
+fn next_turn(every: Duration, spent: Spent, moved: u64, passed: Duration) -> Duration {
     let is_short =
         spent.waited > passed.mul_f64(WAITS) && spent.waited > spent.ran.mul_f64(WAITS_PER_RUN);
-    if is_short && each < LITTLE {
+    let is_little = (moved as f64) < LITTLE * passed.as_secs_f64();
+    if is_short && is_little {
         (2 * every).min(LONGEST_TURN)
-    } else if spent.waited < spent.ran || each > MUCH {
+    } else if spent.waited < spent.ran || !is_little {
         (every / 2).max(TURN_EVERY)
     } else {
         every
@@ -631,22 +625,23 @@ mod tests {
     }
 
     #[test]
-    fn turns_become_rarer_only_where_the_host_is_short_of_processors_and_they_move_little() {
+    fn turns_become_rarer_only_where_the_host_is_short_of_processors_and_little_flows() {
         let ms = Duration::from_millis;
         // Of a hundred milliseconds.
-        let after = |start: u64, ran: u64, waited: u64, each| {
+        let after = |start: u64, ran: u64, waited: u64, moved| {
             let (ran, waited) = (ms(ran), ms(waited));
             let spent = Spent { ran, waited };
-            let end = (0..10).fold(ms(start), |every, _| next_turn(every, spent, ms(100), each));
+            let end = (0..10).fold(ms(start), |every, _| {
+                next_turn(every, spent, moved, ms(100))
+            });
             end.as_millis()
         };
-        assert_eq!(after(1, 10, 40, 3000), 8);
-        assert_eq!(after(4, 10, 15, 3000), 4);
-        assert_eq!(after(8, 10, 5, 3000), 1);
-        assert_eq!(after(8, 10, 40, 200_000), 1);
-        assert_eq!(after(1, 10, 40, 20_000), 1);
+        assert_eq!(after(1, 10, 40, 300_000), 8);
+        assert_eq!(after(4, 10, 15, 300_000), 4);
+        assert_eq!(after(8, 10, 5, 300_000), 1);
+        assert_eq!(after(8, 10, 40, 3_000_000), 1);
         // A thread that has hardly anything to do.
-        assert_eq!(after(1, 1, 4, 300), 1);
+        assert_eq!(after(1, 1, 4, 3000), 1);
     }
 
     /// How the loop ended, and how the thread that ended it.
