@@ -37,10 +37,9 @@ use sennit_masque::{
     datagram::{self, Prefix},
 };
 
-use self::outbound::{BATCH, Narrow, Repair, Sending};
+use self::outbound::{Batch, Narrow, Repair, Sending};
 pub(crate) use self::owed::Owed;
 use crate::{
-    gate::Payload,
     locals::SocketId,
     path::{LinkLabel, Path, number},
     status::{FlowStatus, FlowsWanted},
@@ -144,7 +143,7 @@ pub(crate) struct Tunnel {
     /// Room in noq's queue after a batch was put there; what it sends of it makes more.
     launched: Option<usize>,
     views: Vec<PathView>,
-    batch: Vec<Payload>,
+    batch: Batch,
     /// A packet whose path differed from that of the batch that was being filled.
     held: Option<Popped>,
     /// What went out since the scheduler was told.
@@ -210,7 +209,7 @@ impl Tunnel {
             only_acks: None,
             launched: None,
             views: Vec::new(),
-            batch: Vec::with_capacity(BATCH),
+            batch: Batch::default(),
             held: None,
             sent: Sent::default(),
             polled: now,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    iter::zip,
     num::NonZeroUsize,
     time::{Duration, Instant},
 };
@@ -64,6 +65,62 @@ pub(super) enum Sending {
     Data,
     /// A batch is in noq's queue for the first of these paths; then the same again for the next.
     Batch(PathSet),
+}
+
+/// Datagrams that leave together, and of each when it was first sent and how often again. noq takes the
+/// former as they are.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    datagrams: Vec<Bytes>,
+    histories: Vec<(Instant, u8)>,
+}
+
+impl Batch {
+    fn push(&mut self, payload: Payload) {
+        let Payload {
+            bytes,
+            first_sent,
+            repeats,
+        } = payload;
+        self.datagrams.push(bytes);
+        self.histories.push((first_sent, repeats));
+    }
+
+    fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.datagrams.clear();
+        self.histories.clear();
+    }
+
+    /// Drops what is longer than `most`.
+    fn limit(&mut self, most: usize) {
+        let all = zip(self.datagrams.drain(..), self.histories.drain(..));
+        let (datagrams, histories) = all.filter(|(it, _)| it.len() <= most).unzip();
+        (self.datagrams, self.histories) = (datagrams, histories);
+    }
+
+    fn copies(&self) -> impl Iterator<Item = Payload> {
+        zip(
+            self.datagrams.iter().cloned(),
+            self.histories.iter().copied(),
+        )
+        .map(payload)
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = Payload> {
+        zip(self.datagrams.drain(..), self.histories.drain(..)).map(payload)
+    }
+}
+
+fn payload((bytes, (first_sent, repeats)): (Bytes, (Instant, u8))) -> Payload {
+    Payload {
+        bytes,
+        first_sent,
+        repeats,
+    }
 }
 
 /// Lost datagrams on their way to another path.
@@ -367,17 +424,28 @@ impl Tunnel {
         // What leaves on a path that is not known yet is not missed there.
         let is_spare = copied && self.views[path].worth == Worth::Unknown;
         let repairs = self.repairs() && !is_spare;
-        let mut ledger = self.paths[path].gate.ledger();
-        let mut datagrams = self.conn.datagrams();
-        let room = datagrams.send_buffer_space();
-        for payload in &self.batch {
-            if datagrams.send(payload.bytes.clone(), false).is_err() {
-                self.stats.too_big += 1;
-            } else if repairs && payload.repeats < NEVER {
-                ledger.stage(payload.clone());
+        let again = paths.without_first().first().is_some();
+        let (batch, mut datagrams) = (&mut self.batch, self.conn.datagrams());
+        let (count, room) = (batch.len(), datagrams.send_buffer_space());
+        let queued = datagrams.send_many(&batch.datagrams, false);
+        let queued = queued.unwrap_or_else(|_| {
+            batch.limit(datagrams.max_size().unwrap_or(0));
+            datagrams.send_many(&batch.datagrams, false).unwrap_or(0)
+        });
+        self.stats.too_big += (count - queued) as u64;
+        if repairs {
+            let mut ledger = self.paths[path].gate.ledger();
+            let stage = |payload: Payload| {
+                if payload.repeats < NEVER {
+                    ledger.stage(payload);
+                }
+            };
+            if again {
+                batch.copies().take(queued).for_each(stage);
+            } else {
+                batch.drain().take(queued).for_each(stage);
             }
         }
-        drop(ledger);
         let left = datagrams.send_buffer_space();
         self.launched = (left < room).then_some(left);
         for (index, other) in self.paths.iter().enumerate() {
