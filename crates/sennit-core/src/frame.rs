@@ -9,6 +9,11 @@
 //! | 2 | [`Header`], then the IP packet |
 //! | 4 | a [`Report`] on the paths, from the receiver's side |
 //! | 6 | padding: it is of interest whether it arrives, not what it is |
+//! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
+//!
+//! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network card
+//! (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). It has gone through no wire yet, and QUIC's tag covers what follows; the
+//! far end's kernel adds the rest if the packet travels on.
 //!
 //! All numbers are big endian.
 
@@ -22,6 +27,8 @@ pub const CONTEXT_NUMBERED: u64 = 2;
 pub const CONTEXT_REPORT: u64 = 4;
 /// Nothing but size.
 pub const CONTEXT_PADDING: u64 = 6;
+/// An IP packet with a partial checksum behind a [`Header`].
+pub const CONTEXT_PARTIAL: u64 = 8;
 
 /// Room that must be kept free in front of a queued packet for every prefix that could be written
 /// there: Quarter Stream ID (at most 8 bytes, 1 in practice), context, header.

@@ -112,6 +112,7 @@ mod tests {
                 buffer: BytesMut::zeroed(HEADROOM + bytes),
                 flow,
                 in_order,
+                checksum: Default::default(),
             },
             seq: 7,
             ahead: 0,

@@ -15,6 +15,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use sennit_packet::checksum::Progress;
 
 use crate::frame::{HEADROOM, Header};
 
@@ -50,6 +51,8 @@ pub struct Queued {
     pub flow: u32,
     /// Its transport delivers in order (TCP), so nobody can use it before the packets ahead of it.
     pub in_order: bool,
+    /// How much of its checksum is done.
+    pub checksum: Progress,
 }
 
 impl Queued {
@@ -534,6 +537,7 @@ mod tests {
             buffer,
             flow,
             in_order: false,
+            checksum: Progress::Whole,
         }
     }
 

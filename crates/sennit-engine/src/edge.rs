@@ -30,13 +30,13 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 use crate::{
     cid::FirstIds,
     hello::{self, Hello},
-    inner::{self, Errors, Refused},
+    inner::{self, Errors, Packet, Refused},
     locals::SocketId,
     node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
     path::{LinkLabel, number},
     status::{FlowsWanted, TunnelStatus},
     transport::Settings,
-    tunnel::Treatment,
+    tunnel::{Peer, Treatment},
 };
 
 /// Where a hub takes enrolments.
@@ -310,9 +310,9 @@ impl Edge {
             self.say(&parsed, class, icmp::Reason::NoRoute, now);
             return Ok(());
         };
-        let mtu = conn.tunnel.max_packet();
+        let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
         let sink = |queued| conn.tunnel.handle_packet(queued, now);
-        if inner::segment(header, packet, mtu, sink) == Err(Refused::TooBig) {
+        if inner::segment(header, packet, mtu, partial, sink) == Err(Refused::TooBig) {
             let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
             self.say(&parsed, class, reason, now);
         }
@@ -355,9 +355,9 @@ impl Edge {
     }
 
     /// The next packet for the TUN device of a class.
-    pub fn poll_packet(&mut self) -> Option<(ClassId, Bytes)> {
-        if let Some(error) = self.to_tun.pop_front() {
-            return Some(error);
+    pub fn poll_packet(&mut self) -> Option<(ClassId, Packet)> {
+        if let Some((class, error)) = self.to_tun.pop_front() {
+            return Some((class, error.into()));
         }
         let (id, packet) = self.node.poll_packet()?;
         let conn = self.node.get(id)?;
@@ -590,8 +590,11 @@ impl Edge {
             return;
         }
         conn.role.stage = Stage::Up(stream);
-        let numbered = head.fields.text(hello::NAME).is_some_and(hello::understood);
-        conn.tunnel.open_data(stream, numbered, now);
+        let peer = head
+            .fields
+            .text(hello::NAME)
+            .map_or(Peer::Standard, hello::answered);
+        conn.tunnel.open_data(stream, peer, now);
         let multipath = conn.tunnel.conn.is_multipath_negotiated();
         let link = conn.role.link;
         announce_lan(conn, stream, &self.config.lan);
@@ -688,6 +691,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         class: slot.class.name.clone(),
         index: slot.id,
         treatment: slot.class.treatment,
+        partial: true,
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

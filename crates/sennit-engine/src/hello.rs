@@ -6,16 +6,21 @@
 //! (RFC 9651 §3.3.3): a version, then parameters; unknown parameters are ignored.
 //!
 //! ```text
-//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto
+//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;checksums=partial
 //! ```
+//!
+//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`].
+//!
+//! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 
 use sennit_core::ClassId;
 
-use crate::tunnel::{MOST_COPIES, Treatment};
+use crate::tunnel::{MOST_COPIES, Peer, Treatment};
 
 /// Header name.
 pub(crate) const NAME: &str = "sennit";
 const VERSION: &str = "1";
+const PARTIAL: &str = ";checksums=partial";
 /// Longest class name.
 const MAX_NAME: usize = 32;
 
@@ -25,6 +30,8 @@ pub(crate) struct Hello {
     pub(crate) class: String,
     pub(crate) index: ClassId,
     pub(crate) treatment: Treatment,
+    /// It takes packets with partial checksums.
+    pub(crate) partial: bool,
 }
 
 impl Hello {
@@ -33,6 +40,7 @@ impl Hello {
             class,
             index,
             treatment,
+            partial,
         } = self;
         let Treatment {
             policy,
@@ -42,8 +50,9 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion}",
-            index.0
+             congestion={congestion}{}",
+            index.0,
+            if *partial { PARTIAL } else { "" }
         )
     }
 
@@ -54,7 +63,7 @@ impl Hello {
             return None;
         }
         let (mut class, mut index) = (None, None);
-        let mut treatment = Treatment::default();
+        let (mut treatment, mut partial) = (Treatment::default(), false);
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
@@ -63,6 +72,7 @@ impl Hello {
                 ("delivery", word) => treatment.delivery = word.parse().ok()?,
                 ("copies", number) => treatment.copies = copies_of(number)?,
                 ("congestion", word) => treatment.congestion = word.parse().ok()?,
+                ("checksums", word) => partial = word == "partial",
                 _ => {}
             }
         }
@@ -70,21 +80,31 @@ impl Hello {
             class: class?.to_owned(),
             index: index?,
             treatment,
+            partial,
         })
+    }
+
+    /// What can be sent to who said this.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::Sennit {
+            partial: self.partial,
+        }
     }
 }
 
 /// The answer of a hub that understood.
-pub(crate) fn answer() -> &'static str {
-    VERSION
+pub(crate) fn answer() -> String {
+    format!("{VERSION}{PARTIAL}")
 }
 
-/// Whether an answer is that of a hub we understand.
-pub(crate) fn understood(value: &str) -> bool {
-    value
-        .split(';')
-        .next()
-        .is_some_and(|version| version.trim() == VERSION)
+/// What can be sent to a hub that gave this answer.
+pub(crate) fn answered(value: &str) -> Peer {
+    let mut parts = value.split(';').map(str::trim);
+    if parts.next() != Some(VERSION) {
+        return Peer::Standard;
+    }
+    let partial = parts.any(|part| part == &PARTIAL[1..]);
+    Peer::Sennit { partial }
 }
 
 fn copies_of(number: &str) -> Option<u8> {
@@ -114,13 +134,16 @@ mod tests {
                 copies: 3,
                 congestion: Congestion::Bbr,
             },
+            partial: true,
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         assert_eq!(
             Hello::decode(&format!("{}; later=1", hello.encode())),
             Some(hello)
         );
-        assert!(understood(answer()));
+        assert_eq!(answered(&answer()), Peer::Sennit { partial: true });
+        assert_eq!(answered("1; later=1"), Peer::Sennit { partial: false });
+        assert_eq!(answered("2;checksums=partial"), Peer::Standard);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use sites::Sites;
 
 use crate::{
     hello::Hello,
-    inner::{self, Errors, Refused},
+    inner::{self, Errors, Packet, Refused},
     node::{ConnId, Node, NodeEvent, Received, Transmit},
     path::{LinkLabel, number},
     status::{FlowsWanted, TunnelStatus},
@@ -277,9 +277,9 @@ impl Hub {
         let Some(conn) = self.node.get_mut(id) else {
             return Ok(());
         };
-        let mtu = conn.tunnel.max_packet();
+        let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
         let sink = |queued| conn.tunnel.handle_packet(queued, now);
-        if inner::segment(header, packet, mtu, sink) == Err(Refused::TooBig) {
+        if inner::segment(header, packet, mtu, partial, sink) == Err(Refused::TooBig) {
             self.say(
                 packet,
                 &parsed,
@@ -363,12 +363,12 @@ impl Hub {
     }
 
     /// The next packet for the TUN device.
-    pub fn poll_packet(&mut self, now: Instant) -> Option<Bytes> {
-        if let Some(packet) = self.to_tun.pop_front() {
-            return Some(packet);
+    pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        if let Some(error) = self.to_tun.pop_front() {
+            return Some(error.into());
         }
         while let Some((id, packet)) = self.node.poll_packet() {
-            if self.admit(id, &packet, now) {
+            if self.admit(id, &packet.bytes, now) {
                 return Some(packet);
             }
         }

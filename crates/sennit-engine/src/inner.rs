@@ -10,9 +10,44 @@ use bytes::{BufMut, Bytes, BytesMut};
 use sennit_core::{frame::HEADROOM, queue::Queued};
 use sennit_packet::{
     FlowKey, IpPacket,
+    checksum::Progress,
     gso::{Segments, VirtioNetHdr},
     icmp, rewrite,
 };
+
+/// An inner packet on its way to the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The IP packet.
+    pub bytes: Bytes,
+    /// How much of its checksum is done.
+    pub checksum: Progress,
+}
+
+impl Packet {
+    /// Whether it is one IP packet, with a checksum to complete if it is said to have one.
+    pub(crate) fn is_well_formed(&self) -> bool {
+        IpPacket::parse(&self.bytes).is_ok_and(|packet| {
+            self.checksum == Progress::Whole || packet.checksum_field().is_some()
+        })
+    }
+}
+
+impl AsRef<[u8]> for Packet {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// One whose checksum is whole.
+impl From<Bytes> for Packet {
+    fn from(bytes: Bytes) -> Self {
+        Self {
+            bytes,
+            checksum: Progress::Whole,
+        }
+    }
+}
 
 /// Why a packet was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +58,21 @@ pub(crate) enum Refused {
     TooBig,
 }
 
-/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`.
+/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`. Their checksums are partial if that
+/// of `packet` is and the other end takes it: `partial`.
 pub(crate) fn segment(
     header: &VirtioNetHdr,
     packet: &[u8],
     mtu: usize,
+    partial: bool,
     mut sink: impl FnMut(Queued),
 ) -> Result<(), Refused> {
-    let segments = Segments::new(header, packet).map_err(|_| Refused::Malformed)?;
+    let mut segments = Segments::new(header, packet).map_err(|_| Refused::Malformed)?;
+    let checksum = if partial {
+        segments.leave_checksums()
+    } else {
+        Progress::Whole
+    };
     let count = segments.count();
     let longest = segments.segment_len(0).ok_or(Refused::Malformed)?;
     if longest > mtu {
@@ -51,6 +93,7 @@ pub(crate) fn segment(
             buffer,
             flow,
             in_order,
+            checksum,
         });
     }
     Ok(())

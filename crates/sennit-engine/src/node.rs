@@ -22,6 +22,7 @@ use sennit_masque::{self as masque, Code};
 
 use crate::{
     h3::H3,
+    inner::Packet,
     locals::{Local, Locals},
     path::{LinkLabel, Path},
     transport::Settings,
@@ -433,7 +434,7 @@ impl<R> Node<R> {
     }
 
     /// The next inner packet that arrived, with the connection it came by.
-    pub(crate) fn poll_packet(&mut self) -> Option<(ConnId, Bytes)> {
+    pub(crate) fn poll_packet(&mut self) -> Option<(ConnId, Packet)> {
         self.dirty.iter().find_map(|id| {
             let packet = self.conns.get_mut(id)?.tunnel.poll_packet()?;
             Some((*id, packet))

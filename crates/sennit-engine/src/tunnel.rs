@@ -26,7 +26,8 @@ use sennit_core::{
     Congestion, Delivery, Flows, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
     Scheduler, Sent,
     frame::{
-        CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_REPORT, Header, PathReport, Report,
+        CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT, Header,
+        PathReport, Report,
     },
     queue::{Popped, Queued},
     resequence::ResequenceStats,
@@ -40,6 +41,7 @@ use sennit_masque::{
 use self::outbound::{Batch, Narrow, Repair, Sending};
 pub(crate) use self::owed::Owed;
 use crate::{
+    inner::Packet,
     locals::SocketId,
     path::{LinkLabel, Path, number},
     status::{FlowStatus, FlowsWanted},
@@ -91,6 +93,15 @@ impl Default for Treatment {
 
 /// Copies that an edge may ask for.
 pub const MOST_COPIES: u8 = 8;
+
+/// What the other end understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// RFC 9484 and nothing more.
+    Standard,
+    /// Our own contexts as well, perhaps also that of packets with `partial` checksums.
+    Sennit { partial: bool },
+}
 
 /// Counters of a tunnel since it came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,7 +160,7 @@ pub(crate) struct Tunnel {
     /// What went out since the scheduler was told.
     sent: Sent,
     polled: Instant,
-    received: VecDeque<Bytes>,
+    received: VecDeque<Packet>,
     last_data: Option<Instant>,
     flood: Flood,
     last_report: Option<Instant>,
@@ -173,14 +184,21 @@ struct Flood {
 #[derive(Debug)]
 struct DataPlane {
     stream: StreamId,
-    /// The peer is a Sennit and understands our own contexts.
-    numbered: bool,
-    /// What every inner packet gets in front.
+    peer: Peer,
+    /// What every inner packet gets in front,
     prefix: Prefix,
+    /// or, if its checksum is partial, this, which is as long.
+    partial: Prefix,
     /// What padding gets.
     padding: Prefix,
     numbering: Numbering,
-    resequencer: Resequencer<Bytes>,
+    resequencer: Resequencer<Packet>,
+}
+
+impl DataPlane {
+    fn is_numbered(&self) -> bool {
+        self.peer != Peer::Standard
+    }
 }
 
 impl Tunnel {
@@ -228,20 +246,19 @@ impl Tunnel {
         }
     }
 
-    /// CONNECT-IP is agreed on request stream `stream`; `numbered` if both ends are Sennits.
-    pub(crate) fn open_data(&mut self, stream: StreamId, numbered: bool, now: Instant) {
+    /// CONNECT-IP is agreed on request stream `stream`.
+    pub(crate) fn open_data(&mut self, stream: StreamId, peer: Peer, now: Instant) {
+        let context = match peer {
+            Peer::Sennit { .. } => CONTEXT_NUMBERED,
+            Peer::Standard => CONTEXT_IP,
+        };
+        let prefix = |context| datagram::encode_prefix(stream, context);
         self.data = Some(DataPlane {
             stream,
-            numbered,
-            prefix: datagram::encode_prefix(
-                stream,
-                if numbered {
-                    CONTEXT_NUMBERED
-                } else {
-                    CONTEXT_IP
-                },
-            ),
-            padding: datagram::encode_prefix(stream, CONTEXT_PADDING),
+            peer,
+            prefix: prefix(context),
+            partial: prefix(CONTEXT_PARTIAL),
+            padding: prefix(CONTEXT_PADDING),
             numbering: Numbering::new(now),
             resequencer: Resequencer::new(now),
         });
@@ -279,7 +296,13 @@ impl Tunnel {
     }
 
     pub(crate) fn is_numbered(&self) -> bool {
-        self.data.as_ref().is_some_and(|data| data.numbered)
+        self.data.as_ref().is_some_and(DataPlane::is_numbered)
+    }
+
+    /// Whether inner packets may have partial checksums.
+    pub(crate) fn takes_partial(&self) -> bool {
+        let peer = self.data.as_ref().map(|data| data.peer);
+        peer == Some(Peer::Sennit { partial: true })
     }
 
     /// Takes over a path that noq validated.
@@ -392,7 +415,7 @@ impl Tunnel {
     }
 
     /// The next inner packet that arrived.
-    pub(crate) fn poll_packet(&mut self) -> Option<Bytes> {
+    pub(crate) fn poll_packet(&mut self) -> Option<Packet> {
         self.received.pop_front()
     }
 

@@ -151,6 +151,7 @@ impl Check {
             buffer,
             flow,
             in_order: false,
+            checksum: Default::default(),
         };
         self.queue.push(packet, self.now);
     }

@@ -8,6 +8,17 @@ use std::ops::Add;
 
 use crate::ip::{IpPacket, Protocol};
 
+/// How much of a packet's transport checksum is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// It covers the packet, and tells whether it is as it was sent.
+    #[default]
+    Whole,
+    /// The packet is TCP or UDP and its field holds the sum of the pseudo header, as a kernel leaves it that expects a
+    /// network card to add the rest. Nothing has gone wrong yet; who sends the packet on adds it.
+    Partial,
+}
+
 /// Bytes that one step of the inner loop takes: enough independent lanes for SIMD.
 const BLOCK: usize = 32;
 /// 64-bit accumulators of the inner loop.

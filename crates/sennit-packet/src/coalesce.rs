@@ -11,7 +11,8 @@
 //! not copied: a [`Write`] is a small header and the payload slices of the batch, for `writev`.
 //!
 //! Checksums are verified before joining, since the super-packet gets a fresh one. A corrupt
-//! packet passes as it is, for the kernel to drop and count.
+//! packet passes as it is, for the kernel to drop and count. Partial ones ([`Progress`]) have nothing
+//! to verify, and the kernel is told so.
 
 mod part;
 mod train;
@@ -19,6 +20,7 @@ mod write;
 
 pub use write::{Payloads, Write, Writes};
 
+use crate::checksum::Progress;
 use crate::flow::FlowKey;
 use crate::gso::Tier;
 use part::{Kind, Part};
@@ -49,7 +51,7 @@ pub struct Coalescer {
 /// What leaves in one write.
 #[derive(Clone, Copy, Debug)]
 enum Group {
-    AsIs(u32),
+    AsIs(u32, Progress),
     Train(Train),
 }
 
@@ -73,18 +75,33 @@ impl Coalescer {
     /// Every packet of the batch is in exactly one of the writes, which come in the order of their
     /// first packets.
     pub fn coalesce<'a, B: AsRef<[u8]>>(&'a mut self, batch: &'a [B]) -> Writes<'a, B> {
+        self.coalesce_by(batch, |_| Progress::Whole)
+    }
+
+    /// The same for packets of which some may have partial checksums, as `progress` says.
+    pub fn coalesce_by<'a, B: AsRef<[u8]>>(
+        &'a mut self,
+        batch: &'a [B],
+        progress: impl Fn(&B) -> Progress,
+    ) -> Writes<'a, B> {
         self.groups.clear();
         self.links.clear();
         self.open.clear();
         for (index, packet) in (0..END).zip(batch) {
             self.links.push(END);
-            self.handle_packet(index, packet.as_ref(), batch);
+            self.handle_packet(index, packet.as_ref(), progress(packet), batch);
         }
         Writes::new(&self.groups, &self.links, batch)
     }
 
-    fn handle_packet<B: AsRef<[u8]>>(&mut self, index: u32, packet: &[u8], batch: &[B]) {
-        match Kind::of(packet, self.tier) {
+    fn handle_packet<B: AsRef<[u8]>>(
+        &mut self,
+        index: u32,
+        packet: &[u8],
+        progress: Progress,
+        batch: &[B],
+    ) {
+        match Kind::of(packet, progress, self.tier) {
             Kind::Other => {}
             Kind::Fragment => self.open.clear(),
             Kind::Barrier(flow) => self.open.retain(|open| open.flow != flow),
@@ -95,7 +112,7 @@ impl Coalescer {
                 return;
             }
         }
-        self.groups.push(Group::AsIs(index));
+        self.groups.push(Group::AsIs(index, progress));
     }
 
     /// Couples the packet to its flow's open train. A train that it does not fit is closed, as is

@@ -7,7 +7,7 @@ mod extensions;
 
 use self::extensions::MAX_EXTENSIONS;
 use crate::checksum::Sum;
-use crate::tcp::{self, TcpFlags, UDP_HEADER};
+use crate::tcp::{self, TCP_CHECKSUM, TCP_HEADER, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::u16_at;
 
 /// An IPv4 header without options.
@@ -266,6 +266,18 @@ impl<'a> IpPacket<'a> {
         !self.upper.routed
     }
 
+    /// Where the checksum of TCP or UDP lies, from the start of the packet, if one packet has all that it
+    /// covers and its pseudo header.
+    pub fn checksum_field(&self) -> Option<usize> {
+        let (least, offset) = match self.protocol() {
+            Protocol::TCP => (TCP_HEADER, TCP_CHECKSUM),
+            Protocol::UDP => (UDP_HEADER, UDP_CHECKSUM),
+            _ => return None,
+        };
+        let whole = !self.is_fragment() && self.has_final_destination();
+        (whole && self.transport().len() >= least).then_some(self.transport_offset() + offset)
+    }
+
     /// RFC 791 §3.1; IPv6 has no header checksum.
     pub(crate) fn header_checksum_holds(&self) -> bool {
         match self.version {
@@ -299,7 +311,7 @@ impl<'a> IpPacket<'a> {
         if !(UDP_HEADER..=segment.len()).contains(&length) {
             return false;
         }
-        if u16_at(segment, tcp::UDP_CHECKSUM) == 0 {
+        if u16_at(segment, UDP_CHECKSUM) == 0 {
             return self.version == Version::V4;
         }
         self.holds_with_pseudo(&segment[..length])

@@ -31,7 +31,7 @@ use sennit_engine::{
     LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment, status::TunnelStatus,
 };
 use sennit_netem::Config;
-use sennit_packet::gso::VirtioNetHdr;
+use sennit_packet::{checksum::Progress, gso::VirtioNetHdr};
 
 use cable::{Cable, Wire};
 pub use dice::Dice;
@@ -78,6 +78,8 @@ pub struct Arrival {
     pub at: Instant,
     /// The IP packet.
     pub packet: Bytes,
+    /// How much of its checksum is done.
+    pub checksum: Progress,
 }
 
 /// A hub, an edge, and their links.
@@ -258,8 +260,13 @@ impl World {
 
     /// Hands the edge an inner packet, as its TUN device would.
     pub fn send_from_edge(&mut self, packet: &[u8]) {
+        self.offload_from_edge(&VirtioNetHdr::default(), packet);
+    }
+
+    /// The same with a packet of which the kernel left something to do.
+    pub fn offload_from_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
         self.edge
-            .handle_packet(&VirtioNetHdr::default(), packet, None, self.now)
+            .handle_packet(header, packet, None, self.now)
             .expect("the edge carries all classes");
         self.settle();
     }
@@ -395,7 +402,8 @@ impl World {
         while let Some((_, packet)) = self.edge.poll_packet() {
             self.at_edge.push_back(Arrival {
                 at: self.now,
-                packet,
+                packet: packet.bytes,
+                checksum: packet.checksum,
             });
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -422,7 +430,8 @@ impl World {
         while let Some(packet) = self.hub.poll_packet(self.now) {
             self.at_hub.push_back(Arrival {
                 at: self.now,
-                packet,
+                packet: packet.bytes,
+                checksum: packet.checksum,
             });
         }
         let mut buffer = std::mem::take(&mut self.buffer);

@@ -95,7 +95,7 @@ impl Stream {
     }
 
     fn take(&mut self, world: &mut World) {
-        while let Some(Arrival { at, packet }) = world.at_hub.pop_front() {
+        while let Some(Arrival { at, packet, .. }) = world.at_hub.pop_front() {
             self.longest_gap = self.longest_gap.max(at - self.last_arrival);
             self.last_arrival = at;
             if number(&packet).is_some_and(|number| !self.arrived.insert(number)) {

@@ -9,6 +9,10 @@ use rand_pcg::{
 use sennit_core::{PathState, Policy, Worth};
 use sennit_engine::{EdgeEvent, status::PathStatus};
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
+use sennit_packet::{
+    checksum::Progress,
+    gso::{Segments, VirtioNetHdr},
+};
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, udp};
 
 const MS: Duration = Duration::from_millis(1);
@@ -46,6 +50,41 @@ fn packets_pass_both_ways() {
         &world.at_edge[0].packet[..],
         &udp(SERVER, EDGE, 7, 2, 1400)[..]
     );
+}
+
+#[test]
+fn the_checksums_of_a_super_packet_stay_partial_on_the_way() {
+    let mut world = world(&[link(50, 10)], Policy::Bond);
+    let whole = udp(EDGE, SERVER, 7, 1, 4000);
+    let header = VirtioNetHdr {
+        flags: VirtioNetHdr::NEEDS_CSUM,
+        gso_type: VirtioNetHdr::GSO_UDP_L4,
+        gso_size: 1200,
+        csum_start: 20,
+        csum_offset: 6,
+        ..VirtioNetHdr::default()
+    };
+    let expected = Segments::new(&header, &whole).unwrap();
+    world.offload_from_edge(&header, &whole);
+    world.run(MS * 100);
+
+    assert_eq!(world.at_hub.len(), expected.count());
+    for (index, arrival) in world.at_hub.iter().enumerate() {
+        assert_eq!(arrival.checksum, Progress::Partial);
+        let offload = VirtioNetHdr {
+            gso_type: VirtioNetHdr::GSO_NONE,
+            ..header
+        };
+        let completed = written(&Segments::new(&offload, &arrival.packet).unwrap(), 0);
+        assert_eq!(completed, written(&expected, index));
+    }
+}
+
+fn written(segments: &Segments<'_>, index: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let appended = segments.append(index, |piece| out.extend_from_slice(piece));
+    assert_eq!(appended, Some(()));
+    out
 }
 
 /// noq's first round trip is a guess; beside the least one measured it looked like a queue.

@@ -17,7 +17,7 @@ use crate::{
     hello::{self, Hello},
     node::{Conn, ConnId},
     path::{LinkLabel, number},
-    tunnel::Treatment,
+    tunnel::{Peer, Treatment},
 };
 
 /// More path descriptions than this are not kept for paths that do not exist.
@@ -56,7 +56,8 @@ impl Hub {
             tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
             return;
         }
-        conn.tunnel.open_data(stream, hello.is_some(), now);
+        let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
+        conn.tunnel.open_data(stream, peer, now);
         conn.tunnel.allow_paths(now);
         // A plain RFC 9484 client has one tunnel, on one path at a time.
         let plain = Treatment {

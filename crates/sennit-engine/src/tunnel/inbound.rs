@@ -8,16 +8,16 @@ use std::{
 use bytes::{Buf, Bytes};
 use noq_proto::{ConnectionEvent, FourTuple, PathId};
 use sennit_core::frame::{
-    CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_REPORT, Header, Report,
+    CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT, Header, Report,
 };
 use sennit_masque::{
     Code,
     datagram::{self, Datagram},
 };
-use sennit_packet::IpPacket;
+use sennit_packet::checksum::Progress;
 
 use super::{REPORT_EVERY, Tunnel, TunnelStats, within};
-use crate::path::number;
+use crate::{inner::Packet, path::number};
 
 /// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has
 /// passed when it is missed here, and then has to travel: more round trips of the slowest path a repair
@@ -121,11 +121,17 @@ impl Tunnel {
     fn handle_payload(&mut self, context: u64, mut payload: Bytes, path: u32, now: Instant) {
         let numbered = self.is_numbered();
         match context {
-            CONTEXT_IP if self.data.is_some() => self.hand_out(payload, now),
-            CONTEXT_NUMBERED if numbered => match Header::decode(&payload) {
+            CONTEXT_IP if self.data.is_some() => self.hand_out(payload.into(), now),
+            CONTEXT_NUMBERED | CONTEXT_PARTIAL if numbered => match Header::decode(&payload) {
                 Some((header, _)) => {
                     payload.advance(Header::LEN);
-                    self.handle_numbered(&header, payload, path, now);
+                    let checksum = if context == CONTEXT_PARTIAL {
+                        Progress::Partial
+                    } else {
+                        Progress::Whole
+                    };
+                    let bytes = payload;
+                    self.handle_numbered(&header, Packet { bytes, checksum }, path, now);
                 }
                 None => self.stats.malformed += 1,
             },
@@ -139,26 +145,27 @@ impl Tunnel {
         }
     }
 
-    fn handle_numbered(&mut self, header: &Header, packet: Bytes, path: u32, now: Instant) {
+    fn handle_numbered(&mut self, header: &Header, packet: Packet, path: u32, now: Instant) {
+        let size = packet.bytes.len();
         // Nothing but a number stands for a packet that will not come.
-        if !packet.is_empty() && IpPacket::parse(&packet).is_err() {
+        if size > 0 && !packet.is_well_formed() {
             self.stats.malformed += 1;
             return;
         }
-        self.note_data(packet.len(), now);
+        self.note_data(size, now);
         let Some(data) = &mut self.data else { return };
-        let (size, stats, received) = (packet.len(), &mut self.stats, &mut self.received);
+        let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);
         data.resequencer
             .handle_packet(header, path, packet, size, release, now);
     }
 
-    fn hand_out(&mut self, packet: Bytes, now: Instant) {
-        if IpPacket::parse(&packet).is_err() {
+    fn hand_out(&mut self, packet: Packet, now: Instant) {
+        if !packet.is_well_formed() {
             self.stats.malformed += 1;
             return;
         }
-        self.note_data(packet.len(), now);
+        self.note_data(packet.bytes.len(), now);
         release(packet, &mut self.stats, &mut self.received);
     }
 
@@ -213,10 +220,10 @@ impl Tunnel {
     }
 }
 
-fn release(packet: Bytes, stats: &mut TunnelStats, received: &mut VecDeque<Bytes>) {
-    if !packet.is_empty() {
+fn release(packet: Packet, stats: &mut TunnelStats, received: &mut VecDeque<Packet>) {
+    if !packet.bytes.is_empty() {
         stats.packets_out += 1;
-        stats.bytes_out += packet.len() as u64;
+        stats.bytes_out += packet.bytes.len() as u64;
         received.push_back(packet);
     }
 }

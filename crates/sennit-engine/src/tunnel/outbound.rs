@@ -15,6 +15,7 @@ use sennit_core::{
     queue::{Popped, Start, TARGET},
     schedule::{in_full_use, of_best_tier},
 };
+use sennit_packet::checksum::Progress;
 
 use super::{Owed, Tunnel, within};
 use crate::{
@@ -398,20 +399,25 @@ impl Tunnel {
             .data
             .as_mut()
             .expect("packets are queued only once data is agreed");
-        let (flow, queue) = (popped.packet.flow, &self.queue);
+        let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &self.queue);
         let header = data.numbering.header(&popped, early, now);
         let mut buffer: BytesMut = popped.packet.buffer;
         let mut start = HEADROOM;
-        if data.numbered {
+        let numbered = data.is_numbered();
+        if numbered {
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
         }
         let before = || queue.flow(flow).stats;
-        let (packet, ordered) = (&buffer[HEADROOM..], data.numbered && header.ordered);
+        let (packet, ordered) = (&buffer[HEADROOM..], numbered && header.ordered);
         self.flows
             .handle_sent(flow, packet, ordered, paths, before, now);
-        start -= data.prefix.len();
-        buffer[start..start + data.prefix.len()].copy_from_slice(&data.prefix);
+        let prefix = match checksum {
+            Progress::Whole => &data.prefix,
+            Progress::Partial => &data.partial,
+        };
+        start -= prefix.len();
+        buffer[start..start + prefix.len()].copy_from_slice(prefix);
         buffer.advance(start);
         buffer.freeze()
     }
@@ -480,7 +486,11 @@ impl Tunnel {
 
     /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it elsewhere.
     fn acks_due(&mut self, now: Instant) -> Option<PathSet> {
-        let prefix = self.data.as_ref().filter(|data| data.numbered)?.padding;
+        let prefix = self
+            .data
+            .as_ref()
+            .filter(|data| data.is_numbered())?
+            .padding;
         if !self.is_ack_path_crowded(now) {
             return None;
         }
@@ -546,7 +556,11 @@ impl Tunnel {
 
     /// Stages a packet of full size for a path that has not shown that it carries them.
     fn size_probe_due(&mut self) -> Option<PathSet> {
-        let padding = self.data.as_ref().filter(|data| data.numbered)?.padding;
+        let padding = self
+            .data
+            .as_ref()
+            .filter(|data| data.is_numbered())?
+            .padding;
         let index = self
             .paths
             .iter()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sennit_core::frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_REPORT, Header};
+use sennit_core::frame::{CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PARTIAL, CONTEXT_REPORT, Header};
 use sennit_masque::{Connection, StreamId, datagram, varint};
 use sennit_sim::{EDGE, SERVER, udp};
 
@@ -204,6 +204,12 @@ fn client() -> Vec<(&'static str, Vec<u8>)> {
         (
             "numbered",
             up().datagram(CONTEXT_NUMBERED, &numbered(1, &packet))
+                .owner(PROBE),
+        ),
+        (
+            "partial",
+            up().datagram(CONTEXT_PARTIAL, &numbered(1, &packet))
+                .datagram(CONTEXT_PARTIAL, &numbered(2, &packet[..20]))
                 .owner(PROBE),
         ),
         (

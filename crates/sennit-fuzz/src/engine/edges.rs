@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{Edge, EdgeConfig, EdgeEvent, LinkLabel, LinkUpdate, Purpose, SocketId};
+use sennit_packet::Prefix;
 use sennit_packet::gso::VirtioNetHdr;
-use sennit_packet::{IpPacket, Prefix};
 use sennit_sim::{EDGE, HUB_NAME, SERVER, class, udp};
 
-use super::scene::{HUB, LINKS, Machine, Wire, arrival, sent, settings};
+use super::scene::{HUB, LINKS, Machine, Wire, arrival, check, sent, settings};
 use crate::input::Input;
 use crate::packet::mend;
 
@@ -111,7 +111,7 @@ impl Machine for EdgeSide {
         }
         assert_eq!(self.edge.addresses(), self.addresses);
         while let Some((_, packet)) = self.edge.poll_packet() {
-            IpPacket::parse(&packet).expect("only packets reach the TUN device");
+            check(&packet);
         }
         let from = |socket: SocketId| LINKS[socket.0 as usize];
         sent(

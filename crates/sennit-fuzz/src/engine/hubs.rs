@@ -10,7 +10,7 @@ use sennit_packet::gso::VirtioNetHdr;
 use sennit_packet::{IpPacket, Prefix, Protocol};
 use sennit_sim::{SERVER, udp};
 
-use super::scene::{HUB, Machine, Wire, arrival, sent, settings};
+use super::scene::{HUB, Machine, Wire, arrival, check, sent, settings};
 use crate::input::Input;
 use crate::packet::mend;
 
@@ -180,7 +180,8 @@ impl Machine for HubSide {
             self.handle_event(event, now);
         }
         while let Some(packet) = self.hub.poll_packet(now) {
-            self.handle_inner(&packet);
+            check(&packet);
+            self.handle_inner(&packet.bytes);
         }
         sent(|buffer| self.hub.poll_transmit(buffer, now), |_| HUB)
     }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sennit_engine::{Issuer, Local, Received, Settings, SocketId, Transmit};
+use sennit_engine::{Issuer, Local, Packet, Received, Settings, SocketId, Transmit};
+use sennit_packet::IpPacket;
+use sennit_packet::checksum::Progress;
 
 /// Where the hub listens.
 pub(super) const HUB: SocketAddr = address([203, 0, 113, 1], 443);
@@ -197,4 +199,10 @@ pub(super) fn sent(
         buffer.clear();
     }
     wires
+}
+
+/// What must hold of all that a machine has for a TUN device.
+pub(super) fn check(packet: &Packet) {
+    let parsed = IpPacket::parse(&packet.bytes).expect("only packets reach the TUN device");
+    assert!(packet.checksum == Progress::Whole || parsed.checksum_field().is_some());
 }

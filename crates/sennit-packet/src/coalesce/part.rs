@@ -1,5 +1,6 @@
 //! What a single packet means to the coalescer.
 
+use crate::checksum::Progress;
 use crate::flow::FlowKey;
 use crate::gso::Tier;
 use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, Protocol, Version};
@@ -26,6 +27,7 @@ pub(super) struct Part {
     /// IP and transport headers.
     pub(super) header_len: usize,
     pub(super) payload_len: usize,
+    pub(super) progress: Progress,
     /// Zero for UDP.
     pub(super) sequence: u32,
     /// None for UDP.
@@ -33,7 +35,7 @@ pub(super) struct Part {
 }
 
 impl Kind {
-    pub(super) fn of(packet: &[u8], tier: Tier) -> Self {
+    pub(super) fn of(packet: &[u8], progress: Progress, tier: Tier) -> Self {
         let Ok(packet) = IpPacket::parse(packet) else {
             return Self::Other;
         };
@@ -49,7 +51,10 @@ impl Kind {
             return Self::Other;
         }
         let flow = FlowKey::of(&packet);
-        Part::of(&packet, flow).map_or(Self::Barrier(flow), Self::Part)
+        match Part::of(&packet, flow) {
+            Some(part) => Self::Part(Part { progress, ..part }),
+            None => Self::Barrier(flow),
+        }
     }
 }
 
@@ -103,6 +108,7 @@ impl Part {
             version: packet.version(),
             header_len,
             payload_len: packet.total_len() - header_len,
+            progress: Progress::Whole,
             sequence: 0,
             flags: TcpFlags::default(),
         }

@@ -2,6 +2,7 @@
 
 use super::MAX_SEGMENTS;
 use super::part::Part;
+use crate::checksum::Progress;
 use crate::ip::{IpPacket, Version};
 use crate::tcp::TcpFlags;
 use crate::wire::u16_at;
@@ -55,7 +56,7 @@ impl Train {
             && self.same_ip_header(first, packet)
             && (!part.is_tcp() || self.same_tcp_header(first, packet))
             && self.verify(first)
-            && checksums_hold(packet)
+            && checksums_hold(packet, part.progress)
     }
 
     pub(super) fn couple(&mut self, index: u32, part: &Part) {
@@ -104,12 +105,14 @@ impl Train {
     }
 
     fn verify(&mut self, first: &[u8]) -> bool {
-        self.is_verified = self.is_verified || checksums_hold(first);
+        self.is_verified = self.is_verified || checksums_hold(first, self.part.progress);
         self.is_verified
     }
 }
 
-fn checksums_hold(packet: &[u8]) -> bool {
-    IpPacket::parse(packet)
-        .is_ok_and(|packet| packet.header_checksum_holds() && packet.transport_checksum_holds())
+fn checksums_hold(packet: &[u8], progress: Progress) -> bool {
+    IpPacket::parse(packet).is_ok_and(|packet| {
+        packet.header_checksum_holds()
+            && (progress == Progress::Partial || packet.transport_checksum_holds())
+    })
 }

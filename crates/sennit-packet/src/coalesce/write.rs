@@ -5,9 +5,9 @@ use std::slice;
 use super::part::Part;
 use super::train::Train;
 use super::{END, Group, position};
-use crate::checksum::Sum;
+use crate::checksum::{Progress, Sum};
 use crate::gso::VirtioNetHdr;
-use crate::ip::{IPV6_HEADER, Version};
+use crate::ip::{IPV6_HEADER, IpPacket, Version};
 use crate::tcp::{TCP_CHECKSUM, UDP_CHECKSUM};
 use crate::wire::put_u16;
 
@@ -52,13 +52,17 @@ impl<'a, B: AsRef<[u8]>> Writes<'a, B> {
         }
     }
 
-    fn as_is(&self, index: u32) -> Write<'a, B> {
+    fn as_is(&self, index: u32, progress: Progress) -> Write<'a, B> {
+        let packet = self.batch[position(index)].as_ref();
         Write {
-            header: VirtioNetHdr::default(),
+            header: match progress {
+                Progress::Whole => VirtioNetHdr::default(),
+                Progress::Partial => to_complete(packet),
+            },
             head: [0; MAX_HEAD],
             head_len: 0,
             packets: 1,
-            payload_len: self.batch[position(index)].as_ref().len(),
+            payload_len: packet.len(),
             payloads: Payloads {
                 next: index,
                 header_len: 0,
@@ -95,8 +99,8 @@ impl<'a, B: AsRef<[u8]>> Iterator for Writes<'a, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         Some(match self.groups.next()? {
-            Group::AsIs(index) => self.as_is(*index),
-            Group::Train(train) if train.count == 1 => self.as_is(train.first),
+            Group::AsIs(index, progress) => self.as_is(*index, *progress),
+            Group::Train(train) if train.count == 1 => self.as_is(train.first, train.part.progress),
             Group::Train(train) => self.joined(train),
         })
     }
@@ -158,6 +162,23 @@ impl<'a, B: AsRef<[u8]>> Iterator for Payloads<'a, B> {
         self.next = self.links[index];
         Some(&self.batch[index].as_ref()[self.header_len..])
     }
+}
+
+/// For a single packet with a partial checksum.
+fn to_complete(packet: &[u8]) -> VirtioNetHdr {
+    let Ok(packet) = IpPacket::parse(packet) else {
+        return VirtioNetHdr::default();
+    };
+    let start = packet.transport_offset();
+    let header = |field| VirtioNetHdr {
+        flags: VirtioNetHdr::NEEDS_CSUM,
+        csum_start: length(start),
+        csum_offset: length(field - start),
+        ..VirtioNetHdr::default()
+    };
+    packet
+        .checksum_field()
+        .map_or_else(VirtioNetHdr::default, header)
 }
 
 fn virtio_header(part: &Part) -> VirtioNetHdr {

@@ -1,7 +1,7 @@
 //! Cutting what one read from a TUN device brought into stand-alone packets.
 
 use super::VirtioNetHdr;
-use crate::checksum::Sum;
+use crate::checksum::{Progress, Sum};
 use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Protocol, Version};
 use crate::tcp::{self, TCP_CHECKSUM, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{put_u16, put_u32, u16_at, u32_at};
@@ -50,6 +50,9 @@ struct Split {
     segment_size: usize,
     /// The pseudo header but for its length.
     pseudo: Sum,
+    /// Of the checksum that was read, and of those that are written.
+    read: Progress,
+    written: Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +82,15 @@ impl<'a> Segments<'a> {
         }
         let task = Task::Split(Split::new(header, &packet, transport)?);
         Ok(Self { packet, task })
+    }
+
+    /// From now on the segments of a super-packet get partial checksums, if it has one; says whether they do.
+    pub fn leave_checksums(&mut self) -> Progress {
+        let Task::Split(split) = &mut self.task else {
+            return Progress::Whole;
+        };
+        split.written = split.read;
+        split.written
     }
 
     /// The packet as it was read. Addresses, ports and class are those of every segment.
@@ -206,6 +218,12 @@ impl Split {
             header_len,
             segment_size: usize::from(header.gso_size),
             pseudo: Sum::pseudo_header(packet.address_bytes(), packet.protocol(), 0),
+            read: if needs_checksum {
+                Progress::Partial
+            } else {
+                Progress::Whole
+            },
+            written: Progress::Whole,
         })
     }
 
@@ -224,32 +242,43 @@ impl Split {
     /// Makes the IP and transport headers of segment `index`.
     fn write_header(&self, packet: &IpPacket<'_>, index: usize, out: &mut [u8]) {
         let body = self.payload(packet, index);
-        let payload = Sum::of(body);
         out.copy_from_slice(&packet.bytes()[..self.header_len]);
 
         let total = out.len() + body.len();
         let (ip, transport) = out.split_at_mut(packet.transport_offset());
         write_ip(packet.version(), index, total, ip);
         let transport_len = low_u16(total - ip.len());
-        let pseudo = self.pseudo + Sum::from(transport_len) + payload;
         match self.transport {
             Transport::Tcp => {
                 let is_last = index + 1 == self.count(packet);
                 write_tcp(transport, index * self.segment_size, (index == 0, is_last));
-                let checksum = (pseudo + Sum::of(transport)).checksum();
-                put_u16(transport, TCP_CHECKSUM, checksum);
             }
-            Transport::Udp => {
-                put_u16(transport, 4, transport_len);
-                put_u16(transport, UDP_CHECKSUM, 0);
-                let checksum = udp_checksum(pseudo + Sum::of(transport));
-                put_u16(transport, UDP_CHECKSUM, checksum);
-            }
+            Transport::Udp => put_u16(transport, 4, transport_len),
         }
+        let field = self.transport.checksum_field();
+        put_u16(transport, field, 0);
+        let pseudo = self.pseudo + Sum::from(transport_len);
+        let checksum = match (self.written, self.transport) {
+            (Progress::Partial, _) => pseudo.fold(),
+            (Progress::Whole, Transport::Tcp) => sum_up(pseudo, transport, body).checksum(),
+            (Progress::Whole, Transport::Udp) => udp_checksum(sum_up(pseudo, transport, body)),
+        };
+        put_u16(transport, field, checksum);
     }
 }
 
+fn sum_up(pseudo: Sum, header: &[u8], payload: &[u8]) -> Sum {
+    pseudo + Sum::of(header) + Sum::of(payload)
+}
+
 impl Transport {
+    fn checksum_field(self) -> usize {
+        match self {
+            Self::Tcp => TCP_CHECKSUM,
+            Self::Udp => UDP_CHECKSUM,
+        }
+    }
+
     fn header_len(self, packet: &IpPacket<'_>) -> Option<usize> {
         let segment = packet.transport();
         match self {
@@ -274,7 +303,7 @@ fn write_ip(version: Version, index: usize, total: usize, ip: &mut [u8]) {
     }
 }
 
-/// Moves the header of the whole to payload byte `offset`, with a checksum field of zero.
+/// Moves the header of the whole to payload byte `offset`.
 fn write_tcp(header: &mut [u8], offset: usize, (is_first, is_last): (bool, bool)) {
     let sequence = u32_at(header, 4).wrapping_add(u32::from(low_u16(offset)));
     put_u32(header, 4, sequence);
@@ -286,7 +315,6 @@ fn write_tcp(header: &mut [u8], offset: usize, (is_first, is_last): (bool, bool)
         flags = flags & !(TcpFlags::FIN | TcpFlags::PSH);
     }
     header[13] = flags.0;
-    put_u16(header, TCP_CHECKSUM, 0);
 }
 
 /// Lengths and counts within one parsed packet, whose own length fields have 16 bits.

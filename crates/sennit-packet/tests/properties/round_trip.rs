@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sennit_packet::checksum::verify_header;
+use sennit_packet::checksum::{Progress, verify_header};
 use sennit_packet::coalesce::{Coalescer, MAX_SEGMENTS, Write};
-use sennit_packet::gso::{Segments, Tier};
+use sennit_packet::gso::{Segments, Tier, VirtioNetHdr};
 use sennit_packet::{FlowKey, IpPacket, Version};
 
 use crate::build::{Packet, Transport, any_packet};
@@ -127,6 +127,46 @@ proptest! {
         prop_assert_eq!(writes[0].header().gso_size, size);
         prop_assert_eq!(writes[0].total_len(), bytes.len());
         prop_assert_eq!(cut(&writes[0]), segments);
+    }
+
+    #[test]
+    fn partial_checksums_are_completed_to_the_same_packets(
+        packet in any_packet(20_000),
+        size in 400_u16..3000,
+        tier in prop::sample::select(&[Tier::None, Tier::TsoUso][..]),
+    ) {
+        let (header, bytes) = packet.build_super(size);
+        let mut segments = Segments::new(&header, &bytes).unwrap();
+        let whole = written(&segments);
+        prop_assert_eq!(segments.leave_checksums(), Progress::Partial);
+        let partial = written(&segments);
+        // TCP that comes in the wrong order is not joined.
+        let backwards: Vec<_> = partial.iter().rev().cloned().collect();
+        let mut coalescer = Coalescer::new(tier);
+
+        for (batch, expected) in [
+            (partial, whole.clone()),
+            (backwards, whole.into_iter().rev().collect()),
+        ] {
+            let writes = coalescer.coalesce_by(&batch, |_| Progress::Partial);
+            let left: Vec<_> = writes.flat_map(|write| cut(&write)).collect();
+            prop_assert_eq!(left.len(), expected.len());
+            prop_assert_eq!(by_flow(&left), by_flow(&expected));
+        }
+    }
+
+    #[test]
+    fn a_checksum_that_is_whole_is_not_left_partial(
+        packet in any_packet(20_000),
+        size in 400_u16..3000,
+    ) {
+        let (header, bytes) = packet.build_super(size);
+        let header = VirtioNetHdr { flags: VirtioNetHdr::DATA_VALID, ..header };
+        let mut segments = Segments::new(&header, &bytes).unwrap();
+        let whole = written(&segments);
+
+        prop_assert_eq!(segments.leave_checksums(), Progress::Whole);
+        prop_assert_eq!(written(&segments), whole);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_udp::EcnCodepoint;
-use sennit_engine::{Local, Received, SocketId, Transmit};
+use sennit_engine::{Local, Packet, Received, SocketId, Transmit};
 use sennit_linux::{
     memory,
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
@@ -75,7 +75,7 @@ pub(super) trait Machine {
     /// Lets the state machine digest its input and does what its events ask for.
     fn digest(&mut self, io: &mut Io, now: Instant);
     /// A packet for the TUN device with this number.
-    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Bytes)>;
+    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Packet)>;
     fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit>;
     fn poll_timeout(&self) -> Option<Instant>;
     /// Says goodbye to the peers.
@@ -139,7 +139,7 @@ struct Outlet {
 struct Device {
     tun: Tun,
     coalescer: Coalescer,
-    batch: Vec<Bytes>,
+    batch: Vec<Packet>,
 }
 
 /// Everything with a file descriptor.
@@ -405,7 +405,10 @@ impl Outlet {
 
 impl Device {
     fn flush(&mut self) {
-        for write in self.coalescer.coalesce(&self.batch) {
+        for write in self
+            .coalescer
+            .coalesce_by(&self.batch, |packet| packet.checksum)
+        {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let pieces = std::iter::once(write.head()).chain(write.payloads());
             let mut count = 0;
@@ -612,7 +615,7 @@ mod tests {
         fn handle_timeout(&mut self, _: Instant) {}
         fn handle_ready(&mut self, _: u64, _: &mut Io, _: Instant) {}
         fn digest(&mut self, _: &mut Io, _: Instant) {}
-        fn poll_packet(&mut self, _: Instant) -> Option<(usize, Bytes)> {
+        fn poll_packet(&mut self, _: Instant) -> Option<(usize, Packet)> {
             None
         }
         fn poll_transmit(&mut self, _: &mut Vec<u8>, _: Instant) -> Option<Transmit> {

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::ClassId;
-use sennit_engine::{Edge, EdgeEvent, NotOurClass, Received, SocketId, Transmit};
+use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Transmit};
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
@@ -253,7 +253,7 @@ impl Machine for EdgeMachine {
         self.strays.wake_others();
     }
 
-    fn poll_packet(&mut self, _: Instant) -> Option<(usize, Bytes)> {
+    fn poll_packet(&mut self, _: Instant) -> Option<(usize, Packet)> {
         let (class, packet) = self.edge.poll_packet()?;
         let own = |device: &Option<ClassId>| *device == Some(class);
         Some((self.devices.iter().position(own).unwrap_or(0), packet))

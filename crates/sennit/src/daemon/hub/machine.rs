@@ -7,7 +7,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::ClassId;
-use sennit_engine::{Hub, HubEvent, Received, Transmit};
+use sennit_engine::{Hub, HubEvent, Packet, Received, Transmit};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr};
 
 use super::{Directory, QUESTIONS, Report, STRAYS, VERDICTS, owners::Owners};
@@ -253,7 +253,7 @@ impl Machine for HubMachine {
         self.strays.wake_others();
     }
 
-    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Bytes)> {
+    fn poll_packet(&mut self, now: Instant) -> Option<(usize, Packet)> {
         Some((0, self.hub.poll_packet(now)?))
     }
 
