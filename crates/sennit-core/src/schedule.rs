@@ -295,6 +295,9 @@ struct Faster {
 
 impl Faster {
     fn than(paths: &[PathView], path: &PathView) -> Option<Self> {
+        if paths.len() == 1 {
+            return None;
+        }
         let limit = in_order(path);
         let faster = of_worth(paths, path.tier, Worth::Full)
             .filter(|(_, p)| in_order(p) < limit)
@@ -426,6 +429,11 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
 const ALONE: usize = 200;
 
 fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: &Spill) -> Choice {
+    // Asked for each packet: at line rate the rest would be 2 % of a sender's time.
+    if let [only] = paths {
+        let goes = only.budget > 0 && (only.worth == Worth::Full || backlog <= ALONE);
+        return if goes { Choice::One(0) } else { Choice::Wait };
+    }
     // What is small and waits for nobody else has no order to keep: acknowledgements, echoes, speech.
     let promptest = of_tier(paths, tier).min_by_key(|(_, p)| (p.crowded, p.srtt));
     if let Some((index, _)) = promptest.filter(|(_, p)| backlog <= ALONE && p.budget > 0) {
