@@ -47,12 +47,15 @@ const RULE_PRIORITY: u32 = 30_000;
 const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What every host of a lab has in common, whatever the machine's defaults are.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 10] = [
     // What one run has learnt must not help the next.
     "net.ipv4.tcp_no_metrics_save=1",
     // Let one connection fill 1 Gbit/s at 100 ms.
     "net.ipv4.tcp_rmem=4096 262144 33554432",
     "net.ipv4.tcp_wmem=4096 262144 33554432",
+    // Traffic chooses its congestion control itself. But what was accepted under BBR, which may be this
+    // machine's default, goes on pacing itself under any other.
+    "net.ipv4.tcp_congestion_control=reno",
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
     // Nobody else has our addresses: they work at once.

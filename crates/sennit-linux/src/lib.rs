@@ -25,6 +25,7 @@ pub mod netlink;
 pub mod netns;
 mod nft;
 pub mod poller;
+pub mod priority;
 pub mod privilege;
 mod routing;
 #[expect(

@@ -4,6 +4,7 @@
 
 mod footprint;
 mod links;
+mod priority;
 mod tun;
 mod udp;
 mod world;

@@ -23,6 +23,7 @@ use sennit_engine::{Local, Packet, Received, SocketId, Transmit};
 use sennit_linux::{
     memory,
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
+    priority,
     tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
     udp::{LinkSocket, ReceiveBuffers, SendError},
     waits::{Spent, Waits},
@@ -442,6 +443,9 @@ pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop)
     memory::keep_freed();
     let work = |worker: &mut Worker<M>| {
         let _lifeline = stop.lifeline();
+        if let Err(error) = priority::put_this_thread_ahead() {
+            tracing::debug!(%error, "packets wait for other programs where processors are short");
+        }
         let outcome = run(&mut worker.machine, &mut worker.io, stop);
         stop.request();
         outcome
