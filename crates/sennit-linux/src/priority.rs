@@ -4,19 +4,36 @@ use std::io;
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// The niceness (-20 to 19) of a thread for which packets wait. The kernel carries packets before any program runs;
-/// other programs still get a tenth of a processor of their own.
+/// Niceness (-20 to 19) of a thread that is ahead. The kernel carries packets before any program runs; beside
+/// such a thread others still get a tenth of a processor.
 const AHEAD: i32 = -10;
+const DEFAULT: i32 = 0;
 
-/// Puts this thread before those of programs that nobody has given a niceness. Where somebody has given one to
-/// this thread, it stays.
-///
-/// # Errors
-/// Without `CAP_SYS_NICE`, unless `RLIMIT_NICE` allows it.
-pub fn put_this_thread_ahead() -> io::Result<()> {
-    // Linux has a niceness for each thread, and no process ID is the thread that asks (setpriority(2)).
-    if getpriority_process(None)? == 0 {
-        setpriority_process(None, AHEAD)?;
+/// Of the thread that made it. Linux has a niceness for each thread (setpriority(2)).
+#[derive(Debug)]
+pub struct Priority {
+    is_ahead: bool,
+}
+
+impl Priority {
+    /// `None` if somebody has chosen a niceness for the thread that calls this.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn of_this_thread() -> io::Result<Option<Self>> {
+        let is_default = getpriority_process(None)? == DEFAULT;
+        Ok(is_default.then_some(Self { is_ahead: false }))
     }
-    Ok(())
+
+    /// Puts the thread ahead of other programs, or back among them.
+    ///
+    /// # Errors
+    /// Without `CAP_SYS_NICE`, unless `RLIMIT_NICE` allows it.
+    pub fn put_ahead(&mut self, ahead: bool) -> io::Result<()> {
+        if ahead != self.is_ahead {
+            setpriority_process(None, if ahead { AHEAD } else { DEFAULT })?;
+            self.is_ahead = ahead;
+        }
+        Ok(())
+    }
 }

@@ -3,29 +3,38 @@
 use std::thread;
 
 use rustix::process::{getpriority_process, setpriority_process};
-use sennit_linux::{priority::put_this_thread_ahead, privilege};
+use sennit_linux::{priority::Priority, privilege};
 
 use crate::world::skipped;
 
-/// The niceness of a thread that had `before` and put itself ahead.
-fn after(before: i32) -> i32 {
-    let thread = thread::spawn(move || {
-        setpriority_process(None, before).unwrap();
-        put_this_thread_ahead().unwrap();
-        getpriority_process(None).unwrap()
-    });
-    thread.join().unwrap()
-}
-
 #[test]
-fn a_thread_puts_itself_alone_ahead_unless_somebody_chose_otherwise() {
+fn a_thread_gets_ahead_alone_and_comes_back() {
     if !privilege::has_net_admin() {
         skipped("to lower a niceness needs root");
         return;
     }
-    let own = getpriority_process(None).unwrap();
+    let own = || getpriority_process(None).unwrap();
+    let before = own();
 
-    assert_eq!((after(0), after(5), after(-15)), (-10, 5, -15));
+    let thread = thread::spawn(move || {
+        setpriority_process(None, 0).unwrap();
+        let mut priority = Priority::of_this_thread().unwrap().unwrap();
+        [true, true, false].map(|ahead| {
+            priority.put_ahead(ahead).unwrap();
+            own()
+        })
+    });
 
-    assert_eq!(getpriority_process(None).unwrap(), own);
+    assert_eq!(thread.join().unwrap(), [-10, -10, 0]);
+    assert_eq!(own(), before);
+}
+
+#[test]
+fn a_niceness_that_somebody_chose_stays() {
+    let thread = thread::spawn(|| {
+        setpriority_process(None, 19).unwrap();
+        Priority::of_this_thread().unwrap()
+    });
+
+    assert!(thread.join().unwrap().is_none());
 }

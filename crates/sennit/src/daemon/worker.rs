@@ -23,7 +23,7 @@ use sennit_engine::{Local, Packet, Received, SocketId, Transmit};
 use sennit_linux::{
     memory,
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
-    priority,
+    priority::Priority,
     tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
     udp::{LinkSocket, ReceiveBuffers, SendError},
     waits::{Spent, Waits},
@@ -59,7 +59,10 @@ const WAITS: f64 = 0.05;
 const WAITS_PER_RUN: f64 = 2.5;
 /// Bytes per second that are little.
 const LITTLE: f64 = 8e6;
-/// How often both are looked at.
+/// A thread that runs for this part of the time, or waits for so long as to say that the host is short, goes
+/// ahead of other programs. Otherwise it might as well wait: what they send then leaves in larger runs.
+const RUNS: f64 = 0.25;
+/// How often all of this is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Tokens below this are the machine's own; sockets and devices come after it.
@@ -443,9 +446,6 @@ pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop)
     memory::keep_freed();
     let work = |worker: &mut Worker<M>| {
         let _lifeline = stop.lifeline();
-        if let Err(error) = priority::put_this_thread_ahead() {
-            tracing::debug!(%error, "packets wait for other programs where processors are short");
-        }
         let outcome = run(&mut worker.machine, &mut worker.io, stop);
         stop.request();
         outcome
@@ -482,10 +482,7 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     let mut events = Events::with_capacity(EVENTS);
     let mut buffer = Vec::with_capacity(1 << 16);
     let mut now = Instant::now();
-    let waits = Waits::of_this_thread().inspect_err(
-        |error| tracing::debug!(%error, "not known whether the host is short of processors"),
-    );
-    let mut moderation = Moderation::new(waits.ok(), now);
+    let mut moderation = Moderation::of_this_thread(now);
     while !stop.is_requested() {
         moderation.look(io.moved, now);
         // What was left over goes on at once.
@@ -515,22 +512,27 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits how often the loop turns.
+/// Limits how often the loop turns, and says when it must not wait for other programs.
 struct Moderation {
     every: Duration,
     /// When all turns that were taken are paid for.
     paid_at: Instant,
     waits: Option<Waits>,
+    priority: Option<Priority>,
     /// When it was last seen whether the host is short of processors, and the bytes until then.
     looked: (Instant, u64),
 }
 
 impl Moderation {
-    fn new(waits: Option<Waits>, now: Instant) -> Self {
+    fn of_this_thread(now: Instant) -> Self {
+        let waits = Waits::of_this_thread().inspect_err(
+            |error| tracing::debug!(%error, "not known whether the host is short of processors"),
+        );
         Self {
             every: TURN_EVERY,
             paid_at: now,
-            waits,
+            waits: waits.ok(),
+            priority: Priority::of_this_thread().unwrap_or_default(),
             looked: (now, 0),
         }
     }
@@ -550,10 +552,22 @@ impl Moderation {
             return;
         }
         self.looked = (now, moved);
-        if let Some(Ok(spent)) = self.waits.as_mut().map(Waits::spent) {
-            self.every = next_turn(self.every, spent, moved - before, passed);
+        let Some(Ok(spent)) = self.waits.as_mut().map(Waits::spent) else {
+            return;
+        };
+        self.every = next_turn(self.every, spent, moved - before, passed);
+        if let Some(priority) = &mut self.priority
+            && let Err(error) = priority.put_ahead(is_pressed(spent, passed))
+        {
+            tracing::debug!(%error, "packets wait for other programs where processors are short");
+            self.priority = None;
         }
     }
+}
+
+/// Whether a thread that spent this of the time that passed should not wait for other programs.
+fn is_pressed(spent: Spent, passed: Duration) -> bool {
+    spent.ran > passed.mul_f64(RUNS) || spent.waited > passed.mul_f64(WAITS)
 }
 
 /// How far apart turns are when they were `every`, and the thread spent this of the time that passed and moved so
@@ -649,6 +663,17 @@ mod tests {
         assert_eq!(after(8, 10, 40, 3_000_000), 1);
         // A thread that has hardly anything to do.
         assert_eq!(after(1, 1, 4, 3000), 1);
+    }
+
+    #[test]
+    fn a_thread_goes_ahead_where_it_runs_much_or_waits() {
+        let pressed = |ran, waited| {
+            let (ran, waited) = (Duration::from_millis(ran), Duration::from_millis(waited));
+            is_pressed(Spent { ran, waited }, Duration::from_millis(100))
+        };
+        assert!(!pressed(20, 3));
+        assert!(pressed(30, 0));
+        assert!(pressed(2, 10));
     }
 
     /// How the loop ended, and how the thread that ended it.
