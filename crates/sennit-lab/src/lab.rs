@@ -53,8 +53,8 @@ const SETTINGS: [&str; 10] = [
     // Let one connection fill 1 Gbit/s at 100 ms.
     "net.ipv4.tcp_rmem=4096 262144 33554432",
     "net.ipv4.tcp_wmem=4096 262144 33554432",
-    // Traffic chooses its congestion control itself. But what was accepted under BBR, which may be this
-    // machine's default, goes on pacing itself under any other.
+    // Traffic chooses its congestion control itself, iperf3 once it is connected. But a connection that began
+    // with BBR, which may be this machine's default, goes on pacing itself under any other.
     "net.ipv4.tcp_congestion_control=reno",
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
