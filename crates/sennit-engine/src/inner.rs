@@ -14,6 +14,7 @@ use sennit_packet::{
     gso::{Segments, VirtioNetHdr},
     icmp, rewrite,
 };
+use sennit_prefetch::prefetch;
 
 /// An inner packet on its way to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +82,12 @@ pub(crate) fn segment(
     let flow = FlowKey::of(segments.packet()).hash64(0) as u32;
     let in_order = segments.packet().tcp_payload_len() > 0;
     // One allocation for the whole super-packet; each segment is a slice of it.
-    let mut chunk = BytesMut::with_capacity(count * (HEADROOM + longest));
+    let place = HEADROOM + longest;
+    let mut chunk = BytesMut::with_capacity(count * place);
     for index in 0..count {
+        // What the memory was used for before has long left the caches.
+        let next = chunk.spare_capacity_mut().get(place..2 * place);
+        prefetch(next.unwrap_or_default());
         chunk.put_bytes(0, HEADROOM);
         segments.append(index, |piece| chunk.extend_from_slice(piece));
         let mut buffer = chunk.split();

@@ -43,11 +43,20 @@ const fn free(name: &'static str, below: &'static [&'static str]) -> Layer {
 pub const LAYERS: &[Layer] = &[
     pure("sennit-packet", &[], &["ipnet", "thiserror"]),
     pure("sennit-netem", &[], &["rand_pcg"]),
+    Layer {
+        may_be_unsafe: true,
+        ..pure("sennit-prefetch", &[], &[])
+    },
     pure("sennit-core", &["sennit-packet"], &["bytes", "thiserror"]),
     pure("sennit-masque", &["sennit-packet"], &["bytes", "thiserror"]),
     pure(
         "sennit-engine",
-        &["sennit-core", "sennit-masque", "sennit-packet"],
+        &[
+            "sennit-core",
+            "sennit-masque",
+            "sennit-packet",
+            "sennit-prefetch",
+        ],
         &[
             "aws-lc-rs",
             "bytes",

@@ -16,6 +16,7 @@ use sennit_core::{
     schedule::{in_full_use, of_best_tier},
 };
 use sennit_packet::checksum::Progress;
+use sennit_prefetch::prefetch;
 
 use super::{Owed, Tunnel, within};
 use crate::{
@@ -371,6 +372,8 @@ impl Tunnel {
             is_second = Scheduler::is_second_choice(&self.views, path);
         }
         let bytes = self.wrap(popped, paths, early, now);
+        // It has stood in the queue; noq copies it once the batch is complete.
+        prefetch(&bytes);
         if is_second {
             self.sent.spilled += bytes.len() as u64;
         }
