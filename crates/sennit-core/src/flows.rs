@@ -14,7 +14,7 @@ use std::{
 use sennit_packet::{FlowKey, IpPacket, Protocol};
 
 use crate::{
-    queue::{FLOWS, QueueStats},
+    queue::{FLOWS, QueueStats, WAYS},
     schedule::PathSet,
 };
 
@@ -134,11 +134,20 @@ impl Flows {
             return;
         }
         self.end_run();
-        let queue = &mut self.queues[hash as usize % FLOWS];
-        let known = queue.iter().position(|flow| flow.hash == hash);
+        let place = hash as usize % FLOWS;
+        let known = self.queues[place].iter().position(|flow| flow.hash == hash);
         let index = known.or_else(|| {
             let key = FlowKey::of(&IpPacket::parse(packet).ok()?);
-            admit(queue, Flow::new(hash, key, before(), now), now)
+            let new = Flow::new(hash, key, before(), now);
+            let flow = match self.take_moved(place, &key) {
+                Some(old) => Flow {
+                    hash,
+                    before: new.before,
+                    ..old
+                },
+                None => new,
+            };
+            admit(&mut self.queues[place], flow, now)
         });
         let mut run = Run {
             hash,
@@ -152,6 +161,17 @@ impl Flows {
         };
         run.count(packet.len(), ordered, now);
         self.run = Some(run);
+    }
+
+    /// What is known of a flow from when it had another queue than this, which is one of the same few.
+    fn take_moved(&mut self, place: usize, key: &FlowKey) -> Option<Flow> {
+        let first = place - place % WAYS;
+        self.queues[first..first + WAYS]
+            .iter_mut()
+            .find_map(|queue| {
+                let index = queue.iter().position(|flow| flow.key == *key)?;
+                Some(queue.swap_remove(index))
+            })
     }
 
     /// Writes down the run of packets so far.
@@ -468,6 +488,21 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_that_gets_another_queue_is_the_same_flow() {
+        let start = Instant::now();
+        let mut flows = Flows::default();
+        send(&mut flows, 7, &[1], start);
+        let now = start + WINDOW;
+        flows.handle_sent(2, &packet(7), true, on(&[1]), QueueStats::default, now);
+
+        let (seen, count) = flows.busiest(None, 10, now);
+
+        assert_eq!(count, 1);
+        assert_eq!((seen[0].hash, seen[0].packets), (2, 2));
+        assert_eq!((seen[0].age, seen[0].neighbours), (WINDOW, 0));
+    }
+
+    #[test]
     fn a_flow_that_falls_silent_fades_and_is_forgotten() {
         let start = Instant::now();
         let mut flows = Flows::default();
@@ -484,7 +519,7 @@ mod tests {
         let start = Instant::now();
         let queues = FLOWS as u32;
         let mut flows = Flows::default();
-        for nth in 0..10_000 {
+        for nth in 0..256 {
             send(&mut flows, nth * queues, &[0], start);
         }
         let (seen, count) = flows.busiest(None, 100, start);

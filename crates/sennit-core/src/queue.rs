@@ -19,9 +19,14 @@ use sennit_packet::checksum::Progress;
 
 use crate::frame::{HEADROOM, Header};
 
-/// Flow queues; flows are hashed into them (RFC 8290 §5.2 suggests 1024, which a tunnel of one site
-/// rarely needs: with 256, ten concurrent bulk flows collide with probability 16 %).
+/// Flow queues, as many as a packet's header can tell apart; RFC 8290 §5.2 suggests 1024, and that flows are
+/// hashed into them. A call would share one with one of ten transfers with probability 4 %, so each flow has
+/// the choice of several.
 pub const FLOWS: usize = 256;
+/// Queues that a flow may have: eight in a row (as CAKE has it: Høiland-Jørgensen et al. 2018, §3.2).
+pub(crate) const WAYS: usize = 8;
+/// A flow that was silent for so long has no claim to its queue any more.
+const QUIET: Duration = Duration::from_secs(1);
 /// Bytes a flow may send per turn, at least (RFC 8290 §5.2), and as time at the rate at which the queue
 /// empties. On a fast link a flow thus sends a run of packets, which the far end joins to one large
 /// packet for its host; a round of sixteen busy flows takes four milliseconds.
@@ -47,7 +52,7 @@ const ALONE: f64 = 0.75;
 pub struct Queued {
     /// Headroom, then the IP packet.
     pub buffer: BytesMut,
-    /// Hash of the inner flow.
+    /// Hash of the inner flow; in the queue its last eight bits become the number of the flow's queue.
     pub flow: u32,
     /// Its transport delivers in order (TCP), so nobody can use it before the packets ahead of it.
     pub in_order: bool,
@@ -144,6 +149,8 @@ struct Flow {
     bytes: usize,
     /// Number of the first place.
     next: u32,
+    /// The hash of the flow that it belongs to, and when that last had a packet.
+    owner: Option<(u32, Instant)>,
     deficit: i64,
     listed: bool,
     codel: Codel,
@@ -171,8 +178,10 @@ impl Default for FqCodel {
 
 impl FqCodel {
     /// Adds a packet; over the memory limit the fattest flow loses its oldest one (RFC 8290 §4.1).
-    pub fn push(&mut self, packet: Queued, now: Instant) {
-        let index = packet.flow as usize % FLOWS;
+    pub fn push(&mut self, mut packet: Queued, now: Instant) {
+        let home = packet.flow as usize % FLOWS;
+        let index = self.queue_of(packet.flow, now);
+        packet.flow = packet.flow - home as u32 + index as u32;
         let flow = &mut self.flows[index];
         self.bytes += packet.packet_len();
         flow.push(packet, now);
@@ -186,6 +195,20 @@ impl FqCodel {
         while self.bytes > self.limit {
             self.drop_from_fattest();
         }
+    }
+
+    /// The queue of the flow with this hash: its own, or else the first of its choice that is free. Where none
+    /// is, it shares the first until one becomes free, and may overtake itself as it moves there.
+    fn queue_of(&mut self, hash: u32, now: Instant) -> usize {
+        let home = hash as usize % FLOWS;
+        let mut choice = (home..home + WAYS).map(|way| home - home % WAYS + way % WAYS);
+        let own = |&index: &usize| self.flows[index].is_of(hash);
+        let free = |&index: &usize| self.flows[index].is_free(now);
+        let found = choice.clone().find(own).or_else(|| choice.find(free));
+        if let Some(index) = found {
+            self.flows[index].owner = Some((hash, now));
+        }
+        found.unwrap_or(home)
     }
 
     /// Takes a packet of the next flow of which `start` lets one go; it is told the flow's hash and how
@@ -363,6 +386,7 @@ impl Flow {
             waiting: 0,
             bytes: 0,
             next: Header::FIRST,
+            owner: None,
             deficit: 0,
             listed: false,
             codel: Codel::default(),
@@ -375,6 +399,15 @@ impl Flow {
         self.bytes += packet.packet_len();
         self.waiting += 1;
         self.packets.push_back(Some((now, packet)));
+    }
+
+    fn is_of(&self, hash: u32) -> bool {
+        self.owner.is_some_and(|(owner, _)| owner == hash)
+    }
+
+    fn is_free(&self, now: Instant) -> bool {
+        let quiet = |(_, last)| now.saturating_duration_since(last) >= QUIET;
+        self.waiting == 0 && self.owner.is_none_or(quiet)
     }
 
     /// The hash of the packet whose turn it is.
@@ -761,6 +794,67 @@ mod tests {
         assert_eq!((thin.stats.enqueued, thin.stats.dropped), (2000, 0));
         assert!(thin.stood < Duration::from_millis(2), "{thin:?}");
         assert_eq!(fat.stats.dropped, queue.stats().dropped);
+    }
+
+    /// The queue that a packet of the flow with this hash gets.
+    fn place_of(queue: &mut FqCodel, hash: u32, now: Instant) -> u32 {
+        queue.push(packet(hash, 100), now);
+        let place = |hash: u32| hash % FLOWS as u32;
+        let popped = std::iter::from_fn(|| queue.pop(any, now)).last();
+        place(popped.unwrap().packet.flow)
+    }
+
+    #[test]
+    fn flows_of_the_same_hash_do_not_wait_for_each_other() {
+        const FULL: u32 = FLOWS as u32;
+        let now = Instant::now();
+        let mut queue = FqCodel::default();
+        for _ in 0..100 {
+            queue.push(packet(7, 1400), now);
+        }
+        queue.pop(any, now).unwrap();
+        queue.pop(any, now).unwrap();
+        queue.push(packet(7 + FULL, 100), now);
+        let popped = queue.pop(any, now).unwrap();
+        assert_eq!((popped.packet.packet_len(), place(&popped)), (100, 0));
+        // Behind the last way comes the first.
+        assert_eq!(popped.packet.flow, FULL);
+        // It is its own from now on, and the one next to it is still at home.
+        queue.push(packet(0, 100), now);
+        assert_eq!(queue.pop(any, now).unwrap().packet.flow, 1);
+    }
+
+    #[test]
+    fn a_flow_keeps_its_queue_until_it_falls_silent() {
+        let start = Instant::now();
+        let mut queue = FqCodel::default();
+        let hash = |nth: u32| 16 + nth * FLOWS as u32;
+        for nth in 0..8 {
+            assert_eq!(place_of(&mut queue, hash(nth), start), 16 + nth);
+        }
+        // All are taken.
+        assert_eq!(place_of(&mut queue, hash(8), start), 16);
+        let now = start + QUIET / 2;
+        for nth in [0, 1, 2, 3, 4, 6, 7] {
+            assert_eq!(place_of(&mut queue, hash(nth), now), 16 + nth);
+        }
+        let now = start + QUIET;
+        assert_eq!(place_of(&mut queue, hash(8), now), 16 + 5);
+        assert_eq!(place_of(&mut queue, hash(5), now), 16);
+        let now = now + QUIET;
+        assert_eq!(place_of(&mut queue, hash(8), now), 16 + 5);
+    }
+
+    #[test]
+    fn a_queue_in_which_something_stands_is_not_free() {
+        let start = Instant::now();
+        let mut queue = FqCodel::default();
+        queue.push(packet(3, 100), start);
+        queue.push(packet(3, 100), start);
+        let later = start + 2 * QUIET;
+        queue.push(packet(3 + FLOWS as u32, 100), later);
+        let flows = [(); 3].map(|()| queue.pop(any, later).unwrap().packet.flow);
+        assert_eq!(flows, [3, 3, 4 + FLOWS as u32]);
     }
 
     #[test]
