@@ -47,6 +47,8 @@ pub struct Results {
     started: String,
     machine: Machine,
     sennit: String,
+    /// What the other tunnels call themselves.
+    rivals: Vec<String>,
     /// What the links were before any traffic.
     pub self_check: Vec<Check>,
     /// How often all steps were played.
@@ -177,7 +179,13 @@ pub struct DaemonResult {
 }
 
 impl Results {
-    pub(crate) fn new(scenario: &Scenario, text: &str, sennit: &Path, checks: Vec<Check>) -> Self {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        text: &str,
+        sennit: &Path,
+        rivals: Vec<String>,
+        checks: Vec<Check>,
+    ) -> Self {
         Self {
             schema: SCHEMA,
             scenario: scenario.name.clone(),
@@ -189,6 +197,7 @@ impl Results {
                 .unwrap_or_default(),
             machine: Machine::here(),
             sennit: sennit.display().to_string(),
+            rivals,
             self_check: checks,
             runs: 0,
             summary: Vec::new(),

@@ -47,16 +47,19 @@ pub fn play(
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Lab, Results), Error> {
     programs::require(&programs::TRAFFIC)?;
+    let mut rivals = Vec::new();
     for kind in scenario.tunnel.iter().flat_map(|tunnel| &tunnel.kind) {
         options.programs.require(*kind)?;
+        rivals.extend(options.programs.version(*kind));
     }
+    rivals.iter().for_each(|rival| progress(rival));
     std::fs::create_dir_all(&options.out).doing(|| format!("create {}", options.out.display()))?;
     progress("building hosts and links");
     let lab = Lab::new(&scenario.spec()?)?;
     progress("checking that the links are as asked");
     let checks = selfcheck::run(&lab)?;
     selfcheck::verdict(&checks)?;
-    let mut results = Results::new(scenario, text, &options.programs.sennit, checks);
+    let mut results = Results::new(scenario, text, &options.programs.sennit, rivals, checks);
     let mut player = Player {
         lab: &lab,
         scenario,

@@ -97,6 +97,8 @@ struct Measured {
     scenario: String,
     started: String,
     runs: usize,
+    #[serde(default)]
+    rivals: Vec<String>,
     summary: Vec<StepSummary>,
 }
 

@@ -75,6 +75,14 @@ impl Programs {
         }
     }
 
+    /// Which version of somebody else's tunnel it is, if it says so.
+    pub(crate) fn version(&self, kind: TunnelKind) -> Option<String> {
+        match kind {
+            TunnelKind::WireguardGo => rival::wireguard_version(&self.wireguard_go).ok(),
+            TunnelKind::Sennit | TunnelKind::Ideal => None,
+        }
+    }
+
     /// An error that says what to do if a program of this tunnel is not there.
     pub(crate) fn require(&self, kind: TunnelKind) -> Result<(), Error> {
         match kind {

@@ -40,6 +40,9 @@ impl Results {
         if self.runs > 1 {
             let _ = writeln!(text, "medians of {} runs", self.runs);
         }
+        for rival in &self.rivals {
+            let _ = writeln!(text, "with {rival}");
+        }
         for step in &self.summary {
             step.describe_edges(&mut text);
         }

@@ -65,6 +65,9 @@ impl Comparison {
             reached += usize::from(verdict == Some(true));
         }
         let mut text = format!("\n{table}\n{reached} of {asked} reached\n");
+        for rival in &measured.rivals {
+            let _ = writeln!(text, "with {rival}");
+        }
         text.push_str(LEGEND);
         Some(text)
     }
@@ -204,7 +207,7 @@ mod tests {
             step("Sennit, idle", &figure("hub_rss_bytes", 12.34e6, 4)),
         ];
         let text = format!(
-            r#"{{"scenario": "s", "started": "", "runs": 5, "summary": [{}]}}"#,
+            r#"{{"scenario": "s", "started": "", "runs": 5, "rivals": ["a v1"], "summary": [{}]}}"#,
             steps.join(",")
         );
         serde_json::from_str(&text).expect("it is right")
@@ -245,6 +248,7 @@ mod tests {
         assert_eq!(rows[3], "idle hub RSS, MB 12.3 (4) none none - -");
         assert_eq!(rows[4], "rtt p50, ms none none none - - at most 0.3 NO");
         assert!(rows.contains(&"0 of 3 reached".to_owned()), "{rows:?}");
+        assert!(rows.contains(&"with a v1".to_owned()), "{rows:?}");
     }
 
     #[test]

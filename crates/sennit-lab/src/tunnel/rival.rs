@@ -24,6 +24,9 @@ const SOCKETS: &str = "/var/run/wireguard";
 /// What wireguard-go and `wg-quick` give a device over 1500 bytes.
 const WIREGUARD_MTU: u32 = 1420;
 
+/// Later ones read and write super-packets.
+const LAST_WITHOUT_OFFLOADS: &str = "v0.0.20230223";
+
 /// What else it takes to set up wireguard-go.
 const WIREGUARD_TOOLS: Program = programs::program("wg", "wireguard-tools");
 
@@ -37,6 +40,23 @@ pub(super) fn require_wireguard(program: &Path) -> Result<(), Error> {
             program.display()
         ))),
     }
+}
+
+/// What this wireguard-go calls itself, with a word on one that is too old to compare with.
+pub(super) fn wireguard_version(program: &Path) -> Result<String, Error> {
+    let output = run(Command::new(program).arg("--version"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(version(text.lines().next().unwrap_or_default()))
+}
+
+fn version(line: &str) -> String {
+    let version = line.split_whitespace().nth(1);
+    if version.is_none_or(|version| version > LAST_WITHOUT_OFFLOADS) {
+        return line.to_owned();
+    }
+    format!(
+        "{line} has no offloads and is several times slower than later ones: name one by --wireguard-go"
+    )
 }
 
 /// An error if the ideal tunnel was not built.
@@ -264,6 +284,17 @@ mod tests {
         assert_eq!(owner("snt4711-3.sock"), None);
         assert_eq!(owner("wg0.sock"), None);
         assert_eq!(owner("snt4711-3e"), None);
+    }
+
+    #[test]
+    fn a_wireguard_go_without_offloads_is_told_of() {
+        assert_eq!(
+            version("wireguard-go v0.0.20250522"),
+            "wireguard-go v0.0.20250522"
+        );
+        let old = version("wireguard-go v0.0.20220316");
+        assert!(old.starts_with("wireguard-go v0.0.20220316 has no offloads"));
+        assert!(old.contains("--wireguard-go"));
     }
 
     #[test]
