@@ -138,14 +138,13 @@ impl Flows {
         let known = self.queues[place].iter().position(|flow| flow.hash == hash);
         let index = known.or_else(|| {
             let key = FlowKey::of(&IpPacket::parse(packet).ok()?);
-            let new = Flow::new(hash, key, before(), now);
-            let flow = match self.take_moved(place, &key) {
-                Some(old) => Flow {
-                    hash,
-                    before: new.before,
-                    ..old
-                },
-                None => new,
+            let before = before();
+            let moved = self.take_moved(place, &key);
+            let flow = moved.unwrap_or_else(|| Flow::new(hash, key, before, now));
+            let flow = Flow {
+                hash,
+                before,
+                ..flow
             };
             admit(&mut self.queues[place], flow, now)
         });

@@ -23,7 +23,7 @@ use crate::frame::{HEADROOM, Header};
 /// hashed into them. A call would share one with one of ten transfers with probability 4 %, so each flow has
 /// the choice of several.
 pub const FLOWS: usize = 256;
-/// Queues that a flow may have: eight in a row (as CAKE has it: Høiland-Jørgensen et al. 2018, §3.2).
+/// Queues that a flow may have: eight in a row (set-associative hashing, as in tc-cake(8)).
 pub(crate) const WAYS: usize = 8;
 /// A flow that was silent for so long has no claim to its queue any more.
 const QUIET: Duration = Duration::from_secs(1);

@@ -24,8 +24,9 @@ const SOCKETS: &str = "/var/run/wireguard";
 /// What wireguard-go and `wg-quick` give a device over 1500 bytes.
 const WIREGUARD_MTU: u32 = 1420;
 
-/// Later ones read and write super-packets.
-const LAST_WITHOUT_OFFLOADS: &str = "v0.0.20230223";
+/// Debian 12's: it has no offloads, and carries a fourth of what v0.0.20250522 does (measured). Those in between
+/// were not.
+const WITHOUT_OFFLOADS: &str = "v0.0.20220316";
 
 /// What else it takes to set up wireguard-go.
 const WIREGUARD_TOOLS: Program = programs::program("wg", "wireguard-tools");
@@ -51,11 +52,11 @@ pub(super) fn wireguard_version(program: &Path) -> Result<String, Error> {
 
 fn version(line: &str) -> String {
     let version = line.split_whitespace().nth(1);
-    if version.is_none_or(|version| version > LAST_WITHOUT_OFFLOADS) {
+    if version.is_none_or(|version| version > WITHOUT_OFFLOADS) {
         return line.to_owned();
     }
     format!(
-        "{line} has no offloads and is several times slower than later ones: name one by --wireguard-go"
+        "{line}, which has no offloads: a later one is four times as fast, name it by --wireguard-go"
     )
 }
 
@@ -293,7 +294,7 @@ mod tests {
             "wireguard-go v0.0.20250522"
         );
         let old = version("wireguard-go v0.0.20220316");
-        assert!(old.starts_with("wireguard-go v0.0.20220316 has no offloads"));
+        assert!(old.starts_with("wireguard-go v0.0.20220316, which has no offloads"));
         assert!(old.contains("--wireguard-go"));
     }
 
