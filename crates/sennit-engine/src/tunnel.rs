@@ -147,6 +147,8 @@ pub(crate) struct Tunnel {
     /// Set once CONNECT-IP is agreed.
     data: Option<DataPlane>,
     sending: Sending,
+    /// In this round data leaves before what noq has to send by itself.
+    data_first: bool,
     /// There was more to send at the time of `polled`.
     goes_on: bool,
     /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since it was asked.
@@ -223,6 +225,7 @@ impl Tunnel {
             packet_size: u64::from(packet_size),
             data: None,
             sending: Sending::Control,
+            data_first: false,
             goes_on: false,
             only_acks: None,
             launched: None,

@@ -67,6 +67,8 @@ pub(super) enum Sending {
     Data,
     /// A batch is in noq's queue for the first of these paths; then the same again for the next.
     Batch(PathSet),
+    /// What noq has to send beside the data that went first.
+    Rest,
 }
 
 /// Datagrams that leave together, and of each when it was first sent and how often again. noq takes the
@@ -153,13 +155,14 @@ impl Repair {
     }
 }
 
+/// Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if an ACK_FREQUENCY does
+/// not fit.
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
 impl Tunnel {
     /// The next batch of UDP packets to send; they are appended to `buffer`.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
         const GSO: NonZeroUsize = NonZeroUsize::new(BATCH).expect("a batch is not empty");
-        // Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if
-        // an ACK_FREQUENCY does not fit.
-        const ONE: NonZeroUsize = NonZeroUsize::MIN;
         loop {
             match self.sending {
                 Sending::Control => {
@@ -168,13 +171,11 @@ impl Tunnel {
                         self.sending = Sending::Acks(paths);
                         continue;
                     }
-                    if !self.saves_acks(now) {
-                        let transmit = self.conn.poll_transmit(now, ONE, buffer);
-                        self.only_acks = None;
-                        self.forget_due(now);
-                        if transmit.is_some() {
-                            return transmit;
-                        }
+                    self.data_first = self.only_acks == Some(true) && self.fits_beside_acks();
+                    if !self.data_first
+                        && let Some(transmit) = self.poll_control(now, buffer)
+                    {
+                        return Some(transmit);
                     }
                     self.refresh_views(now);
                     self.sending = Sending::Data;
@@ -195,15 +196,22 @@ impl Tunnel {
                 Sending::Data => {
                     self.sending = match self.fill_batch(now) {
                         Some(batch) => self.launch(batch, batch.without_first().first().is_some()),
-                        None => {
-                            self.sending = Sending::Control;
-                            self.end_round(now);
-                            return None;
-                        }
+                        None => Sending::Rest,
                     };
                 }
+                Sending::Rest => {
+                    if self.data_first
+                        && let Some(transmit) = self.poll_control(now, buffer)
+                    {
+                        return Some(transmit);
+                    }
+                    self.sending = Sending::Control;
+                    self.end_round(now);
+                    return None;
+                }
                 Sending::Batch(paths) => {
-                    if let Some(transmit) = self.conn.poll_transmit(now, GSO, buffer) {
+                    let most = if self.data_first { ONE } else { GSO };
+                    if let Some(transmit) = self.conn.poll_transmit(now, most, buffer) {
                         self.account(&transmit, paths);
                         return Some(transmit);
                     }
@@ -211,6 +219,23 @@ impl Tunnel {
                 }
             }
         }
+    }
+
+    /// What noq has to send by itself.
+    fn poll_control(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        if self.saves_acks(now) {
+            return None;
+        }
+        let transmit = self.conn.poll_transmit(now, ONE, buffer);
+        self.only_acks = None;
+        self.forget_due(now);
+        transmit
+    }
+
+    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none of their own.
+    fn fits_beside_acks(&self) -> bool {
+        let waiting = self.queue.backlog() as u64;
+        self.held.is_none() && (1..=self.packet_size / 2).contains(&waiting)
     }
 
     /// Whether something waits for a path.
