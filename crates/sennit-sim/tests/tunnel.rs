@@ -53,6 +53,33 @@ fn packets_pass_both_ways() {
 }
 
 #[test]
+fn acknowledgements_leave_with_the_little_that_waits() {
+    let mut world = world(&[link(1000, 2)], Policy::Bond);
+    world.turn = MS * 20;
+    world.run(MS * 200);
+    let sent = |world: &mut World| world.edge.status()[0].paths[0].sent_packets;
+    let before = sent(&mut world);
+    for round in 0..50 {
+        for _ in 0..12 {
+            world.send_from_hub(&udp(SERVER, EDGE, 7, round, 1000));
+        }
+        // It waits when what the hub sent arrives, as the answer to what came in the turn before.
+        world
+            .edge
+            .handle_packet(
+                &VirtioNetHdr::default(),
+                &udp(EDGE, SERVER, 7, round, 60),
+                None,
+                world.now(),
+            )
+            .unwrap();
+        world.run(MS * 20);
+    }
+    let packets = sent(&mut world) - before;
+    assert!((50..70).contains(&packets), "{packets} packets");
+}
+
+#[test]
 fn the_checksums_of_a_super_packet_stay_partial_on_the_way() {
     let mut world = world(&[link(50, 10)], Policy::Bond);
     let whole = udp(EDGE, SERVER, 7, 1, 4000);

@@ -171,7 +171,7 @@ impl Tunnel {
                         self.sending = Sending::Acks(paths);
                         continue;
                     }
-                    self.data_first = self.only_acks == Some(true) && self.fits_beside_acks();
+                    self.data_first = self.only_acks.is_some() && self.fits_beside_acks();
                     if !self.data_first
                         && let Some(transmit) = self.poll_control(now, buffer)
                     {
