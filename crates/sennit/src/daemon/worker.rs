@@ -57,8 +57,17 @@ const LONGEST_TURN: Duration = Duration::from_millis(8);
 /// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
 const WAITS: f64 = 0.05;
 const WAITS_PER_RUN: f64 = 2.5;
+/// It is not any more if the thread waits for less than this part of that.
+const CALM: f64 = 0.4;
 /// Bytes per second that are little.
 const LITTLE: f64 = 8e6;
+/// Where a thread runs much and still moves little at a time, because it serves many peers, turns become rarer
+/// sooner, up to this;
+const LONG_TURN: Duration = Duration::from_millis(4);
+/// if it waits so many times as long as it runs;
+const WAITS_PER_MUCH: f64 = 0.5;
+/// and these are the bytes that are little at a time.
+const SLIVER: u64 = 4096;
 /// A thread that runs for this part of the time, or waits for so long as to say that the host is short, goes
 /// ahead of other programs. Otherwise it might as well wait: what they send then leaves in larger runs.
 const RUNS: f64 = 0.25;
@@ -146,6 +155,28 @@ struct Device {
     batch: Vec<Packet>,
 }
 
+/// What went through sockets, ever.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    bytes: u64,
+    /// Runs of packets that were received or sent at once, of or to one peer.
+    runs: u64,
+}
+
+impl Moved {
+    fn count(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.runs += 1;
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            bytes: self.bytes - before.bytes,
+            runs: self.runs - before.runs,
+        }
+    }
+}
+
 /// Everything with a file descriptor.
 pub(super) struct Io {
     pub(super) poller: Arc<Poller>,
@@ -155,8 +186,7 @@ pub(super) struct Io {
     received: ReceiveBuffers,
     /// A socket may have more than was read in this turn.
     unread: bool,
-    /// Bytes through sockets, ever.
-    moved: u64,
+    moved: Moved,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
 }
 
@@ -168,7 +198,7 @@ impl Io {
             devices: Vec::new(),
             received: ReceiveBuffers::default(),
             unread: false,
-            moved: 0,
+            moved: Moved::default(),
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
     }
@@ -243,7 +273,7 @@ impl Io {
             for run in 0..count {
                 let (meta, data) = self.received.take(run);
                 taken += data.len();
-                self.moved += data.len() as u64;
+                self.moved.count(data.len());
                 let ip = meta.dst_ip.filter(|_| many);
                 let from = Received {
                     local: Local {
@@ -321,7 +351,7 @@ impl Io {
         buffer: &mut Vec<u8>,
     ) {
         while let Some(transmit) = poll(buffer) {
-            self.moved += buffer.len() as u64;
+            self.moved.count(buffer.len());
             self.send(&transmit, buffer);
             buffer.clear();
         }
@@ -519,8 +549,8 @@ struct Moderation {
     paid_at: Instant,
     waits: Option<Waits>,
     priority: Option<Priority>,
-    /// When it was last seen whether the host is short of processors, and the bytes until then.
-    looked: (Instant, u64),
+    /// When it was last seen whether the host is short of processors, and what was moved until then.
+    looked: (Instant, Moved),
 }
 
 impl Moderation {
@@ -533,7 +563,7 @@ impl Moderation {
             paid_at: now,
             waits: waits.ok(),
             priority: Priority::of_this_thread().unwrap_or_default(),
-            looked: (now, 0),
+            looked: (now, Moved::default()),
         }
     }
 
@@ -544,8 +574,8 @@ impl Moderation {
         ahead.checked_sub(self.every * TURNS)
     }
 
-    /// Sees whether the host is short of processors, when it is time to; `moved` are the bytes until now.
-    fn look(&mut self, moved: u64, now: Instant) {
+    /// Sees whether the host is short of processors, when it is time to; `moved` is all until now.
+    fn look(&mut self, moved: Moved, now: Instant) {
         let (at, before) = self.looked;
         let passed = now.saturating_duration_since(at);
         if passed < LOOK_EVERY {
@@ -555,7 +585,7 @@ impl Moderation {
         let Some(Ok(spent)) = self.waits.as_mut().map(Waits::spent) else {
             return;
         };
-        self.every = next_turn(self.every, spent, moved - before, passed);
+        self.every = next_turn(self.every, spent, moved.since(before), passed);
         if let Some(priority) = &mut self.priority
             && let Err(error) = priority.put_ahead(is_pressed(spent, passed))
         {
@@ -571,17 +601,24 @@ fn is_pressed(spent: Spent, passed: Duration) -> bool {
 }
 
 /// How far apart turns are when they were `every`, and the thread spent this of the time that passed and moved so
-/// many bytes.
-fn next_turn(every: Duration, spent: Spent, moved: u64, passed: Duration) -> Duration {
-    let is_short =
-        spent.waited > passed.mul_f64(WAITS) && spent.waited > spent.ran.mul_f64(WAITS_PER_RUN);
-    let is_little = (moved as f64) < LITTLE * passed.as_secs_f64();
-    if is_short && is_little {
-        (2 * every).min(LONGEST_TURN)
-    } else if spent.waited < spent.ran || !is_little {
+/// much.
+fn next_turn(every: Duration, spent: Spent, moved: Moved, passed: Duration) -> Duration {
+    let is_little = (moved.bytes as f64) < LITTLE * passed.as_secs_f64();
+    let is_split = spent.ran > passed.mul_f64(RUNS) && moved.bytes < SLIVER * moved.runs;
+    let (longest, waits) = if is_little {
+        (LONGEST_TURN, WAITS_PER_RUN)
+    } else if is_split {
+        (LONG_TURN, WAITS_PER_MUCH)
+    } else {
+        (TURN_EVERY, 0.0)
+    };
+    let short = spent.ran.mul_f64(waits);
+    if spent.waited > short.max(passed.mul_f64(WAITS)) {
+        (2 * every).min(longest)
+    } else if spent.waited < short.mul_f64(CALM) {
         (every / 2).max(TURN_EVERY)
     } else {
-        every
+        every.min(longest)
     }
 }
 
@@ -648,10 +685,11 @@ mod tests {
     #[test]
     fn turns_become_rarer_only_where_the_host_is_short_of_processors_and_little_flows() {
         let ms = Duration::from_millis;
-        // Of a hundred milliseconds.
-        let after = |start: u64, ran: u64, waited: u64, moved| {
+        // Of a hundred milliseconds, and always in two hundred runs.
+        let after = |start: u64, ran: u64, waited: u64, bytes| {
             let (ran, waited) = (ms(ran), ms(waited));
             let spent = Spent { ran, waited };
+            let moved = Moved { bytes, runs: 200 };
             let end = (0..10).fold(ms(start), |every, _| {
                 next_turn(every, spent, moved, ms(100))
             });
@@ -663,6 +701,10 @@ mod tests {
         assert_eq!(after(8, 10, 40, 3_000_000), 1);
         // A thread that has hardly anything to do.
         assert_eq!(after(1, 1, 4, 3000), 1);
+        // One that has much to do, of which each peer gets little at a time, or much.
+        assert_eq!(after(1, 40, 30, 800_001), 4);
+        assert_eq!(after(4, 40, 5, 800_001), 1);
+        assert_eq!(after(1, 40, 30, 3_000_000), 1);
     }
 
     #[test]
