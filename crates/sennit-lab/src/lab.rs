@@ -69,11 +69,6 @@ const SETTINGS: [&str; 10] = [
 /// What makes a router of a host.
 const FORWARDING: [&str; 2] = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"];
 
-/// The shortest time that a token bucket may save up for: shorter than the queues and round trips of any link,
-/// and longer than timers come late, also on a virtual machine that shares its processors. What a full bucket
-/// does not hold any more is lost to the rate.
-const BUCKET: Duration = Duration::from_millis(4);
-
 /// A bucket holds two frames at least, so that one that comes late does not cost the next its turn.
 const BUCKET_FRAMES: usize = 2;
 
@@ -424,7 +419,7 @@ fn limit_rate(hosts: [&Host; 2], link: &Attached) -> Result<(), Error> {
         let config = link.spec.config(direction);
         let Some(rate) = config.rate else { continue };
         let frames = BUCKET_FRAMES * (config.mtu + config.frame_overhead);
-        let burst = rate.bytes_in(BUCKET).max(frames);
+        let burst = rate.bytes_in(link.spec.bucket).max(frames);
         let [rate, burst, limit] = [
             format!("{}bit", rate.as_bps()),
             format!("{burst}b"),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sennit_netem::{Config, Counters};
 
@@ -29,7 +30,14 @@ pub struct LinkSpec {
     /// Whether a veth carries UDP super-packets whole, or its kernel cuts them before it
     /// (`tx-udp-segmentation`, as with many network cards).
     pub uso: bool,
+    /// What a token bucket saves up for, at most, as time at its rate. What is more than that, like a super-packet
+    /// of 64 KB, is cut; packets of it then leave one by one, at the cost of a timer each.
+    pub bucket: Duration,
 }
+
+/// Shorter than the queues and round trips of any link, and longer than timers come late, also on a virtual machine
+/// that shares its processors. What a full bucket does not hold any more is lost to the rate.
+pub(crate) const BUCKET: Duration = Duration::from_millis(4);
 
 /// How a link is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -70,6 +78,7 @@ impl LinkSpec {
             down: config.clone(),
             mtu: 1500,
             uso: true,
+            bucket: BUCKET,
         }
     }
 

@@ -19,6 +19,7 @@
 //! loss_percent = 0.5
 //! burst = 4                        # mean length of loss bursts; absent = independent losses
 //! queue_ms = 50                    # or queue_bytes; default 50 ms, at least 64 KiB
+//! bucket_ms = 4                    # what a "tbf" saves up, in time of its rate; a super-packet of more is cut
 //! up = { rate_mbit = 40 }          # differs in this direction (edge to hub); also `down`
 //!
 //! [tunnel]                         # absent: no step may use the tunnel

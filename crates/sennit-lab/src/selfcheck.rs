@@ -290,6 +290,8 @@ impl Probe {
         // Loss thins the stream, but what is lost has used the rate too.
         let survive = 1.0 - self.config.loss.ratio().unwrap_or(0.0);
         let span = Duration::from_millis(500).max(wire_time * 40);
+        // A quarter more than the rate empties the bucket within the first fifth.
+        let span = span.max(20 * self.bucket);
         let gap = wire_time.mul_f64(0.8);
         let count = (span.as_nanos() / gap.as_nanos()) as u32;
         let arrivals = self.exchange(Burst {

@@ -300,7 +300,9 @@ fn a_token_bucket_passes_the_self_check() {
     if !root() {
         return;
     }
-    let lab = Lab::new(&buckets(1, 40)).expect("it can be built");
+    let mut spec = buckets(1, 40);
+    spec.links[0].bucket = Duration::from_millis(32);
+    let lab = Lab::new(&spec).expect("it can be built");
     let a = lab.link("a").expect("it is there");
 
     let checks = selfcheck::run(&lab).expect("probes can be sent");

@@ -121,6 +121,13 @@ fn a_token_bucket_has_a_rate_and_a_queue_and_nothing_else() {
     let link_spec = &spec.links[0];
     assert_eq!((link_spec.kind, spec.edges), (Kind::Tbf, 1));
     assert_eq!(link_spec.up.rate, Some(Bitrate::mbit(5)));
+    let bucket = format!("{plain}bucket_ms = ");
+    let saves = Scenario::parse(&format!("{bucket}32\n")).and_then(|scenario| scenario.spec());
+    let saves = saves.expect("it may save up for longer").links[0].bucket;
+    assert_eq!(saves, Duration::from_millis(32));
+    assert!(error(&format!("{bucket}1\n")).contains("4 to 250"));
+    let emulated = format!("{LINK}rate_mbit = 20\nbucket_ms = 32\n");
+    assert!(error(&emulated).contains("only a tbf has `bucket_ms`"));
     for more in ["delay_ms = 1\n", "loss_percent = 1\n", "jitter_ms = 1\n"] {
         let text = format!("{link}rate_mbit = 20\n{more}");
         assert!(error(&text).contains("a rate and a queue, and nothing else"));

@@ -161,12 +161,8 @@ impl Site {
 
     fn over(kind: Kind, way: &Config) -> Self {
         let link = LinkSpec {
-            name: "a".into(),
             kind,
-            up: way.clone(),
-            down: way.clone(),
-            mtu: 1500,
-            uso: true,
+            ..LinkSpec::symmetric("a", way)
         };
         let spec = Spec {
             links: vec![link],

@@ -6,7 +6,7 @@ use sennit_netem::{Bitrate, Config, Jitter, Loss, Queue, Shape as JitterShape};
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::link::{Kind, LinkSpec};
+use crate::link::{BUCKET, Kind, LinkSpec};
 
 /// A `[[link]]` table.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,6 +17,7 @@ pub struct LinkTable {
     kind: Kind,
     mtu: Option<u32>,
     uso: Option<bool>,
+    bucket_ms: Option<f64>,
     #[serde(default)]
     up: Shape,
     #[serde(default)]
@@ -56,35 +57,35 @@ impl LinkTable {
             mtu: mtu as usize,
             ..Config::default()
         };
+        let wrong = |reason| Error::Scenario(format!("link {:?}: {reason}", self.name));
         let direction = |own: &Shape| {
             self.both
                 .applied(&base)
                 .and_then(|both| own.applied(&both))
-                .map_err(|reason| Error::Scenario(format!("link {:?}: {reason}", self.name)))
+                .map_err(wrong)
         };
         let (up, down) = (direction(&self.up)?, direction(&self.down)?);
-        if self.kind == Kind::Veth && [&self.both, &self.up, &self.down] != [&Shape::default(); 3] {
-            return Err(Error::Scenario(format!(
-                "link {:?}: a veth cannot be shaped",
-                self.name
-            )));
-        }
-        if self.kind != Kind::Veth && self.uso.is_some() {
-            return Err(Error::Scenario(format!(
-                "link {:?}: only a veth has `uso`",
-                self.name
-            )));
-        }
-        if self.kind == Kind::Tbf && [&up, &down].into_iter().any(|way| !is_bucket(way)) {
-            return Err(Error::Scenario(format!(
-                "link {:?}: a tbf has a rate and a queue, and nothing else",
-                self.name
-            )));
+        let bucket = self.bucket_ms.map_or(Ok(BUCKET), bucket).map_err(wrong)?;
+        let shapes = [&self.both, &self.up, &self.down];
+        let refused = match self.kind {
+            Kind::Veth if shapes != [&Shape::default(); 3] => Some("a veth cannot be shaped"),
+            Kind::Emulated | Kind::Tbf if self.uso.is_some() => Some("only a veth has `uso`"),
+            Kind::Emulated | Kind::Veth if self.bucket_ms.is_some() => {
+                Some("only a tbf has `bucket_ms`")
+            }
+            Kind::Tbf if ![&up, &down].into_iter().all(is_bucket) => {
+                Some("a tbf has a rate and a queue, and nothing else")
+            }
+            Kind::Emulated | Kind::Veth | Kind::Tbf => None,
+        };
+        if let Some(reason) = refused {
+            return Err(wrong(reason.into()));
         }
         Ok(LinkSpec {
             name: self.name.clone(),
             kind: self.kind,
             uso: self.uso.unwrap_or(true),
+            bucket,
             up,
             down,
             mtu,
@@ -173,6 +174,13 @@ fn is_bucket(config: &Config) -> bool {
         ..Config::default()
     };
     rate.is_some() && *config == bucket
+}
+
+/// What a token bucket saves up for.
+fn bucket(ms: f64) -> Result<Duration, String> {
+    let sane = (4.0..=250.0).contains(&ms);
+    let duration = sane.then(|| Duration::from_secs_f64(ms / 1e3));
+    duration.ok_or_else(|| "`bucket_ms` is 4 to 250".into())
 }
 
 fn millis(key: &str, value: f64) -> Result<Duration, String> {

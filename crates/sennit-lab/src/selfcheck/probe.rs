@@ -33,6 +33,7 @@ pub(super) struct Probe {
     pub(super) direction: Direction,
     pub(super) kind: Kind,
     pub(super) config: Config,
+    pub(super) bucket: Duration,
     sender: UdpSocket,
     receiver: UdpSocket,
 }
@@ -77,6 +78,7 @@ impl Probe {
             direction,
             kind: link.spec().kind,
             config: link.spec().config(direction).clone(),
+            bucket: link.spec().bucket,
             sender,
             receiver,
         })
