@@ -232,10 +232,14 @@ impl Tunnel {
         transmit
     }
 
-    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none of their own.
+    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none of their own, and
+    /// leaves by the path that they take anyway.
     fn fits_beside_acks(&self) -> bool {
         let waiting = self.queue.backlog() as u64;
-        self.held.is_none() && (1..=self.packet_size / 2).contains(&waiting)
+        let trusted = self.paths.iter().filter(|path| path.is_trusted());
+        self.held.is_none()
+            && (1..=self.packet_size / 2).contains(&waiting)
+            && trusted.count() == 1
     }
 
     /// Whether something waits for a path.

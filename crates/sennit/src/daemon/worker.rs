@@ -66,8 +66,8 @@ const LITTLE: f64 = 8e6;
 const LONG_TURN: Duration = Duration::from_millis(4);
 /// if it waits so many times as long as it runs;
 const WAITS_PER_MUCH: f64 = 0.5;
-/// and these are the bytes that are little at a time.
-const SLIVER: u64 = 4096;
+/// and these are the bytes that are little at a time, where turns are a millisecond apart.
+const SLIVER: f64 = 4096.0;
 /// A thread that runs for this part of the time, or waits for so long as to say that the host is short, goes
 /// ahead of other programs. Otherwise it might as well wait: what they send then leaves in larger runs.
 const RUNS: f64 = 0.25;
@@ -604,7 +604,9 @@ fn is_pressed(spent: Spent, passed: Duration) -> bool {
 /// much.
 fn next_turn(every: Duration, spent: Spent, moved: Moved, passed: Duration) -> Duration {
     let is_little = (moved.bytes as f64) < LITTLE * passed.as_secs_f64();
-    let is_split = spent.ran > passed.mul_f64(RUNS) && moved.bytes < SLIVER * moved.runs;
+    let sliver = SLIVER * every.div_duration_f64(TURN_EVERY);
+    let is_split =
+        spent.ran > passed.mul_f64(RUNS) && (moved.bytes as f64) < sliver * moved.runs as f64;
     let (longest, waits) = if is_little {
         (LONGEST_TURN, WAITS_PER_RUN)
     } else if is_split {
@@ -702,8 +704,9 @@ mod tests {
         // A thread that has hardly anything to do.
         assert_eq!(after(1, 1, 4, 3000), 1);
         // One that has much to do, of which each peer gets little at a time, or much.
-        assert_eq!(after(1, 40, 30, 800_001), 4);
-        assert_eq!(after(4, 40, 5, 800_001), 1);
+        assert_eq!(after(1, 40, 30, 810_000), 4);
+        assert_eq!(after(4, 40, 5, 810_000), 1);
+        assert_eq!(after(4, 40, 30, 3_000_000), 4);
         assert_eq!(after(1, 40, 30, 3_000_000), 1);
     }
 
