@@ -378,6 +378,11 @@ impl Edge {
         dials.chain(self.node.poll_timeout()).min()
     }
 
+    /// How many tunnels there are.
+    pub fn tunnels(&self) -> usize {
+        self.node.len()
+    }
+
     /// The addresses that the hub assigned.
     pub fn addresses(&self) -> &[Prefix] {
         &self.addresses

@@ -402,6 +402,11 @@ impl Hub {
         self.node.poll_timeout().into_iter().chain(leaves).min()
     }
 
+    /// How many tunnels there are.
+    pub fn tunnels(&self) -> usize {
+        self.node.len()
+    }
+
     /// The state of every tunnel.
     pub fn status(&mut self) -> Vec<TunnelStatus> {
         self.collect_status(None)

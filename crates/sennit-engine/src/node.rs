@@ -143,6 +143,10 @@ impl<R> Node<R> {
         Some(conn)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn<R>)> {
         self.conns.iter().map(|(&id, conn)| (id, conn))
     }

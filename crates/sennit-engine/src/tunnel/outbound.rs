@@ -237,9 +237,7 @@ impl Tunnel {
     fn fits_beside_acks(&self) -> bool {
         let waiting = self.queue.backlog() as u64;
         let trusted = self.paths.iter().filter(|path| path.is_trusted());
-        self.held.is_none()
-            && (1..=self.packet_size / 2).contains(&waiting)
-            && trusted.count() == 1
+        self.held.is_none() && (1..=self.packet_size / 2).contains(&waiting) && trusted.count() == 1
     }
 
     /// Whether something waits for a path.

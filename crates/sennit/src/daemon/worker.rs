@@ -61,8 +61,9 @@ const WAITS_PER_RUN: f64 = 2.5;
 const CALM: f64 = 0.4;
 /// Bytes per second that are little.
 const LITTLE: f64 = 8e6;
-/// Where a thread runs much and still moves little at a time, because it serves many peers, turns become rarer
-/// sooner, up to this;
+/// Where a thread serves so many tunnels, runs much and still moves little at a time, they become rarer sooner, up to
+/// this;
+const MANY: usize = 8;
 const LONG_TURN: Duration = Duration::from_millis(4);
 /// if it waits so many times as long as it runs;
 const WAITS_PER_MUCH: f64 = 0.5;
@@ -91,6 +92,8 @@ pub(super) trait Machine {
     fn poll_packet(&mut self, now: Instant) -> Option<(usize, Packet)>;
     fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit>;
     fn poll_timeout(&self) -> Option<Instant>;
+    /// How many tunnels it serves.
+    fn tunnels(&self) -> usize;
     /// Says goodbye to the peers.
     fn close(&mut self, now: Instant);
 }
@@ -514,7 +517,7 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     let mut now = Instant::now();
     let mut moderation = Moderation::of_this_thread(now);
     while !stop.is_requested() {
-        moderation.look(io.moved, now);
+        moderation.look(io.moved, machine.tunnels(), now);
         // What was left over goes on at once.
         let rest =
             std::mem::take(&mut io.unread) || machine.poll_timeout().is_some_and(|at| at <= now);
@@ -575,7 +578,7 @@ impl Moderation {
     }
 
     /// Sees whether the host is short of processors, when it is time to; `moved` is all until now.
-    fn look(&mut self, moved: Moved, now: Instant) {
+    fn look(&mut self, moved: Moved, tunnels: usize, now: Instant) {
         let (at, before) = self.looked;
         let passed = now.saturating_duration_since(at);
         if passed < LOOK_EVERY {
@@ -585,7 +588,8 @@ impl Moderation {
         let Some(Ok(spent)) = self.waits.as_mut().map(Waits::spent) else {
             return;
         };
-        self.every = next_turn(self.every, spent, moved.since(before), passed);
+        let moved = moved.since(before);
+        self.every = next_turn(self.every, spent, moved, tunnels, passed);
         if let Some(priority) = &mut self.priority
             && let Err(error) = priority.put_ahead(is_pressed(spent, passed))
         {
@@ -601,12 +605,19 @@ fn is_pressed(spent: Spent, passed: Duration) -> bool {
 }
 
 /// How far apart turns are when they were `every`, and the thread spent this of the time that passed and moved so
-/// much.
-fn next_turn(every: Duration, spent: Spent, moved: Moved, passed: Duration) -> Duration {
+/// much for its tunnels.
+fn next_turn(
+    every: Duration,
+    spent: Spent,
+    moved: Moved,
+    tunnels: usize,
+    passed: Duration,
+) -> Duration {
     let is_little = (moved.bytes as f64) < LITTLE * passed.as_secs_f64();
     let sliver = SLIVER * every.div_duration_f64(TURN_EVERY);
-    let is_split =
-        spent.ran > passed.mul_f64(RUNS) && (moved.bytes as f64) < sliver * moved.runs as f64;
+    let is_split = tunnels >= MANY
+        && spent.ran > passed.mul_f64(RUNS)
+        && (moved.bytes as f64) < sliver * moved.runs as f64;
     let (longest, waits) = if is_little {
         (LONGEST_TURN, WAITS_PER_RUN)
     } else if is_split {
@@ -681,6 +692,9 @@ mod tests {
         fn poll_timeout(&self) -> Option<Instant> {
             None
         }
+        fn tunnels(&self) -> usize {
+            0
+        }
         fn close(&mut self, _: Instant) {}
     }
 
@@ -688,26 +702,28 @@ mod tests {
     fn turns_become_rarer_only_where_the_host_is_short_of_processors_and_little_flows() {
         let ms = Duration::from_millis;
         // Of a hundred milliseconds, and always in two hundred runs.
-        let after = |start: u64, ran: u64, waited: u64, bytes| {
+        let with = |tunnels, start: u64, ran: u64, waited: u64, bytes| {
             let (ran, waited) = (ms(ran), ms(waited));
             let spent = Spent { ran, waited };
             let moved = Moved { bytes, runs: 200 };
             let end = (0..10).fold(ms(start), |every, _| {
-                next_turn(every, spent, moved, ms(100))
+                next_turn(every, spent, moved, tunnels, ms(100))
             });
             end.as_millis()
         };
+        let after = |start, ran, waited, bytes| with(1, start, ran, waited, bytes);
         assert_eq!(after(1, 10, 40, 300_000), 8);
         assert_eq!(after(4, 10, 15, 300_000), 4);
         assert_eq!(after(8, 10, 5, 300_000), 1);
         assert_eq!(after(8, 10, 40, 3_000_000), 1);
         // A thread that has hardly anything to do.
         assert_eq!(after(1, 1, 4, 3000), 1);
-        // One that has much to do, of which each peer gets little at a time, or much.
-        assert_eq!(after(1, 40, 30, 810_000), 4);
-        assert_eq!(after(4, 40, 5, 810_000), 1);
-        assert_eq!(after(4, 40, 30, 3_000_000), 4);
-        assert_eq!(after(1, 40, 30, 3_000_000), 1);
+        // One that has much to do, for many tunnels of which each gets little at a time, or much.
+        assert_eq!(with(60, 1, 40, 30, 810_000), 4);
+        assert_eq!(with(60, 4, 40, 5, 810_000), 1);
+        assert_eq!(with(60, 4, 40, 30, 3_000_000), 4);
+        assert_eq!(with(60, 1, 40, 30, 3_000_000), 1);
+        assert_eq!(with(3, 1, 40, 30, 810_000), 1);
     }
 
     #[test]

@@ -268,6 +268,10 @@ impl Machine for EdgeMachine {
         self.edge.poll_timeout().into_iter().chain(enrol_at).min()
     }
 
+    fn tunnels(&self) -> usize {
+        self.edge.tunnels()
+    }
+
     fn close(&mut self, now: Instant) {
         self.edge.close(now);
     }

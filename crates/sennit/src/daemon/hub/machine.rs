@@ -265,6 +265,10 @@ impl Machine for HubMachine {
         self.hub.poll_timeout()
     }
 
+    fn tunnels(&self) -> usize {
+        self.hub.tunnels()
+    }
+
     fn close(&mut self, now: Instant) {
         self.hub.close(now);
     }
