@@ -66,7 +66,7 @@ const LITTLE: f64 = 8e6;
 const MANY: usize = 8;
 const LONG_TURN: Duration = Duration::from_millis(4);
 /// if it waits so many times as long as it runs;
-const WAITS_PER_MUCH: f64 = 0.5;
+const WAITS_PER_MUCH: f64 = 1.25;
 /// and these are the bytes that are little at a time, where turns are a millisecond apart.
 const SLIVER: f64 = 4096.0;
 /// A thread that runs for this part of the time, or waits for so long as to say that the host is short, goes
@@ -719,11 +719,11 @@ mod tests {
         // A thread that has hardly anything to do.
         assert_eq!(after(1, 1, 4, 3000), 1);
         // One that has much to do, for many tunnels of which each gets little at a time, or much.
-        assert_eq!(with(60, 1, 40, 30, 810_000), 4);
+        assert_eq!(with(60, 1, 40, 55, 810_000), 4);
         assert_eq!(with(60, 4, 40, 5, 810_000), 1);
-        assert_eq!(with(60, 4, 40, 30, 3_000_000), 4);
-        assert_eq!(with(60, 1, 40, 30, 3_000_000), 1);
-        assert_eq!(with(3, 1, 40, 30, 810_000), 1);
+        assert_eq!(with(60, 4, 40, 55, 3_000_000), 4);
+        assert_eq!(with(60, 1, 40, 55, 3_000_000), 1);
+        assert_eq!(with(3, 1, 40, 55, 810_000), 1);
     }
 
     #[test]
