@@ -33,10 +33,6 @@ use crate::scratch;
 use crate::site::{Site, numbered};
 use crate::tunnel;
 
-/// Room for the largest bursts between two turns of the emulator; what overflows is reported by
-/// [`Lab::overruns`].
-const TX_QUEUE: u32 = 10_000;
-
 /// Gives each direction of each link its own chance.
 const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -442,7 +438,6 @@ fn open_tun(host: &Host, link: &Attached) -> Result<Tun, Error> {
     };
     let opened = host.netns().run(|| Tun::open(&config));
     let mut queues = opened.doing(|| format!("enter {}", host.name()))??;
-    host.ip(&format!("link set {device} txqueuelen {TX_QUEUE}\n"))?;
     Ok(queues.pop().expect("one queue was asked for"))
 }
 

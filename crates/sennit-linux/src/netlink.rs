@@ -100,13 +100,13 @@ impl Netlink {
         })
     }
 
-    /// Brings an interface up, setting its MTU first if one is given.
-    pub fn set_up(&mut self, index: u32, mtu: Option<u32>) -> Result<(), Error> {
+    /// Brings an interface up that holds so many packets until they are taken.
+    pub(crate) fn set_up(&mut self, index: u32, mtu: u32, queue: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        message.attributes.extend(mtu.map(LinkAttribute::Mtu));
+        message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue)];
         self.change(RouteNetlinkMessage::SetLink(message), 0)
             .doing(|| format!("bring interface {index} up"))
     }

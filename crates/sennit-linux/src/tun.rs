@@ -33,6 +33,10 @@ pub const TUN_BUFFER: usize = 65_536;
 /// Slices per write: a header and the payloads of the 64 segments that UDP GSO allows.
 pub const MAX_SLICES: usize = 65;
 
+/// Packets, or super-packets, that a queue holds until they are read; the kernel drops what comes on top. Its own
+/// 500 are fewer than sixty connections send at once as they start.
+const QUEUE: u32 = 10_000;
+
 /// Bit values of linux/if_tun.h.
 const IFF_TUN: libc::c_int = 0x0001;
 const IFF_NO_PI: libc::c_int = 0x1000;
@@ -120,7 +124,7 @@ impl Tun {
         let mut netlink = Netlink::open()?;
         let index = Interface::lookup(&mut netlink, config.name.as_str())?.index;
         netlink.suppress_link_local(index);
-        netlink.set_up(index, Some(config.mtu))?;
+        netlink.set_up(index, config.mtu, QUEUE)?;
 
         let mut files = vec![first];
         for _ in 1..queues {

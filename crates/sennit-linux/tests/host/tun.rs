@@ -248,6 +248,35 @@ fn a_packet_that_the_kernel_sends_can_be_read() {
     );
 }
 
+/// More packets than a hub's connections send at once as they start.
+#[test]
+fn a_device_holds_a_burst_until_it_is_read() {
+    const BURST: usize = 5000;
+    for queues in [1, 2] {
+        let Some(host) = Host::new() else { return };
+        let config = TunConfig {
+            queues,
+            ..config(Offload::Auto)
+        };
+        let mut tuns = host.run(|| Tun::open(&config)).unwrap();
+        host.sh("ip address add 10.1.0.1/24 dev tun0");
+
+        let socket = host.run(|| UdpSocket::bind("10.1.0.1:0").unwrap());
+        for _ in 0..BURST {
+            socket.send_to(b"hello", "10.1.0.2:9").unwrap();
+        }
+        let mut buffer = vec![0; TUN_BUFFER];
+        let mut read = 0;
+        for tun in &mut tuns {
+            while tun.recv(&mut buffer).unwrap().is_some() {
+                read += 1;
+            }
+        }
+
+        assert_eq!(read, BURST, "{queues} queues");
+    }
+}
+
 #[test]
 fn a_new_device_is_up_with_its_mtu_and_silent() {
     let Some(host) = Host::new() else { return };
