@@ -39,6 +39,8 @@ pub struct PathView {
     pub weight: u16,
     /// Smoothed round trip.
     pub srtt: Duration,
+    /// How far apart its acknowledgements come because hosts, or the path, hold them up.
+    pub held_up: Duration,
     /// More stood there of late than it soon delivers.
     pub crowded: bool,
     /// How much later than that says its packets are in order, because what it loses must be sent again.

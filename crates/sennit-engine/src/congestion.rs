@@ -26,7 +26,7 @@ mod windowed;
 
 use std::{
     fmt::{self, Debug, Display},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use sennit_core::Congestion;
@@ -58,6 +58,10 @@ pub(crate) trait Control: Debug + Send + Sync {
     /// Bytes per second that the path is known to deliver.
     fn delivery_rate(&self) -> Option<u64> {
         None
+    }
+    /// How far apart acknowledgements come because hosts, or the path, hold them up.
+    fn held_up(&self) -> Duration {
+        Duration::ZERO
     }
     /// Whether the window doubles every round trip.
     fn in_slow_start(&self) -> bool {

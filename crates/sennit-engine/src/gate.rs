@@ -63,6 +63,7 @@ pub(crate) struct GateState {
     known: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
+    held_up_micros: AtomicU64,
     way_back: WayBack,
     /// The window is never taken for less than this.
     floor: AtomicU64,
@@ -172,6 +173,11 @@ impl GateState {
     /// The least round trip of the last minutes.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         micros(&self.min_rtt_micros)
+    }
+
+    /// How far apart acknowledgements come because somebody holds them up.
+    pub(crate) fn held_up(&self) -> Duration {
+        Duration::from_micros(self.held_up_micros.load(Relaxed))
     }
 
     /// Smoothed round trip, had its acknowledgements come by the quickest way.
@@ -290,6 +296,8 @@ impl Gate {
         for (place, rate) in rates {
             place.store(rate.unwrap_or(0), Relaxed);
         }
+        let held_up = self.control.held_up().as_micros() as u64;
+        state.held_up_micros.store(held_up, Relaxed);
         let choice = self.control.choice().unwrap_or(Choice {
             controller: self.word,
             reason: Reason::Configured,

@@ -192,6 +192,7 @@ impl Path {
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
+            held_up: self.gate.held_up(),
             crowded: self.is_crowded(now),
             late: Duration::ZERO,
             rate,

@@ -10,6 +10,7 @@ fn path(tier: u8, millis: u64, budget: u64) -> PathView {
         late: Duration::ZERO,
         rate: 1_000_000,
         delivers: 1_000_000,
+        held_up: Duration::ZERO,
         unproven: false,
         worth: Worth::Full,
         budget,

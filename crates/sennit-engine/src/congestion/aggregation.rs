@@ -33,15 +33,14 @@ impl Aggregation {
         (self.since, self.acked) = (now, 0);
     }
 
-    /// So many bytes were acknowledged, at `rate` bytes per second and with `window` bytes allowed in flight.
-    pub(super) fn on_ack(&mut self, bytes: u64, rate: u64, window: u64, now: Instant) {
-        let expected = now.saturating_duration_since(self.since).as_secs_f64() * rate as f64;
-        self.acked += bytes;
+    /// So many bytes were acknowledged at `rate` bytes per second; no more than `most` count.
+    pub(super) fn on_ack(&mut self, bytes: u64, rate: u64, most: u64, now: Instant) {
+        let mut expected = now.saturating_duration_since(self.since).as_secs_f64() * rate as f64;
         if self.acked as f64 <= expected {
-            (self.since, self.acked) = (now, 0);
-            return;
+            (self.since, self.acked, expected) = (now, 0, 0.0);
         }
+        self.acked += bytes;
         let extra = (self.acked as f64 - expected) as u64;
-        self.extra.insert(extra.min(window / 2), now);
+        self.extra.insert(extra.min(most), now);
     }
 }

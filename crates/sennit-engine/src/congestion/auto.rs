@@ -349,6 +349,10 @@ impl Control for Auto {
         self.control().delivery_rate()
     }
 
+    fn held_up(&self) -> Duration {
+        self.control().held_up()
+    }
+
     fn in_slow_start(&self) -> bool {
         self.control().in_slow_start()
     }

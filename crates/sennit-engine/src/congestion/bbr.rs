@@ -23,7 +23,7 @@
 //! all the flows inside a tunnel four packets in 200 ms are an outage. And startup also ends at a queue that
 //! stands, as [`Model`] says.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     Ack, Acked, CongestionEvent, Control,
@@ -225,6 +225,10 @@ impl Control for Bbr {
         self.model.delivery_rate()
     }
 
+    fn held_up(&self) -> Duration {
+        self.model.held_up()
+    }
+
     fn in_slow_start(&self) -> bool {
         self.mode == Mode::Startup
     }
@@ -236,7 +240,6 @@ impl Control for Bbr {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::congestion::flows::{Flows, MTU, link};

@@ -25,7 +25,7 @@
 //! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight, until
 //! probing finds room again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     Ack, Acked, CongestionEvent, Control,
@@ -397,6 +397,10 @@ impl Control for Bbr3 {
 
     fn delivery_rate(&self) -> Option<u64> {
         self.model.delivery_rate()
+    }
+
+    fn held_up(&self) -> Duration {
+        self.model.held_up()
     }
 
     fn in_slow_start(&self) -> bool {

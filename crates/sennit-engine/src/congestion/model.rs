@@ -67,6 +67,10 @@ const MIN_BURST: Duration = Duration::from_millis(1);
 /// beyond the model, so that the window is never what makes a batch small.
 const QUANTUM: Duration = Duration::from_millis(1);
 
+/// What is acknowledged in one go counts up to half of the window, or up to so much time: a host that acts so seldom
+/// has nothing to do with a window that its own round trips have made small.
+const MOST_HELD: Duration = Duration::from_millis(64);
+
 /// One path, as its acknowledgements show it.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
@@ -251,8 +255,9 @@ impl Model {
         }
         self.limited = acked.limited;
         self.train = self.train.max(acked.train);
+        let most = (window / 2).max(self.sent_in(MOST_HELD));
         self.aggregation
-            .on_ack(acked.bytes, self.rate.get(), window, now);
+            .on_ack(acked.bytes, self.rate.get(), most, now);
         self.round.delivered += acked.bytes;
         if let Some(sent) = now.checked_sub(acked.rtt) {
             self.by_pace.count(self.packets(acked.bytes), false, sent);
@@ -390,11 +395,30 @@ impl Model {
 
     /// What the driver may have in flight beyond the model, in bytes.
     pub(super) fn slack(&self) -> u64 {
-        let quantum = (self.rate.get() as f64 * QUANTUM.as_secs_f64()) as u64;
-        // What the far end has and does not tell of yet is in flight too. Without room for it, a path of
-        // few packets waits for the next acknowledgement, and that wait lowers its rate further.
-        let untold = (self.rate.get() as f64 * ACK_DELAY.as_secs_f64()) as u64;
-        2 * quantum.max(2 * self.mtu) + untold.min(u64::from(ACK_PACKETS) * self.mtu)
+        2 * self.sent_in(QUANTUM).max(2 * self.mtu) + self.untold()
+    }
+
+    /// What the far end has and does not tell of yet is in flight too, in bytes. Without room for it, a path of few
+    /// packets waits for the next acknowledgement, and that wait lowers its rate further.
+    fn untold(&self) -> u64 {
+        let soon = u64::from(ACK_PACKETS) * self.mtu;
+        self.sent_in(ACK_DELAY).min(soon)
+    }
+
+    /// How much more than that is acknowledged in one go, in bytes.
+    fn held(&self) -> u64 {
+        self.aggregation.extra().saturating_sub(self.untold())
+    }
+
+    /// The same as time at the path's rate.
+    pub(super) fn held_up(&self) -> Duration {
+        let held = self.held() as f64 / self.rate.get().max(1) as f64;
+        Duration::from_secs_f64(held).min(MOST_HELD)
+    }
+
+    /// Bytes.
+    fn sent_in(&self, time: Duration) -> u64 {
+        (self.rate.get() as f64 * time.as_secs_f64()) as u64
     }
 
     /// The window that follows `window` when `acked` bytes were acknowledged.
@@ -402,7 +426,8 @@ impl Model {
         if self.rate.get() == 0 || self.min_rtt.is_none() {
             return window;
         }
-        let target = self.bdp(gain) + self.slack() + self.aggregation.extra();
+        let spare = self.bdp(gain - 1.0);
+        let target = self.bdp(gain) + self.slack() + self.held().saturating_sub(spare);
         // Before the path is full, the model lags behind.
         if self.full.reached {
             target

@@ -62,7 +62,7 @@ fn a_short_slow_link_is_filled_although_acknowledgements_are_held_up() {
             let (share, queue) = share(&mut alone(word, short), 3.0, 20.0);
             assert!(share > 0.93, "{word} {rate} Mbit/s: {share:.2}");
             assert!(
-                queue < Duration::from_millis(5),
+                queue < Duration::from_millis(6),
                 "{word} {rate} Mbit/s: {queue:?}"
             );
         }
@@ -138,13 +138,17 @@ fn follows_a_link_that_changes_its_rate() {
 
 #[test]
 fn a_probe_that_pays_goes_on() {
-    let mut flows = alone(Congestion::Bbr3, link(20.0, 40, 100.0));
-    flows.run(seconds(3.0));
-    flows.link.rate = mbit(200.0);
-    flows.link.buffer *= 10;
+    // Wherever in its cycle it is when the link becomes faster.
+    let shares = (0..12).map(|step| {
+        let mut flows = alone(Congestion::Bbr3, link(20.0, 40, 100.0));
+        flows.run(seconds(3.0 + 0.05 * f64::from(step)));
+        flows.link.rate = mbit(200.0);
+        flows.link.buffer *= 10;
+        share(&mut flows, 1.25, 0.25).0
+    });
+    let mean = shares.sum::<f64>() / 12.0;
     // With a quarter for each cycle it is 0.57.
-    let (share, _) = share(&mut flows, 1.25, 0.25);
-    assert!(share > 0.7, "{share:.2}");
+    assert!(mean > 0.7, "{mean:.2}");
 }
 
 #[test]

@@ -35,6 +35,8 @@ const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
 /// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
+/// Where acknowledgements come in heaps, so does what they let go, inside as well: so many heaps may stand here.
+const HEAPS: u32 = 2;
 /// A sender hears of a drop after a round trip with what stands here, and sends less during the next one.
 const REACTION_ROUNDS: u32 = 3;
 /// When a path is lost, what its bulk flows have under way stands here. While the path may return it may stand
@@ -310,8 +312,12 @@ impl Tunnel {
         for (path, view) in self.paths.iter().zip(&mut self.views) {
             view.late = path.lateness(packet, repair, now);
         }
-        let target =
-            TARGET.max(fastest.mul_f64(SPARE_ROUNDS)) + self.scheduler.standing(&self.views);
+        // What hosts hold up they do on all paths.
+        let held_up = in_full_use(&self.views).map(|view| view.held_up).min();
+        let spare = fastest
+            .mul_f64(SPARE_ROUNDS)
+            .max(HEAPS * held_up.unwrap_or_default());
+        let target = TARGET.max(spare) + self.scheduler.standing(&self.views);
         if self.paths.iter().any(|path| path.gate.starts()) {
             self.started = Some(now);
         }
