@@ -40,12 +40,6 @@ impl Cable {
             address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
         }
     }
-
-    /// When something may arrive at either end.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let ways = [self.up.poll_timeout(), self.down.poll_timeout()];
-        ways.into_iter().flatten().min()
-    }
 }
 
 /// One direction of a link.
@@ -108,7 +102,8 @@ impl Way {
         Some(wire)
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
+    /// When something may arrive.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let repeat = self.repeats.front().map(|(at, _)| *at);
         self.link.poll_timeout().into_iter().chain(repeat).min()
     }

@@ -17,6 +17,7 @@ mod tls;
 mod traffic;
 mod transfer;
 mod trial;
+mod turns;
 
 use std::{
     collections::VecDeque,
@@ -40,6 +41,7 @@ pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
 pub use transfer::{Direction, Kind, Transfer};
 pub use trial::{Outcome, Trial};
+use turns::Turns;
 
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
@@ -107,8 +109,8 @@ pub struct World {
     stuck: u32,
     /// Whatever a link delivers it delivers a second time, so much later.
     pub repeats_after: Option<Duration>,
-    /// A busy machine: both sides act at multiples of this only, on all that has come by then.
-    pub turn: Duration,
+    edge_turns: Turns,
+    hub_turns: Turns,
 }
 
 /// A class of the given policy with the usual rest.
@@ -191,7 +193,8 @@ impl World {
             buffer: Vec::new(),
             stuck: 0,
             repeats_after: None,
-            turn: Duration::ZERO,
+            edge_turns: Turns::new(2 * seed, start),
+            hub_turns: Turns::new(2 * seed + 1, start),
         };
         for index in 0..links.len() {
             world.set_link(index, true);
@@ -227,6 +230,11 @@ impl World {
         let cable = &mut self.cables[link];
         let way = if up { &mut cable.up } else { &mut cable.down };
         way.change(|config| config.outage = on, self.now);
+    }
+
+    /// Busy machines: the edge and the hub act so far apart, half as much more or less, on all that has come by then.
+    pub fn set_turns(&mut self, edge: Duration, hub: Duration) {
+        (self.edge_turns.every, self.hub_turns.every) = (edge, hub);
     }
 
     /// What the kernel would say of a link.
@@ -302,15 +310,31 @@ impl World {
             self.hub.poll_timeout(),
             self.now
         );
-        self.now = self.now.max(self.next_turn(next));
-        self.deliver();
-        if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
-            self.edge.handle_timeout(self.now);
+        self.now = self.now.max(next);
+        let (edge, hub) = (
+            self.edge_turns.is_due(self.now),
+            self.hub_turns.is_due(self.now),
+        );
+        if edge {
+            self.deliver_to_edge();
         }
-        if self.hub.poll_timeout().is_some_and(|at| at <= self.now) {
-            self.hub.handle_timeout(self.now);
+        if hub {
+            self.deliver_to_hub();
         }
-        self.settle();
+        if edge {
+            if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.edge.handle_timeout(self.now);
+            }
+            self.settle_edge();
+            self.edge_turns.end(self.now);
+        }
+        if hub {
+            if self.hub.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.hub.handle_timeout(self.now);
+            }
+            self.settle_hub();
+            self.hub_turns.end(self.now);
+        }
         true
     }
 
@@ -337,42 +361,23 @@ impl World {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        let links = self.cables.iter().map(Cable::poll_timeout);
-        links
-            .chain([self.edge.poll_timeout(), self.hub.poll_timeout()])
-            .flatten()
-            .min()
-    }
-
-    /// When somebody acts on what happens at `event`.
-    fn next_turn(&self, event: Instant) -> Instant {
-        let turns = (event - self.start)
-            .as_nanos()
-            .div_ceil(self.turn.as_nanos().max(1));
-        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-        if self.turn.is_zero() {
-            event
-        } else {
-            self.start + self.turn * turns
-        }
+        let down = self
+            .cables
+            .iter()
+            .filter_map(|cable| cable.down.poll_timeout());
+        let up = self
+            .cables
+            .iter()
+            .filter_map(|cable| cable.up.poll_timeout());
+        let edge = down.chain(self.edge.poll_timeout()).min();
+        let hub = up.chain(self.hub.poll_timeout()).min();
+        let turns = [self.edge_turns.at(edge), self.hub_turns.at(hub)];
+        turns.into_iter().flatten().min()
     }
 
     /// Hands out what the links deliver now.
-    fn deliver(&mut self) {
+    fn deliver_to_edge(&mut self) {
         for index in 0..self.cables.len() {
-            while let Some(wire) = self.cables[index]
-                .up
-                .poll_output(self.repeats_after, self.now)
-            {
-                if wire.to == hub_address() {
-                    let local = Local {
-                        socket: SocketId(0),
-                        ip: Some(wire.to.ip()),
-                    };
-                    self.hub
-                        .handle_datagrams(received(local, &wire), wire.bytes, self.now);
-                }
-            }
             while let Some(wire) = self.cables[index]
                 .down
                 .poll_output(self.repeats_after, self.now)
@@ -389,10 +394,32 @@ impl World {
         }
     }
 
-    /// Drains both machines.
+    fn deliver_to_hub(&mut self) {
+        for index in 0..self.cables.len() {
+            while let Some(wire) = self.cables[index]
+                .up
+                .poll_output(self.repeats_after, self.now)
+            {
+                if wire.to == hub_address() {
+                    let local = Local {
+                        socket: SocketId(0),
+                        ip: Some(wire.to.ip()),
+                    };
+                    self.hub
+                        .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+                }
+            }
+        }
+    }
+
+    /// Drains both machines, or has them drained at their next turn.
     fn settle(&mut self) {
-        self.settle_edge();
-        self.settle_hub();
+        if self.edge_turns.ask(self.now) {
+            self.settle_edge();
+        }
+        if self.hub_turns.ask(self.now) {
+            self.settle_hub();
+        }
     }
 
     fn settle_edge(&mut self) {

@@ -55,13 +55,14 @@ fn packets_pass_both_ways() {
 #[test]
 fn acknowledgements_leave_with_the_little_that_waits() {
     let mut world = world(&[link(1000, 2)], Policy::Bond);
-    world.turn = MS * 20;
+    world.set_turns(MS * 20, MS * 20);
     world.run(MS * 200);
     let sent = |world: &mut World| world.edge.status()[0].paths[0].sent_packets;
     let before = sent(&mut world);
     for round in 0..50 {
+        // Enough to be acknowledged at once, and little enough to leave at once.
         for _ in 0..12 {
-            world.send_from_hub(&udp(SERVER, EDGE, 7, round, 1000));
+            world.send_from_hub(&udp(SERVER, EDGE, 7, round, 100));
         }
         // It waits when what the hub sent arrives, as the answer to what came in the turn before.
         world

@@ -116,7 +116,7 @@ impl Bbr {
     }
 
     fn advance(&mut self, acked: &Acked, in_flight: u64, round_ended: bool, now: Instant) {
-        let fits = in_flight <= self.model.bdp(1.0);
+        let fits = in_flight <= self.model.without_queue();
         match self.mode {
             Mode::Startup if self.model.is_full() => self.mode = Mode::Drain,
             Mode::Drain if fits => self.start_cycle(now),

@@ -173,7 +173,7 @@ impl Bbr3 {
         let phase = self.model.phase();
         let lasted =
             |since: Instant, phases: u32| now.saturating_duration_since(since) >= phases * phase;
-        let fits = in_flight <= self.model.bdp(1.0);
+        let fits = in_flight <= self.model.without_queue();
         let rounds = self.model.rounds();
         let is_at = |until_round: u64| round_ended && rounds >= until_round;
         match self.mode {
@@ -326,7 +326,7 @@ impl Bbr3 {
         self.window = self.model.window(gain, self.window, acked.bytes);
         // Never below what fits without a queue: less would only make the rate look smaller.
         if let Some(bound) = self.bound {
-            let fits = self.model.bdp(1.0) + self.model.slack();
+            let fits = self.model.without_queue() + self.model.slack();
             self.window = self.window.min(bound.max(fits));
         }
         self.window = self.window.max(self.model.least_window());

@@ -53,7 +53,7 @@ const TURNS: u32 = 8;
 const TURN_EVERY: Duration = Duration::from_millis(1);
 /// Where the host is short of processors they become rarer, up to this, if little flows: a turn costs the same
 /// whatever it moves.
-const LONGEST_TURN: Duration = Duration::from_millis(8);
+const LONGEST_TURN: Duration = Duration::from_millis(16);
 /// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
 const WAITS: f64 = 0.05;
 const WAITS_PER_RUN: f64 = 2.5;
@@ -64,7 +64,7 @@ const LITTLE: f64 = 8e6;
 /// Where a thread serves so many tunnels, runs much and still moves little at a time, they become rarer sooner, up to
 /// this;
 const MANY: usize = 8;
-const LONG_TURN: Duration = Duration::from_millis(4);
+const LONG_TURN: Duration = Duration::from_millis(8);
 /// if it waits so many times as long as it runs;
 const WAITS_PER_MUCH: f64 = 1.25;
 /// and these are the bytes that are little at a time, where turns are a millisecond apart.
@@ -712,16 +712,16 @@ mod tests {
             end.as_millis()
         };
         let after = |start, ran, waited, bytes| with(1, start, ran, waited, bytes);
-        assert_eq!(after(1, 10, 40, 300_000), 8);
+        assert_eq!(after(1, 10, 40, 300_000), 16);
         assert_eq!(after(4, 10, 15, 300_000), 4);
-        assert_eq!(after(8, 10, 5, 300_000), 1);
-        assert_eq!(after(8, 10, 40, 3_000_000), 1);
+        assert_eq!(after(16, 10, 5, 300_000), 1);
+        assert_eq!(after(16, 10, 40, 3_000_000), 1);
         // A thread that has hardly anything to do.
         assert_eq!(after(1, 1, 4, 3000), 1);
         // One that has much to do, for many tunnels of which each gets little at a time, or much.
-        assert_eq!(with(60, 1, 40, 55, 810_000), 4);
-        assert_eq!(with(60, 4, 40, 5, 810_000), 1);
-        assert_eq!(with(60, 4, 40, 55, 3_000_000), 4);
+        assert_eq!(with(60, 1, 40, 55, 810_000), 8);
+        assert_eq!(with(60, 8, 40, 5, 810_000), 1);
+        assert_eq!(with(60, 8, 40, 55, 3_000_000), 8);
         assert_eq!(with(60, 1, 40, 55, 3_000_000), 1);
         assert_eq!(with(3, 1, 40, 55, 810_000), 1);
     }
