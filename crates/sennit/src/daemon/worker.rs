@@ -53,18 +53,21 @@ const TURNS: u32 = 8;
 const TURN_EVERY: Duration = Duration::from_millis(1);
 /// Where the host is short of processors they become rarer, up to this, if little flows: a turn costs the same
 /// whatever it moves.
-const LONGEST_TURN: Duration = Duration::from_millis(16);
+const LONG_TURN: Duration = Duration::from_millis(8);
 /// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
 const WAITS: f64 = 0.05;
 const WAITS_PER_RUN: f64 = 2.5;
+/// Very short of them for a while, as the last half second or so shows, it has turns as rare as this: they cost some
+/// of a link's rate, but less than processors do then.
+const LONGEST_TURN: Duration = Duration::from_millis(16);
+const LONG_WAITS_PER_RUN: f64 = 4.5;
+const FADES: f64 = 0.8;
 /// It is not any more if the thread waits for less than this part of that.
 const CALM: f64 = 0.4;
 /// Bytes per second that are little.
 const LITTLE: f64 = 8e6;
-/// Where a thread serves so many tunnels, runs much and still moves little at a time, they become rarer sooner, up to
-/// this;
+/// Where a thread serves so many tunnels, runs much and still moves little at a time, they become rarer sooner:
 const MANY: usize = 8;
-const LONG_TURN: Duration = Duration::from_millis(8);
 /// if it waits so many times as long as it runs;
 const WAITS_PER_MUCH: f64 = 1.25;
 /// and these are the bytes that are little at a time, where turns are a millisecond apart.
@@ -554,6 +557,8 @@ struct Moderation {
     priority: Option<Priority>,
     /// When it was last seen whether the host is short of processors, and what was moved until then.
     looked: (Instant, Moved),
+    /// What was spent before, less the longer ago.
+    lately: Spent,
 }
 
 impl Moderation {
@@ -567,6 +572,7 @@ impl Moderation {
             waits: waits.ok(),
             priority: Priority::of_this_thread().unwrap_or_default(),
             looked: (now, Moved::default()),
+            lately: Spent::default(),
         }
     }
 
@@ -589,7 +595,10 @@ impl Moderation {
             return;
         };
         let moved = moved.since(before);
-        self.every = next_turn(self.every, spent, moved, tunnels, passed);
+        self.lately.ran = self.lately.ran.mul_f64(FADES) + spent.ran;
+        self.lately.waited = self.lately.waited.mul_f64(FADES) + spent.waited;
+        let longest = longest_turn(self.lately);
+        self.every = next_turn(self.every, longest, spent, moved, tunnels, passed);
         if let Some(priority) = &mut self.priority
             && let Err(error) = priority.put_ahead(is_pressed(spent, passed))
         {
@@ -604,10 +613,20 @@ fn is_pressed(spent: Spent, passed: Duration) -> bool {
     spent.ran > passed.mul_f64(RUNS) || spent.waited > passed.mul_f64(WAITS)
 }
 
+/// How far apart turns are at most, where little flows.
+fn longest_turn(lately: Spent) -> Duration {
+    if lately.waited > lately.ran.mul_f64(LONG_WAITS_PER_RUN) {
+        LONGEST_TURN
+    } else {
+        LONG_TURN
+    }
+}
+
 /// How far apart turns are when they were `every`, and the thread spent this of the time that passed and moved so
 /// much for its tunnels.
 fn next_turn(
     every: Duration,
+    longest: Duration,
     spent: Spent,
     moved: Moved,
     tunnels: usize,
@@ -619,7 +638,7 @@ fn next_turn(
         && spent.ran > passed.mul_f64(RUNS)
         && (moved.bytes as f64) < sliver * moved.runs as f64;
     let (longest, waits) = if is_little {
-        (LONGEST_TURN, WAITS_PER_RUN)
+        (longest, WAITS_PER_RUN)
     } else if is_split {
         (LONG_TURN, WAITS_PER_MUCH)
     } else {
@@ -707,12 +726,14 @@ mod tests {
             let spent = Spent { ran, waited };
             let moved = Moved { bytes, runs: 200 };
             let end = (0..10).fold(ms(start), |every, _| {
-                next_turn(every, spent, moved, tunnels, ms(100))
+                next_turn(every, longest_turn(spent), spent, moved, tunnels, ms(100))
             });
             end.as_millis()
         };
         let after = |start, ran, waited, bytes| with(1, start, ran, waited, bytes);
-        assert_eq!(after(1, 10, 40, 300_000), 16);
+        assert_eq!(after(1, 10, 40, 300_000), 8);
+        assert_eq!(after(1, 10, 50, 300_000), 16);
+        assert_eq!(after(16, 10, 40, 300_000), 8);
         assert_eq!(after(4, 10, 15, 300_000), 4);
         assert_eq!(after(16, 10, 5, 300_000), 1);
         assert_eq!(after(16, 10, 40, 3_000_000), 1);
