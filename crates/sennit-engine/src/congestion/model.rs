@@ -432,6 +432,7 @@ impl Model {
         if self.rate.get() == 0 || self.min_rtt.is_none() {
             return window;
         }
+        // The gain has room for that much already.
         let spare = self.bdp(gain - 1.0);
         let target = self.bdp(gain) + self.slack() + self.held().saturating_sub(spare);
         // Before the path is full, the model lags behind.
