@@ -414,10 +414,10 @@ impl World {
 
     /// Drains both machines, or has them drained at their next turn.
     fn settle(&mut self) {
-        if self.edge_turns.ask(self.now) {
+        if self.edge_turns.ask() {
             self.settle_edge();
         }
-        if self.hub_turns.ask(self.now) {
+        if self.hub_turns.ask() {
             self.settle_hub();
         }
     }

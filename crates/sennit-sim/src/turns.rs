@@ -35,10 +35,9 @@ impl Turns {
     }
 
     /// Something was handed to it; whether it acts at once.
-    pub(crate) fn ask(&mut self, now: Instant) -> bool {
-        let at_once = self.every.is_zero();
-        self.asked = !at_once;
-        at_once && self.is_due(now)
+    pub(crate) fn ask(&mut self) -> bool {
+        self.asked = !self.every.is_zero();
+        !self.asked
     }
 
     /// It has acted.

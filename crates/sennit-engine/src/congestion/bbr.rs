@@ -240,7 +240,6 @@ impl Control for Bbr {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::congestion::flows::{Flows, MTU, link};
 

@@ -178,7 +178,7 @@ impl Model {
         (gain * self.takes() * self.min_rtt().as_secs_f64()) as u64
     }
 
-    /// Bytes in flight that are no sign of a queue: never less than four packets (draft §5.6.4.2), and what
+    /// Bytes in flight that are no sign of a queue: never less than four packets, and what
     /// acknowledgements that are held up do not tell of.
     pub(super) fn without_queue(&self) -> u64 {
         self.bdp(1.0).max(self.held()).max(self.least_window())

@@ -57,15 +57,16 @@ const LONG_TURN: Duration = Duration::from_millis(8);
 /// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
 const WAITS: f64 = 0.05;
 const WAITS_PER_RUN: f64 = 2.5;
-/// Very short of them for a while, as the last half second or so shows, it has turns as rare as this: they cost some
-/// of a link's rate, but less than processors do then.
-const LONGEST_TURN: Duration = Duration::from_millis(16);
-const LONG_WAITS_PER_RUN: f64 = 4.5;
-const FADES: f64 = 0.8;
 /// It is not any more if the thread waits for less than this part of that.
 const CALM: f64 = 0.4;
 /// Bytes per second that are little.
 const LITTLE: f64 = 8e6;
+/// It is very short of them if the thread has waited so many times as long as it ran for a while; turns become as rare
+/// as this then, which costs some of a link's rate, but less than what is spent on turns.
+const LONG_WAITS_PER_RUN: f64 = 4.5;
+const LONGEST_TURN: Duration = Duration::from_millis(16);
+/// With each look, what was seen before counts as so much less: the last half second tells.
+const FADES: f64 = 0.8;
 /// Where a thread serves so many tunnels, runs much and still moves little at a time, they become rarer sooner:
 const MANY: usize = 8;
 /// if it waits so many times as long as it runs;
@@ -557,7 +558,7 @@ struct Moderation {
     priority: Option<Priority>,
     /// When it was last seen whether the host is short of processors, and what was moved until then.
     looked: (Instant, Moved),
-    /// What was spent before, less the longer ago.
+    /// What was spent lately ([`FADES`]).
     lately: Spent,
 }
 
