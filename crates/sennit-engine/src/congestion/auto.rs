@@ -303,8 +303,8 @@ impl Control for Auto {
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         self.control_mut().on_ack(ack, now);
         let Some(acked) = ack.acked else { return };
-        if let Running::Cubic(cubic, model) = &mut self.running {
-            model.update(&acked, cubic.window(), now);
+        if let Running::Cubic(_, model) = &mut self.running {
+            model.update(&acked, now);
             model.set_pace(Pace::Other, now);
         }
         self.look(&acked, ack.in_flight, now);

@@ -185,7 +185,7 @@ impl Control for Bbr {
         if let Mode::ProbeRtt(probe) = &mut self.mode {
             probe.on_rtt(acked.rtt);
         }
-        let ended = self.model.update(&acked, self.window, now);
+        let ended = self.model.update(&acked, now);
         if let Some(round) = &ended {
             let congested = self.model.is_congested(round, self.manner(round));
             if congested && self.mode == Mode::Startup {

@@ -362,7 +362,7 @@ impl Control for Bbr3 {
         if let Mode::ProbeRtt(probe) = &mut self.mode {
             probe.on_rtt(acked.rtt);
         }
-        let ended = self.model.update(&acked, self.window, now);
+        let ended = self.model.update(&acked, now);
         if let Some(round) = &ended {
             self.end_round(round, ack.in_flight, now);
         }

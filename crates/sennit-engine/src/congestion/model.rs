@@ -67,8 +67,8 @@ const MIN_BURST: Duration = Duration::from_millis(1);
 /// beyond the model, so that the window is never what makes a batch small.
 const QUANTUM: Duration = Duration::from_millis(1);
 
-/// What is acknowledged in one go counts up to half of the window, or up to so much time: a host that acts so seldom
-/// has nothing to do with a window that its own round trips have made small.
+/// What is acknowledged in one go counts up to so much time: no host acts more seldom. It is no part of the window,
+/// because that is small for want of it.
 const MOST_HELD: Duration = Duration::from_millis(64);
 
 /// One path, as its acknowledgements show it.
@@ -247,8 +247,8 @@ impl Model {
 
     // ---- what is learned -----------------------------------------------------------------------
 
-    /// Takes in what a batch says, with the window that was allowed; returns the round if it ended one.
-    pub(super) fn update(&mut self, acked: &Acked, window: u64, now: Instant) -> Option<Round> {
+    /// Takes in what a batch says; returns the round if it ended one.
+    pub(super) fn update(&mut self, acked: &Acked, now: Instant) -> Option<Round> {
         let round_ended = self.rounds.on_ack(acked);
         self.update_min_rtt(acked.rtt, now);
         // An interval shorter than the least round trip is an artefact of acknowledgements that were
@@ -261,9 +261,8 @@ impl Model {
         }
         self.limited = acked.limited;
         self.train = self.train.max(acked.train);
-        let most = (window / 2).max(self.sent_in(MOST_HELD));
         self.aggregation
-            .on_ack(acked.bytes, self.rate.get(), most, now);
+            .on_ack(acked.bytes, self.rate.get(), self.sent_in(MOST_HELD), now);
         self.round.delivered += acked.bytes;
         if let Some(sent) = now.checked_sub(acked.rtt) {
             self.by_pace.count(self.packets(acked.bytes), false, sent);
