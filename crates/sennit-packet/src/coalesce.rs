@@ -3,8 +3,12 @@
 //! A [`Coalescer`] looks at a batch of stand-alone packets and joins neighbours of one TCP or UDP
 //! flow into super-packets that the kernel takes in one write. It follows the rules of the
 //! kernel's own GRO (`net/ipv4/tcp_offload.c`, `udp_offload.c`): what it joins can be cut apart
-//! into the same packets again by [`crate::gso::Segments`], or by the kernel. The one liberty:
-//! identifications of IPv4 packets with DF set mean nothing (RFC 6864 §4.1) and may differ.
+//! into the same packets again by [`crate::gso::Segments`], or by the kernel. There are two liberties:
+//!
+//! - identifications of IPv4 packets with DF set mean nothing (RFC 6864 §4.1) and may differ;
+//! - PSH does not end a super-packet but moves to its end. It marks no record, and senders collapse it
+//!   themselves (RFC 9293 §3.9.1.2); all of the batch is handed over at once anyway. Linux sets it on
+//!   each burst, and those of slow connections have two segments.
 //!
 //! Order within a flow is kept. A packet that cannot be joined passes as it is and closes its
 //! flow's super-packet, and a fragment, whose flow cannot be told, closes them all. Payloads are

@@ -10,8 +10,8 @@ use crate::wire::u16_at;
 /// The longest packet that the length fields of both IP versions and UDP can express.
 const MAX_PACKET: usize = 65_535;
 
-/// The TCP flags that mark the last segment of what an application wrote.
-const LAST: TcpFlags = TcpFlags(TcpFlags::PSH.0 | TcpFlags::FIN.0);
+/// The TCP flags in which packets of a train may differ.
+const LOOSE: TcpFlags = TcpFlags(TcpFlags::PSH.0 | TcpFlags::FIN.0);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Train {
@@ -22,7 +22,7 @@ pub(super) struct Train {
     pub(super) count: usize,
     /// Payload bytes of all packets.
     pub(super) payload_len: usize,
-    /// The flags of the last packet, which alone may have PSH or FIN.
+    /// What all packets have, PSH if any has it, and FIN if the last has it, which alone may.
     pub(super) flags: TcpFlags,
     /// The last packet is shorter than the others.
     is_short: bool,
@@ -46,7 +46,7 @@ impl Train {
 
     /// Whether no packet can follow.
     pub(super) fn is_complete(&self) -> bool {
-        self.is_short || self.flags.intersects(LAST) || self.count == MAX_SEGMENTS
+        self.is_short || self.flags.intersects(TcpFlags::FIN) || self.count == MAX_SEGMENTS
     }
 
     /// Whether a packet continues this train, whose first packet is given too.
@@ -63,7 +63,7 @@ impl Train {
         self.last = index;
         self.count += 1;
         self.payload_len += part.payload_len;
-        self.flags = part.flags;
+        self.flags = part.flags | (self.flags & TcpFlags::PSH);
         self.is_short = part.payload_len < self.part.payload_len;
     }
 
@@ -99,7 +99,7 @@ impl Train {
         let (first, packet) = (&first[header.clone()], &packet[header]);
         let flags = TcpFlags(first[13]) ^ TcpFlags(packet[13]);
         first[8..13] == packet[8..13]
-            && flags & !LAST == TcpFlags::default()
+            && flags & !LOOSE == TcpFlags::default()
             && first[14..16] == packet[14..16]
             && first[18..] == packet[18..]
     }

@@ -130,28 +130,37 @@ fn a_longer_packet_starts_anew() {
 }
 
 #[test]
-fn push_and_fin_end_a_super_packet_and_show_in_it() {
-    let marks: [fn(&mut Packet); 2] = [
-        |packet| packet.tcp().psh = true,
-        |packet| packet.tcp().fin = true,
-    ];
-    for mark in marks {
-        let mut train = tcp_v4().train(4);
-        mark(&mut train[2]);
-        let batch = built(&train);
-        assert_eq!(joined(Tier::Tso, &batch), [3, 1]);
+fn fin_ends_a_super_packet_and_shows_in_it() {
+    let mut train = tcp_v4().train(4);
+    train[2].tcp().fin = true;
+    let batch = built(&train);
+    assert_eq!(joined(Tier::Tso, &batch), [3, 1]);
 
-        let mut coalescer = Coalescer::new(Tier::Tso);
-        let write = coalescer.coalesce(&batch).next().unwrap();
-        assert_eq!(write.head()[33], batch[2][33]);
-    }
+    let mut coalescer = Coalescer::new(Tier::Tso);
+    let write = coalescer.coalesce(&batch).next().unwrap();
+    assert_eq!(write.head()[33], batch[2][33]);
 }
 
 #[test]
-fn nothing_follows_a_push() {
-    let mut train = tcp_v4().train(3);
-    train[0].tcp().psh = true;
-    assert_eq!(joined(Tier::Tso, &built(&train)), [1, 2]);
+fn pushes_are_collapsed_into_one_at_the_end() {
+    let pushes: [&[usize]; 4] = [&[0], &[1, 2], &[3], &[0, 1, 2, 3]];
+    for pushed in pushes {
+        let mut whole = Packet {
+            payload: vec![1; 400],
+            ..tcp_v4()
+        };
+        whole.tcp().psh = true;
+        let mut train = tcp_v4().train(4);
+        for &index in pushed {
+            train[index].tcp().psh = true;
+        }
+        let batch = built(&train);
+        let mut coalescer = Coalescer::new(Tier::Tso);
+        let writes: Vec<_> = coalescer.coalesce(&batch).collect();
+
+        assert_eq!(writes.len(), 1);
+        assert_eq!(bytes_of(&writes[0]), whole.build_partial().1);
+    }
 }
 
 #[test]
