@@ -6,8 +6,8 @@
 //! into the same packets again by [`crate::gso::Segments`], or by the kernel. There are two liberties:
 //!
 //! - identifications of IPv4 packets with DF set mean nothing (RFC 6864 §4.1) and may differ;
-//! - PSH does not end a super-packet but moves to its end. It marks no record, and senders collapse it
-//!   themselves (RFC 9293 §3.9.1.2); all of the batch is handed over at once anyway. Linux sets it on
+//! - PSH does not end a super-packet but moves to its end. It marks no record, and senders should collapse
+//!   it themselves (RFC 9293 §3.9.1.2, SHLD-27); all of the batch is handed over at once anyway. Linux sets it on
 //!   each burst, and those of slow connections have two segments.
 //!
 //! Order within a flow is kept. A packet that cannot be joined passes as it is and closes its
