@@ -10,7 +10,7 @@
 # make build   target/release/sennit
 # make install the program and its systemd units, under PREFIX
 #
-# With TUNED=1 the compiler learns from a minute of traffic which code is hot: 10 to 30 % more at line rate, but the
+# With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
 # build takes eight minutes instead of three and needs root. bench and bench-linerate do so unless told TUNED=.
 #
 # Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.

@@ -307,7 +307,9 @@ impl Io {
         }
         for device in &mut self.devices {
             device.was_written = !device.batch.is_empty();
-            device.flush();
+            if device.was_written {
+                device.flush();
+            }
         }
     }
 
