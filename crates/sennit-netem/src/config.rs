@@ -1,7 +1,10 @@
 //! What a link is asked to do.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::trace::Trace;
 
 /// Ethernet header: a rate counts whole frames, as the counters of switches and modems do.
 const ETHERNET_HEADER: usize = 14;
@@ -142,8 +145,11 @@ impl Loss {
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Wire rate; without one, a packet takes no time on the wire.
+    /// Wire rate; without one, a packet takes no time on the wire. Of a link with a trace it is the usual rate,
+    /// which sizes the queue and holds where the trace names no other.
     pub rate: Option<Bitrate>,
+    /// How the link moves, from its first packet on, or from [`Link::begin`](crate::Link::begin).
+    pub trace: Option<Arc<Trace>>,
     /// Bytes added to each packet when it is counted against rate and queue.
     pub frame_overhead: usize,
     /// The limit of what waits for the wire.
@@ -158,12 +164,16 @@ pub struct Config {
     pub outage: bool,
     /// The largest packet that fits.
     pub mtu: usize,
+    /// Whether who sends a larger one is told so (ICMP "fragmentation needed", "packet too big"). The link only says
+    /// what it dropped; telling is up to who owns it.
+    pub tells_mtu: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             rate: None,
+            trace: None,
             frame_overhead: ETHERNET_HEADER,
             queue: Queue::Time(Duration::from_millis(50)),
             delay: Duration::ZERO,
@@ -171,11 +181,21 @@ impl Default for Config {
             loss: Loss::None,
             outage: false,
             mtu: 1500,
+            tells_mtu: false,
         }
     }
 }
 
 impl Config {
+    /// The same link following `trace`, whose mean becomes the usual rate if it does not depend on it.
+    pub fn moving(self, trace: Arc<Trace>) -> Self {
+        Self {
+            rate: trace.mean_rate().or(self.rate),
+            trace: Some(trace),
+            ..self
+        }
+    }
+
     /// The queue limit in frame bytes.
     pub fn queue_limit(&self) -> usize {
         match (self.queue, self.rate) {
@@ -185,10 +205,15 @@ impl Config {
         }
     }
 
-    /// The time a packet of `len` bytes occupies the wire.
+    /// The time a packet of `len` bytes occupies the wire, at the usual rate.
     pub fn wire_time(&self, len: usize) -> Duration {
         self.rate.map_or(Duration::ZERO, |rate| {
             rate.time_for(len + self.frame_overhead)
         })
+    }
+
+    /// Whether packets may have to wait for each other.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate.is_some() || self.trace.is_some()
     }
 }

@@ -22,12 +22,17 @@
 //! ```
 //!
 //! A caller hands packets in with [`Link::handle_packet`], sleeps until [`Link::poll_timeout`], and
-//! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it.
+//! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it, and a
+//! [`Trace`] makes it move by itself.
 
 mod config;
 mod jitter;
 mod link;
 mod loss;
+mod motion;
+mod trace;
 
 pub use config::{Bitrate, Config, Jitter, Loss, Queue, Shape};
 pub use link::{Counters, Dropped, Link, Reason};
+pub use motion::Motion;
+pub use trace::{BadTrace, Passage, Step, Trace};

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
+use crate::trace::{Passage, Step, nanos, work, work_of};
 use crate::{jitter, loss};
 
 /// Bounds the memory of a link without a rate: 400 Mbit/s of full packets for 7 s.
@@ -71,8 +72,10 @@ pub struct Link<P> {
     config: Config,
     queue: VecDeque<Waiting<P>>,
     queued_bytes: usize,
-    /// When the last bit of the queue's head leaves; `None` while the wire is idle.
-    head_done: Option<Instant>,
+    /// `None` while the wire is idle.
+    head: Option<Sending>,
+    /// When the trace began.
+    epoch: Option<Instant>,
     flight: BinaryHeap<Reverse<Flying<P>>>,
     /// Over the link's whole life, unlike the counters.
     offered: u64,
@@ -90,7 +93,8 @@ impl<P> Link<P> {
             config,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            head_done: None,
+            head: None,
+            epoch: None,
             flight: BinaryHeap::new(),
             offered: 0,
             departed: 0,
@@ -99,6 +103,11 @@ impl<P> Link<P> {
             jitter: jitter::Process::new(seed ^ JITTER_STREAM),
             counters: Counters::default(),
         }
+    }
+
+    /// Starts the link's trace now instead of with the first packet.
+    pub fn begin(&mut self, now: Instant) {
+        self.epoch = Some(now);
     }
 
     /// What the link is asked to do now.
@@ -164,7 +173,9 @@ impl<P> Link<P> {
     /// When the next packet may arrive; polling earlier is harmless.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let flying = self.flight.peek().map(|flying| flying.0.arrival);
-        let waiting = self.head_done.map(|done| done + self.least_delay());
+        let waiting = self
+            .head
+            .map(|head| head.done + self.least_delay(head.done));
         flying.into_iter().chain(waiting).min()
     }
 
@@ -178,16 +189,19 @@ impl<P> Link<P> {
         if config.jitter != self.config.jitter {
             self.jitter.restart();
         }
-        if let Some(done) = self.head_done {
-            let left = done.saturating_duration_since(now);
-            self.head_done = Some(now + rescale(left, &self.config, &config));
+        let left = self
+            .head
+            .map(|head| head.left - self.carried(head.since, now).min(head.left));
+        if config.trace != self.config.trace {
+            self.epoch = Some(now);
         }
         self.config = config;
+        self.head = left.map(|left| self.sending(left, now));
     }
 
     fn refuses(&self, len: usize) -> Option<Reason> {
         let queued = self.queued_bytes + len + self.config.frame_overhead;
-        let full = self.config.rate.is_some() && queued > self.config.queue_limit();
+        let full = self.config.is_limited() && queued > self.config.queue_limit();
         if self.config.outage {
             Some(Reason::Outage)
         } else if len > self.config.mtu {
@@ -209,35 +223,76 @@ impl<P> Link<P> {
     }
 
     fn enqueue(&mut self, len: usize, packet: Option<P>, now: Instant) {
+        self.epoch.get_or_insert(now);
         let frame = len + self.config.frame_overhead;
         self.queued_bytes += frame;
         self.counters.queue_max = self.counters.queue_max.max(self.queued_bytes);
-        self.head_done
-            .get_or_insert(now + self.config.wire_time(len));
+        if self.head.is_none() {
+            self.head = Some(self.sending(work_of(frame), now));
+        }
         self.queue.push_back(Waiting { len, frame, packet });
     }
 
     /// Lets everything leave the wire that has left it by `now`.
     fn advance(&mut self, now: Instant) {
-        while let Some(done) = self.head_done.filter(|done| *done <= now) {
+        while let Some(Sending { done, .. }) = self.head.filter(|head| head.done <= now) {
             let head = self
                 .queue
                 .pop_front()
                 .expect("the wire is busy with the queue's head");
             self.queued_bytes -= head.frame;
-            self.head_done = self
+            self.head = self
                 .queue
                 .front()
-                .map(|next| done + self.config.wire_time(next.len));
+                .map(|next| self.sending(work_of(next.frame), done));
             self.depart(head, done);
         }
     }
 
+    /// A wire that begins at `since` with something of which so much is left.
+    fn sending(&self, left: u128, since: Instant) -> Sending {
+        let done = match (&self.config.trace, self.config.rate) {
+            (Some(trace), rate) => {
+                let start = self.elapsed(since);
+                since + (trace.finish(start, left, rate) - start)
+            }
+            (None, Some(rate)) => since + nanos(left.div_ceil(rate.as_bps().into())),
+            (None, None) => since,
+        };
+        Sending { left, since, done }
+    }
+
+    /// What the wire has sent since it began with the head.
+    fn carried(&self, since: Instant, now: Instant) -> u128 {
+        match (&self.config.trace, self.config.rate) {
+            (Some(trace), rate) => trace.carried(self.elapsed(since), self.elapsed(now), rate),
+            (None, Some(rate)) => work(rate.as_bps().into(), now.saturating_duration_since(since)),
+            (None, None) => u128::MAX,
+        }
+    }
+
+    /// How long the trace has run.
+    fn elapsed(&self, now: Instant) -> Duration {
+        self.epoch
+            .map_or(Duration::ZERO, |epoch| now.saturating_duration_since(epoch))
+    }
+
+    /// What the trace says of a moment.
+    fn step(&self, at: Instant) -> Option<&Step> {
+        let trace = self.config.trace.as_ref()?;
+        Some(trace.at(self.elapsed(at)))
+    }
+
     fn depart(&mut self, head: Waiting<P>, left: Instant) {
-        let delay = self
-            .jitter
-            .delay(self.config.delay, self.config.jitter, left);
+        let step = self.step(left);
+        let lost = step.is_some_and(|step| step.passage == Passage::Lost);
+        let base = self.config.delay + step.map_or(Duration::ZERO, |step| step.delay);
+        let delay = self.jitter.delay(base, self.config.jitter, left);
         let Some(packet) = head.packet else { return };
+        if lost {
+            self.count(Reason::Outage);
+            return;
+        }
         let mut arrival = left + delay;
         if !self.config.jitter.reorder {
             arrival = self.last_arrival.map_or(arrival, |last| last.max(arrival));
@@ -253,8 +308,10 @@ impl<P> Link<P> {
         self.flight.push(Reverse(flying));
     }
 
-    fn least_delay(&self) -> Duration {
-        self.config.delay.saturating_sub(self.config.jitter.reach())
+    /// Of a packet that leaves at `left`.
+    fn least_delay(&self, left: Instant) -> Duration {
+        let extra = self.step(left).map_or(Duration::ZERO, |step| step.delay);
+        (self.config.delay + extra).saturating_sub(self.config.jitter.reach())
     }
 
     fn lose_all(&mut self) {
@@ -266,16 +323,18 @@ impl<P> Link<P> {
         self.counters.dropped_outage += (waiting + self.flight.len()) as u64;
         self.flight.clear();
         self.queued_bytes = 0;
-        self.head_done = None;
+        self.head = None;
     }
 }
 
-/// The time that the unsent rest of a packet takes at another rate.
-fn rescale(left: Duration, from: &Config, to: &Config) -> Duration {
-    match (from.rate, to.rate) {
-        (Some(old), Some(new)) => left.mul_f64(old.as_bps() as f64 / new.as_bps() as f64),
-        (_, None) | (None, Some(_)) => Duration::ZERO,
-    }
+/// The packet on the wire.
+#[derive(Debug, Clone, Copy)]
+struct Sending {
+    /// What was left to send at `since`.
+    left: u128,
+    since: Instant,
+    /// When its last bit leaves.
+    done: Instant,
 }
 
 /// A packet on or before the wire; without content it is one that the wire loses.

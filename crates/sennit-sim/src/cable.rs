@@ -32,11 +32,11 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    pub(crate) fn new(index: usize, link: &LinkSpec, seed: u64) -> Self {
+    pub(crate) fn new(index: usize, link: &LinkSpec, seed: u64, start: Instant) -> Self {
         let seed = seed.wrapping_mul(1000) + 2 * index as u64;
         Self {
-            up: Way::new(link.up.clone(), seed),
-            down: Way::new(link.down.clone(), seed + 1),
+            up: Way::new(link.up.clone(), seed, start),
+            down: Way::new(link.down.clone(), seed + 1, start),
             address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
         }
     }
@@ -50,9 +50,11 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    fn new(config: Config, seed: u64) -> Self {
+    fn new(config: Config, seed: u64, start: Instant) -> Self {
+        let mut link = Link::new(config, seed);
+        link.begin(start);
         Self {
-            link: Link::new(config, seed),
+            link,
             repeats: VecDeque::new(),
         }
     }

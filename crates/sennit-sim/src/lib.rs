@@ -177,7 +177,7 @@ impl World {
             cables: links
                 .iter()
                 .enumerate()
-                .map(|(i, link)| Cable::new(i, link, seed))
+                .map(|(i, link)| Cable::new(i, link, seed, start))
                 .collect(),
             labels: links
                 .iter()

@@ -2,14 +2,18 @@
 //!
 //! `30/10` is 30 Mbit/s at 10 ms, `3:30/10` that only from the hub to the edge, `12/40±8/0.5%` varies by up
 //! to 8 ms and loses one packet of 200, and with `±8r` packets overtake each other.
+//!
+//! A rate may be a [`Motion`]: `word[@seed][*factor]`. `lte@7/20` drives at 20 ms, `starlink@3*2/25` is one of
+//! twice the usual rate, and `steps:20/15` moves only from the edge to the hub.
 
 use std::{
     fmt::{self, Display},
     str::FromStr,
+    sync::Arc,
     time::Duration,
 };
 
-use sennit_netem::{Bitrate, Config, Jitter, Loss};
+use sennit_netem::{Bitrate, Config, Jitter, Loss, Motion};
 
 use crate::LinkSpec;
 
@@ -20,7 +24,12 @@ pub struct BadSpec(String);
 impl Display for BadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = "rate[:rate down]/delay[±jitter[r]][/loss%]";
-        write!(f, "`{}` is not {form}", self.0)
+        let words = Motion::ALL.map(Motion::name).join(", ");
+        write!(
+            f,
+            "`{}` is not {form}, a rate in Mbit/s or word[@seed][*factor] of {words}",
+            self.0
+        )
     }
 }
 
@@ -42,7 +51,6 @@ fn parse(text: &str) -> Option<LinkSpec> {
     let (delay, jitter) = delay.split_once('±').unwrap_or((delay, "0"));
     let loss = parts.next().unwrap_or("0");
     let config = Config {
-        rate: Some(bitrate(up)?),
         delay: millis(delay)?,
         jitter: Jitter {
             spread: millis(jitter.trim_end_matches('r'))?,
@@ -52,13 +60,27 @@ fn parse(text: &str) -> Option<LinkSpec> {
         loss: Loss::Random(number(loss.trim_end_matches('%'))? / 100.0),
         ..Config::default()
     };
-    let mut link = LinkSpec::symmetric(config);
-    link.down.rate = Some(bitrate(down)?);
+    let link = LinkSpec {
+        down: at_rate(&config, down)?,
+        ..LinkSpec::symmetric(at_rate(&config, up)?)
+    };
     parts.next().is_none().then_some(link)
 }
 
-fn bitrate(text: &str) -> Option<Bitrate> {
-    Some(Bitrate::bps((number(text)? * 1e6) as u64))
+/// A link at a rate, or moving.
+fn at_rate(config: &Config, text: &str) -> Option<Config> {
+    let config = config.clone();
+    if let Some(mbit) = number(text) {
+        let rate = Some(Bitrate::bps((mbit * 1e6) as u64));
+        return Some(Config { rate, ..config });
+    }
+    let (motion, factor) = text.split_once('*').unwrap_or((text, "1"));
+    let (word, seed) = motion.split_once('@').unwrap_or((motion, "1"));
+    let motion: Motion = word.parse().ok()?;
+    let factor = number(factor).filter(|factor| *factor > 0.0)?;
+    let queue = motion.queue();
+    let trace = Arc::new(motion.trace(seed.parse().ok()?, factor));
+    Some(Config { queue, ..config }.moving(trace))
 }
 
 fn number(text: &str) -> Option<f64> {
@@ -75,11 +97,15 @@ fn millis(text: &str) -> Option<Duration> {
 impl Display for LinkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.up;
-        let megabits =
-            |rate: Option<Bitrate>| rate.map_or(f64::INFINITY, |rate| rate.as_bps() as f64 / 1e6);
-        write!(f, "{}", megabits(config.rate))?;
-        if self.down.rate != config.rate {
-            write!(f, ":{}", megabits(self.down.rate))?;
+        let rate = |config: &Config| match (&config.trace, config.rate) {
+            (Some(trace), _) => trace.name().to_owned(),
+            (None, Some(rate)) => (rate.as_bps() as f64 / 1e6).to_string(),
+            (None, None) => "inf".into(),
+        };
+        let [up, down] = [config, &self.down].map(rate);
+        f.write_str(&up)?;
+        if down != up {
+            write!(f, ":{down}")?;
         }
         write!(f, "/{}", config.delay.as_secs_f64() * 1000.0)?;
         if !config.jitter.spread.is_zero() {
@@ -111,6 +137,9 @@ mod tests {
             "12/40±8r",
             "12/40±8/0.5%",
             "80/0/2%",
+            "lte@7/20",
+            "starlink@3*1.5/25±5/0.1%",
+            "10:steps@1/15",
         ] {
             let link: LinkSpec = text.parse().expect(text);
             assert_eq!(link.to_string(), text);
@@ -129,6 +158,10 @@ mod tests {
             "30/10±",
             "30/10/1%/2",
             "inf/1",
+            "lte@/20",
+            "lte@x/20",
+            "lte*0/20",
+            "walk/20",
         ] {
             assert_eq!(text.parse::<LinkSpec>().err(), Some(BadSpec(text.into())));
         }

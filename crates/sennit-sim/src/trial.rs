@@ -106,13 +106,15 @@ impl Trial {
         self.run(links).goodput / self.best_alone(links)
     }
 
-    /// What a link could carry, in Mbit/s.
+    /// What a link could carry at best, in Mbit/s.
     fn rate(&self, link: &LinkSpec) -> f64 {
         let config = match self.direction {
             Direction::Up => &link.up,
             Direction::Down => &link.down,
         };
-        let rate = config.rate.map(Bitrate::as_bps);
-        rate.map_or(f64::INFINITY, |bits| bits as f64 / 1e6)
+        let steps = config.trace.iter().flat_map(|trace| trace.steps());
+        let rates = steps.filter_map(|step| step.rate).chain(config.rate);
+        let most = rates.map(Bitrate::as_bps).max();
+        most.map_or(f64::INFINITY, |bits| bits as f64 / 1e6)
     }
 }
