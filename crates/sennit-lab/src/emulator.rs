@@ -6,6 +6,8 @@
 //! number of wake-ups and moves packets in batches; that adds at most so much to the delay of
 //! each packet. It runs with real-time priority, because wires do not wait for the CPU.
 
+mod ports;
+
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,14 +16,19 @@ use std::time::{Duration, Instant};
 
 use sennit_linux::poller::{Events, Interest, Poller, Waker, set_timer_slack};
 use sennit_linux::tun::Tun;
-use sennit_netem::{Config, Counters, Link};
+use sennit_netem::{Config, Counters, Link, Nat, NatConfig};
+use sennit_packet::IpPacket;
 use sennit_packet::gso::VirtioNetHdr;
+use sennit_packet::icmp;
 
 use crate::error::{Doing, Error};
 use crate::host;
 
 /// The shortest sleep while packets flow.
 const GRAIN: Duration = Duration::from_micros(50);
+
+/// The longest ICMP error (RFC 4443 §2.4 (c)).
+const ICMP_MAX: usize = 1280;
 
 /// Packets taken from one device before the others have their turn.
 const BATCH: usize = 64;
@@ -41,6 +48,28 @@ pub(crate) struct Pipe {
     pub(crate) to: usize,
     pub(crate) config: Config,
     pub(crate) seed: u64,
+    /// Of the devices: no packet is larger.
+    pub(crate) mtu: usize,
+    /// Whether packets pass a NAT box before the link, or after it.
+    pub(crate) nat: Option<Side>,
+}
+
+/// Where a pipe meets a NAT box, by the box's index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Side {
+    /// Its packets come from inside.
+    Leaves(usize),
+    /// They go there.
+    Enters(usize),
+}
+
+/// What happens to a NAT box.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NatFault {
+    /// It loses its mappings.
+    Forget,
+    /// They let nothing pass any more, while they are kept.
+    Wedge,
 }
 
 /// How hard it was for the emulator to be exact.
@@ -76,7 +105,13 @@ enum Request {
         config: Config,
     },
     /// Starts over as if no packet had ever been sent.
-    Restart(Sender<()>),
+    Restart(Sender<Instant>),
+    /// Starts all traces.
+    Begin(Sender<Instant>),
+    Nat {
+        nat: usize,
+        fault: NatFault,
+    },
     Counters(Sender<Vec<Counters>>),
     Strain(Sender<Strain>),
     /// Counts packets and strain from zero.
@@ -85,7 +120,11 @@ enum Request {
 }
 
 impl Emulator {
-    pub(crate) fn start(devices: Vec<Tun>, pipes: &[Pipe]) -> Result<Self, Error> {
+    pub(crate) fn start(
+        devices: Vec<Tun>,
+        pipes: &[Pipe],
+        nats: &[NatConfig],
+    ) -> Result<Self, Error> {
         let (requests, inbox) = mpsc::channel();
         let poller = Poller::new().doing(|| "make an epoll set".into())?;
         let waker = Waker::new(&poller, WAKE).doing(|| "make an eventfd".into())?;
@@ -94,7 +133,7 @@ impl Emulator {
                 .add(device, token, Interest::Read)
                 .doing(|| "watch a TUN device".into())?;
         }
-        let wires = Wires::new(devices, pipes, poller, waker.clone(), inbox);
+        let wires = Wires::new(devices, pipes, nats, poller, waker.clone(), inbox);
         let thread = thread::Builder::new()
             .name("lab-wires".into())
             .spawn(move || wires.run())
@@ -125,9 +164,19 @@ impl Control {
         self.tell(Request::Set { pipe, config });
     }
 
-    /// Empties all links, with their counters and their chance at the start.
-    pub(crate) fn restart(&self) {
-        self.ask(Request::Restart);
+    /// Breaks a NAT box.
+    pub(crate) fn break_nat(&self, nat: usize, fault: NatFault) {
+        self.tell(Request::Nat { nat, fault });
+    }
+
+    /// Empties all links, with their counters and their chance at the start; gives when their traces begin.
+    pub(crate) fn restart(&self) -> Option<Instant> {
+        self.ask(Request::Restart)
+    }
+
+    /// Starts the traces of all links.
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        self.ask(Request::Begin)
     }
 
     /// What happened in each direction so far.
@@ -161,6 +210,7 @@ struct Wires {
     devices: Vec<Tun>,
     pipes: Vec<Pipe>,
     links: Vec<Link<Vec<u8>>>,
+    nats: Vec<Nat>,
     /// For each device the pipe that its packets enter.
     pipe_from: Vec<Option<usize>>,
     pool: Vec<Vec<u8>>,
@@ -176,6 +226,7 @@ impl Wires {
     fn new(
         devices: Vec<Tun>,
         pipes: &[Pipe],
+        nats: &[NatConfig],
         poller: Poller,
         waker: Waker,
         inbox: Receiver<Request>,
@@ -185,6 +236,7 @@ impl Wires {
             pipe_from: (0..devices.len()).map(entered).collect(),
             links: pipes.iter().map(new_link).collect(),
             pipes: pipes.to_vec(),
+            nats: nats.iter().copied().map(Nat::new).collect(),
             devices,
             pool: Vec::new(),
             poller,
@@ -235,7 +287,7 @@ impl Wires {
         };
         for count in 0..BATCH {
             let mut packet = self.pool.pop().unwrap_or_default();
-            packet.resize(self.pipes[pipe].config.mtu, 0);
+            packet.resize(self.pipes[pipe].mtu, 0);
             match self.devices[device].recv(&mut packet) {
                 Ok(Some((_, len))) => self.enter(pipe, packet, len),
                 // A device that is down has nothing to read.
@@ -250,9 +302,36 @@ impl Wires {
 
     fn enter(&mut self, pipe: usize, mut packet: Vec<u8>, len: usize) {
         packet.truncate(len);
-        if let Err(dropped) = self.links[pipe].handle_packet(len, packet, Instant::now()) {
+        let now = Instant::now();
+        let Config { mtu, tells_mtu, .. } = *self.links[pipe].config();
+        if len > mtu && tells_mtu {
+            self.tell_mtu(pipe, &packet);
+        }
+        if let Some(Side::Leaves(nat)) = self.pipes[pipe].nat
+            && !ports::leave(&mut self.nats[nat], &mut packet, now)
+        {
+            self.recycle(packet);
+            return;
+        }
+        if let Err(dropped) = self.links[pipe].handle_packet(len, packet, now) {
             self.recycle(dropped.packet);
         }
+    }
+
+    /// Sends back what a router before a narrow path would, in the name of the far end.
+    fn tell_mtu(&mut self, pipe: usize, packet: &[u8]) {
+        let Ok(parsed) = IpPacket::parse(packet) else {
+            return;
+        };
+        let mtu = self.links[pipe].config().mtu as u32;
+        let mut error = self.pool.pop().unwrap_or_default();
+        error.resize(ICMP_MAX, 0);
+        let reason = icmp::Reason::TooBig { mtu };
+        if let Some(len) = icmp::error(packet, reason, parsed.dst(), &mut error) {
+            let _ = self.devices[self.pipes[pipe].from]
+                .send(&VirtioNetHdr::default(), &[IoSlice::new(&error[..len])]);
+        }
+        self.recycle(error);
     }
 
     /// Writes what is due; gives the number of packets.
@@ -266,17 +345,29 @@ impl Wires {
         let now = Instant::now();
         let due = self.links[pipe].poll_timeout();
         let mut count = 0;
-        while let Some(packet) = self.links[pipe].poll_output(now) {
+        while let Some(mut packet) = self.links[pipe].poll_output(now) {
+            count += 1;
+            if let Some(Side::Enters(nat)) = self.pipes[pipe].nat
+                && !ports::enter(&mut self.nats[nat], &mut packet, now)
+            {
+                self.recycle(packet);
+                continue;
+            }
             // A host whose device is down does not get it, as behind any dead port.
             let _ = self.devices[self.pipes[pipe].to]
                 .send(&VirtioNetHdr::default(), &[IoSlice::new(&packet)]);
             self.recycle(packet);
-            count += 1;
         }
         if let (Some(due), true) = (due, count > 0) {
             self.strain.note(now.saturating_duration_since(due));
         }
         count
+    }
+
+    fn begin(&mut self) -> Instant {
+        let now = Instant::now();
+        self.links.iter_mut().for_each(|link| link.begin(now));
+        now
     }
 
     fn reset_counters(&mut self) {
@@ -298,10 +389,17 @@ impl Wires {
                 Request::Set { pipe, config } => {
                     self.links[pipe].set_config(config, Instant::now());
                 }
+                Request::Nat { nat, fault } => match fault {
+                    NatFault::Forget => self.nats[nat].forget(),
+                    NatFault::Wedge => self.nats[nat].wedge(),
+                },
                 Request::Restart(done) => {
                     self.links = self.pipes.iter().map(new_link).collect();
                     self.reset_counters();
-                    let _ = done.send(());
+                    let _ = done.send(self.begin());
+                }
+                Request::Begin(done) => {
+                    let _ = done.send(self.begin());
                 }
                 Request::Counters(reply) => {
                     let _ = reply.send(self.links.iter().map(Link::counters).collect());

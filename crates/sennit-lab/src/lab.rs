@@ -23,7 +23,7 @@ use sennit_linux::DeviceName;
 use sennit_linux::tun::{Offload, Tun, TunConfig};
 use sennit_netem::Counters;
 
-use crate::emulator::{Control, Emulator, Pipe, Strain};
+use crate::emulator::{Control, Emulator, Pipe, Side, Strain};
 use crate::error::{Doing, Error};
 use crate::host::{self, Family, Host, Role};
 use crate::link::{Attached, Direction, Kind, LinkHandle, LinkSpec, addressed};
@@ -200,10 +200,16 @@ impl Lab {
             .unwrap_or_default()
     }
 
-    /// Empties all emulated links, with their counters and their chance at the start.
-    pub fn restart_links(&self) {
+    /// Empties all emulated links, with their counters, their chance and their traces at the start; gives when that
+    /// was, if there are any.
+    pub fn restart_links(&self) -> Option<Instant> {
+        self.control()?.restart()
+    }
+
+    /// Starts the traces of all links, so that whatever runs from now on meets the same.
+    pub(crate) fn begin_traces(&self) {
         if let Some(control) = self.control() {
-            control.restart();
+            control.begin();
         }
     }
 
@@ -274,7 +280,7 @@ impl Lab {
     }
 
     fn connect_links(&mut self, spec: &Spec) -> Result<(), Error> {
-        let (mut devices, mut pipes) = (Vec::new(), Vec::new());
+        let (mut devices, mut pipes, mut nats) = (Vec::new(), Vec::new(), Vec::new());
         let of_site = |site| spec.links.iter().map(move |link| (site, link));
         for (site, link) in (0..spec.edges).flat_map(of_site) {
             let name = numbered(&link.name, site, spec.edges);
@@ -288,6 +294,9 @@ impl Lab {
                 }
                 Kind::Emulated => {
                     let (edge, way) = (devices.len(), pipes.len());
+                    let nat = link.nat.map(|_| nats.len());
+                    nats.extend(link.nat);
+                    attached.set_nat(nat);
                     for host in hosts {
                         devices.push(open_tun(host, &attached)?);
                     }
@@ -296,12 +305,16 @@ impl Lab {
                         to: edge + 1,
                         config: link.up.clone(),
                         seed: 0,
+                        mtu: link.mtu as usize,
+                        nat: nat.map(Side::Leaves),
                     });
                     pipes.push(Pipe {
                         from: edge + 1,
                         to: edge,
                         config: link.down.clone(),
                         seed: 0,
+                        mtu: link.mtu as usize,
+                        nat: nat.map(Side::Enters),
                     });
                     Some([way, way + 1])
                 }
@@ -312,7 +325,7 @@ impl Lab {
         for (number, pipe) in (0..).zip(&mut pipes) {
             pipe.seed = spec.seed.wrapping_add(SEED_STEP.wrapping_mul(number));
         }
-        self.emulator = Some(Emulator::start(devices, &pipes)?);
+        self.emulator = Some(Emulator::start(devices, &pipes, &nats)?);
         Ok(())
     }
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sennit_netem::{Config, Counters};
+use sennit_netem::{Config, Counters, NatConfig};
 
-use crate::emulator::Control;
+use crate::emulator::{Control, NatFault};
 use crate::error::Error;
 use crate::host::{Host, Role};
 use crate::lab::Lab;
@@ -33,6 +33,9 @@ pub struct LinkSpec {
     /// What a token bucket saves up for, at most, as time at its rate. What is more than that, like a super-packet
     /// of 64 KB, is cut; packets of it then leave one by one, at the cost of a timer each.
     pub bucket: Duration,
+    /// The NAT box between the edge and an emulated link. It changes ports only: the edge's address on the link is
+    /// what the hub sees.
+    pub nat: Option<NatConfig>,
 }
 
 /// Shorter than the queues and round trips of any link, and longer than timers come late, also on a virtual machine
@@ -79,6 +82,7 @@ impl LinkSpec {
             mtu: 1500,
             uso: true,
             bucket: BUCKET,
+            nat: None,
         }
     }
 
@@ -116,6 +120,7 @@ pub(crate) struct Attached {
     /// The index of the site.
     site: usize,
     pipes: Option<[usize; 2]>,
+    nat: Option<usize>,
     now: Mutex<[Config; 2]>,
 }
 
@@ -127,6 +132,7 @@ impl Attached {
             name,
             site,
             pipes: None,
+            nat: None,
             now,
         }
     }
@@ -138,6 +144,11 @@ impl Attached {
     /// Its directions in the emulator, if it is emulated.
     pub(crate) fn pipes(&self) -> Option<[usize; 2]> {
         self.pipes
+    }
+
+    /// The index of its NAT box in the emulator.
+    pub(crate) fn set_nat(&mut self, nat: Option<usize>) {
+        self.nat = nat;
     }
 
     pub(crate) fn set_pipes(&mut self, pipes: Option<[usize; 2]>) {
@@ -214,6 +225,15 @@ impl<'a> LinkHandle<'a> {
     pub fn set_outage(&self, outage: bool) -> Result<(), Error> {
         let set = |direction| self.set(direction, |config| config.outage = outage);
         Direction::BOTH.into_iter().try_for_each(set)
+    }
+
+    /// Breaks the link's NAT box.
+    pub(crate) fn break_nat(&self, fault: NatFault) -> Result<(), Error> {
+        let nat = self.link.nat.zip(self.lab.control());
+        let (nat, control) =
+            nat.ok_or_else(|| Error::Scenario(format!("link {} has no NAT box", self.name())))?;
+        control.break_nat(nat, fault);
+        Ok(())
     }
 
     /// Makes a direction again what the spec says.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::emulator::NatFault;
 use crate::error::{Doing, Error};
 use crate::host::{Family, Role};
 use crate::lab::Lab;
@@ -196,6 +197,7 @@ impl Player<'_> {
 
     /// Traffic in threads of its own, faults from this one, a look at the links every bin.
     fn play_step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
+        self.lab.begin_traces();
         let (lab, start) = (self.lab, Instant::now());
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -268,6 +270,8 @@ impl Player<'_> {
             Action::DropIn => link.set_drop(Some(Direction::Down)),
             Action::DropOut => link.set_drop(Some(Direction::Up)),
             Action::Accept => link.set_drop(None),
+            Action::NatForget => link.break_nat(NatFault::Forget),
+            Action::NatWedge => link.break_nat(NatFault::Wedge),
             Action::RestartHub | Action::RestartEdge => self.restart_daemon(fault.action),
         }
     }

@@ -20,6 +20,14 @@
 //! burst = 4                        # mean length of loss bursts; absent = independent losses
 //! queue_ms = 50                    # or queue_bytes; default 50 ms, at least 64 KiB
 //! bucket_ms = 4                    # what a "tbf" saves up, in time of its rate; a super-packet of more is cut
+//! trace = "lte@7"                  # moves: word[@seed][*factor] of `sennit_netem::Motion`, or a file of
+//!                                  # mahimahi's form or of lines `seconds,Mbit/s[,delay in ms[,held|lost]]`
+//! path_mtu = 1400                  # larger IP packets are lost inside; may be set while traffic runs
+//! path_mtu_icmp = false            # true: their senders are told, as far as they asked not to fragment
+//! nat = { mapping = "address-and-port", filtering = "address-and-port", timeout_s = 30 }
+//!                                  # a box at the edge's end that changes ports (RFC 4787); or "address",
+//!                                  # "endpoint-independent"; inbound_refreshes = false. Its faults are the
+//!                                  # actions "nat_forget" and "nat_wedge"
 //! up = { rate_mbit = 40 }          # differs in this direction (edge to hub); also `down`
 //!
 //! [tunnel]                         # absent: no step may use the tunnel

@@ -6,22 +6,25 @@
 //! the delay within 0.3 ms, the loss within its confidence interval. A machine that is late for
 //! more than that, measured without any link at the same time, is not taken for a wrong link: each
 //! step reports how late it was.
+//!
+//! A link that follows a trace is measured against what the trace says of those moments: the delays that the
+//! probes should have had, and the area under the rate while too many were offered.
 
 mod machine;
 mod probe;
 
 use std::fmt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sennit_netem::Loss;
+use sennit_netem::{Config, Jitter, Link, Loss, Passage};
 use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::lab::Lab;
 use crate::link::{Direction, Kind, LinkHandle};
 use crate::measure::quantile;
-use probe::{Burst, HEADERS, PROBE, Probe};
+use probe::{Arrival, Burst, HEADERS, PROBE, Probe};
 
 const RATE_TOLERANCE: f64 = 0.02;
 const DELAY_TOLERANCE: f64 = 0.3e-3;
@@ -48,6 +51,12 @@ const RATE_TOGETHER: f64 = 100e6;
 
 /// How long the loss is measured.
 const LOSS_TIME: Duration = Duration::from_secs(1);
+
+/// Between two probes for the loss of a link that may be slow at times: 64 kbit/s.
+const TRACE_GAP: Duration = Duration::from_millis(7);
+
+/// How long a link that moves is offered more than it carries.
+const TRACE_TIME: Duration = Duration::from_secs(3);
 
 /// Between two probes of all directions together: as fast as any machine can.
 const LOSS_GAP: Duration = Duration::from_micros(25);
@@ -117,7 +126,8 @@ impl fmt::Display for Check {
 /// Measures all links but unshaped ones and sets them back to their start. What is not as asked is measured
 /// again, a few times.
 pub fn run(lab: &Lab) -> Result<Vec<Check>, Error> {
-    let probes = probes(lab)?;
+    let epoch = lab.restart_links();
+    let probes = probes(lab, epoch)?;
     let mut checks = Vec::new();
     for some in probes.chunks(TOGETHER) {
         checks.extend(patiently(|| check_delays(some))?);
@@ -179,11 +189,11 @@ pub fn verdict(checks: &[Check]) -> Result<(), Error> {
     Err(Error::SelfCheck(lines.join("\n")))
 }
 
-fn probes(lab: &Lab) -> Result<Vec<Probe>, Error> {
+fn probes(lab: &Lab, epoch: Option<Instant>) -> Result<Vec<Probe>, Error> {
     let mut probes = Vec::new();
     for link in lab.links().filter(LinkHandle::is_shaped) {
         for direction in Direction::BOTH {
-            probes.push(Probe::new(link, direction)?);
+            probes.push(Probe::new(link, direction, epoch)?);
         }
     }
     Ok(probes)
@@ -224,22 +234,26 @@ impl Probe {
         }
     }
 
-    fn delays(&self) -> std::io::Result<Option<(&Self, Vec<f64>)>> {
+    fn delays(&self) -> std::io::Result<Option<(&Self, Vec<Arrival>)>> {
         if self.config.outage {
             return Ok(None);
         }
-        let arrivals = self.exchange(DELAY_BURST)?;
-        let delays = arrivals.iter().map(|arrival| arrival.delay.as_secs_f64());
-        Ok(Some((self, delays.collect())))
+        Ok(Some((self, self.exchange(DELAY_BURST)?)))
     }
 
-    fn check_delay(&self, delays: &[f64], lateness: &[f64]) -> Check {
-        let asked = match self.kind {
-            Kind::Emulated | Kind::Veth => {
-                self.config.delay + self.config.wire_time(PROBE + HEADERS)
+    fn check_delay(&self, arrivals: &[Arrival], lateness: &[f64]) -> Check {
+        let delays: Vec<f64> = arrivals
+            .iter()
+            .map(|arrival| arrival.delay.as_secs_f64())
+            .collect();
+        let asked = match (self.kind, &self.config.trace) {
+            (Kind::Emulated | Kind::Veth, None) => {
+                let asked = self.config.delay + self.config.wire_time(PROBE + HEADERS);
+                vec![asked.as_secs_f64()]
             }
+            (Kind::Emulated | Kind::Veth, Some(_)) => self.delays_by_trace(arrivals),
             // Who has not sent for a while has saved up for a packet.
-            Kind::Tbf => Duration::ZERO,
+            (Kind::Tbf, _) => vec![0.0],
         };
         let spread = self.config.jitter.spread.as_secs_f64();
         let jitters = spread > 0.0;
@@ -255,8 +269,31 @@ impl Probe {
             (true, false) => spread,
         };
         let machine = DELAY_TOLERANCE.max(2.0 * typical(lateness));
-        let (asked, measured) = (asked.as_secs_f64(), typical(delays));
+        let (asked, measured) = (typical(&asked), typical(&delays));
         self.check(Property::Delay, asked, measured, machine + chance)
+    }
+
+    /// How long the model takes for the probes that arrived.
+    fn delays_by_trace(&self, arrivals: &[Arrival]) -> Vec<f64> {
+        let exact = Config {
+            jitter: Jitter::NONE,
+            loss: Loss::None,
+            ..self.config.clone()
+        };
+        let mut link = Link::new(exact, 0);
+        link.begin(self.epoch);
+        let mut sent: Vec<_> = arrivals.iter().map(Arrival::sent).collect();
+        sent.sort_unstable();
+        for sent in sent {
+            // Probes of one burst fit any queue.
+            let _ = link.handle_packet(PROBE + HEADERS, sent, sent);
+        }
+        let mut delays = Vec::new();
+        while let Some(at) = link.poll_timeout() {
+            let arrived = std::iter::from_fn(|| link.poll_output(at));
+            delays.extend(arrived.map(|sent| (at - sent).as_secs_f64()));
+        }
+        delays
     }
 
     fn check_loss(&self, gap: Duration) -> std::io::Result<Option<Check>> {
@@ -265,9 +302,12 @@ impl Probe {
         } else {
             self.config.loss.ratio()
         };
-        let Some(asked) = asked else { return Ok(None) };
+        let Some(asked) = asked.filter(|_| !self.loses_by_trace()) else {
+            return Ok(None);
+        };
         // At most half of the rate, so that nothing is lost in the queue.
         let gap = gap.max(self.config.wire_time(PROBE + HEADERS) * 2);
+        let gap = gap.max(self.config.trace.as_ref().map_or(gap, |_| TRACE_GAP));
         let count = (LOSS_TIME.as_nanos() / gap.as_nanos()) as u32;
         let arrived = self
             .exchange(Burst {
@@ -281,7 +321,67 @@ impl Probe {
         Ok(Some(self.check(Property::Loss, asked, measured, tolerance)))
     }
 
+    fn loses_by_trace(&self) -> bool {
+        let steps = self.config.trace.iter().flat_map(|trace| trace.steps());
+        steps.into_iter().any(|step| step.passage == Passage::Lost)
+    }
+
+    /// What arrives of more than a moving link carries, beside the area under its rate meanwhile.
+    fn check_trace(&self) -> std::io::Result<Option<Check>> {
+        let Some(trace) = self.config.trace.as_ref() else {
+            return Ok(None);
+        };
+        if self.config.outage || self.loses_by_trace() {
+            return Ok(None);
+        }
+        let rates = trace.steps().iter().filter_map(|step| step.rate);
+        let Some(most) = rates.chain(self.config.rate).max() else {
+            return Ok(None);
+        };
+        let payload = self.config.mtu.min(1500) - HEADERS;
+        let frame = payload + HEADERS + self.config.frame_overhead;
+        let gap = most.time_for(frame).mul_f64(0.8);
+        let count = (TRACE_TIME.as_nanos() / gap.as_nanos()) as u32;
+        let arrivals = self.exchange(Burst {
+            count,
+            gap,
+            payload,
+        })?;
+        let steady = arrivals.get(arrivals.len() / 5..).unwrap_or_default();
+        let [first, .., last] = steady else {
+            return Ok(Some(self.check(
+                Property::Rate,
+                most.as_bps() as f64 / 8.0,
+                0.0,
+                0.0,
+            )));
+        };
+        let [from, to] = [first, last].map(|arrival| self.left_wire(arrival));
+        let span = (to - from).as_secs_f64();
+        let asked = trace.bytes_between(from, to, self.config.rate) as f64 / span;
+        let survive = 1.0 - self.config.loss.ratio().unwrap_or(0.0);
+        let measured = (steady.len() - 1) as f64 / survive * frame as f64 / span;
+        let chance = loss_tolerance(&self.config.loss, 1.0 - survive, count) / survive;
+        let stretch = CONFIDENCE * self.config.jitter.spread.as_secs_f64() / span;
+        // A slow stretch may begin and end in the middle of a packet.
+        let tolerance = asked * (RATE_TOLERANCE + chance + stretch) + 2.0 * frame as f64 / span;
+        Ok(Some(self.check(Property::Rate, asked, measured, tolerance)))
+    }
+
+    /// When after the beginning of the trace a packet's last bit left.
+    fn left_wire(&self, arrival: &Arrival) -> Duration {
+        let arrived = arrival.at.saturating_duration_since(self.epoch);
+        let left = arrived.saturating_sub(self.config.delay);
+        let trace = self.config.trace.as_ref();
+        // The extra delay is that of the moment when it left, which is so much earlier.
+        let extra = |at| trace.map_or(Duration::ZERO, |trace| trace.at(at).delay);
+        left.saturating_sub(extra(left.saturating_sub(extra(left))))
+    }
+
     fn check_rate(&self) -> std::io::Result<Option<Check>> {
+        if self.config.trace.is_some() {
+            return self.check_trace();
+        }
         let Some(rate) = self.config.rate.filter(|_| !self.config.outage) else {
             return Ok(None);
         };

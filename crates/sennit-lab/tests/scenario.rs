@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sennit_lab::scenario::Action;
 use sennit_lab::{Direction, Error, Kind, Scenario, TunnelKind};
-use sennit_netem::{Bitrate, Jitter, Loss, Queue, Shape};
+use sennit_netem::{Bitrate, Dependence, Jitter, Loss, Motion, Queue, Shape};
 
 const LINK: &str = "name = \"t\"\n[[link]]\nname = \"a\"\n";
 
@@ -56,6 +56,31 @@ fn a_link_means_what_it_says_in_both_directions() {
 }
 
 #[test]
+fn a_link_moves_hides_behind_a_box_and_carries_small_packets_only() {
+    let text = format!(
+        "{LINK}trace = \"lte@7\"\nup = {{ path_mtu = 1280, path_mtu_icmp = true }}\n\
+         nat = {{ filtering = \"endpoint-independent\", timeout_s = 5 }}\n"
+    );
+
+    let spec = Scenario::parse(&text).and_then(|scenario| scenario.spec());
+    let link = &spec.expect("it is right").links[0];
+
+    let lte = Motion::Lte.trace(7, 1.0);
+    assert_eq!(link.down.rate, lte.mean_rate());
+    assert_eq!(link.down.trace.as_deref(), Some(&lte));
+    assert_eq!(link.down.queue, Motion::Lte.queue());
+    assert_eq!(
+        (link.mtu, link.up.mtu, link.up.tells_mtu),
+        (1500, 1280, true)
+    );
+    assert_eq!((link.down.mtu, link.down.tells_mtu), (1500, false));
+    let nat = link.nat.expect("it has a box");
+    assert_eq!(nat.mapping, Dependence::AddressAndPort);
+    assert_eq!(nat.filtering, Dependence::Endpoint);
+    assert_eq!(nat.timeout, Duration::from_secs(5));
+}
+
+#[test]
 fn unknown_keys_are_errors_at_every_level() {
     let step = format!("{LINK}[tunnel]\n[[step]]\nname = \"s\"\n");
     for text in [
@@ -88,6 +113,16 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(error(&format!("{LINK}delay_ms = -1\n")).contains("delay_ms"));
     assert!(error(&format!("{LINK}queue_ms = 1\nqueue_bytes = 1\n")).contains("excludes"));
     assert!(error(&format!("{LINK}kind = \"veth\"\ndelay_ms = 1\n")).contains("veth"));
+    assert!(error(&format!("{LINK}trace = \"walk@1\"\n")).contains("none of lte, starlink"));
+    assert!(error(&format!("{LINK}trace = \"lte@x\"\n")).contains("whole number"));
+    assert!(error(&format!("{LINK}path_mtu = 20\n")).contains("path_mtu"));
+    assert!(
+        error(&format!(
+            "{LINK}kind = \"tbf\"\nrate_mbit = 5\npath_mtu = 1400\n"
+        ))
+        .contains("tbf")
+    );
+    assert!(error(&format!("{LINK}kind = \"veth\"\nnat = {{}}\n")).contains("emulated"));
     assert!(error(&format!("{LINK}uso = false\n")).contains("only a veth"));
     assert!(traffic("kind = \"tcp\"\n").contains("no [tunnel]"));
     assert!(traffic("kind = \"tcp\"\nvia = \"link:b\"\n").contains("no link \"b\""));

@@ -30,9 +30,11 @@ mod jitter;
 mod link;
 mod loss;
 mod motion;
+mod nat;
 mod trace;
 
 pub use config::{Bitrate, Config, Jitter, Loss, Queue, Shape};
 pub use link::{Counters, Dropped, Link, Reason};
-pub use motion::Motion;
+pub use motion::{Motion, script};
+pub use nat::{Dependence, Nat, NatConfig};
 pub use trace::{BadTrace, Passage, Step, Trace};

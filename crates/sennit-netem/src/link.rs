@@ -105,9 +105,12 @@ impl<P> Link<P> {
         }
     }
 
-    /// Starts the link's trace now instead of with the first packet.
+    /// Starts the link's trace, now instead of with the first packet.
     pub fn begin(&mut self, now: Instant) {
+        self.advance(now);
+        let left = self.left(now);
         self.epoch = Some(now);
+        self.head = left.map(|left| self.sending(left, now));
     }
 
     /// What the link is asked to do now.
@@ -189,9 +192,7 @@ impl<P> Link<P> {
         if config.jitter != self.config.jitter {
             self.jitter.restart();
         }
-        let left = self
-            .head
-            .map(|head| head.left - self.carried(head.since, now).min(head.left));
+        let left = self.left(now);
         if config.trace != self.config.trace {
             self.epoch = Some(now);
         }
@@ -260,6 +261,12 @@ impl<P> Link<P> {
             (None, None) => since,
         };
         Sending { left, since, done }
+    }
+
+    /// What is left of the packet on the wire.
+    fn left(&self, now: Instant) -> Option<u128> {
+        let Sending { left, since, .. } = self.head?;
+        Some(left.saturating_sub(self.carried(since, now)))
     }
 
     /// What the wire has sent since it began with the head.

@@ -18,7 +18,7 @@ use rand_pcg::rand_core::SeedableRng;
 
 use crate::config::{Bitrate, Queue};
 use crate::loss::unit;
-use crate::trace::{Passage, Step, Trace};
+use crate::trace::{BadTrace, Passage, Step, Trace};
 
 const MS: Duration = Duration::from_millis(1);
 /// A script is at least so long before it repeats.
@@ -105,6 +105,19 @@ impl Motion {
     }
 }
 
+/// Reads `word[@seed][*factor]`: the motion, and its script.
+pub fn script(text: &str) -> Result<(Motion, Trace), BadTrace> {
+    let (motion, factor) = text.split_once('*').unwrap_or((text, "1"));
+    let (word, seed) = motion.split_once('@').unwrap_or((motion, "1"));
+    let motion: Motion = word.parse().map_err(BadTrace)?;
+    let seed = seed.parse();
+    let seed = seed.map_err(|_| BadTrace(format!("`{text}`: the seed is not a whole number")))?;
+    let sane = |factor: &f64| (0.001..=1000.0).contains(factor);
+    let factor = factor.parse().ok().filter(sane);
+    let factor = factor.ok_or_else(|| BadTrace(format!("`{text}`: a factor is 0.001 to 1000")))?;
+    Ok((motion, motion.trace(seed, factor)))
+}
+
 impl FromStr for Motion {
     type Err = String;
 
@@ -145,7 +158,7 @@ impl Script {
     }
 
     fn push(&mut self, span: Duration, mbit: f64, delay: Duration) {
-        let rate = Bitrate::bps((mbit * self.factor * 1e6) as u64);
+        let rate = Bitrate::bps((mbit * self.factor * 1e6).round() as u64);
         self.length += span;
         self.steps.push(Step {
             delay,
@@ -294,7 +307,13 @@ mod tests {
                 assert_ne!(trace.steps(), motion.trace(4, 1.0).steps(), "{motion:?}");
             }
         }
-        assert!("lté".parse::<Motion>().is_err());
+        for text in ["lté", "lte@", "lte@-1", "lte*0", "lte@1*x", "lte@1*1e9", ""] {
+            assert!(script(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            script("lte*2"),
+            Ok((Motion::Lte, Motion::Lte.trace(1, 2.0)))
+        );
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Step {
 
 /// Why steps make no script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadTrace(String);
+pub struct BadTrace(pub(crate) String);
 
 impl Display for BadTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +88,7 @@ impl Display for BadTrace {
 impl std::error::Error for BadTrace {}
 
 /// A script of steps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Trace {
     name: String,
     steps: Vec<Step>,
@@ -99,6 +99,13 @@ pub struct Trace {
     work: u128,
     /// The time of a period in which the configured rate holds.
     nominal: Duration,
+}
+
+/// Its name stands for thousands of steps.
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Trace").field(&self.name).finish()
+    }
 }
 
 impl Trace {

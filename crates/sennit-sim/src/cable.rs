@@ -2,13 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
 use sennit_engine::Transmit;
-use sennit_netem::{Config, Link};
+use sennit_netem::{Config, Link, Nat, Reason};
 
 use crate::LinkSpec;
 
@@ -24,22 +24,60 @@ pub(crate) struct Wire {
     pub(crate) bytes: BytesMut,
 }
 
+/// The number of UDP.
+const UDP: u8 = 17;
+/// Hosts behind a NAT box have addresses that nobody sees.
+const INSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 0, 2));
+
 /// One link.
 pub(crate) struct Cable {
     pub(crate) up: Way,
     pub(crate) down: Way,
+    /// What the hub sees without a NAT box, and the address of that.
     pub(crate) address: SocketAddr,
+    /// Between the edge and the link.
+    pub(crate) nat: Option<Nat>,
 }
 
 impl Cable {
     pub(crate) fn new(index: usize, link: &LinkSpec, seed: u64, start: Instant) -> Self {
-        let seed = seed.wrapping_mul(1000) + 2 * index as u64;
+        let seed = self::seed(seed, index);
         Self {
             up: Way::new(link.up.clone(), seed, start),
             down: Way::new(link.down.clone(), seed + 1, start),
             address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
+            nat: None,
         }
     }
+
+    /// The source address with which a packet of the edge leaves; `None` if a NAT box swallows it.
+    pub(crate) fn source(&mut self, to: SocketAddr, now: Instant) -> Option<SocketAddr> {
+        let inside = SocketAddr::new(INSIDE, self.address.port());
+        match &mut self.nat {
+            None => Some(self.address),
+            Some(nat) => {
+                let port = nat.outbound(UDP, inside, to, now)?;
+                Some(SocketAddr::new(self.address.ip(), port))
+            }
+        }
+    }
+
+    /// Whether a packet that arrived reaches the edge.
+    pub(crate) fn admits(&mut self, wire: &Wire, now: Instant) -> bool {
+        let inside = SocketAddr::new(INSIDE, self.address.port());
+        match &mut self.nat {
+            None => wire.to == self.address,
+            Some(nat) => {
+                let ours = wire.to.ip() == self.address.ip();
+                ours && nat.inbound(UDP, wire.from, wire.to.port(), now) == Some(inside)
+            }
+        }
+    }
+}
+
+/// The chance of the way up of a world's link; the next number is that of the way down.
+pub(crate) fn seed(world: u64, index: usize) -> u64 {
+    world.wrapping_mul(1000) + 2 * index as u64
 }
 
 /// One direction of a link.
@@ -66,14 +104,15 @@ impl Way {
         self.link.set_config(config, now);
     }
 
-    /// Puts a batch on it, packet by packet.
+    /// Puts a batch on it, packet by packet; gives the size that fits if one did not and its sender is told.
     pub(crate) fn offer(
         &mut self,
         from: SocketAddr,
         transmit: &Transmit,
         bytes: &[u8],
         now: Instant,
-    ) {
+    ) -> Option<usize> {
+        let mut told = None;
         for packet in bytes.chunks(transmit.segment.unwrap_or(bytes.len()).max(1)) {
             let wire = Wire {
                 from,
@@ -81,11 +120,17 @@ impl Way {
                 ecn: transmit.ecn,
                 bytes: BytesMut::from(packet),
             };
-            // A dropped packet is what the link is for.
-            let _ = self
-                .link
-                .handle_packet(packet.len() + UDP_OVERHEAD, wire, now);
+            let len = packet.len() + UDP_OVERHEAD;
+            let Err(dropped) = self.link.handle_packet(len, wire, now) else {
+                continue;
+            };
+            // Other drops are what the link is for.
+            let Config { mtu, tells_mtu, .. } = *self.link.config();
+            if dropped.reason == Reason::Size && tells_mtu {
+                told = Some(mtu);
+            }
         }
+        told
     }
 
     /// What arrives now; all of it does a second time after `repeats_after`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sennit_netem::{Bitrate, Config, Jitter, Loss};
+use sennit_netem::{Bitrate, Config, Jitter, Loss, Motion};
 
 use crate::LinkSpec;
 
@@ -47,5 +47,90 @@ impl Dice {
     /// The rate of the way back on a link of `rate`: the same, or a part, as with DSL, cable and radio.
     pub fn way_back(&mut self, rate: Bitrate) -> Bitrate {
         Bitrate::bps(rate.as_bps() / [1, 4, 10, 20][self.roll(4) as usize])
+    }
+
+    /// Links as sites have them, two or three: 3 to 250 Mbit/s and 5 to 200 ms, small ones as often as big ones,
+    /// half of them with jitter of up to 30 % of the delay, half with loss of up to 3 %. In a fifth of all sets
+    /// the first link moves, and each other one as often as not.
+    pub fn links(&mut self) -> Vec<LinkSpec> {
+        let count = 2 + self.roll(2);
+        let moves = self.roll(5) == 0;
+        let link = |index| {
+            let text = match moves && (index == 0 || self.roll(2) == 0) {
+                true => self.moving(),
+                false => self.still(),
+            };
+            text.parse().expect("it has the form of a link")
+        };
+        (0..count).map(link).collect()
+    }
+
+    fn still(&mut self) -> String {
+        let (rate, delay) = (self.rate(), self.delay());
+        let jitter = self.jitter(delay);
+        let loss = match self.roll(2) {
+            0 => String::new(),
+            _ => format!("/{}%", (1 + self.roll(30)) as f64 / 10.0),
+        };
+        format!("{rate}/{delay}{jitter}{loss}")
+    }
+
+    /// With about as much on average as those that do not move.
+    fn moving(&mut self) -> String {
+        let motions = Motion::ALL.len() as u64;
+        let motion = Motion::ALL[self.roll(motions) as usize];
+        let seed = self.roll(1000);
+        let usual = motion.trace(seed, 1.0).mean_rate();
+        let usual = usual.map_or(1.0, |rate| rate.as_bps() as f64 / 1e6);
+        let factor = (self.rate() as f64 / usual * 100.0).ceil() / 100.0;
+        let delay = self.delay();
+        format!("{}@{seed}*{factor}/{delay}", motion.name())
+    }
+
+    fn jitter(&mut self, delay: u64) -> String {
+        let spread = self.roll(delay * 3 / 10 + 1);
+        match self.roll(8) {
+            _ if spread == 0 => String::new(),
+            0..4 => String::new(),
+            4..7 => format!("±{spread}"),
+            7.. => format!("±{spread}r"),
+        }
+    }
+
+    /// Mbit/s.
+    fn rate(&mut self) -> u64 {
+        let [from, to] = [[3, 10], [10, 30], [30, 100], [100, 250]][self.roll(4) as usize];
+        from + self.roll(to - from + 1)
+    }
+
+    /// Milliseconds.
+    fn delay(&mut self) -> u64 {
+        let [from, to] = [[5, 15], [15, 40], [40, 90], [90, 200]][self.roll(4) as usize];
+        from + self.roll(to - from + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_sets_move_and_all_are_within_bounds() {
+        let sets: Vec<_> = (0..500).map(|seed| Dice::new(seed).links()).collect();
+
+        let moving = |links: &&Vec<LinkSpec>| links.iter().any(|link| link.up.trace.is_some());
+        let moving = sets.iter().filter(moving).count();
+        assert!((70..130).contains(&moving), "{moving} of 500");
+        for config in sets.iter().flatten().map(|link| &link.up) {
+            let mbit = config.rate.expect("all have a rate").as_bps() as f64 / 1e6;
+            assert!((2.9..=252.0).contains(&mbit), "{config:?}");
+            let ms = config.delay.as_millis();
+            assert!((5..=200).contains(&ms), "{config:?}");
+            assert!(config.jitter.spread <= config.delay * 3 / 10, "{config:?}");
+            assert!(
+                config.loss.ratio().is_some_and(|loss| loss <= 0.03),
+                "{config:?}"
+            );
+        }
     }
 }

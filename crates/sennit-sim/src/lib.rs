@@ -8,7 +8,6 @@
 
 mod cable;
 mod dice;
-#[cfg(test)]
 mod plain;
 mod quic;
 mod spec;
@@ -31,7 +30,7 @@ use sennit_engine::{
     ClassConfig, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer, LinkLabel,
     LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment, status::TunnelStatus,
 };
-use sennit_netem::Config;
+use sennit_netem::{Config, Nat, NatConfig};
 use sennit_packet::{checksum::Progress, gso::VirtioNetHdr};
 
 use cable::{Cable, Wire};
@@ -84,6 +83,17 @@ pub struct Arrival {
     pub checksum: Progress,
 }
 
+/// What an ICMP message about a packet that does not fit says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooBig {
+    /// The link that it was sent on.
+    pub link: usize,
+    /// Who sent it: the edge (up) or the hub.
+    pub direction: Direction,
+    /// The largest IP packet that fits.
+    pub mtu: usize,
+}
+
 /// A hub, an edge, and their links.
 pub struct World {
     /// The site side.
@@ -104,6 +114,8 @@ pub struct World {
     pub edge_events: Vec<(Duration, EdgeEvent)>,
     /// Everything the hub said.
     pub hub_events: Vec<(Duration, HubEvent)>,
+    /// What the links told senders whose packets were too big, oldest first.
+    pub told_mtu: Vec<TooBig>,
     buffer: Vec<u8>,
     /// Events without time passing.
     stuck: u32,
@@ -190,6 +202,7 @@ impl World {
             at_hub: VecDeque::new(),
             edge_events: Vec::new(),
             hub_events: Vec::new(),
+            told_mtu: Vec::new(),
             buffer: Vec::new(),
             stuck: 0,
             repeats_after: None,
@@ -247,6 +260,27 @@ impl World {
         };
         self.edge.handle_link(update, self.now);
         self.settle();
+    }
+
+    /// IP packets of more than `mtu` bytes get lost on a link from now on; whether their senders are told.
+    pub fn set_path_mtu(&mut self, link: usize, mtu: usize, told: bool) {
+        self.change(link, |config| (config.mtu, config.tells_mtu) = (mtu, told));
+    }
+
+    /// Puts a NAT box between the edge and a link, in place of any other: connections through it break.
+    pub fn set_nat(&mut self, link: usize, config: NatConfig) {
+        self.cables[link].nat = Some(Nat::new(config));
+    }
+
+    /// The NAT box of a link, if it has one.
+    pub fn nat(&mut self, link: usize) -> Option<&mut Nat> {
+        self.cables[link].nat.as_mut()
+    }
+
+    /// The edge's socket on a link has another port from now on, as after binding it anew. Behind a NAT box that
+    /// means another mapping; without one the hub sees it.
+    pub fn new_port(&mut self, link: usize) {
+        self.rebind(link);
     }
 
     /// The link's port changes, as behind a NAT that forgot it.
@@ -382,7 +416,7 @@ impl World {
                 .down
                 .poll_output(self.repeats_after, self.now)
             {
-                if wire.to == self.cables[index].address {
+                if self.cables[index].admits(&wire, self.now) {
                     let local = Local {
                         socket: SocketId(index as u32),
                         ip: None,
@@ -435,9 +469,16 @@ impl World {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         while let Some(transmit) = self.edge.poll_transmit(&mut buffer, self.now) {
-            let cable = &mut self.cables[transmit.local.socket.0 as usize];
-            let from = cable.address;
-            cable.up.offer(from, &transmit, &buffer, self.now);
+            let link = transmit.local.socket.0 as usize;
+            let cable = &mut self.cables[link];
+            if let Some(from) = cable.source(transmit.remote, self.now) {
+                let told = cable.up.offer(from, &transmit, &buffer, self.now);
+                self.told_mtu.extend(told.map(|mtu| TooBig {
+                    link,
+                    direction: Direction::Up,
+                    mtu,
+                }));
+            }
             buffer.clear();
         }
         self.buffer = buffer;
@@ -463,15 +504,17 @@ impl World {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         while let Some(transmit) = self.hub.poll_transmit(&mut buffer, self.now) {
-            let to = transmit.remote;
-            let cable = self
-                .cables
-                .iter_mut()
-                .find(|cable| cable.address.ip() == to.ip());
-            if let Some(cable) = cable {
-                cable
+            let cables = self.cables.iter_mut().enumerate();
+            let to = |cable: &Cable| cable.address.ip() == transmit.remote.ip();
+            if let Some((link, cable)) = cables.into_iter().find(|(_, cable)| to(cable)) {
+                let told = cable
                     .down
                     .offer(hub_address(), &transmit, &buffer, self.now);
+                self.told_mtu.extend(told.map(|mtu| TooBig {
+                    link,
+                    direction: Direction::Down,
+                    mtu,
+                }));
             }
             buffer.clear();
         }

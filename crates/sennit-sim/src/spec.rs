@@ -74,13 +74,9 @@ fn at_rate(config: &Config, text: &str) -> Option<Config> {
         let rate = Some(Bitrate::bps((mbit * 1e6) as u64));
         return Some(Config { rate, ..config });
     }
-    let (motion, factor) = text.split_once('*').unwrap_or((text, "1"));
-    let (word, seed) = motion.split_once('@').unwrap_or((motion, "1"));
-    let motion: Motion = word.parse().ok()?;
-    let factor = number(factor).filter(|factor| *factor > 0.0)?;
+    let (motion, trace) = sennit_netem::script(text).ok()?;
     let queue = motion.queue();
-    let trace = Arc::new(motion.trace(seed.parse().ok()?, factor));
-    Some(Config { queue, ..config }.moving(trace))
+    Some(Config { queue, ..config }.moving(Arc::new(trace)))
 }
 
 fn number(text: &str) -> Option<f64> {

@@ -23,8 +23,6 @@ use smoltcp::{
 
 use crate::transfer::Endpoint;
 
-/// What the tunnel carries.
-const MTU: usize = 1400;
 /// Twice what 120 Mbit/s need at a round trip of 150 ms.
 const BUFFER: usize = 4 << 20;
 /// smoltcp may want to act at once although it just has; it waits this long.
@@ -48,10 +46,11 @@ impl Tcp {
         here: Ipv4Addr,
         there: Ipv4Addr,
         port: u16,
+        mtu: usize,
         sends: bool,
         now: Instant,
     ) -> Self {
-        let mut tcp = Self::new(here, sends, now);
+        let mut tcp = Self::new(here, mtu, sends, now);
         let socket = tcp.sockets.get_mut::<Socket<'_>>(tcp.socket);
         socket
             .connect(tcp.interface.context(), (there, port), port)
@@ -60,8 +59,8 @@ impl Tcp {
     }
 
     /// The end that waits for it.
-    pub(crate) fn server(here: Ipv4Addr, port: u16, sends: bool, now: Instant) -> Self {
-        let mut tcp = Self::new(here, sends, now);
+    pub(crate) fn server(here: Ipv4Addr, port: u16, mtu: usize, sends: bool, now: Instant) -> Self {
+        let mut tcp = Self::new(here, mtu, sends, now);
         let socket = tcp.sockets.get_mut::<Socket<'_>>(tcp.socket);
         socket
             .listen(port)
@@ -69,8 +68,8 @@ impl Tcp {
         tcp
     }
 
-    fn new(here: Ipv4Addr, sends: bool, now: Instant) -> Self {
-        let mut wire = Wire::default();
+    fn new(here: Ipv4Addr, mtu: usize, sends: bool, now: Instant) -> Self {
+        let mut wire = Wire::new(mtu);
         let config = Config::new(HardwareAddress::Ip);
         let mut interface = Interface::new(config, &mut wire, Micros::ZERO);
         interface.update_ip_addrs(|addresses| {
@@ -152,10 +151,20 @@ impl Endpoint for Tcp {
 }
 
 /// Packets between smoltcp and the tunnel; what a window lets leave bounds them.
-#[derive(Default)]
 struct Wire {
+    mtu: usize,
     arrived: VecDeque<Vec<u8>>,
     leaving: VecDeque<Vec<u8>>,
+}
+
+impl Wire {
+    fn new(mtu: usize) -> Self {
+        Self {
+            mtu,
+            arrived: VecDeque::new(),
+            leaving: VecDeque::new(),
+        }
+    }
 }
 
 impl Device for Wire {
@@ -174,7 +183,7 @@ impl Device for Wire {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = MTU;
+        capabilities.max_transmission_unit = self.mtu;
         capabilities
     }
 }

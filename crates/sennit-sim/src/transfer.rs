@@ -6,6 +6,8 @@ use crate::{EDGE, SERVER, World, quic, tcp::Tcp};
 
 /// The port of the first flow; flow `n` has the `n`-th after it.
 const FIRST_PORT: u16 = 5001;
+/// What the tunnel carries.
+const INNER_MTU: usize = 1400;
 
 /// One end of an inner connection: packets in, packets out, and when it wants to act.
 pub(crate) trait Endpoint {
@@ -58,7 +60,7 @@ impl Transfer {
         let ports = FIRST_PORT..FIRST_PORT + streams;
         Self {
             flows: ports
-                .map(|port| Flow::new(kind, direction, port, now))
+                .map(|port| Flow::new(kind, direction, port, INNER_MTU, now))
                 .collect(),
             received: 0,
             progress: now,
@@ -145,13 +147,19 @@ impl Transfer {
 }
 
 impl Flow {
-    /// A connection that begins now.
-    pub(crate) fn new(kind: Kind, direction: Direction, port: u16, now: Instant) -> Self {
+    /// A connection that begins now; a TCP fills packets of `mtu` bytes.
+    pub(crate) fn new(
+        kind: Kind,
+        direction: Direction,
+        port: u16,
+        mtu: usize,
+        now: Instant,
+    ) -> Self {
         let up = direction == Direction::Up;
         match kind {
             Kind::Tcp => Self {
-                edge: Box::new(Tcp::client(EDGE, SERVER, port, up, now)),
-                server: Box::new(Tcp::server(SERVER, port, !up, now)),
+                edge: Box::new(Tcp::client(EDGE, SERVER, port, mtu, up, now)),
+                server: Box::new(Tcp::server(SERVER, port, mtu, !up, now)),
             },
             Kind::Quic if up => Self {
                 edge: Box::new(quic::Source::new(EDGE, SERVER, port, now)),

@@ -58,6 +58,10 @@ pub enum Action {
     DropOut,
     /// The edge's firewall drops nothing any more.
     Accept,
+    /// The link's NAT box loses all mappings: connections have other ports from then on.
+    NatForget,
+    /// Its mappings let nothing pass any more, for as long as anybody goes on sending through them.
+    NatWedge,
     /// The hub is stopped and started.
     RestartHub,
     /// The edge is killed and started.
@@ -82,7 +86,9 @@ impl Action {
             | Self::DeviceDown
             | Self::AddressRemove
             | Self::DropIn
-            | Self::DropOut => false,
+            | Self::DropOut
+            | Self::NatForget
+            | Self::NatWedge => false,
         }
     }
 
@@ -99,6 +105,8 @@ impl Action {
             | Self::DeviceUp
             | Self::AddressAdd
             | Self::Accept
+            | Self::NatForget
+            | Self::NatWedge
             | Self::RestartHub
             | Self::RestartEdge => None,
         }

@@ -1,12 +1,19 @@
 //! `[[link]]` tables, and the changes that a fault's `set` makes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sennit_netem::{Bitrate, Config, Jitter, Loss, Queue, Shape as JitterShape};
+use sennit_netem::{
+    Bitrate, Config, Dependence, Jitter, Loss, NatConfig, Queue, Shape as JitterShape, Trace,
+};
 use serde::Deserialize;
 
+use super::Seconds;
 use crate::error::Error;
 use crate::link::{BUCKET, Kind, LinkSpec};
+
+/// The smallest that IPv4 allows (RFC 791).
+const PATH_MTU_MIN: usize = 68;
 
 /// A `[[link]]` table.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,12 +25,33 @@ pub struct LinkTable {
     mtu: Option<u32>,
     uso: Option<bool>,
     bucket_ms: Option<f64>,
+    nat: Option<NatTable>,
     #[serde(default)]
     up: Shape,
     #[serde(default)]
     down: Shape,
     #[serde(flatten)]
     both: Shape,
+}
+
+/// The `nat` of a link.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NatTable {
+    mapping: Depends,
+    filtering: Depends,
+    timeout_s: Option<Seconds>,
+    inbound_refreshes: bool,
+}
+
+/// What a mapping or filter depends on, in the words of RFC 4787.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Depends {
+    EndpointIndependent,
+    Address,
+    #[default]
+    AddressAndPort,
 }
 
 /// Properties of a link that a scenario sets or changes; what is absent stays as it was.
@@ -40,6 +68,9 @@ pub struct Shape {
     queue_ms: Option<f64>,
     queue_bytes: Option<usize>,
     outage: Option<bool>,
+    trace: Option<String>,
+    path_mtu: Option<usize>,
+    path_mtu_icmp: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -73,8 +104,15 @@ impl LinkTable {
             Kind::Emulated | Kind::Veth if self.bucket_ms.is_some() => {
                 Some("only a tbf has `bucket_ms`")
             }
-            Kind::Tbf if ![&up, &down].into_iter().all(is_bucket) => {
+            Kind::Tbf
+                if ![&up, &down]
+                    .into_iter()
+                    .all(|config| is_bucket(config, mtu)) =>
+            {
                 Some("a tbf has a rate and a queue, and nothing else")
+            }
+            Kind::Veth | Kind::Tbf if self.nat.is_some() => {
+                Some("only an emulated link has a NAT box")
             }
             Kind::Emulated | Kind::Veth | Kind::Tbf => None,
         };
@@ -86,6 +124,7 @@ impl LinkTable {
             kind: self.kind,
             uso: self.uso.unwrap_or(true),
             bucket,
+            nat: self.nat.as_ref().map(NatTable::config),
             up,
             down,
             mtu,
@@ -93,10 +132,35 @@ impl LinkTable {
     }
 }
 
+impl NatTable {
+    fn config(&self) -> NatConfig {
+        let usual = NatConfig::default();
+        NatConfig {
+            mapping: self.mapping.into(),
+            filtering: self.filtering.into(),
+            timeout: self.timeout_s.map_or(usual.timeout, |timeout| timeout.0),
+            inbound_refreshes: self.inbound_refreshes,
+        }
+    }
+}
+
+impl From<Depends> for Dependence {
+    fn from(depends: Depends) -> Self {
+        match depends {
+            Depends::EndpointIndependent => Self::Endpoint,
+            Depends::Address => Self::Address,
+            Depends::AddressAndPort => Self::AddressAndPort,
+        }
+    }
+}
+
 impl Shape {
     /// `config` with what is set here changed.
     pub fn applied(&self, config: &Config) -> Result<Config, String> {
         let mut config = config.clone();
+        if let Some(trace) = &self.trace {
+            config = moving(config, trace)?;
+        }
         if let Some(rate) = self.rate_mbit {
             let sane = (0.001..=100_000.0).contains(&rate);
             let rate = sane.then(|| Bitrate::bps((rate * 1e6).round() as u64));
@@ -114,6 +178,13 @@ impl Shape {
             (None, None) => config.queue,
         };
         config.outage = self.outage.unwrap_or(config.outage);
+        config.tells_mtu = self.path_mtu_icmp.unwrap_or(config.tells_mtu);
+        if let Some(mtu) = self.path_mtu {
+            let sane = (PATH_MTU_MIN..=9000).contains(&mtu);
+            config.mtu = sane
+                .then_some(mtu)
+                .ok_or("`path_mtu` is 68 to 9000 bytes")?;
+        }
         Ok(config)
     }
 
@@ -157,20 +228,35 @@ impl Shape {
     }
 }
 
+/// A link that follows a script: a motion like `lte@7`, or one of a file.
+fn moving(config: Config, text: &str) -> Result<Config, String> {
+    let (queue, trace) = match sennit_netem::script(text) {
+        Ok((motion, trace)) => (motion.queue(), trace),
+        Err(no_motion) => {
+            let read = std::fs::read_to_string(text);
+            let read =
+                read.map_err(|error| format!("`trace`: {no_motion}, nor a file: {error}"))?;
+            let trace = Trace::read(text, &read);
+            let trace = trace.map_err(|error| format!("`trace` {text}: {error}"))?;
+            (config.queue, trace)
+        }
+    };
+    Ok(Config { queue, ..config }.moving(Arc::new(trace)))
+}
+
 /// Whether a token bucket can be what is asked.
-fn is_bucket(config: &Config) -> bool {
+fn is_bucket(config: &Config, mtu: u32) -> bool {
     let Config {
         rate,
         queue,
         frame_overhead,
-        mtu,
         ..
     } = *config;
     let bucket = Config {
         rate,
         queue,
         frame_overhead,
-        mtu,
+        mtu: mtu as usize,
         ..Config::default()
     };
     rate.is_some() && *config == bucket

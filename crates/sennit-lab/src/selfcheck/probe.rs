@@ -34,6 +34,8 @@ pub(super) struct Probe {
     pub(super) kind: Kind,
     pub(super) config: Config,
     pub(super) bucket: Duration,
+    /// When the link's trace began.
+    pub(super) epoch: Instant,
     sender: UdpSocket,
     receiver: UdpSocket,
 }
@@ -53,8 +55,18 @@ pub(super) struct Burst {
     pub(super) payload: usize,
 }
 
+impl Arrival {
+    pub(super) fn sent(&self) -> Instant {
+        self.at - self.delay
+    }
+}
+
 impl Probe {
-    pub(super) fn new(link: LinkHandle<'_>, direction: Direction) -> Result<Self, Error> {
+    pub(super) fn new(
+        link: LinkHandle<'_>,
+        direction: Direction,
+        epoch: Option<Instant>,
+    ) -> Result<Self, Error> {
         let (edge, hub) = (link.subnet().edge().v4, link.subnet().hub().v4);
         let open = |host: &Host, address| {
             let address = SocketAddr::from((address, 0));
@@ -79,6 +91,7 @@ impl Probe {
             kind: link.spec().kind,
             config: link.spec().config(direction).clone(),
             bucket: link.spec().bucket,
+            epoch: epoch.unwrap_or_else(Instant::now),
             sender,
             receiver,
         })
