@@ -64,8 +64,8 @@ pub(crate) enum Side {
 }
 
 /// What happens to a NAT box.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum NatFault {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NatFault {
     /// It loses its mappings.
     Forget,
     /// They let nothing pass any more, while they are kept.
@@ -105,7 +105,7 @@ enum Request {
         config: Config,
     },
     /// Starts over as if no packet had ever been sent.
-    Restart(Sender<Instant>),
+    Restart(Sender<()>),
     /// Starts all traces.
     Begin(Sender<Instant>),
     Nat {
@@ -169,12 +169,12 @@ impl Control {
         self.tell(Request::Nat { nat, fault });
     }
 
-    /// Empties all links, with their counters and their chance at the start; gives when their traces begin.
-    pub(crate) fn restart(&self) -> Option<Instant> {
-        self.ask(Request::Restart)
+    /// Empties all links, with their counters, their chance and their traces at the start.
+    pub(crate) fn restart(&self) {
+        self.ask(Request::Restart);
     }
 
-    /// Starts the traces of all links.
+    /// Starts the traces of all links; gives when that was.
     pub(crate) fn begin(&self) -> Option<Instant> {
         self.ask(Request::Begin)
     }
@@ -396,7 +396,8 @@ impl Wires {
                 Request::Restart(done) => {
                     self.links = self.pipes.iter().map(new_link).collect();
                     self.reset_counters();
-                    let _ = done.send(self.begin());
+                    self.begin();
+                    let _ = done.send(());
                 }
                 Request::Begin(done) => {
                     let _ = done.send(self.begin());

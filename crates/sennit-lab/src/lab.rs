@@ -200,17 +200,16 @@ impl Lab {
             .unwrap_or_default()
     }
 
-    /// Empties all emulated links, with their counters, their chance and their traces at the start; gives when that
-    /// was, if there are any.
-    pub fn restart_links(&self) -> Option<Instant> {
-        self.control()?.restart()
+    /// Empties all emulated links, with their counters, their chance and their traces at the start.
+    pub fn restart_links(&self) {
+        if let Some(control) = self.control() {
+            control.restart();
+        }
     }
 
-    /// Starts the traces of all links, so that whatever runs from now on meets the same.
-    pub(crate) fn begin_traces(&self) {
-        if let Some(control) = self.control() {
-            control.begin();
-        }
+    /// Starts the traces of all links, so that whatever runs from now on meets the same; gives when that was.
+    pub(crate) fn begin_traces(&self) -> Option<Instant> {
+        self.control()?.begin()
     }
 
     /// What happened up and down on each emulated link since the lab was built or restarted.

@@ -43,7 +43,7 @@ pub mod traffic;
 pub mod tunnel;
 
 pub use cli::{Args, run};
-pub use emulator::Strain;
+pub use emulator::{NatFault, Strain};
 pub use error::Error;
 pub use host::{Host, Role, Running, remove_all, remove_leftovers};
 pub use lab::{Lab, Spec};

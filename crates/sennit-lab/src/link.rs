@@ -227,8 +227,8 @@ impl<'a> LinkHandle<'a> {
         Direction::BOTH.into_iter().try_for_each(set)
     }
 
-    /// Breaks the link's NAT box.
-    pub(crate) fn break_nat(&self, fault: NatFault) -> Result<(), Error> {
+    /// The link's NAT box loses its mappings, or they let nothing pass any more.
+    pub fn break_nat(&self, fault: NatFault) -> Result<(), Error> {
         let nat = self.link.nat.zip(self.lab.control());
         let (nat, control) =
             nat.ok_or_else(|| Error::Scenario(format!("link {} has no NAT box", self.name())))?;

@@ -126,7 +126,7 @@ impl fmt::Display for Check {
 /// Measures all links but unshaped ones and sets them back to their start. What is not as asked is measured
 /// again, a few times.
 pub fn run(lab: &Lab) -> Result<Vec<Check>, Error> {
-    let epoch = lab.restart_links();
+    let epoch = lab.begin_traces();
     let probes = probes(lab, epoch)?;
     let mut checks = Vec::new();
     for some in probes.chunks(TOGETHER) {

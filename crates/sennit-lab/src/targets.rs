@@ -83,6 +83,11 @@ enum Reach {
         within: f64,
         of: String,
     },
+    /// At most this part of another step.
+    Part {
+        part: f64,
+        of: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -230,6 +235,7 @@ impl Reach {
                 Limit::AtLeast(share * steps?.into_iter().fold(0.0, f64::max))
             }
             Self::Within { within, of } => Limit::AtMost(of_step(of)? + within),
+            Self::Part { part, of } => Limit::AtMost(of_step(of)? * part),
         })
     }
 
@@ -244,6 +250,7 @@ impl Reach {
             Self::AtLeast { .. } | Self::AtMost { .. } => limit,
             Self::Share { share, .. } => format!("{limit} ({:.0} % of best link)", share * 100.0),
             Self::Within { within, of } => format!("{limit} ({of} + {within})"),
+            Self::Part { part, of } => format!("{limit} ({:.0} % of {of})", part * 100.0),
         }
     }
 }
@@ -268,6 +275,7 @@ mod tests {
             { step = "both", figure = "goodput", reach = { share = 1.1, of = ["a", "b"] } },
             { step = "both", figure = "gap_seconds", reach = { at_most = 0.15 } },
             { step = "both", figure = "p50_seconds", reach = { within = 5, of = "idle" } },
+            { step = "b", figure = "goodput", reach = { part = 0.2, of = "a" } },
         ]
         [[scenario]]
         name = "other"
@@ -292,9 +300,9 @@ mod tests {
         let targets: Targets = toml::from_str(TARGETS).expect("it is right");
         let measured: Measured = serde_json::from_str(RESULTS).expect("it is right");
         let text = targets.compare(&BTreeMap::from([("s".to_owned(), measured)]));
-        assert!(text.contains("2 of 4 reached"), "{text}");
+        assert!(text.contains("3 of 5 reached"), "{text}");
         assert!(text.contains("not measured: other"), "{text}");
-        let lines = text.lines().skip(2).take(4);
+        let lines = text.lines().skip(2).take(5);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         lines.map(words).collect()
     }
@@ -325,6 +333,12 @@ mod tests {
     }
 
     #[test]
+    fn at_most_a_part_is_of_another_step() {
+        let row = &rows()[4];
+        assert_eq!(row, "b Mbit/s at most 60.0 (20 % of a) 10.0 0.0 to 0.0 yes");
+    }
+
+    #[test]
     fn of_several_results_the_newest_counts_wherever_it_lies() {
         let name = format!("sennit-targets-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -348,7 +362,7 @@ mod tests {
         let targets: Targets = toml::from_str(SHIPPED).expect("they are right");
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
         let steps_of = |name: &str| {
-            let with_variants = ["profiles", "linerate"];
+            let with_variants = ["profiles", "linerate", "far", "moving", "small-path"];
             let file = with_variants.iter().find(|file| name.starts_with(**file));
             let path = format!("{directory}/{}.toml", file.unwrap_or(&name));
             let text = std::fs::read_to_string(path).expect("it is there");
@@ -370,7 +384,7 @@ mod tests {
                 let others = match &row.reach {
                     Reach::AtLeast { .. } | Reach::AtMost { .. } => &[][..],
                     Reach::Share { of, .. } => of,
-                    Reach::Within { of, .. } => std::slice::from_ref(of),
+                    Reach::Within { of, .. } | Reach::Part { of, .. } => std::slice::from_ref(of),
                 };
                 for name in others.iter().chain([&row.step]) {
                     let known = steps.iter().any(|step| step.name == *name);

@@ -126,6 +126,8 @@ pub struct PingFigures {
     pub gap_seconds: f64,
     /// Round-trip times.
     pub p50_seconds: Option<f64>,
+    /// 95 % of the answers were faster.
+    pub p95_seconds: Option<f64>,
     /// 99 % of the answers were faster.
     pub p99_seconds: Option<f64>,
     /// The slowest answer.

@@ -1,6 +1,6 @@
 //! Sets of links by chance: what Sennit carries over each, and what the links carry alone without it.
 //!
-//! `cargo run -p sennit-sim --example draws -- --sets 0..20 --jobs 2`
+//! `cargo run --release -p sennit-sim --example draws -- --sets 0..20 --flows 4 --directions down --jobs 2`
 //!
 //! A set is that of its number for ever, so several people can share the work and look at one set again
 //! (`goodput` takes its links as they are printed). Each set runs with 1 and 4 flows, down and up; the first
@@ -20,9 +20,6 @@ use std::{
 use clap::{Parser, ValueEnum};
 use sennit_netem::Config;
 use sennit_sim::{Dice, Direction, Kind, LinkSpec, Trial};
-
-/// Of the best link, below which a set counts as a failure.
-const ENOUGH: f64 = 0.95;
 
 #[derive(Parser)]
 struct Args {
@@ -47,6 +44,10 @@ struct Args {
     /// Runs at the same time
     #[arg(long, default_value = "1")]
     jobs: NonZeroUsize,
+    /// Of the best link, below which a run counts as a failure. A tunnel's headers alone cost 5 to 6 %: over one link
+    /// nothing reaches more than 0.945
+    #[arg(long, default_value_t = 0.95)]
+    enough: f64,
     /// Only sets that move, or only those that do not
     #[arg(long)]
     moving: Option<bool>,
@@ -111,7 +112,7 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let result = measure(run);
-                    print(run, &result);
+                    print(run, &result, args.enough);
                     let mut all = figures.lock().unwrap_or_else(PoisonError::into_inner);
                     all.push(result);
                 }
@@ -119,7 +120,7 @@ fn main() -> ExitCode {
         }
     });
     let figures = figures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summarise(&figures);
+    summarise(&figures, args.enough);
     ExitCode::SUCCESS
 }
 
@@ -194,7 +195,7 @@ fn wire(trial: &Trial, link: &LinkSpec) -> f64 {
     bits / trial.span.as_secs_f64() / 1e6
 }
 
-fn print(run: &Run, figures: &Figures) {
+fn print(run: &Run, figures: &Figures, enough: f64) {
     let direction = match run.trial.direction {
         Direction::Up => "up",
         Direction::Down => "down",
@@ -208,7 +209,7 @@ fn print(run: &Run, figures: &Figures) {
         sennit / best,
         sennit / sum,
         names(&run.links),
-        if sennit < ENOUGH * best { "  <" } else { "" },
+        if sennit < enough * best { "  <" } else { "" },
     );
 }
 
@@ -217,7 +218,7 @@ fn names(links: &[LinkSpec]) -> String {
     names.join(" ")
 }
 
-fn summarise(figures: &[Figures]) {
+fn summarise(figures: &[Figures], limit: f64) {
     if figures.is_empty() {
         return;
     }
@@ -227,10 +228,10 @@ fn summarise(figures: &[Figures]) {
         ratios
     };
     let best = ratios(Figures::best);
-    let enough = best.iter().filter(|ratio| **ratio >= ENOUGH).count();
+    let enough = best.iter().filter(|ratio| **ratio >= limit).count();
     let share = 100.0 * enough as f64 / best.len() as f64;
     println!(
-        "\n{} runs, {share:.1} % at {ENOUGH} of the best link or more",
+        "\n{} runs, {share:.1} % at {limit} of the best link or more",
         best.len()
     );
     println!(

@@ -114,7 +114,8 @@ impl Display for LinkSpec {
         }
         match config.loss.ratio() {
             Some(0.0) => Ok(()),
-            Some(ratio) => write!(f, "/{}%", ratio * 100.0),
+            // As much as is written: 0.017 is 1.7 and not 1.7000000000000002.
+            Some(ratio) => write!(f, "/{}%", (ratio * 1e8).round() / 1e6),
             None => write!(f, "/?%"),
         }
     }
@@ -132,7 +133,7 @@ mod tests {
             "5.5/40±8",
             "12/40±8r",
             "12/40±8/0.5%",
-            "80/0/2%",
+            "80/0/1.7%",
             "lte@7/20",
             "starlink@3*1.5/25±5/0.1%",
             "10:steps@1/15",

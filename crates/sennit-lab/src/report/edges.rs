@@ -116,6 +116,7 @@ fn sum_of_pings(edges: &[&Figures]) -> PingFigures {
             sum.duplicates += ping.duplicates;
             sum.gap_seconds = sum.gap_seconds.max(ping.gap_seconds);
             medians.extend(ping.p50_seconds);
+            sum.p95_seconds = worse(sum.p95_seconds, ping.p95_seconds);
             sum.p99_seconds = worse(sum.p99_seconds, ping.p99_seconds);
             sum.max_seconds = worse(sum.max_seconds, ping.max_seconds);
         }

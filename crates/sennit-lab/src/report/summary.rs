@@ -30,6 +30,8 @@ pub enum Figure {
     RecoverySeconds,
     /// Median round-trip time.
     P50Seconds,
+    /// 95 % of the answers were faster.
+    P95Seconds,
     /// 99 % of the answers were faster.
     P99Seconds,
     /// Packets or answers that never came.
@@ -92,6 +94,7 @@ impl Figure {
             Self::GapSeconds => "gap, s",
             Self::RecoverySeconds => "back at 90 %, s",
             Self::P50Seconds => "rtt p50, ms",
+            Self::P95Seconds => "rtt p95, ms",
             Self::P99Seconds => "rtt p99, ms",
             Self::Lost => "lost",
             Self::Sent => "sent",
@@ -111,7 +114,7 @@ impl Figure {
             Self::LineShare => (1e2, 0),
             Self::LeastLineShare => (1e2, 1),
             Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
-            Self::P50Seconds | Self::P99Seconds => (1e3, 1),
+            Self::P50Seconds | Self::P95Seconds | Self::P99Seconds => (1e3, 1),
             Self::Lost | Self::Sent | Self::PacketsPerSecond => (1.0, 0),
             Self::CpuShare => (1e2, 2),
             Self::HubRssBytes | Self::EdgeRssBytes => (1e-6, 1),
@@ -246,6 +249,7 @@ impl TrafficResult {
             }
             Some(Figures::Ping(ping)) => {
                 add(Figure::P50Seconds, ping.p50_seconds);
+                add(Figure::P95Seconds, ping.p95_seconds);
                 add(Figure::P99Seconds, ping.p99_seconds);
                 add(
                     Figure::Lost,

@@ -66,6 +66,7 @@ fn figures(text: &str, sent: u64, interval: f64) -> PingFigures {
         duplicates,
         gap_seconds: longest_run_missing(&answers, sent) as f64 * interval,
         p50_seconds: quantile(&times, 0.5),
+        p95_seconds: quantile(&times, 0.95),
         p99_seconds: quantile(&times, 0.99),
         max_seconds: quantile(&times, 1.0),
     }
