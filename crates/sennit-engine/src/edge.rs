@@ -22,7 +22,7 @@ use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
 use sennit_core::{ClassId, Classifier, PathState, health};
 use sennit_masque::{
     self as masque, Capsule, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState},
+    capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState, RefusedPrefix},
     connect_ip,
 };
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
@@ -91,6 +91,8 @@ pub enum EdgeEvent {
     Enrolled(Bytes),
     /// The hub assigned these addresses.
     Addresses(Vec<Prefix>),
+    /// The hub does not route these of our prefixes, for these reasons; the others it does.
+    LanRefused(Vec<(Prefix, String)>),
     /// A class can carry packets.
     TunnelUp {
         /// Which.
@@ -201,6 +203,8 @@ pub struct Edge {
     links: BTreeMap<SocketId, LinkUpdate>,
     slots: Vec<Slot>,
     addresses: Vec<Prefix>,
+    /// Those of our prefixes that the hub does not route, and why.
+    refused: Vec<(Prefix, String)>,
     errors: Errors,
     to_tun: VecDeque<(ClassId, Bytes)>,
     events: VecDeque<EdgeEvent>,
@@ -246,6 +250,7 @@ impl Edge {
             purpose,
             links: BTreeMap::new(),
             addresses: Vec::new(),
+            refused: Vec::new(),
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
@@ -386,6 +391,11 @@ impl Edge {
     /// The addresses that the hub assigned.
     pub fn addresses(&self) -> &[Prefix] {
         &self.addresses
+    }
+
+    /// Those of our prefixes that the hub does not route, and why.
+    pub fn refused_lan(&self) -> &[(Prefix, String)] {
+        &self.refused
     }
 
     /// The state of every class.
@@ -643,6 +653,7 @@ impl Edge {
                     conn.tunnel.handle_capsule(content, now);
                 }
             }
+            Capsule::RefusedLan(refused) => self.handle_refused(&refused),
             Capsule::RouteAdvertisement(_) | Capsule::Link(_) => {}
         }
     }
@@ -656,6 +667,20 @@ impl Edge {
         if !addresses.is_empty() && addresses != self.addresses {
             self.addresses.clone_from(&addresses);
             self.events.push_back(EdgeEvent::Addresses(addresses));
+        }
+    }
+
+    /// The hub says which of our prefixes it does not route, over each tunnel.
+    fn handle_refused(&mut self, refused: &[RefusedPrefix]) {
+        let named = |refused: &RefusedPrefix| {
+            let prefix = Prefix::new(refused.prefix.addr(), refused.prefix.prefix_len()).ok()?;
+            let ours = self.config.lan.contains(&prefix);
+            ours.then(|| (prefix, refused.reason.clone()))
+        };
+        let refused: Vec<(Prefix, String)> = refused.iter().filter_map(named).collect();
+        if refused != self.refused {
+            self.refused.clone_from(&refused);
+            self.events.push_back(EdgeEvent::LanRefused(refused));
         }
     }
 

@@ -10,7 +10,7 @@ mod requests;
 mod sites;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -27,7 +27,7 @@ use sites::Sites;
 use crate::{
     hello::Hello,
     inner::{self, Errors, Packet, Refused},
-    node::{ConnId, Node, NodeEvent, Received, Transmit},
+    node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
     path::{LinkLabel, number},
     status::{FlowsWanted, TunnelStatus},
     transport::Settings,
@@ -39,8 +39,6 @@ use crate::{
 pub struct HubConfig {
     /// The hub's own inner addresses, one per family; ICMP errors come from them.
     pub addresses: Vec<IpAddr>,
-    /// Prefixes that sites get their addresses from; nobody may announce them as a LAN.
-    pub pool: Vec<Prefix>,
     /// Connections in handshake or without a granted request, over all peers.
     pub max_strangers: usize,
 }
@@ -88,13 +86,15 @@ pub enum HubEvent {
         /// Why.
         reason: String,
     },
-    /// The prefixes behind a site are now these; all of them should be routed to the TUN device.
-    /// A caller with several hubs may have objections: see [`Hub::confine`].
+    /// A site says that these prefixes are behind it, and no others any more. None of them is its
+    /// before [`Hub::set_lan`].
     Lan {
         /// Which site.
         site: String,
-        /// What it announced and nobody else has.
+        /// What it announced.
         prefixes: Vec<Prefix>,
+        /// How many ranges were left out, because they are no prefixes or too many.
+        left_out: usize,
     },
     /// A path changed its state.
     Path {
@@ -125,7 +125,12 @@ pub struct Grant {
     pub site: String,
     /// Its inner addresses.
     pub addresses: Vec<IpAddr>,
+    /// What it proved itself by; [`Hub::expel_credential`] ends what hangs on it.
+    pub credential: Credential,
 }
+
+/// A certificate or a token, as the caller tells one from another.
+pub type Credential = [u8; 32];
 
 /// The destination of a packet is at no site of this hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +141,12 @@ pub struct NoSuchSite;
 struct Role {
     since: Instant,
     stage: Stage,
+    /// How many requests it has made.
+    requests: u32,
     /// Link descriptions that came before their path was validated.
     links: BTreeMap<u64, LinkLabel>,
+    /// Paths of which the edge has not said yet which link they are.
+    unnamed: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -158,6 +167,9 @@ enum Stage {
         name: String,
         stream: StreamId,
         treatment: Treatment,
+        credential: Credential,
+        /// Whether it is a Sennit, which understands our own capsules.
+        sennit: bool,
     },
     Closing,
 }
@@ -218,7 +230,7 @@ impl Hub {
         server.max_incoming(config.max_strangers);
         Ok(Self {
             node: Node::new(settings, Some(Arc::new(server))),
-            sites: Sites::new(config.pool.clone()),
+            sites: Sites::default(),
             config,
             errors: Errors::new(now),
             newcomers: VecDeque::new(),
@@ -236,7 +248,9 @@ impl Hub {
             let role = Role {
                 since: now,
                 stage: Stage::Stranger,
+                requests: 0,
                 links: BTreeMap::new(),
+                unnamed: BTreeSet::new(),
             };
             let (strangers, most) = (self.strangers(), self.config.max_strangers);
             if strangers >= most {
@@ -338,14 +352,40 @@ impl Hub {
         }
     }
 
-    /// Leaves a site only those of its announced prefixes that are among these.
-    pub fn confine(&mut self, site: &str, prefixes: &[Prefix]) {
-        self.sites.confine(site, prefixes);
+    /// Gives a site exactly these prefixes, and tells it what of its announcement is refused, and why.
+    pub fn set_lan(&mut self, site: &str, lan: &[Prefix], refused: &[(Prefix, String)]) {
+        let refused = refused
+            .iter()
+            .filter_map(requests::refused_prefix)
+            .collect();
+        if self.sites.set_lan(site, lan, refused) {
+            for id in self.sites.tunnels(site) {
+                self.tell_refused(id);
+            }
+        }
     }
 
     /// Closes all tunnels of a site, which was revoked.
     pub fn expel(&mut self, site: &str, reason: &str, now: Instant) {
-        for id in self.sites.tunnels(site) {
+        self.close_all(self.sites.tunnels(site), reason, now);
+    }
+
+    /// Closes all tunnels that were granted to a credential, which is not good any more.
+    pub fn expel_credential(&mut self, credential: &Credential, reason: &str, now: Instant) {
+        let holds = |conn: &Conn<Role>| match &conn.role.stage {
+            Stage::Up {
+                credential: its, ..
+            } => its == credential,
+            Stage::Stranger | Stage::Asking { .. } | Stage::Posting { .. } | Stage::Closing => {
+                false
+            }
+        };
+        let held = self.node.iter().filter(|(_, conn)| holds(conn));
+        self.close_all(held.map(|(id, _)| id).collect(), reason, now);
+    }
+
+    fn close_all(&mut self, tunnels: Vec<ConnId>, reason: &str, now: Instant) {
+        for id in tunnels {
             self.node
                 .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
             self.leave(id, reason.to_owned());
@@ -375,7 +415,8 @@ impl Hub {
         None
     }
 
-    /// Whether a packet of a site bears a source address of the site (RFC 9484 §4.7.1).
+    /// Whether a packet of a site bears a source address of the site (RFC 9484 §4.7.1), and goes
+    /// somewhere that a host may send to from afar.
     fn admit(&mut self, id: ConnId, packet: &[u8], now: Instant) -> bool {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return false;
@@ -386,6 +427,10 @@ impl Hub {
         let Stage::Up { site, class, .. } = &conn.role.stage else {
             return false;
         };
+        if !inner::is_deliverable(parsed.dst()) {
+            conn.tunnel.stats.wrong_destination += 1;
+            return false;
+        }
         let admitted = self.sites.admit(site, *class, &parsed, now);
         conn.tunnel.stats.wrong_source += u64::from(!admitted);
         admitted
@@ -405,6 +450,16 @@ impl Hub {
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()
+    }
+
+    /// Where a site's tunnels come from.
+    pub fn outer_addresses(&self, site: &str) -> BTreeSet<IpAddr> {
+        let tunnels = self.sites.tunnels(site).into_iter();
+        let conns = tunnels.filter_map(|id| self.node.get(id));
+        conns
+            .flat_map(Conn::paths)
+            .map(|path| path.remote().ip().to_canonical())
+            .collect()
     }
 
     /// The state of every tunnel.
@@ -490,6 +545,9 @@ impl Hub {
             }
             NodeEvent::PathDown(id, path, link, reason) => {
                 tracing::debug!(?id, %path, link, reason, "path closed");
+                if let Some(conn) = self.node.get_mut(id) {
+                    conn.role.unnamed.remove(&number(path));
+                }
             }
             NodeEvent::PathState(id, path) => self.tell_path(id, path),
         }
@@ -509,10 +567,13 @@ impl Hub {
             return;
         };
         let label = conn.role.links.remove(&u64::from(number(path)));
-        let label = label.unwrap_or_else(|| LinkLabel {
-            name: format!("path-{}", number(path)),
-            tier: 1,
-            weight: 1,
+        let label = label.unwrap_or_else(|| {
+            conn.role.unnamed.insert(number(path));
+            LinkLabel {
+                name: format!("path-{}", number(path)),
+                tier: 1,
+                weight: 1,
+            }
         });
         self.node.adopt_path(id, path, label, now);
     }
@@ -532,6 +593,7 @@ impl Hub {
             self.events.push_back(HubEvent::Lan {
                 site: site.clone(),
                 prefixes: Vec::new(),
+                left_out: 0,
             });
         }
         self.events.push_back(HubEvent::TunnelDown {
@@ -546,9 +608,16 @@ impl Hub {
         let Some(conn) = self.node.get(id) else {
             return;
         };
-        let Stage::Up { site, name, .. } = &conn.role.stage else {
+        let Stage::Up {
+            site, name, sennit, ..
+        } = &conn.role.stage
+        else {
             return;
         };
+        // It is told of once the edge has said which link it is.
+        if *sennit && conn.role.unnamed.contains(&number(path)) {
+            return;
+        }
         let Some(path) = conn.paths().iter().find(|known| known.id == path) else {
             return;
         };

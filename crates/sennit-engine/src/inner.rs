@@ -158,6 +158,21 @@ pub(crate) fn stays_local(packet: &IpPacket<'_>) -> bool {
     packet.dst().is_multicast() || local(packet.dst()) || local(packet.src())
 }
 
+/// Whether somebody far away may send to this address: not "this" host or network, loopback,
+/// link-local, multicast, broadcast or reserved space (RFC 6890), in either family.
+pub(crate) fn is_deliverable(destination: IpAddr) -> bool {
+    match destination {
+        IpAddr::V4(v4) => {
+            let [first, ..] = v4.octets();
+            !(first == 0 || v4.is_loopback() || v4.is_link_local() || first >= 224)
+        }
+        IpAddr::V6(v6) => {
+            let first_half_is_zero = v6.to_bits() >> 64 == 0;
+            !(v6.is_multicast() || v6.is_unicast_link_local() || first_half_is_zero)
+        }
+    }
+}
+
 /// The address of `ours` that answers for errors about a packet of this family.
 pub(crate) fn error_source(
     packet: &IpPacket<'_>,

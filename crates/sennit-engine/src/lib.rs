@@ -32,7 +32,7 @@ mod tunnel;
 
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
-pub use hub::{Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
+pub use hub::{Credential, Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
 pub use inner::Packet;
 pub use locals::{Local, SocketId};
 pub use node::{ConnId, Received, Transmit};

@@ -11,7 +11,7 @@ use std::{fs, path::Path};
 use ipnet::IpNet;
 
 use crate::{
-    DeviceName, Error, Instance, Masquerade, TunnelRoute,
+    DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
     instance::InstanceLock,
     netlink::{Family, Interface, Netlink},
     nft, privilege,
@@ -79,6 +79,16 @@ impl Footprint {
         self.routing.set_tunnel(routes)
     }
 
+    /// Keeps the packets of sockets with the returned mark out of the tunnel, whatever is routed there.
+    pub fn keep_outside(&mut self) -> Result<u32, Error> {
+        self.routing.keep_outside()
+    }
+
+    /// Follows what others have changed in the main table; to be repeated now and then.
+    pub fn refresh_routes(&mut self) -> Result<(), Error> {
+        self.routing.refresh()
+    }
+
     /// Gives the TUN device with this interface index exactly these addresses.
     pub fn set_addresses(&mut self, index: u32, addresses: &[IpNet]) -> Result<(), Error> {
         let mut outcome = Ok(());
@@ -111,7 +121,26 @@ impl Footprint {
 
     /// Translates the addresses of what leaves the host elsewhere than by our devices.
     pub fn masquerade(&mut self, masquerade: &Masquerade) -> Result<(), Error> {
-        nft::apply(&self.device, masquerade)
+        self.set_rules(&Rules {
+            masquerade: Some(masquerade.clone()),
+            filter: Filter::default(),
+        })
+    }
+
+    /// Translates addresses, and lets pass only what these rules say.
+    pub fn set_rules(&mut self, rules: &Rules) -> Result<(), Error> {
+        nft::apply(&self.device, rules)
+    }
+
+    /// Keeps the host from telling those behind our device of better ways, which there are none
+    /// of: packets between them come in and leave by the same one (RFC 1812 §5.2.7.2). The kernel
+    /// sends redirects if either switch is on; those of the other interfaces stay as they are.
+    pub fn silence_redirects(&mut self) -> Result<(), Error> {
+        for interface in ["all", self.device.clone().as_str()] {
+            let key = format!("net/ipv4/conf/{interface}/send_redirects");
+            self.sysctls.set(&key, "0")?;
+        }
+        Ok(())
     }
 
     /// Lets an interface receive packets whose answers would leave by another one: strict reverse

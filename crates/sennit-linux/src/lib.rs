@@ -42,5 +42,5 @@ pub use device::DeviceName;
 pub use error::Error;
 pub use footprint::{Footprint, cleanup};
 pub use instance::{Instance, MAX_LINKS};
-pub use nft::{Masquerade, forward_blockers};
+pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers};
 pub use routing::TunnelRoute;

@@ -175,6 +175,14 @@ impl Netlink {
         Ok(routes)
     }
 
+    /// The unicast routes of one family in the main table.
+    pub(crate) fn main_routes(&mut self, family: Family) -> Result<Vec<Route>, Error> {
+        let filter = vec![RouteAttribute::Table(TABLE_MAIN)];
+        let mut routes = self.query_routes(Route::query(family, filter))?;
+        routes.retain(|route| route.table == TABLE_MAIN);
+        Ok(routes)
+    }
+
     /// The routes of one family that carry our mark, in all tables.
     pub fn our_routes(&mut self, family: Family) -> Result<Vec<Route>, Error> {
         let mut query = Route::query(family, Vec::new());

@@ -1,4 +1,4 @@
-//! Address translation by nftables, in a table of our own.
+//! Address translation, and what may pass, by nftables: in a table of our own.
 
 use std::{
     collections::BTreeSet,
@@ -21,9 +21,75 @@ pub struct Masquerade {
     pub inside: Vec<DeviceName>,
 }
 
-/// Puts `masquerade` into the table of `device`, replacing what was there.
-pub(crate) fn apply(device: &DeviceName, masquerade: &Masquerade) -> Result<(), Error> {
-    run(&[], &script(device, masquerade)).map(drop)
+/// What may pass from our device to somewhere else.
+///
+/// Whoever is reached may answer: only packets in the direction in which their flow began are judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// What these sources may reach. No two of them overlap.
+    pub confined: Vec<Confined>,
+    /// What all others may reach.
+    pub others: Allowed,
+}
+
+/// Sources that may reach less, or more, than the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confined {
+    pub sources: Vec<Prefix>,
+    pub allowed: Allowed,
+}
+
+/// What may be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Allowed {
+    #[default]
+    Everything,
+    Only {
+        /// Public addresses, unless they are reached by our own device.
+        internet: bool,
+        /// What is reached by our own device.
+        own_device: bool,
+        /// This host itself.
+        host: bool,
+        /// Whatever is in these, wherever it is.
+        prefixes: Vec<Prefix>,
+    },
+}
+
+/// What the table of one device says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub masquerade: Option<Masquerade>,
+    pub filter: Filter,
+}
+
+impl Rules {
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.masquerade.is_none() && self.filter.passes_all()
+    }
+}
+
+impl Filter {
+    fn passes_all(&self) -> bool {
+        let free = |confined: &Confined| confined.allowed == Allowed::Everything;
+        self.others == Allowed::Everything && self.confined.iter().all(free)
+    }
+}
+
+/// IPv4 space that is not the internet: this network, private, shared, loopback, link-local,
+/// IETF protocols, benchmarks, multicast and reserved (RFC 6890).
+const NOT_PUBLIC_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
+    172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
+/// All IPv6 space that is given to anybody as a public address (RFC 4291 §2.4, RFC 6052).
+const PUBLIC_V6: &str = "64:ff9b::/96, 2000::/3";
+
+/// Puts `rules` into the table of `device`, replacing what was there.
+pub(crate) fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
+    if rules.is_empty() {
+        return remove(device);
+    }
+    run(&[], &script(device, rules)).map(drop)
 }
 
 /// Deletes the table of `device` if there is one. Without the command there is none.
@@ -61,27 +127,131 @@ fn removal(device: &DeviceName) -> String {
     format!("add table {table}\ndelete table {table}\n")
 }
 
-fn script(device: &DeviceName, masquerade: &Masquerade) -> String {
+fn script(device: &DeviceName, rules: &Rules) -> String {
+    let mut script = removal(device);
+    let _ = writeln!(script, "table {} {{", table(device));
+    if let Some(masquerade) = &rules.masquerade {
+        translate(device, masquerade, &mut script);
+    }
+    if !rules.filter.passes_all() {
+        for hook in [Hook::Forward, Hook::Input] {
+            hook.write(device, &rules.filter, &mut script);
+        }
+    }
+    script.push_str("}\n");
+    script
+}
+
+fn translate(device: &DeviceName, masquerade: &Masquerade, script: &mut String) {
     // Never empty: what enters by our own device leaves translated only elsewhere.
     let inside: BTreeSet<_> = masquerade.inside.iter().chain([device]).collect();
     let inside: Vec<_> = inside.iter().map(|name| format!("\"{name}\"")).collect();
     let inside = inside.join(", ");
-    let mut script = removal(device);
-    let _ = writeln!(script, "table {} {{", table(device));
     let _ = writeln!(script, "  chain postrouting {{");
     let _ = writeln!(
         script,
         "    type nat hook postrouting priority srcnat; policy accept;"
     );
     for prefix in &masquerade.sources {
-        let family = if prefix.is_ipv4() { "ip" } else { "ip6" };
+        let family = family(prefix);
         let _ = writeln!(
             script,
             "    {family} saddr {prefix} oifname != {{ {inside} }} masquerade"
         );
     }
-    script.push_str("  }\n}\n");
-    script
+    script.push_str("  }\n");
+}
+
+/// Where packets from our device are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hook {
+    /// On their way through the host.
+    Forward,
+    /// On their way into it.
+    Input,
+}
+
+impl Hook {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Input => "input",
+        }
+    }
+
+    /// One chain for each set of sources, before the chain that finds the right one: what is jumped
+    /// to must be there.
+    fn write(self, device: &DeviceName, filter: &Filter, script: &mut String) {
+        let hook = self.name();
+        let mut verdicts = [Vec::new(), Vec::new()];
+        for (number, confined) in filter.confined.iter().enumerate() {
+            let chain = format!("{hook}_{number}");
+            let verdict = self.write_allowed(&chain, device, &confined.allowed, script);
+            for source in &confined.sources {
+                let of_family = &mut verdicts[usize::from(!source.is_ipv4())];
+                of_family.push(format!("{source} : {verdict}"));
+            }
+        }
+        let chain = format!("{hook}_others");
+        let others = self.write_allowed(&chain, device, &filter.others, script);
+        let _ = writeln!(script, "  chain {hook}_from {{");
+        let _ = writeln!(script, "    ct direction reply accept");
+        for (family, verdicts) in ["ip", "ip6"].into_iter().zip(verdicts) {
+            if !verdicts.is_empty() {
+                let verdicts = verdicts.join(", ");
+                let _ = writeln!(script, "    {family} saddr vmap {{ {verdicts} }}");
+            }
+        }
+        let _ = writeln!(script, "    {others}\n  }}");
+        let _ = writeln!(
+            script,
+            "  chain {hook} {{\n    type filter hook {hook} priority filter; policy accept;\n    \
+             iifname \"{device}\" goto {hook}_from\n  }}"
+        );
+    }
+
+    /// Writes the chain of what is allowed, if one is needed; the verdict that leads there.
+    fn write_allowed(
+        self,
+        chain: &str,
+        device: &DeviceName,
+        allowed: &Allowed,
+        script: &mut String,
+    ) -> String {
+        let Allowed::Only {
+            internet,
+            own_device,
+            host,
+            prefixes,
+        } = allowed
+        else {
+            return "accept".into();
+        };
+        if self == Self::Input && *host {
+            return "accept".into();
+        }
+        let _ = writeln!(script, "  chain {chain} {{");
+        for prefix in prefixes {
+            let _ = writeln!(script, "    {} daddr {prefix} accept", family(prefix));
+        }
+        if self == Self::Forward && *own_device {
+            let _ = writeln!(script, "    oifname \"{device}\" accept");
+        }
+        if self == Self::Forward && *internet {
+            let elsewhere = format!("oifname != \"{device}\"");
+            let _ = writeln!(
+                script,
+                "    {elsewhere} ip daddr != {{ {NOT_PUBLIC_V4} }} accept"
+            );
+            let _ = writeln!(script, "    {elsewhere} ip6 daddr {{ {PUBLIC_V6} }} accept");
+        }
+        let _ = writeln!(script, "    reject with icmpx type admin-prohibited\n  }}");
+        format!("goto {chain}")
+    }
+}
+
+fn family(prefix: &Prefix) -> &'static str {
+    if prefix.is_ipv4() { "ip" } else { "ip6" }
 }
 
 /// Runs `nft` with a script, or with arguments and no script.
@@ -131,7 +301,11 @@ mod tests {
             inside: vec!["bulk0".parse().unwrap()],
         };
 
-        let script = script(&"sennit0".parse().unwrap(), &masquerade);
+        let rules = Rules {
+            masquerade: Some(masquerade),
+            filter: Filter::default(),
+        };
+        let script = script(&"sennit0".parse().unwrap(), &rules);
 
         let expected = r#"add table inet sennit_sennit0
 delete table inet sennit_sennit0
@@ -144,5 +318,82 @@ table inet sennit_sennit0 {
 }
 "#;
         assert_eq!(script, expected);
+    }
+
+    #[test]
+    fn who_is_confined_is_judged_on_the_way_through_and_into_the_host() {
+        let filter = Filter {
+            confined: vec![Confined {
+                sources: vec!["10.200.0.7/32".parse().unwrap()],
+                allowed: Allowed::Only {
+                    internet: true,
+                    own_device: false,
+                    host: false,
+                    prefixes: vec!["10.9.0.0/16".parse().unwrap()],
+                },
+            }],
+            others: Allowed::Everything,
+        };
+        let rules = Rules {
+            masquerade: None,
+            filter,
+        };
+
+        let script = script(&"hub".parse().unwrap(), &rules);
+
+        let expected = format!(
+            r#"add table inet sennit_hub
+delete table inet sennit_hub
+table inet sennit_hub {{
+  chain forward_0 {{
+    ip daddr 10.9.0.0/16 accept
+    oifname != "hub" ip daddr != {{ {NOT_PUBLIC_V4} }} accept
+    oifname != "hub" ip6 daddr {{ {PUBLIC_V6} }} accept
+    reject with icmpx type admin-prohibited
+  }}
+  chain forward_from {{
+    ct direction reply accept
+    ip saddr vmap {{ 10.200.0.7 : goto forward_0 }}
+    accept
+  }}
+  chain forward {{
+    type filter hook forward priority filter; policy accept;
+    iifname "hub" goto forward_from
+  }}
+  chain input_0 {{
+    ip daddr 10.9.0.0/16 accept
+    reject with icmpx type admin-prohibited
+  }}
+  chain input_from {{
+    ct direction reply accept
+    ip saddr vmap {{ 10.200.0.7 : goto input_0 }}
+    accept
+  }}
+  chain input {{
+    type filter hook input priority filter; policy accept;
+    iifname "hub" goto input_from
+  }}
+}}
+"#
+        );
+        assert_eq!(script.replace("10.200.0.7/32", "10.200.0.7"), expected);
+    }
+
+    #[test]
+    fn a_table_without_rules_is_not_made() {
+        let free = Confined {
+            sources: vec!["10.200.0.7/32".parse().unwrap()],
+            allowed: Allowed::Everything,
+        };
+        let mut rules = Rules::default();
+        rules.filter.confined.push(free);
+        assert!(rules.is_empty());
+        rules.filter.others = Allowed::Only {
+            internet: true,
+            own_device: false,
+            host: false,
+            prefixes: Vec::new(),
+        };
+        assert!(!rules.is_empty());
     }
 }

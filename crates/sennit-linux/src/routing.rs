@@ -11,6 +11,10 @@
 //! table's own default stays as it was. A second rule lets what is sent *from* a link's address
 //! leave by that link, so that the host stays reachable there.
 //!
+//! A hub's sockets belong to no link. Their packets are marked too, and for each prefix that leads
+//! into the tunnel a table has the ways that the main table would have without it: so a tunnel's
+//! own packets never go into a tunnel, whatever a site says is behind it.
+//!
 //! [`Routing`] holds what is wanted, and each change makes the kernel's state equal to it. What a
 //! crash left behind is one more difference.
 
@@ -46,6 +50,10 @@ pub(crate) struct Routing {
     /// Links by number, each with its table.
     links: BTreeMap<u32, Interface>,
     tunnel: Vec<TunnelRoute>,
+    /// The mark of packets that never go into the tunnel, and their table.
+    outer: Option<u32>,
+    /// What others have put into the main table, while it matters.
+    main: Vec<Route>,
     /// Interface indices by which marked routes of the main table are known to be ours.
     devices: BTreeSet<u32>,
 }
@@ -65,6 +73,8 @@ impl Routing {
             instance: Instance::of(device),
             links: BTreeMap::new(),
             tunnel: Vec::new(),
+            outer: None,
+            main: Vec::new(),
             devices: BTreeSet::new(),
         })
     }
@@ -92,9 +102,27 @@ impl Routing {
         self.apply()
     }
 
+    /// Keeps packets out of the tunnel that have this mark from now on.
+    pub(crate) fn keep_outside(&mut self) -> Result<u32, Error> {
+        let mark = self.instance.link_mark(0)?;
+        self.outer = Some(mark);
+        self.apply()?;
+        Ok(mark)
+    }
+
+    /// Follows what has changed in the main table.
+    pub(crate) fn refresh(&mut self) -> Result<(), Error> {
+        if self.outer.is_some() && !self.tunnel.is_empty() {
+            self.apply()
+        } else {
+            Ok(())
+        }
+    }
+
     /// Leaves nothing of ours.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
         self.links.clear();
+        self.outer = None;
         self.tunnel.clear();
         self.apply()
     }
@@ -103,6 +131,7 @@ impl Routing {
     /// through. One refused change does not stop the others; the first refusal is returned.
     fn apply(&mut self) -> Result<(), Error> {
         self.learn_devices();
+        self.learn_main_table()?;
         let wanted = self.wanted();
         let present = self.present()?;
         let mut outcome = Ok(());
@@ -130,6 +159,19 @@ impl Routing {
         }
     }
 
+    fn learn_main_table(&mut self) -> Result<(), Error> {
+        self.main.clear();
+        if self.outer.is_none() || self.tunnel.is_empty() {
+            return Ok(());
+        }
+        for family in Family::BOTH {
+            let mut routes = self.netlink.main_routes(family)?;
+            routes.retain(|route| !self.devices.contains(&route.device));
+            self.main.append(&mut routes);
+        }
+        Ok(())
+    }
+
     fn present(&mut self) -> Result<State, Error> {
         let (tables, priorities) = (self.instance.tables(), self.instance.priorities());
         let own_priorities = priorities.main..=priorities.tunnel;
@@ -153,6 +195,9 @@ impl Routing {
         let mut state = State::default();
         for route in &self.tunnel {
             self.want_tunnel_route(route, &mut state);
+        }
+        if let Some(table) = self.outer {
+            self.want_outside(table, &mut state);
         }
         for (table, interface) in &self.links {
             for family in Family::BOTH {
@@ -186,6 +231,30 @@ impl Routing {
         state.routes.insert(route);
     }
 
+    fn want_outside(&self, table: u32, state: &mut State) {
+        for family in Family::BOTH {
+            state.rules.insert(Rule {
+                mark: Some(table),
+                ..Rule::lookup(family, self.instance.priorities().link, table)
+            });
+        }
+        for route in &self.tunnel {
+            for way in ways_without(route.prefix.net(), &self.main, table) {
+                let same = |other: &&Route| {
+                    (other.destination, other.metric) == (way.destination, way.metric)
+                };
+                if !state
+                    .routes
+                    .iter()
+                    .filter(|it| it.table == table)
+                    .any(|it| same(&it))
+                {
+                    state.routes.insert(way);
+                }
+            }
+        }
+    }
+
     fn want_link(&self, table: u32, interface: &Interface, family: Family, state: &mut State) {
         state.routes.extend(link_table(table, interface, family));
         let priorities = self.instance.priorities();
@@ -212,6 +281,33 @@ impl Routing {
     }
 }
 
+/// How `prefix` is reached by `main`: by what it has inside the prefix, and else by the longest
+/// prefix around it.
+fn ways_without(prefix: IpNet, main: &[Route], table: u32) -> Vec<Route> {
+    let inside = |route: &&Route| prefix.contains(&route.destination);
+    let around = |route: &&Route| route.destination.contains(&prefix) && !inside(route);
+    let longest = main.iter().filter(around).max_by_key(|route| {
+        (
+            route.destination.prefix_len(),
+            std::cmp::Reverse(route.metric),
+        )
+    });
+    let narrowed = longest.map(|route| Route {
+        destination: prefix,
+        ..route.clone()
+    });
+    let whole = |route: &Route| route.destination == prefix;
+    let inside: Vec<Route> = main.iter().filter(inside).cloned().collect();
+    let narrowed = narrowed.filter(|_| !inside.iter().any(whole));
+    let ways = inside.into_iter().chain(narrowed);
+    ways.map(|route| Route {
+        table,
+        protocol: PROTOCOL,
+        ..route
+    })
+    .collect()
+}
+
 /// The main table as seen from one interface, with a default route in any case.
 fn link_table(table: u32, interface: &Interface, family: Family) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
@@ -236,4 +332,43 @@ fn link_table(table: u32, interface: &Interface, family: Family) -> Vec<Route> {
         routes.push(Route::via_device(everything, interface.index, table));
     }
     routes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(destination: &str, device: u32) -> Route {
+        Route {
+            protocol: 4,
+            ..Route::via_device(destination.parse().unwrap(), device, TABLE_MAIN)
+        }
+    }
+
+    #[test]
+    fn an_announced_prefix_is_reached_from_outside_as_if_it_had_not_been_announced() {
+        let main = [
+            route("0.0.0.0/0", 1),
+            route("10.0.0.0/8", 2),
+            route("10.9.5.0/24", 3),
+            route("::/0", 4),
+        ];
+        let ways = |prefix: &str| -> Vec<(String, u32)> {
+            let ways = ways_without(prefix.parse().unwrap(), &main, 7);
+            assert!(ways.iter().all(|way| way.table == 7 && way.is_ours()));
+            let seen = ways
+                .iter()
+                .map(|way| (way.destination.to_string(), way.device));
+            seen.collect()
+        };
+        let is = |destination: &str, device| (destination.to_owned(), device);
+
+        assert_eq!(ways("1.1.1.1/32"), [is("1.1.1.1/32", 1)]);
+        assert_eq!(
+            ways("10.9.0.0/16"),
+            [is("10.9.5.0/24", 3), is("10.9.0.0/16", 2)]
+        );
+        assert_eq!(ways("10.9.5.0/24"), [is("10.9.5.0/24", 3)]);
+        assert_eq!(ways("fd08::/64"), [is("fd08::/64", 4)]);
+    }
 }

@@ -107,11 +107,7 @@ impl LinkSocket {
                 Some(libc::EPERM) => Error::NotPrivileged,
                 _ => os_error(format!("bind a socket to {device}"), error),
             })?;
-        if let Some(mark) = binding.mark {
-            socket
-                .set_mark(mark)
-                .doing(|| format!("mark the packets of {device}"))?;
-        }
+        set_mark(&socket, binding.mark)?;
         let address = scoped(binding.address, device)?;
         socket
             .bind(&address.into())
@@ -127,7 +123,12 @@ impl LinkSocket {
 
     /// A hub's listener.
     pub fn listen(address: SocketAddr) -> Result<Self, Error> {
+        Self::listen_marked(address, None)
+    }
+
+    fn listen_marked(address: SocketAddr, mark: Option<u32>) -> Result<Self, Error> {
         let socket = new_socket(address.ip())?;
+        set_mark(&socket, mark)?;
         bind(&socket, address)?;
         Self::finish(socket, false)
     }
@@ -138,16 +139,20 @@ impl LinkSocket {
     ///
     /// Packets received in one run have one sender, but perhaps several connection IDs: only the
     /// first of them is sure to be where it belongs.
+    ///
+    /// What they send has the routing mark `mark`.
     pub fn listen_steered(
         address: SocketAddr,
         listeners: usize,
         octet: usize,
+        mark: Option<u32>,
     ) -> Result<Vec<Self>, Error> {
-        let first = Self::listen(address)?;
+        let first = Self::listen_marked(address, mark)?;
         let address = first.local;
         let mut sockets = vec![first];
         for number in 1..listeners {
             let socket = new_socket(address.ip())?;
+            set_mark(&socket, mark)?;
             let sharing = sockets[0].socket.set_reuse_port(true);
             sharing
                 .and_then(|()| socket.set_reuse_port(true))
@@ -403,6 +408,11 @@ fn scoped(address: IpAddr, device: &str) -> Result<SocketAddr, Error> {
 
 pub(crate) fn is_link_local(address: &Ipv6Addr) -> bool {
     address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+fn set_mark(socket: &Socket, mark: Option<u32>) -> Result<(), Error> {
+    let marked = mark.map_or(Ok(()), |mark| socket.set_mark(mark));
+    marked.doing(|| "mark the packets of a UDP socket".into())
 }
 
 /// Sets both buffers beyond the system's limit if we may, else up to it.

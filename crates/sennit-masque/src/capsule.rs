@@ -5,11 +5,13 @@
 //! types it does not know without holding them, and holds at most [`MAX_CAPSULE`] bytes of one.
 
 mod address;
+mod lan;
 mod link;
 mod reader;
 mod route;
 
 pub use address::{AssignedAddress, RequestedAddress};
+pub use lan::{MAX_REASON, RefusedPrefix};
 pub use link::{LinkInfo, LinkState, MAX_LINK_NAME};
 pub use reader::CapsuleReader;
 pub use route::IpAddressRange;
@@ -31,6 +33,8 @@ const ROUTE_ADVERTISEMENT: u64 = 0x03;
 /// Sennit's own, sent only to a peer that agreed. Not of the form 0x29 * N + 0x17, which RFC 9297
 /// §5.4 keeps for GREASE.
 const LINK: u64 = 0x2b5e_1001;
+/// Likewise.
+const REFUSED_LAN: u64 = 0x2b5e_1002;
 
 /// One capsule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub enum Capsule {
     RouteAdvertisement(Vec<IpAddressRange>),
     /// One path of a Sennit tunnel.
     Link(LinkInfo),
+    /// All prefixes that an edge announced and its hub does not route.
+    RefusedLan(Vec<RefusedPrefix>),
 }
 
 /// Why a capsule is malformed.
@@ -81,6 +87,8 @@ pub enum CapsuleError {
     LinkState,
     #[error("a link name that is too long or not plain text")]
     LinkName,
+    #[error("a reason that is too long or not plain text")]
+    Reason,
 }
 
 impl Capsule {
@@ -119,6 +127,10 @@ impl Capsule {
                 link.put(value)?;
                 Ok(LINK)
             }
+            Self::RefusedLan(refused) => {
+                lan::put(value, refused)?;
+                Ok(REFUSED_LAN)
+            }
         }
     }
 
@@ -130,6 +142,7 @@ impl Capsule {
             ADDRESS_REQUEST => Self::AddressRequest(address::take_requested(&value)?),
             ROUTE_ADVERTISEMENT => Self::RouteAdvertisement(route::take(&value)?),
             LINK => Self::Link(LinkInfo::take(&value)?),
+            REFUSED_LAN => Self::RefusedLan(lan::take(&value)?),
             _ => return Ok(None),
         }))
     }
@@ -138,7 +151,7 @@ impl Capsule {
 const fn is_known(kind: u64) -> bool {
     matches!(
         kind,
-        DATAGRAM | ADDRESS_ASSIGN | ADDRESS_REQUEST | ROUTE_ADVERTISEMENT | LINK
+        DATAGRAM | ADDRESS_ASSIGN | ADDRESS_REQUEST | ROUTE_ADVERTISEMENT | LINK | REFUSED_LAN
     )
 }
 
@@ -171,6 +184,7 @@ pub(crate) mod tests {
             address::tests::any_requests().prop_map(Capsule::AddressRequest),
             route::tests::any_ranges().prop_map(Capsule::RouteAdvertisement),
             link::tests::any_link().prop_map(Capsule::Link),
+            vec(lan::tests::any_refused(), 0..5).prop_map(Capsule::RefusedLan),
         ]
     }
 
@@ -181,8 +195,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn our_capsule_type_is_no_grease() {
-        assert_ne!(LINK % 0x29, 0x17);
+    fn our_capsule_types_are_no_grease() {
+        assert!([LINK, REFUSED_LAN].iter().all(|kind| kind % 0x29 != 0x17));
     }
 
     #[test]
@@ -198,7 +212,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_value_is_a_capsule_that_encodes_to_itself_or_an_error(
-            kind in prop_oneof![0u64..5, Just(LINK)],
+            kind in prop_oneof![0u64..5, Just(LINK), Just(REFUSED_LAN)],
             value: Vec<u8>,
         ) {
             if let Ok(Some(capsule)) = Capsule::decode(kind, value.clone().into()) {

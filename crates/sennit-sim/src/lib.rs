@@ -27,11 +27,12 @@ use std::{
 use bytes::Bytes;
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
-    ClassConfig, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer, LinkLabel,
-    LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment, status::TunnelStatus,
+    ClassConfig, Credential, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer,
+    LinkLabel, LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment,
+    status::TunnelStatus,
 };
 use sennit_netem::{Config, Nat, NatConfig};
-use sennit_packet::{checksum::Progress, gso::VirtioNetHdr};
+use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 
 use cable::{Cable, Wire};
 pub use dice::Dice;
@@ -93,6 +94,9 @@ pub struct TooBig {
     /// The largest IP packet that fits.
     pub mtu: usize,
 }
+
+/// What the hub knows the edge by.
+pub const CREDENTIAL: Credential = [7; 32];
 
 /// A hub, an edge, and their links.
 pub struct World {
@@ -169,6 +173,14 @@ impl World {
         let classes = vec![class("default", Policy::Bond)];
         let mut config = edge_config(classes, Classifier::default());
         config.hubs.splice(0..0, dead.iter().copied());
+        Self::with_edge(links, config, seed, start)
+    }
+
+    /// A world of one class whose edge says that `lan` is behind it. The hub routes none of it by itself.
+    pub fn with_lan(links: &[LinkSpec], lan: &[Prefix], seed: u64, start: Instant) -> Self {
+        let classes = vec![class("default", Policy::Bond)];
+        let mut config = edge_config(classes, Classifier::default());
+        config.lan = lan.to_vec();
         Self::with_edge(links, config, seed, start)
     }
 
@@ -490,6 +502,7 @@ impl World {
                 let grant = Grant {
                     site: "site".into(),
                     addresses: vec![EDGE.into()],
+                    credential: CREDENTIAL,
                 };
                 self.hub.grant(request, grant, self.now);
             }
@@ -537,7 +550,6 @@ fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig 
 fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
     let config = HubConfig {
         addresses: vec![IpAddr::from([10, 200, 0, 1])],
-        pool: vec!["10.200.0.0/16".parse().expect("a valid prefix")],
         max_strangers: 100,
     };
     Hub::new(settings(seed, 2), config, authority.server(), now)

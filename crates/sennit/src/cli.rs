@@ -4,6 +4,7 @@
 
 mod check;
 mod exit;
+mod grants;
 mod output;
 mod sites;
 mod starter;
@@ -19,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use self::exit::{Exit, Failure};
-use crate::config::{self, ConfigError, EdgeConfig, HubConfig, Loaded};
+use crate::config::{self, ConfigError, EdgeConfig, HubConfig, Loaded, Prefix};
 use crate::identity::{Authority, HubIdentity};
 use crate::site::SiteName;
 use crate::{daemon, logging};
@@ -60,7 +61,7 @@ enum Command {
     Invite(InviteArgs),
     /// Accept an invitation: make this edge's key and first config (works offline)
     Join(JoinArgs),
-    /// List the sites that a hub knows
+    /// List the sites that a hub knows, or say what one may announce and reach
     Sites(SitesArgs),
     /// Shut a site out: void its certificates and tokens, free its addresses
     Revoke(RevokeArgs),
@@ -132,6 +133,7 @@ struct EdgeArgs {
 #[command(after_help = "\
 Examples:
   sennit invite van-07 --hub 203.0.113.10:443 --hub '[2001:db8::1]:443'
+  sennit invite van-07 --hub 203.0.113.10:443 --lan 192.168.8.0/24
   sennit invite phone --bearer       # for a CONNECT-IP client that is not Sennit")]
 struct InviteArgs {
     /// Name of the site: 1 to 63 of a-z, 0-9 and `-`
@@ -145,6 +147,9 @@ struct InviteArgs {
     /// How long the token is good, like 30m, 24h, 7d [default: 24h, for a bearer token for ever]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     ttl: Option<Duration>,
+    /// A prefix that the site may announce as its LAN, or parts of it; repeatable
+    #[arg(long = "lan", value_name = "PREFIX", value_parser = values::prefix)]
+    lans: Vec<Prefix>,
     /// Print a bearer token for a third-party CONNECT-IP client instead
     #[arg(long, conflicts_with = "hubs")]
     bearer: bool,
@@ -171,12 +176,80 @@ struct JoinArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  sennit sites
+  sennit sites allow van-07 192.168.8.0/24
+  sennit sites deny van-07 192.168.8.0/24
+  sennit sites reach van-07 internet 10.9.0.0/16
+
+A running hub does what these say within a second."
+)]
 struct SitesArgs {
+    #[command(subcommand)]
+    command: Option<SitesCommand>,
     #[command(flatten)]
     state: StateArg,
-    /// Print JSON
+    /// Control socket of the hub, for who is online
+    #[arg(long, value_name = "PATH", default_value = config::DEFAULT_HUB_CONTROL)]
+    control: PathBuf,
+    /// Print JSON (sennit.sites/1)
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum SitesCommand {
+    /// Let a site announce prefixes as its LAN; without a prefix, list what it may
+    Allow(GrantArgs),
+    /// Take prefixes back, and what was allowed inside them
+    Deny(DenyArgs),
+    /// Say what a site may reach; without a place, tell it
+    Reach(ReachArgs),
+}
+
+#[derive(Debug, Args)]
+struct GrantArgs {
+    /// Name of the site
+    #[arg(value_name = "SITE")]
+    site: SiteName,
+    /// Like 192.168.8.0/24
+    #[arg(value_name = "PREFIX", value_parser = values::prefix)]
+    prefixes: Vec<Prefix>,
+    #[command(flatten)]
+    state: StateArg,
+}
+
+#[derive(Debug, Args)]
+struct DenyArgs {
+    /// Name of the site
+    #[arg(value_name = "SITE")]
+    site: SiteName,
+    /// Like 192.168.8.0/24
+    #[arg(value_name = "PREFIX", value_parser = values::prefix, required = true)]
+    prefixes: Vec<Prefix>,
+    #[command(flatten)]
+    state: StateArg,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Places: everything, internet (public addresses, but for those behind sites), sites (the others and
+what is behind them), hub (its own services), nothing, and prefixes like 10.9.0.0/16.")]
+struct ReachArgs {
+    /// Name of the site
+    #[arg(value_name = "SITE")]
+    site: SiteName,
+    /// Where it may go; nowhere else then
+    #[arg(value_name = "PLACE", conflicts_with = "default")]
+    places: Vec<String>,
+    /// What the hub's config says of all sites
+    #[arg(long)]
+    default: bool,
+    #[command(flatten)]
+    state: StateArg,
 }
 
 #[derive(Debug, Args)]
@@ -300,7 +373,12 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         }
         Command::Invite(args) => sites::invite(&args),
         Command::Join(args) => sites::join(&args),
-        Command::Sites(args) => sites::list(&args),
+        Command::Sites(args) => match &args.command {
+            None => sites::list(&args),
+            Some(SitesCommand::Allow(args)) => grants::allow(args),
+            Some(SitesCommand::Deny(args)) => grants::deny(args),
+            Some(SitesCommand::Reach(args)) => grants::reach(args),
+        },
         Command::Revoke(args) => sites::revoke(&args),
         Command::Status(args) => status::run(&args),
         Command::Why(args) => status::why(&args),
@@ -347,6 +425,7 @@ fn hub(command: HubCommand) -> Result<Exit, Failure> {
                 "Its identity is in {}; whoever has ca.key from there is the hub.",
                 state.dir.display()
             );
+            starter::write_hub(&state.dir)?;
             Ok(Exit::Ok)
         }
         HubCommand::Ca { state } => output::print(&Authority::load(&state.dir)?.pem()),

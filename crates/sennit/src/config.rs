@@ -32,6 +32,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::matching::{Match, PortRange};
 use self::section::{Section, kind_of};
+use crate::reach::Reach;
 
 /// A CIDR prefix without host bits.
 pub type Prefix = ipnet::IpNet;
@@ -68,6 +69,10 @@ pub struct HubConfig {
     pub mtu: Option<u16>,
     /// Threads that carry packets, 1 to 64.
     pub workers: Option<u8>,
+    /// What sites may reach of which the store says nothing.
+    pub reach: Reach,
+    /// The same for clients with a bearer token.
+    pub bearer_reach: Reach,
 }
 
 /// Address space from which sites get their inner addresses; at least one family is there.

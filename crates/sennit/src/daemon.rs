@@ -80,6 +80,7 @@ mod tests {
             sent_bytes: 0,
             received_bytes: 0,
             wrong_source_packets: 0,
+            wrong_destination_packets: 0,
             queue: QueueStatus::default(),
             order: OrderStatus::default(),
             repair: RepairStatus::default(),

@@ -24,11 +24,12 @@ use std::path::PathBuf;
 use crate::store::StoreError;
 
 pub use self::authority::{Authority, HubIdentity, Issued};
-pub use self::authorize::{Refusal, authorize, authorize_bearer};
+pub use self::authorize::{Admission, Proof, Refusal, authorize, authorize_bearer, reauthorize};
 pub use self::edge::{Credential, EdgeIdentity};
 pub use self::enroll::{
     Certified, ENROLL_PATH, Exchange, MAX_MESSAGE_BYTES, enroll, exchange, renew,
 };
+pub use self::files::warn_if_exposed;
 pub use self::invitation::{Invitation, InvitationError, invite, invite_bearer};
 pub use self::secret::{Fingerprint, Secret};
 pub use self::tls::{ALPN, ClientTls, client_config, proxy_config, server_config};
@@ -50,6 +51,8 @@ pub enum IdentityError {
     AlreadyJoined { state: PathBuf, site: String },
     #[error("{} holds no edge's identity", state.display())]
     NotJoined { state: PathBuf },
+    #[error("{} can be {} by others (mode {mode:04o}), so it is not used", path.display(), if mode & 0o022 == 0 { "read" } else { "changed" })]
+    Exposed { path: PathBuf, mode: u32 },
     #[error("{} is damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
     #[error("cannot make a certificate: {0}")]

@@ -1,7 +1,7 @@
 //! The parts of the `sennit` binary: what its tests can reach.
 //!
 //! [`cli`] reads the command line and calls the rest: [`config`] and [`identity`] for what is on
-//! disk, [`store`] for what a hub remembers, [`control`] and [`status`] for talking to a daemon, and
+//! disk, [`store`] for what a hub remembers ([`lan`] and [`reach`] are what it grants to a site), [`control`] and [`status`] for talking to a daemon, and
 //! [`daemon`] to be one.
 
 pub mod cli;
@@ -10,7 +10,9 @@ pub mod control;
 pub mod daemon;
 pub mod flow;
 pub mod identity;
+pub mod lan;
 mod logging;
+pub mod reach;
 pub mod site;
 pub mod status;
 pub mod store;

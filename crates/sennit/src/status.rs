@@ -17,8 +17,8 @@ pub use self::reasons::{
     Direction, FlowReason, Reason, flow_reasons, reasons, render_busiest, render_flows,
     render_reasons,
 };
-pub(crate) use self::table::bytes;
 pub use self::table::render;
+pub(crate) use self::table::{bytes, duration};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "sennit.status/1";
@@ -40,6 +40,9 @@ pub struct Status {
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
+    /// Of an edge: prefixes of its `lan` that the hub does not route.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_lan: Vec<RefusedPrefix>,
     /// By their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
@@ -62,6 +65,13 @@ pub enum State {
     /// Traffic flows, but not all that is configured works.
     Degraded,
     Down,
+}
+
+/// A prefix that a hub does not route to a site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedPrefix {
+    pub prefix: String,
+    pub reason: String,
 }
 
 /// One of the threads that carry packets.
@@ -120,6 +130,10 @@ pub struct TunnelStatus {
     /// At a hub: packets dropped because their source address is not the site's.
     #[serde(default)]
     pub wrong_source_packets: u64,
+    /// At a hub: packets dropped because nobody may send to their destination from afar, as
+    /// link-local and loopback addresses.
+    #[serde(default)]
+    pub wrong_destination_packets: u64,
     #[serde(default)]
     pub queue: QueueStatus,
     #[serde(default)]

@@ -6,16 +6,18 @@
 //! wholly or not at all is one statement or one transaction. The clock is an argument.
 
 mod error;
+mod grant;
 mod lease;
 mod schema;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior, params};
 
 use crate::config::Prefix;
+use crate::reach::Reach;
 use crate::site::SiteName;
 
 pub use self::error::StoreError;
@@ -41,6 +43,18 @@ pub struct SiteRecord {
     pub v6: Option<Ipv6Addr>,
     /// Prefixes behind the edge, as it announced them last.
     pub lan: Vec<Prefix>,
+    /// Those of them that were not routed then, and why.
+    pub refused: Vec<(Prefix, String)>,
+    /// What it may announce.
+    pub granted: Vec<Prefix>,
+    /// What it may reach, if that was said of it alone.
+    pub reach: Option<Reach>,
+    /// Whether it is a client with a bearer token.
+    pub bearer: bool,
+    /// When it was last here, to the minute.
+    pub seen: Option<SystemTime>,
+    /// Its outer addresses then.
+    pub seen_from: Vec<IpAddr>,
     /// Expiry of the certificate that lives longest, if the site has a valid one.
     pub certified_until: Option<SystemTime>,
 }
@@ -74,7 +88,22 @@ pub struct CertificateRecord {
     pub key: Digest,
     pub not_after: SystemTime,
     pub revoked: bool,
+    /// Revoked because the site has joined anew with another key.
+    pub retired: bool,
     pub site_revoked: bool,
+}
+
+/// What became of a token that was to be exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redeemed {
+    /// It is used up, and the certificate is the site's; those of other keys are retired.
+    Done,
+    /// It is no invitation of this hub, or one that a newer one replaced.
+    Unknown,
+    SiteRevoked,
+    Expired,
+    /// Another key was faster.
+    Used,
 }
 
 /// A certificate to remember.
@@ -109,6 +138,7 @@ impl Store {
     }
 
     fn open_file(path: PathBuf) -> Result<Self> {
+        error::check_exposure(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(&path, flags)
             .map_err(|e| StoreError::from_sqlite(&path, e))?;
@@ -135,6 +165,7 @@ impl Store {
         now: SystemTime,
     ) -> Result<()> {
         self.write(|tx| {
+            check_kind(tx, site, kind, now)?;
             tx.execute(
                 "INSERT INTO sites (name, created) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET revoked = NULL",
@@ -175,17 +206,42 @@ impl Store {
         })
     }
 
-    /// Marks the token as exchanged and remembers what for; false when another key was faster.
-    pub fn redeem(&mut self, token: &Digest, certificate: &NewCertificate<'_>) -> Result<bool> {
+    /// Uses up an invitation for a certificate, if it is good now: one step, so that of two keys with
+    /// one token one gets a certificate, and a revocation meanwhile counts.
+    pub fn redeem(
+        &mut self,
+        token: &Digest,
+        certificate: &NewCertificate<'_>,
+        now: SystemTime,
+    ) -> Result<Redeemed> {
         self.write(|tx| {
-            let free = tx.execute(
-                "UPDATE tokens SET used_by = ?2 WHERE hash = ?1 AND (used_by IS NULL OR used_by = ?2)",
+            let query = "SELECT expires, used_by, sites.revoked IS NOT NULL
+                         FROM tokens JOIN sites ON sites.name = site
+                         WHERE hash = ?1 AND site = ?2 AND kind = 'invite'";
+            let read = |row: &Row<'_>| {
+                let expires = row.get::<_, Option<i64>>(0)?.map(instant);
+                Ok((expires, row.get::<_, Option<Digest>>(1)?, row.get(2)?))
+            };
+            let site = certificate.site.as_str();
+            let known = tx.query_row(query, params![token, site], read).optional()?;
+            match known {
+                None => return Ok(Redeemed::Unknown),
+                Some((_, _, true)) => return Ok(Redeemed::SiteRevoked),
+                Some((Some(expires), _, _)) if now >= expires => return Ok(Redeemed::Expired),
+                Some((_, Some(key), _)) if key != *certificate.key => return Ok(Redeemed::Used),
+                Some(_) => {}
+            }
+            tx.execute(
+                "UPDATE tokens SET used_by = ?2 WHERE hash = ?1",
                 params![token, certificate.key],
             )?;
-            if free == 1 {
-                insert_certificate(tx, certificate)?;
-            }
-            Ok(free == 1)
+            tx.execute(
+                "UPDATE certificates SET revoked = 1, retired = 1
+                 WHERE site = ?1 AND key <> ?2 AND NOT revoked",
+                params![site, certificate.key],
+            )?;
+            insert_certificate(tx, certificate)?;
+            Ok(Redeemed::Done)
         })
     }
 
@@ -216,7 +272,7 @@ impl Store {
         params: &[&dyn rusqlite::ToSql],
     ) -> Result<Option<CertificateRecord>> {
         let query = format!(
-            "SELECT site, der, key, not_after, certificates.revoked, sites.revoked IS NOT NULL
+            "SELECT site, der, key, not_after, certificates.revoked, retired, sites.revoked IS NOT NULL
              FROM certificates JOIN sites ON sites.name = site WHERE {condition}"
         );
         let read = |row: &Row<'_>| {
@@ -226,7 +282,8 @@ impl Store {
                 key: row.get(2)?,
                 not_after: instant(row.get(3)?),
                 revoked: row.get(4)?,
-                site_revoked: row.get(5)?,
+                retired: row.get(5)?,
+                site_revoked: row.get(6)?,
             })
         };
         self.run(|db| db.query_row(&query, params, read).optional())
@@ -235,13 +292,19 @@ impl Store {
     /// All sites by name.
     pub fn sites(&self, now: SystemTime) -> Result<Vec<SiteRecord>> {
         self.run(|db| {
-            let mut query = db.prepare(
-                "SELECT name, created, revoked, v4, v6, lan,
-                   (SELECT max(not_after) FROM certificates
-                    WHERE site = name AND NOT certificates.revoked AND not_after > ?1)
-                 FROM sites ORDER BY name",
-            )?;
+            let mut query = db.prepare(&format!("{SITES} ORDER BY name"))?;
             query.query_map([seconds(now)], site_record)?.collect()
+        })
+    }
+
+    /// One site.
+    pub fn site(&self, site: &SiteName, now: SystemTime) -> Result<SiteRecord> {
+        let query = format!("{SITES} WHERE name = ?2");
+        let values = params![seconds(now), site.as_str()];
+        let found = self.run(|db| db.query_row(&query, values, site_record).optional())?;
+        found.ok_or_else(|| StoreError::NoSuchSite {
+            site: site.clone(),
+            path: self.path.clone(),
         })
     }
 
@@ -274,14 +337,6 @@ impl Store {
         })
     }
 
-    /// Remembers which prefixes the edge announced.
-    pub fn announce(&mut self, site: &SiteName, lan: &[Prefix]) -> Result<()> {
-        let lan: Vec<String> = lan.iter().map(ToString::to_string).collect();
-        let update = "UPDATE sites SET lan = ?2 WHERE name = ?1 AND lan <> ?2";
-        self.run(|db| db.execute(update, [site.as_str(), &lan.join(" ")]))?;
-        Ok(())
-    }
-
     fn run<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         work(&self.db).map_err(|e| StoreError::from_sqlite(&self.path, e))
     }
@@ -300,6 +355,37 @@ impl Store {
     }
 }
 
+/// What [`site_record`] reads; certificates that are good after `?1` count.
+const SITES: &str = "
+    SELECT name, created, revoked, v4, v6, lan,
+      (SELECT max(not_after) FROM certificates
+       WHERE site = name AND NOT certificates.revoked AND not_after > ?1),
+      refused, granted, reach,
+      EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'bearer'),
+      seen, seen_from
+    FROM sites";
+
+/// A name is a site's or a bearer client's, because what either may reach differs by default.
+fn check_kind(tx: &Connection, site: &SiteName, kind: TokenKind, now: SystemTime) -> Outcome<()> {
+    let (query, error) = match kind {
+        TokenKind::Bearer => (
+            "SELECT EXISTS (SELECT 1 FROM certificates
+                            WHERE site = ?1 AND NOT revoked AND not_after > ?2)
+                 OR EXISTS (SELECT 1 FROM tokens WHERE site = ?1 AND kind = 'invite'
+                            AND used_by IS NULL AND expires > ?2)",
+            StoreError::NameOfSite { site: site.clone() },
+        ),
+        TokenKind::Invite => (
+            "SELECT EXISTS (SELECT 1 FROM tokens WHERE site = ?1 AND kind = 'bearer'
+                            AND (expires IS NULL OR expires > ?2))",
+            StoreError::NameOfClient { site: site.clone() },
+        ),
+    };
+    let values = params![site.as_str(), seconds(now)];
+    let taken: bool = tx.query_row(query, values, |row| row.get(0))?;
+    if taken { Err(error.into()) } else { Ok(()) }
+}
+
 fn insert_certificate(db: &Connection, new: &NewCertificate<'_>) -> rusqlite::Result<()> {
     db.execute(
         "INSERT INTO certificates (fingerprint, site, key, der, not_after) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -309,17 +395,25 @@ fn insert_certificate(db: &Connection, new: &NewCertificate<'_>) -> rusqlite::Re
 }
 
 fn site_record(row: &Row<'_>) -> rusqlite::Result<SiteRecord> {
-    let lan: String = row.get(5)?;
+    let text = |column| row.get::<_, String>(column);
+    let seen_from = text(12)?;
+    let seen_from = seen_from.split_whitespace();
     Ok(SiteRecord {
         name: site_name(row, 0)?,
         created: instant(row.get(1)?),
         revoked: row.get::<_, Option<i64>>(2)?.map(instant),
         v4: lease::address(row, 3)?,
         v6: lease::address(row, 4)?,
-        lan: lan
-            .split_whitespace()
-            .filter_map(|prefix| prefix.parse().ok())
-            .collect(),
+        lan: grant::split(&text(5)?),
+        refused: grant::split_refused(&text(7)?),
+        granted: grant::split(&text(8)?),
+        // Whoever wrote something else there wanted less than everything.
+        reach: row
+            .get::<_, Option<String>>(9)?
+            .map(|words| words.parse().unwrap_or_default()),
+        bearer: row.get(10)?,
+        seen: row.get::<_, Option<i64>>(11)?.map(instant),
+        seen_from: seen_from.filter_map(|from| from.parse().ok()).collect(),
         certified_until: row.get::<_, Option<i64>>(6)?.map(instant),
     })
 }

@@ -276,6 +276,69 @@ fn sites_are_listed_and_revoked() {
 }
 
 #[test]
+fn what_a_site_may_announce_and_reach_is_the_hubs_to_say() {
+    let hub = tempfile::tempdir().unwrap();
+    let state = text(hub.path());
+    succeed(&["hub", "init", "--state", state]);
+    let invite = [
+        "invite",
+        "van-07",
+        "--state",
+        state,
+        "--hub",
+        "203.0.113.10:443",
+    ];
+    succeed(&[&invite[..], &["--lan", "192.168.8.0/24"]].concat());
+    let allow = ["sites", "allow", "van-07", "--state", state];
+    let deny = ["sites", "deny", "van-07", "--state", state];
+    let reach = ["sites", "reach", "van-07", "--state", state];
+    assert_eq!(succeed(&allow), "192.168.8.0/24\n");
+    let public = sennit(&[&allow[..], &["1.1.1.1/32"]].concat());
+    assert!(String::from_utf8_lossy(&public.stderr).contains("public space"));
+    assert_eq!(succeed(&allow), "192.168.8.0/24\n1.1.1.1/32\n");
+    for (prefix, why) in [
+        ("0.0.0.0/0", "too large"),
+        ("127.0.0.0/8", "loopback"),
+        ("2000::/16", "too large"),
+    ] {
+        assert_fails(
+            &sennit(&[&allow[..], &["10.1.0.0/16", prefix]].concat()),
+            2,
+            why,
+        );
+        let invited = [&invite[..], &["--lan", prefix]].concat();
+        assert_fails(&sennit(&invited), 2, why);
+    }
+    assert_eq!(
+        succeed(&[&deny[..], &["1.1.0.0/16"]].concat()),
+        "192.168.8.0/24\n"
+    );
+    assert_eq!(succeed(&reach), "what the hub's config says of all\n");
+    let narrow = [&reach[..], &["internet", "10.9.0.0/16"]].concat();
+    assert_eq!(succeed(&narrow), "internet 10.9.0.0/16\n");
+    assert_fails(
+        &sennit(&[&reach[..], &["moon"]].concat()),
+        2,
+        "`moon` is no place",
+    );
+    assert_eq!(succeed(&[&reach[..], &["nothing"]].concat()), "nothing\n");
+    let listed = succeed(&["sites", "--state", state, "--control", "/nonexistent"]);
+    assert!(listed.contains("may announce 192.168.8.0/24"), "{listed}");
+    assert!(
+        listed.contains("reaches nothing") && listed.contains("never"),
+        "{listed}"
+    );
+    assert_eq!(
+        succeed(&[&reach[..], &["--default"]].concat()),
+        "what the hub's config says of all\n"
+    );
+    let config = fs::read_to_string(hub.path().join("hub.toml")).unwrap();
+    assert!(config.contains("reach = [\"everything\"]"), "{config}");
+    let checked = succeed(&["check", "--strict", text(&hub.path().join("hub.toml"))]);
+    assert!(!checked.contains("error"), "{checked}");
+}
+
+#[test]
 fn revoking_disconnects_the_site_of_a_running_hub() {
     let hub = tempfile::tempdir().unwrap();
     let (state, control) = (text(hub.path()), hub.path().join("hub.sock"));

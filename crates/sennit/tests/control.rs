@@ -321,6 +321,7 @@ fn sample() -> Status {
         uptime_seconds: 97_000.0,
         device: "sennit0".into(),
         addresses: vec!["10.200.0.2".parse().unwrap(), "fd5e:1::2".parse().unwrap()],
+        refused_lan: Vec::new(),
         links: vec![
             link("starlink", "eth1", LinkState::Up, None),
             link("lte-a", "wwan0", LinkState::Down, Some("it has no address")),
@@ -336,6 +337,7 @@ fn sample() -> Status {
             sent_bytes: 1_024,
             received_bytes: 5_368_709_120,
             wrong_source_packets: 0,
+            wrong_destination_packets: 0,
             queue: QueueStatus::default(),
             order: OrderStatus::default(),
             repair: RepairStatus::default(),

@@ -8,7 +8,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ use sennit::identity::{
     MAX_MESSAGE_BYTES, Refusal,
 };
 use sennit::site::SiteName;
-use sennit::store::Store;
+use sennit::store::{NewCertificate, Redeemed, Store};
 use tempfile::TempDir;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -115,7 +115,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[track_caller]
-fn assert_refused(outcome: Result<SiteName, Refusal>, code: &str) {
+fn assert_refused<T: std::fmt::Debug>(outcome: Result<T, Refusal>, code: &str) {
     assert_eq!(outcome.unwrap_err().code(), code);
 }
 
@@ -137,7 +137,7 @@ fn a_token_becomes_a_certificate_that_the_hub_accepts() {
     let again = EdgeIdentity::load(edge.dir.path()).unwrap();
     assert!(again.is_enrolled(), "the certificate is on disk");
     let site = identity::authorize(&hub.store, &edge.chain(), SystemTime::now()).unwrap();
-    assert_eq!(site, name("van-07"));
+    assert_eq!(site.site, name("van-07"));
 }
 
 #[test]
@@ -349,9 +349,172 @@ fn a_site_that_is_invited_again_after_its_revocation_needs_its_new_token() {
         "certificate_revoked",
     );
     assert_eq!(
-        identity::authorize(&hub.store, &new.chain(), now).unwrap(),
+        identity::authorize(&hub.store, &new.chain(), now)
+            .unwrap()
+            .site,
         name("van-07")
     );
+}
+
+#[test]
+fn a_site_that_joins_anew_retires_its_older_key_and_its_tunnels() {
+    let mut hub = Hub::new();
+    let now = SystemTime::now();
+    let old = hub.enrolled("van-07");
+    let held = identity::authorize(&hub.store, &old.chain(), now).unwrap();
+    let other = hub.enrolled("van-08");
+
+    let invited = Edge::join(&hub.invite("van-07"));
+    identity::authorize(&hub.store, &old.chain(), now).expect("an invitation alone is no change");
+    let request = invited.identity.enrollment_request().unwrap();
+    hub.answer(&[], &request, Duration::ZERO).outcome.unwrap();
+
+    let refused = identity::authorize(&hub.store, &old.chain(), now).unwrap_err();
+    assert!(refused.to_string().contains("joined anew"), "{refused}");
+    assert_refused(
+        identity::reauthorize(&hub.store, &held.proof, now),
+        "certificate_retired",
+    );
+    assert!(identity::authorize(&hub.store, &other.chain(), now).is_ok());
+    let request = old.identity.enrollment_request().unwrap();
+    let renewal = hub.answer(&old.chain(), &request, 300 * DAY);
+    assert_refused(renewal.outcome, "certificate_retired");
+}
+
+#[test]
+fn a_tunnel_lasts_as_long_as_the_newest_certificate_of_its_key() {
+    let mut hub = Hub::new();
+    let edge = hub.enrolled("van-07");
+    let now = SystemTime::now();
+    let held = identity::authorize(&hub.store, &edge.chain(), now).unwrap();
+    assert_refused(
+        identity::reauthorize(&hub.store, &held.proof, now + 366 * DAY),
+        "certificate_expired",
+    );
+
+    let request = edge.identity.enrollment_request().unwrap();
+    hub.answer(&edge.chain(), &request, 250 * DAY)
+        .outcome
+        .unwrap();
+
+    let still = identity::reauthorize(&hub.store, &held.proof, now + 366 * DAY).unwrap();
+    assert!(still.expires > held.expires);
+    assert_refused(
+        identity::reauthorize(&hub.store, &held.proof, now + 620 * DAY),
+        "certificate_expired",
+    );
+}
+
+#[test]
+fn of_many_that_use_a_token_at_once_one_gets_in() {
+    let mut hub = Hub::new();
+    let invitation = hub.invite("van-07");
+    let edges: Vec<Edge> = (0..8).map(|_| Edge::join(&invitation)).collect();
+    let start = Barrier::new(edges.len());
+    let (state, authority) = (hub.dir.path(), &hub.identity.authority);
+    let join = |edge: &Edge| {
+        let request = edge.identity.enrollment_request().unwrap();
+        let mut store = Store::open(state).unwrap();
+        start.wait();
+        identity::exchange(&mut store, authority, &[], &request, SystemTime::now()).outcome
+    };
+
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let joins: Vec<_> = edges
+            .iter()
+            .map(|edge| scope.spawn(|| join(edge)))
+            .collect();
+        joins.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    for refused in outcomes.into_iter().filter(Result::is_err) {
+        assert_refused(refused, "token_used");
+    }
+}
+
+#[test]
+fn a_token_is_judged_when_it_is_used_up_and_not_before() {
+    let mut hub = Hub::new();
+    let now = SystemTime::now();
+    let certificate = |site, n: u8| (name(site), [n; 32]);
+    let redeem = |store: &mut Store, token: &Invitation, (site, key): &(SiteName, [u8; 32]), at| {
+        let certificate = NewCertificate {
+            site,
+            fingerprint: key,
+            der: b"certificate",
+            key,
+            not_after: now + 365 * DAY,
+        };
+        store
+            .redeem(&token.secret.hash(), &certificate, at)
+            .unwrap()
+    };
+    let van = hub.invite("van-07");
+    assert_eq!(
+        redeem(&mut hub.store, &van, &certificate("van-08", 1), now),
+        Redeemed::Unknown
+    );
+    assert_eq!(
+        redeem(
+            &mut hub.store,
+            &van,
+            &certificate("van-07", 1),
+            now + 30 * DAY
+        ),
+        Redeemed::Expired
+    );
+    hub.store.revoke(&name("van-07"), now).unwrap();
+    assert_eq!(
+        redeem(&mut hub.store, &van, &certificate("van-07", 1), now),
+        Redeemed::SiteRevoked
+    );
+    let newer = hub.invite("van-07");
+    assert_eq!(
+        redeem(&mut hub.store, &van, &certificate("van-07", 1), now),
+        Redeemed::Unknown
+    );
+    assert_eq!(
+        redeem(&mut hub.store, &newer, &certificate("van-07", 2), now),
+        Redeemed::Done
+    );
+    assert_eq!(
+        redeem(&mut hub.store, &newer, &certificate("van-07", 3), now),
+        Redeemed::Used
+    );
+}
+
+#[test]
+fn a_private_key_that_others_can_read_is_not_used() {
+    let mut hub = Hub::new();
+    let edge = hub.enrolled("van-07");
+    let exposed = |error: IdentityError| {
+        let said = error.to_string();
+        matches!(error, IdentityError::Exposed { .. }) && said.contains("by others")
+    };
+    for mode in [0o666, 0o640, 0o604, 0o620] {
+        let allow = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for key in ["ca.key", "hub.key"].map(|file| hub.dir.path().join(file)) {
+            allow(&key, mode);
+            assert!(
+                HubIdentity::load(hub.dir.path()).is_err_and(exposed),
+                "{mode:o}"
+            );
+            allow(&key, 0o600);
+        }
+        let key = edge.dir.path().join("edge.key");
+        allow(&key, mode);
+        assert!(
+            EdgeIdentity::load(edge.dir.path()).is_err_and(exposed),
+            "{mode:o}"
+        );
+        allow(&key, 0o400);
+        EdgeIdentity::load(edge.dir.path()).unwrap();
+        allow(&key, 0o600);
+    }
+    HubIdentity::load(hub.dir.path()).unwrap();
 }
 
 #[test]
@@ -395,7 +558,7 @@ fn a_certificate_is_renewed_by_showing_it() {
     assert_ne!(edge.chain(), old);
     assert!(!edge.identity.is_renewal_due(now + 250 * DAY));
     let site = identity::authorize(&hub.store, &edge.chain(), now + 400 * DAY).unwrap();
-    assert_eq!(site, name("van-07"));
+    assert_eq!(site.site, name("van-07"));
 }
 
 #[test]
@@ -498,8 +661,11 @@ fn a_bearer_token_lets_in_until_it_expires_or_the_site_is_revoked() {
     let lookup =
         |hub: &Hub, token: &str, later| identity::authorize_bearer(&hub.store, token, now + later);
 
-    assert_eq!(lookup(&hub, &lasting, 1000 * DAY).unwrap(), name("phone"));
-    assert_eq!(lookup(&hub, &short, DAY / 2).unwrap(), name("laptop"));
+    assert_eq!(
+        lookup(&hub, &lasting, 1000 * DAY).unwrap().site,
+        name("phone")
+    );
+    assert_eq!(lookup(&hub, &short, DAY / 2).unwrap().site, name("laptop"));
     assert_refused(lookup(&hub, &short, DAY), "token_expired");
     assert_refused(lookup(&hub, "sennit_bearer_AAAA", DAY), "unknown_token");
     assert_refused(lookup(&hub, "", DAY), "unknown_token");
@@ -596,7 +762,9 @@ fn an_invited_edge_shakes_hands_without_a_certificate_and_an_enrolled_one_with_i
 
     assert_eq!(first.peer, []);
     assert_eq!(
-        identity::authorize(&hub.store, &second.peer, SystemTime::now()).unwrap(),
+        identity::authorize(&hub.store, &second.peer, SystemTime::now())
+            .unwrap()
+            .site,
         name("van-08")
     );
     assert_eq!(

@@ -193,7 +193,7 @@ impl Site {
             &["hub", "init", "--name", "hub.example"],
             &self.state("hub"),
         );
-        let hub = "listen = ['0.0.0.0:443', '[::]:443']\npool = ['10.200.0.0/16', 'fd5e:1::/64']\n";
+        let hub = "listen = ['0.0.0.0:443', '[::]:443']\npool = ['10.200.0.0/16', 'fd5e:1::/64']\nbearer_reach = ['everything']\n";
         let daemon = self.start("hub", self.lab.host(Role::Hub), hub, "");
         daemon.wait_until_up();
         daemon

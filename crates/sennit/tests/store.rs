@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -171,7 +172,9 @@ fn sites_are_listed_with_what_is_known_of_them() {
         "192.168.8.0/24".parse().unwrap(),
         "fd08::/48".parse().unwrap(),
     ];
-    store.announce(&name("a"), &lan).unwrap();
+    let refused = [(lan[1], "the hub has not granted it to the site".to_owned())];
+    store.announce(&name("a"), &lan, &refused).unwrap();
+    store.allow(&name("a"), &lan[..1]).unwrap();
     store.lease(&name("a"), &pool("10.200.0.0/16", "")).unwrap();
     store.revoke(&name("b"), now).unwrap();
 
@@ -183,6 +186,10 @@ fn sites_are_listed_with_what_is_known_of_them() {
         (&name("a"), &lan[..])
     );
     assert_eq!(
+        (sites[0].granted.as_slice(), sites[0].refused.as_slice()),
+        (&lan[..1], &refused[..])
+    );
+    assert_eq!(
         (sites[0].v4, sites[0].revoked),
         (Some(Ipv4Addr::new(10, 200, 0, 2)), None)
     );
@@ -191,6 +198,127 @@ fn sites_are_listed_with_what_is_known_of_them() {
             .revoked
             .is_some_and(|at| at.duration_since(now).unwrap_or_default() < Duration::from_secs(2))
     );
+}
+
+#[test]
+fn what_is_granted_is_kept_and_taken_back_with_all_that_is_inside() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = with_sites(dir.path(), &["a"]);
+    let prefixes = ["192.168.8.0/24", "192.168.9.0/24", "10.9.0.0/16"];
+    let [eight, nine, ten] = prefixes.map(|prefix| prefix.parse().unwrap());
+    store.allow(&name("a"), &[eight, nine]).unwrap();
+    store.allow(&name("a"), &[nine, ten]).unwrap();
+    drop(store);
+
+    let mut store = Store::open(dir.path()).unwrap();
+    let left = store
+        .deny(&name("a"), &["192.168.0.0/16".parse().unwrap()])
+        .unwrap();
+
+    assert_eq!(left, [ten]);
+    let reach = "internet 10.9.0.0/16".parse().unwrap();
+    store.set_reach(&name("a"), Some(&reach)).unwrap();
+    let site = store.site(&name("a"), SystemTime::now()).unwrap();
+    assert_eq!((site.granted, site.reach), (vec![ten], Some(reach)));
+    for unknown in [
+        store.allow(&name("b"), &[ten]).map(drop),
+        store.set_reach(&name("b"), None),
+    ] {
+        assert!(matches!(unknown, Err(StoreError::NoSuchSite { .. })));
+    }
+}
+
+#[test]
+fn a_name_is_a_sites_or_a_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = with_sites(dir.path(), &["phone"]);
+    let now = SystemTime::now();
+    let mut invite = |site, n: u8, kind| {
+        let expires = Some(now + Duration::from_secs(60));
+        store.invite(&name(site), &[n; 32], expires, kind, now)
+    };
+
+    let as_site = invite("phone", 1, TokenKind::Invite);
+    invite("van", 2, TokenKind::Invite).unwrap();
+    let as_client = invite("van", 3, TokenKind::Bearer);
+
+    assert!(matches!(as_site, Err(StoreError::NameOfClient { .. })));
+    assert!(matches!(as_client, Err(StoreError::NameOfSite { .. })));
+    store.revoke(&name("phone"), now).unwrap();
+    store
+        .invite(&name("phone"), &[4; 32], None, TokenKind::Invite, now)
+        .unwrap();
+}
+
+/// The tables as version 0.1 made them, with what it let sites announce.
+const FIRST_FORMAT: &str = "
+    CREATE TABLE sites (name TEXT PRIMARY KEY, created INTEGER NOT NULL, revoked INTEGER,
+        v4 TEXT UNIQUE, v6 TEXT UNIQUE, lan TEXT NOT NULL DEFAULT '') STRICT;
+    CREATE TABLE tokens (hash BLOB PRIMARY KEY, site TEXT NOT NULL REFERENCES sites (name),
+        kind TEXT NOT NULL CHECK (kind IN ('invite', 'bearer')), created INTEGER NOT NULL,
+        expires INTEGER, used_by BLOB) STRICT;
+    CREATE TABLE certificates (fingerprint BLOB PRIMARY KEY, site TEXT NOT NULL REFERENCES sites (name),
+        key BLOB NOT NULL, der BLOB NOT NULL, not_after INTEGER NOT NULL,
+        revoked INTEGER NOT NULL DEFAULT 0) STRICT;
+    CREATE INDEX certificates_of_site ON certificates (site, key);
+    INSERT INTO sites (name, created, v4, lan) VALUES
+        ('thief', 1, '10.200.0.2', '1.1.1.1/32 0.0.0.0/0 127.0.0.0/8 2000::/16'),
+        ('van', 1, '10.200.0.3', '192.168.8.0/24 fd08::/64 8.8.8.8/32');
+    INSERT INTO certificates VALUES
+        (x'01', 'van', x'0a', x'', 99999999999, 0), (x'02', 'van', x'0b', x'', 99999999998, 0),
+        (x'03', 'van', x'0b', x'', 99999999997, 0), (x'04', 'thief', x'0c', x'', 99999999999, 0);
+    PRAGMA user_version = 1;
+";
+
+#[test]
+fn a_store_of_the_first_format_is_taken_over_without_what_is_dangerous() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(Store::FILE);
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch(FIRST_FORMAT).unwrap();
+    drop(db);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+
+    let mut store = Store::open(dir.path()).unwrap();
+
+    let sites = store.sites(SystemTime::now()).unwrap();
+    let granted: Vec<Vec<String>> = sites
+        .iter()
+        .map(|site| site.granted.iter().map(ToString::to_string).collect())
+        .collect();
+    assert_eq!(granted, [vec![], vec!["192.168.8.0/24", "fd08::/64"]]);
+    assert!(sites.iter().all(|site| site.certified_until.is_some()));
+    let lease = store
+        .lease(&name("van"), &pool("10.200.0.0/16", ""))
+        .unwrap();
+    assert_eq!(lease.v4, Some(Ipv4Addr::new(10, 200, 0, 3)));
+    let db = rusqlite::Connection::open(&file).unwrap();
+    let retired: String = db
+        .query_row(
+            "SELECT group_concat(hex(fingerprint)) FROM certificates WHERE retired",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(retired, "01", "of two keys of one name the newest stays");
+}
+
+#[test]
+fn a_store_that_others_can_change_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Store::create(dir.path()).unwrap());
+    let file = dir.path().join(Store::FILE);
+    for (mode, used) in [(0o666, false), (0o620, false), (0o644, true), (0o600, true)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let opened = Store::open(dir.path());
+        assert_eq!(opened.is_ok(), used, "{mode:o}");
+        if let Some(error) = opened.err() {
+            assert!(
+                error.to_string().contains("can be changed by others"),
+                "{error}"
+            );
+        }
+    }
 }
 
 #[test]

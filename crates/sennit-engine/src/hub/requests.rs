@@ -7,11 +7,11 @@ use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_masque::{
     self as masque, Capsule, Code, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, RequestedAddress},
+    capsule::{AssignedAddress, IpAddressRange, MAX_REASON, RefusedPrefix, RequestedAddress},
     connect_ip,
 };
 
-use super::{Grant, Hub, HubEvent, REPLACED, RequestId, Role, Stage};
+use super::{Grant, Hub, HubEvent, REPLACED, RequestId, Role, Stage, sites::Announced};
 use crate::{
     edge::ENROL_PATH,
     hello::{self, Hello},
@@ -19,9 +19,13 @@ use crate::{
     path::{LinkLabel, number},
     tunnel::{Peer, Treatment},
 };
+use sennit_packet::Prefix;
 
 /// More path descriptions than this are not kept for paths that do not exist.
 const MAX_EARLY_LINKS: usize = 32;
+/// Requests on one connection. A Sennit makes one; each costs the caller a look into its store, and
+/// who takes back what it asked could ask for ever.
+const MAX_REQUESTS: u32 = 8;
 /// An enrolment is a token and a certificate request.
 const MAX_BODY: usize = 16 << 10;
 
@@ -70,6 +74,7 @@ impl Hub {
             None => ("default".to_owned(), ClassId::default(), plain),
         };
         conn.tunnel.set_treatment(treatment);
+        let sennit = conn.tunnel.is_numbered();
         let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
         conn.role.stage = Stage::Up {
             site: site.clone(),
@@ -77,6 +82,8 @@ impl Hub {
             name: name.clone(),
             stream,
             treatment,
+            credential: grant.credential,
+            sennit,
         };
         if let Some(old) = self.sites.enter(grant, class, id) {
             self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
@@ -155,6 +162,10 @@ impl Hub {
         };
         if !matches!(conn.role.stage, Stage::Stranger) {
             return self.turn_down(request, 429, "one request per connection");
+        }
+        conn.role.requests += 1;
+        if conn.role.requests > MAX_REQUESTS {
+            return self.turn_down(request, 429, "too many requests on one connection");
         }
         if head.method == "POST" && head.path.as_deref() == Some(ENROL_PATH) {
             conn.role.stage = Stage::Posting {
@@ -274,8 +285,18 @@ impl Hub {
         match capsule {
             Capsule::RouteAdvertisement(ranges) => {
                 let site = site.clone();
-                let prefixes = self.sites.announce(&site, &ranges);
-                self.events.push_back(HubEvent::Lan { site, prefixes });
+                match self.sites.announce(&site, &ranges) {
+                    Some(Announced { prefixes, left_out }) => {
+                        self.events.push_back(HubEvent::Lan {
+                            site,
+                            prefixes,
+                            left_out,
+                        });
+                    }
+                    // It is decided already, and this tunnel may not know how.
+                    None if !self.sites.refused(&site).is_empty() => self.tell_refused(id),
+                    None => {}
+                }
             }
             Capsule::AddressRequest(requests) => {
                 let answer = assignment(&self.sites.addresses(site), &requests);
@@ -295,7 +316,13 @@ impl Hub {
                     .iter_mut()
                     .find(|p| u64::from(number(p.id)) == path);
                 match known {
-                    Some(path) => path.link = label,
+                    Some(path) => {
+                        path.link = label;
+                        let path = path.id;
+                        if conn.role.unnamed.remove(&number(path)) {
+                            self.tell_path(id, path);
+                        }
+                    }
                     None => {
                         conn.role.links.insert(path, label);
                         // Numbers of paths only grow: the lowest is of a path that never came up.
@@ -306,9 +333,44 @@ impl Hub {
                 }
             }
             Capsule::Datagram(content) => conn.tunnel.handle_capsule(content, now),
-            Capsule::AddressAssign(_) => {}
+            Capsule::AddressAssign(_) | Capsule::RefusedLan(_) => {}
         }
     }
+
+    /// Tells an edge which of the prefixes that it announced are not routed.
+    pub(super) fn tell_refused(&mut self, id: ConnId) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Stage::Up {
+            site,
+            stream,
+            sennit: true,
+            ..
+        } = &conn.role.stage
+        else {
+            return;
+        };
+        let refused = self.sites.refused(site).to_vec();
+        let capsule = Capsule::RefusedLan(refused);
+        if let Err(error) = conn.h3.http.send_capsule(*stream, &capsule) {
+            tracing::debug!(%error, site, "cannot tell the edge what is refused");
+        }
+    }
+}
+
+/// A refusal as it goes on the wire: a reason that is too long is cut.
+pub(super) fn refused_prefix((prefix, reason): &(Prefix, String)) -> Option<RefusedPrefix> {
+    let printable = reason.chars().filter(|c| !c.is_control());
+    let mut reason = String::new();
+    for letter in printable {
+        if reason.len() + letter.len_utf8() > MAX_REASON {
+            break;
+        }
+        reason.push(letter);
+    }
+    let prefix = masque::IpPrefix::new(prefix.first(), prefix.bits()).ok()?;
+    Some(RefusedPrefix { prefix, reason })
 }
 
 /// The certificates that TLS verified.

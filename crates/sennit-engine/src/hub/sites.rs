@@ -3,26 +3,21 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use sennit_core::{ClassId, FlowTable};
-use sennit_masque::capsule::IpAddressRange;
+use sennit_masque::capsule::{IpAddressRange, RefusedPrefix};
 use sennit_packet::{FlowKey, IpPacket, Prefix};
 
 use super::Grant;
 use crate::node::ConnId;
 
-/// Prefixes one site may announce.
+/// Prefixes that one site may announce: more than any LAN has, and few enough to look through.
 const MAX_PREFIXES: usize = 64;
-/// Shorter prefixes than these are refused: nobody's LAN is a tenth of the internet, and a default
-/// route announced by one site would swallow all others' traffic.
-const SHORTEST_V4: u8 = 8;
-const SHORTEST_V6: u8 = 16;
 
 /// All sites with at least one tunnel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sites {
-    pool: Vec<Prefix>,
     sites: BTreeMap<String, Site>,
     by_address: BTreeMap<IpAddr, String>,
-    /// Announced prefixes, longest first.
+    /// What is routed to sites, longest first.
     by_prefix: Vec<(Prefix, String)>,
 }
 
@@ -31,23 +26,26 @@ struct Site {
     addresses: Vec<IpAddr>,
     tunnels: BTreeMap<ClassId, ConnId>,
     flows: FlowTable,
+    announced: Announced,
+    /// What of that is not routed.
+    refused: Vec<RefusedPrefix>,
+}
+
+/// The prefixes that a site says are behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Announced {
+    pub(super) prefixes: Vec<Prefix>,
+    /// How many ranges were left out, because they are no prefixes or too many.
+    pub(super) left_out: usize,
 }
 
 impl Sites {
-    pub(super) fn new(pool: Vec<Prefix>) -> Self {
-        Self {
-            pool,
-            sites: BTreeMap::new(),
-            by_address: BTreeMap::new(),
-            by_prefix: Vec::new(),
-        }
-    }
-
     /// A site has a tunnel; returns the one that it replaces.
     pub(super) fn enter(&mut self, grant: Grant, class: ClassId, conn: ConnId) -> Option<ConnId> {
         let Grant {
             site: name,
             addresses,
+            ..
         } = grant;
         for &address in &addresses {
             self.by_address.insert(address, name.clone());
@@ -56,6 +54,8 @@ impl Sites {
             addresses: Vec::new(),
             tunnels: BTreeMap::new(),
             flows: FlowTable::default(),
+            announced: Announced::default(),
+            refused: Vec::new(),
         });
         site.addresses = addresses;
         site.tunnels.insert(class, conn)
@@ -96,54 +96,46 @@ impl Sites {
             .map_or_else(Vec::new, |site| site.addresses.clone())
     }
 
-    /// Takes the prefixes a site announces and returns those that it now has.
-    pub(super) fn announce(&mut self, name: &str, ranges: &[IpAddressRange]) -> Vec<Prefix> {
+    /// Takes what a site announces; returns it if it is something new. None of it is routed yet.
+    pub(super) fn announce(&mut self, name: &str, ranges: &[IpAddressRange]) -> Option<Announced> {
+        let prefixes: Vec<Prefix> = ranges
+            .iter()
+            .take(MAX_PREFIXES)
+            .filter_map(as_prefix)
+            .collect();
+        let announced = Announced {
+            left_out: ranges.len() - prefixes.len(),
+            prefixes,
+        };
+        let site = self.sites.get_mut(name)?;
+        let changed = site.announced != announced;
+        site.announced.clone_from(&announced);
+        changed.then_some(announced)
+    }
+
+    /// Routes exactly these prefixes to a site; true if what is refused of its announcement changed.
+    pub(super) fn set_lan(
+        &mut self,
+        name: &str,
+        lan: &[Prefix],
+        refused: Vec<RefusedPrefix>,
+    ) -> bool {
+        let Some(site) = self.sites.get_mut(name) else {
+            return false;
+        };
+        let changed = site.refused != refused;
+        site.refused = refused;
         self.by_prefix.retain(|(_, site)| site != name);
-        for range in ranges.iter().take(MAX_PREFIXES) {
-            let Some(prefix) = as_prefix(range) else {
-                tracing::warn!(site = name, start = %range.start(), end = %range.end(),
-                    "announced range is not a prefix: ignored");
-                continue;
-            };
-            match self.objection(&prefix) {
-                None => self.by_prefix.push((prefix, name.to_owned())),
-                Some(why) => tracing::warn!(site = name, %prefix, why, "LAN prefix refused"),
-            }
-        }
+        self.by_prefix
+            .extend(lan.iter().map(|&prefix| (prefix, name.to_owned())));
         self.by_prefix
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.bits()));
-        self.by_prefix
-            .iter()
-            .filter(|(_, site)| site == name)
-            .map(|(p, _)| *p)
-            .collect()
+        changed
     }
 
-    /// Takes those prefixes from a site that are not among `allowed`.
-    pub(super) fn confine(&mut self, name: &str, allowed: &[Prefix]) {
-        self.by_prefix
-            .retain(|(prefix, site)| site != name || allowed.contains(prefix));
-    }
-
-    fn objection(&self, prefix: &Prefix) -> Option<&'static str> {
-        let shortest = if prefix.is_ipv4() {
-            SHORTEST_V4
-        } else {
-            SHORTEST_V6
-        };
-        if prefix.bits() < shortest {
-            Some("too large to be a LAN")
-        } else if self.pool.iter().any(|pool| pool.overlaps(prefix)) {
-            Some("it overlaps the hub's address pool")
-        } else if self
-            .by_prefix
-            .iter()
-            .any(|(other, _)| other.overlaps(prefix))
-        {
-            Some("another site announced an overlapping prefix")
-        } else {
-            None
-        }
+    /// What is refused of a site's announcement.
+    pub(super) fn refused(&self, name: &str) -> &[RefusedPrefix] {
+        self.sites.get(name).map_or(&[], |site| &site.refused)
     }
 
     /// The tunnel for a packet to a site.
@@ -168,14 +160,15 @@ impl Sites {
         now: Instant,
     ) -> bool {
         let source = packet.src();
-        let lan = self
-            .by_prefix
-            .iter()
-            .any(|(p, site)| p.contains(source) && site == name);
         let Some(site) = self.sites.get_mut(name) else {
             return false;
         };
-        if !lan && !site.addresses.contains(&source) {
+        let by_prefix = &self.by_prefix;
+        let of_lan = || {
+            let mut holding = by_prefix.iter().filter(|(p, _)| p.contains(source));
+            holding.any(|(_, holder)| holder == name)
+        };
+        if !site.addresses.contains(&source) && !of_lan() {
             return false;
         }
         if site.tunnels.len() > 1 {
@@ -214,6 +207,7 @@ mod tests {
         Grant {
             site: site.into(),
             addresses: vec![address.parse().unwrap()],
+            credential: [0; 32],
         }
     }
 
@@ -222,7 +216,7 @@ mod tests {
     }
 
     fn sites() -> Sites {
-        let mut sites = Sites::new(vec!["10.200.0.0/16".parse().unwrap()]);
+        let mut sites = Sites::default();
         sites.enter(grant("van", "10.200.0.2"), ClassId(0), ConnId(1));
         sites.enter(grant("ship", "10.200.0.3"), ClassId(0), ConnId(2));
         sites
@@ -258,7 +252,7 @@ mod tests {
     #[test]
     fn packets_find_their_site_by_address_or_announced_prefix() {
         let mut sites = sites();
-        sites.announce("ship", &[range("192.168.8.0", "192.168.8.255")]);
+        sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
         assert_eq!(routed(&sites, [10, 200, 0, 2]), Some(ConnId(1)));
         assert_eq!(routed(&sites, [192, 168, 8, 77]), Some(ConnId(2)));
         assert_eq!(routed(&sites, [192, 168, 9, 77]), None);
@@ -267,7 +261,7 @@ mod tests {
     #[test]
     fn a_site_may_only_use_its_own_sources() {
         let mut sites = sites();
-        sites.announce("ship", &[range("192.168.8.0", "192.168.8.255")]);
+        sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
         assert!(admitted(&mut sites, "van", [10, 200, 0, 2]));
         assert!(!admitted(&mut sites, "van", [10, 200, 0, 3]));
         assert!(!admitted(&mut sites, "van", [192, 168, 8, 1]));
@@ -275,36 +269,39 @@ mod tests {
     }
 
     #[test]
-    fn a_confined_site_keeps_what_it_is_allowed() {
+    fn what_a_site_announces_is_not_routed_before_the_caller_says_so() {
         let mut sites = sites();
-        let lans = [
+        let lan = [
             range("192.168.8.0", "192.168.8.255"),
-            range("192.168.9.0", "192.168.9.255"),
+            range("192.168.9.1", "192.168.9.7"),
         ];
-        sites.announce("ship", &lans);
-        sites.announce("van", &[range("172.16.0.0", "172.16.0.255")]);
 
-        sites.confine("ship", &["192.168.9.0/24".parse().unwrap()]);
+        let announced = sites.announce("ship", &lan).unwrap();
+
+        assert_eq!(announced.prefixes, ["192.168.8.0/24".parse().unwrap()]);
+        assert_eq!(announced.left_out, 1, "a range that is no prefix");
+        assert_eq!(routed(&sites, [192, 168, 8, 77]), None);
+        assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
+        assert_eq!(sites.announce("ship", &lan), None, "it is known");
+    }
+
+    #[test]
+    fn a_site_keeps_no_prefix_that_is_not_among_the_new_ones() {
+        let mut sites = sites();
+        let prefix = |text: &str| text.parse().unwrap();
+        sites.set_lan(
+            "ship",
+            &[prefix("192.168.8.0/24"), prefix("192.168.9.0/24")],
+            Vec::new(),
+        );
+        sites.set_lan("van", &[prefix("172.16.0.0/24")], Vec::new());
+
+        sites.set_lan("ship", &[prefix("192.168.9.0/24")], Vec::new());
 
         assert_eq!(routed(&sites, [192, 168, 8, 77]), None);
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
         assert_eq!(routed(&sites, [192, 168, 9, 77]), Some(ConnId(2)));
         assert_eq!(routed(&sites, [172, 16, 0, 1]), Some(ConnId(1)));
-    }
-
-    #[test]
-    fn prefixes_that_would_steal_traffic_are_refused() {
-        let mut sites = sites();
-        sites.announce("ship", &[range("192.168.8.0", "192.168.8.255")]);
-        let bad = [
-            range("0.0.0.0", "255.255.255.255"),
-            range("10.200.0.0", "10.200.0.255"),
-            range("192.168.8.128", "192.168.8.255"),
-            range("192.168.9.1", "192.168.9.7"),
-        ];
-        for range in bad {
-            assert_eq!(sites.announce("van", &[range]), [], "{range:?}");
-        }
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl EdgeSide {
         match event {
             EdgeEvent::Addresses(addresses) => self.addresses = addresses,
             EdgeEvent::Enrolled(_)
+            | EdgeEvent::LanRefused(_)
             | EdgeEvent::TunnelUp { .. }
             | EdgeEvent::TunnelDown { .. }
             | EdgeEvent::Refused { .. }

@@ -46,9 +46,6 @@ impl HubSide {
     fn new(generous: bool) -> Self {
         let config = HubConfig {
             addresses: vec![OWN],
-            pool: ["10.200.0.0/16", "fd5e:1::/64"]
-                .map(|pool| pool.parse().expect("a prefix"))
-                .into(),
             max_strangers: 8,
         };
         let tls = super::peer::AUTHORITY.with(sennit_sim::Authority::server);
@@ -76,7 +73,10 @@ impl HubSide {
             HubEvent::TunnelDown { class, .. } => {
                 assert!(self.up.remove(&class), "{class} was not up");
             }
-            HubEvent::Lan { prefixes, .. } => self.lan = prefixes,
+            HubEvent::Lan { site, prefixes, .. } => {
+                self.hub.set_lan(&site, &prefixes, &[]);
+                self.lan = prefixes;
+            }
             HubEvent::Path { class, .. } => {
                 assert!(self.up.contains(&class), "{class} is not up");
             }
@@ -87,6 +87,7 @@ impl HubSide {
         let grant = Grant {
             site: "site".into(),
             addresses: vec![SITE.into(), SITE_V6.into()],
+            credential: [7; 32],
         };
         self.hub.grant(request, grant, now);
     }

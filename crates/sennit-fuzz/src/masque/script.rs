@@ -1,7 +1,7 @@
 //! What happens to an HTTP/3 connection, step by step.
 
 use bytes::Bytes;
-use sennit_masque::capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState};
+use sennit_masque::capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState, RefusedPrefix};
 use sennit_masque::{Capsule, Code, Connection, RequestHead, ResponseHead, StreamId, connect_ip};
 
 use crate::input::Input;
@@ -154,7 +154,11 @@ fn granting() -> ResponseHead {
 
 fn capsule(number: u16) -> Capsule {
     let prefix = sennit_masque::IpPrefix::host([10, 200, 0, 2].into());
-    match number % 4 {
+    match number % 5 {
+        4 => Capsule::RefusedLan(vec![RefusedPrefix {
+            prefix,
+            reason: "not granted".into(),
+        }]),
         0 => Capsule::AddressAssign(vec![AssignedAddress::unsolicited(prefix)]),
         1 => Capsule::RouteAdvertisement(vec![IpAddressRange::of_prefix(&prefix)]),
         2 => Capsule::Datagram(Bytes::from_static(&[0, 0x45])),

@@ -56,6 +56,7 @@ impl<'a> Sennit<'a> {
                 program,
                 &hub.state(path),
                 &site.own("lab"),
+                &site.lan().prefixes(),
                 &edge.state(path),
             )?;
             edge.write_config(edge_config(site, table), path, logs)?;
@@ -190,11 +191,13 @@ impl<'a> End<'a> {
 }
 
 /// Lets an edge of this name be the hub's.
-fn join(program: &Path, hub: &Path, name: &str, edge: &Path) -> Result<(), Error> {
+fn join(program: &Path, hub: &Path, name: &str, lan: &[String], edge: &Path) -> Result<(), Error> {
     let address = format!("{}:{PORT}", plan::HUB.v4);
     let mut invite = Command::new(program);
     let invited = run(invite
-        .args(["invite", name, "--hub", &address, "--state"])
+        .args(["invite", name, "--hub", &address])
+        .args(lan.iter().flat_map(|prefix| ["--lan", prefix]))
+        .arg("--state")
         .arg(hub))?;
     let token = String::from_utf8_lossy(&invited.stdout);
     // By standard input: everybody may read command lines.

@@ -172,6 +172,19 @@ impl Netlink {
         Ok(addresses)
     }
 
+    /// Every address of this host, on whatever interface.
+    pub fn host_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let query = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let replies = self
+            .dump(query)
+            .doing(|| "list the addresses of this host".into())?;
+        let addresses = replies.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewAddress(message) => Some(local_address(message)?.addr()),
+            _ => None,
+        });
+        Ok(addresses.collect())
+    }
+
     /// The addresses of an interface that carry our mark.
     pub(crate) fn our_addresses(&mut self, index: u32) -> Result<Vec<IpNet>, Error> {
         let mark = AddressAttribute::Protocol(super::PROTOCOL.into());

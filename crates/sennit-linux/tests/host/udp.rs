@@ -368,7 +368,7 @@ const OCTET: usize = 3;
 const WORKERS: usize = 3;
 
 fn listen_steered(host: &Host, address: &str) -> Result<Vec<LinkSocket>, Error> {
-    host.run(|| LinkSocket::listen_steered(address.parse().unwrap(), WORKERS, OCTET))
+    host.run(|| LinkSocket::listen_steered(address.parse().unwrap(), WORKERS, OCTET, None))
 }
 
 /// Which sockets have something to read, and what.

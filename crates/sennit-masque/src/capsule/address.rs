@@ -116,21 +116,29 @@ fn put(out: &mut Vec<u8>, request_id: u64, prefix: IpPrefix) -> Result<(), Capsu
         return Err(CapsuleError::RequestId);
     }
     varint::put(out, request_id);
+    put_prefix(out, prefix);
+    Ok(())
+}
+
+/// IP version, address, prefix length.
+pub(super) fn put_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     out.put_u8(version(prefix.addr()));
     put_addr(out, prefix.addr());
     out.put_u8(prefix.prefix_len());
-    Ok(())
 }
 
 fn take(input: &mut &[u8]) -> Result<(u64, IpPrefix), CapsuleError> {
     let request_id = take_varint(input)?;
+    Ok((request_id, take_prefix(input)?))
+}
+
+pub(super) fn take_prefix(input: &mut &[u8]) -> Result<IpPrefix, CapsuleError> {
     let version = take_u8(input)?;
     let addr = take_addr(input, version)?;
-    let prefix = IpPrefix::new(addr, take_u8(input)?).map_err(|error| match error {
+    IpPrefix::new(addr, take_u8(input)?).map_err(|error| match error {
         PrefixError::Length | PrefixError::Syntax => CapsuleError::PrefixLength,
         PrefixError::HostBits => CapsuleError::HostBits,
-    })?;
-    Ok((request_id, prefix))
+    })
 }
 
 pub(super) const fn version(addr: IpAddr) -> u8 {

@@ -121,6 +121,14 @@ impl From<StoreError> for Failure {
                 Self::new(Exit::NotFound, error).hint("the known ones: sennit sites")
             }
             StoreError::Io { source, .. } => Self::io(source, &error),
+            StoreError::Exposed { path, .. } => {
+                let hint = format!("only its owner may: chmod 600 {}", path.display());
+                Self::new(Exit::Permission, error).hint(hint)
+            }
+            StoreError::NameOfSite { .. } => {
+                Self::new(Exit::Usage, error).hint("like: sennit invite phone --bearer")
+            }
+            StoreError::NotGrantable { .. } => Self::new(Exit::Usage, error),
             _ => Self::runtime(error),
         }
     }
@@ -133,6 +141,10 @@ impl From<IdentityError> for Failure {
             IdentityError::Io { ref source, .. } => Self::io(source, &error),
             IdentityError::NoHub { .. } => {
                 Self::new(Exit::NotFound, error).hint("make one: sennit hub init --state DIR")
+            }
+            IdentityError::Exposed { ref path, .. } => {
+                let hint = format!("only its owner may: chmod 600 {}", path.display());
+                Self::new(Exit::Permission, error).hint(hint)
             }
             IdentityError::NotJoined { .. } => Self::new(Exit::NotFound, error)
                 .hint("ask the hub for a token (sennit invite SITE --hub ADDR:PORT), then: sennit join TOKEN"),

@@ -1,14 +1,20 @@
 //! `sennit invite`, `join`, `sites` and `revoke`.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, output, starter};
+use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, grants, output, starter};
+use crate::config::Prefix;
 use crate::control::{Client, ClientError, Request};
 use crate::identity::{self, Authority, EdgeIdentity, Invitation};
+use crate::reach::Reach;
+use crate::status::{RefusedPrefix, Role, Status, TunnelStatus, duration};
 use crate::store::{SiteRecord, Store};
 
 /// How long an invitation is good: a day to send it and to use it.
@@ -32,6 +38,7 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     let now = SystemTime::now();
     let authority = Authority::load(&args.state.dir)?;
     let mut store = Store::open(&args.state.dir)?;
+    grants::check(&store, &args.lans)?;
     let (kind, token, expires) = if args.bearer {
         let token = identity::invite_bearer(&mut store, &args.site, args.ttl, now)?;
         ("bearer", token, args.ttl.map(|ttl| now + ttl))
@@ -41,6 +48,10 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
             identity::invite(&mut store, &authority, &args.site, &args.hubs, ttl, now)?;
         ("invite", invitation.to_string(), Some(invitation.expires))
     };
+    if !args.lans.is_empty() {
+        store.allow(&args.site, &args.lans)?;
+        grants::warn_of_public(&args.lans);
+    }
     let expires = expires.map(output::date);
     if args.json {
         let site = args.site.as_str();
@@ -84,7 +95,8 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
 fn token(source: &str) -> Result<String, Failure> {
     let mut token = String::new();
     let read = match source.strip_prefix("file:") {
-        Some(path) => fs::File::open(path)
+        Some(path) => File::open(path)
+            .inspect(|_| identity::warn_if_exposed(Path::new(path)))
             .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut token)),
         None if source == "-" => io::stdin().take(MAX_TOKEN_BYTES).read_to_string(&mut token),
         None => return Ok(source.into()),
@@ -110,16 +122,49 @@ struct SitesDocument {
 struct SiteDocument {
     name: String,
     state: &'static str,
+    /// What it proves itself by, `certificate` or `bearer`.
+    kind: &'static str,
     created: String,
     revoked: Option<String>,
     certified_until: Option<String>,
     addresses: Vec<String>,
+    /// Whether it has a tunnel; absent if the hub does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    online: Option<bool>,
+    /// How long it has had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    online_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_seen: Option<String>,
+    /// Where it comes from, or came from last.
+    from: Vec<LinkDocument>,
+    /// What it may announce.
+    granted: Vec<String>,
+    /// What is routed to it while it is here.
     lan: Vec<String>,
+    /// What it announced besides.
+    refused: Vec<RefusedPrefix>,
+    /// What it may reach, if that was said of it alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reach: Option<Vec<String>>,
+}
+
+/// Where one of a site's links comes from.
+#[derive(Serialize)]
+struct LinkDocument {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+    address: String,
 }
 
 pub(super) fn list(args: &SitesArgs) -> Result<Exit, Failure> {
-    let sites = Store::open(&args.state.dir)?.sites(SystemTime::now())?;
-    let sites: Vec<SiteDocument> = sites.iter().map(SiteDocument::from).collect();
+    let now = SystemTime::now();
+    let sites = Store::open(&args.state.dir)?.sites(now)?;
+    let hub = hub_status(&args.control);
+    let sites: Vec<SiteDocument> = sites
+        .iter()
+        .map(|site| SiteDocument::new(site, hub.as_ref()))
+        .collect();
     if args.json {
         return output::print_json(&SitesDocument {
             schema: "sennit.sites/1",
@@ -130,43 +175,122 @@ pub(super) fn list(args: &SitesArgs) -> Result<Exit, Failure> {
         eprintln!("No sites yet. Let one in: sennit invite SITE --hub ADDR:PORT");
         return Ok(Exit::Ok);
     }
-    let width = sites
-        .iter()
-        .map(|site| site.name.len())
-        .max()
-        .unwrap_or(0)
-        .max(4);
-    let mut text = format!("{:width$}  {:8}  ADDRESSES\n", "SITE", "STATE");
-    for site in sites {
-        let mut inner = site.addresses.join(" ");
-        if !site.lan.is_empty() {
-            inner += &format!("  lan {}", site.lan.join(" "));
-        }
-        text += format!("{:width$}  {:8}  {inner}", site.name, site.state).trim_end();
-        text.push('\n');
+    let widest = sites.iter().map(|site| site.name.len()).max();
+    let width = widest.unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:width$}  {:8}  {:22}  ADDRESSES\n",
+        "SITE", "STATE", "SEEN"
+    );
+    for site in &sites {
+        site.write(width, &mut text);
     }
     output::print(&text)
 }
 
-impl From<&SiteRecord> for SiteDocument {
-    fn from(site: &SiteRecord) -> Self {
+/// What the running hub says; nothing if there is none, or if it has another store.
+fn hub_status(control: &Path) -> Option<Status> {
+    let mut client = Client::connect(control, PATIENCE).ok()?;
+    let document = client.request(&Request::Status).ok()?;
+    let status: Status = serde_json::from_value(document).ok()?;
+    (status.role == Role::Hub).then_some(status)
+}
+
+impl SiteDocument {
+    fn new(site: &SiteRecord, hub: Option<&Status>) -> Self {
         let state = match (site.revoked, site.certified_until) {
             (Some(_), _) => "revoked",
+            (None, _) if site.bearer => "client",
             (None, Some(_)) => "joined",
             (None, None) => "invited",
         };
-        let v4 = site.v4.map(|v4| v4.to_string());
-        let v6 = site.v6.map(|v6| v6.to_string());
+        let tunnels = hub.map_or(&[][..], |hub| &hub.tunnels);
+        let tunnels: Vec<&TunnelStatus> =
+            tunnels.iter().filter(|it| it.site == site.name).collect();
+        let since = tunnels.iter().map(|tunnel| tunnel.since_seconds);
+        let addresses = [site.v4.map(IpAddr::V4), site.v6.map(IpAddr::V6)];
+        let refused = |prefix: &Prefix| site.refused.iter().any(|(other, _)| other == prefix);
+        let routed = site.lan.iter().filter(|prefix| !refused(prefix));
         Self {
             name: site.name.to_string(),
             state,
+            kind: if site.bearer { "bearer" } else { "certificate" },
             created: output::date(site.created),
             revoked: site.revoked.map(output::date),
             certified_until: site.certified_until.map(output::date),
-            addresses: v4.into_iter().chain(v6).collect(),
-            lan: site.lan.iter().map(ToString::to_string).collect(),
+            addresses: words(addresses.into_iter().flatten()),
+            online: hub.map(|_| !tunnels.is_empty()),
+            online_seconds: since.reduce(f64::max),
+            last_seen: site.seen.map(output::date),
+            from: links(site, &tunnels),
+            granted: words(&site.granted),
+            lan: words(routed),
+            refused: site.refused.iter().map(refusal).collect(),
+            reach: site.reach.as_ref().map(Reach::words),
         }
     }
+
+    fn write(&self, width: usize, text: &mut String) {
+        let seen = match (self.online, self.online_seconds, &self.last_seen) {
+            (Some(true), Some(seconds), _) => format!("online for {}", duration(seconds)),
+            (_, _, Some(date)) => date.clone(),
+            (_, _, None) => "never".into(),
+        };
+        let inner = self.addresses.join(" ");
+        let line = format!("{:width$}  {:8}  {seen:22}  {inner}", self.name, self.state);
+        text.push_str(line.trim_end());
+        text.push('\n');
+        let mut note = |what: &str, value: String| {
+            if !value.is_empty() {
+                *text += &format!("{:width$}  {what} {value}\n", "");
+            }
+        };
+        let from = self.from.iter().map(|from| match &from.link {
+            Some(link) => format!("{link} {}", from.address),
+            None => from.address.clone(),
+        });
+        note("from", from.collect::<Vec<String>>().join(", "));
+        note("may announce", self.granted.join(" "));
+        note("lan", self.lan.join(" "));
+        for RefusedPrefix { prefix, reason } in &self.refused {
+            note("refused", format!("{prefix}: {reason}"));
+        }
+        if let Some(reach) = &self.reach {
+            let nothing = reach.is_empty().then(|| "nothing".to_owned());
+            note("reaches", nothing.unwrap_or_else(|| reach.join(" ")));
+        }
+    }
+}
+
+/// The outer address of each link, over all classes; if the site is away, those that it had.
+fn links(site: &SiteRecord, tunnels: &[&TunnelStatus]) -> Vec<LinkDocument> {
+    let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+    let here: BTreeSet<(Option<&String>, IpAddr)> = paths
+        .map(|path| (path.link.as_ref(), path.remote.ip().to_canonical()))
+        .collect();
+    let here = here.into_iter().map(|(link, address)| LinkDocument {
+        link: link.cloned(),
+        address: address.to_string(),
+    });
+    let here: Vec<LinkDocument> = here.collect();
+    if !here.is_empty() {
+        return here;
+    }
+    let before = site.seen_from.iter().map(|address| LinkDocument {
+        link: None,
+        address: address.to_string(),
+    });
+    before.collect()
+}
+
+fn refusal((prefix, reason): &(Prefix, String)) -> RefusedPrefix {
+    RefusedPrefix {
+        prefix: prefix.to_string(),
+        reason: reason.clone(),
+    }
+}
+
+fn words<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
+    values.into_iter().map(|value| value.to_string()).collect()
 }
 
 pub(super) fn revoke(args: &RevokeArgs) -> Result<Exit, Failure> {

@@ -1,4 +1,4 @@
-//! The first `edge.toml`, written by `sennit join` where there is none.
+//! The first `hub.toml` and `edge.toml`, written by `sennit hub init` and `join` where there is none.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,19 +9,41 @@ use crate::identity::EdgeIdentity;
 
 /// Writes `edge.toml` into `state` unless it is there; its path.
 pub(super) fn write(state: &Path, identity: &EdgeIdentity) -> Result<PathBuf, Failure> {
-    let path = state.join("edge.toml");
     let interfaces = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
     let text = text(&absolute(state), identity, &interfaces);
+    let path = state.join("edge.toml");
+    write_new(&path, &text, "look at its links and routes")?;
+    Ok(path)
+}
+
+/// Writes `hub.toml` into `state` unless it is there.
+pub(super) fn write_hub(state: &Path) -> Result<(), Failure> {
+    let text = format!(
+        "[hub]\nlisten = [\"0.0.0.0:443\", \"[::]:443\"]\nstate = {}\n\
+         pool = [\"10.200.0.0/16\", \"fd5e:1::/64\"]   # sites get their addresses from here\n\
+         nat = true                                 # masquerade what leaves for the internet\n\n\
+         # What may be reached: everything, internet (public addresses, but for those behind sites),\n\
+         # sites (the others, and what is behind them), hub (its own services), and prefixes. Of one\n\
+         # site: sennit sites reach SITE PLACE...\n\
+         reach = [\"everything\"]                     # by sites, so they reach each other too\n\
+         bearer_reach = [\"internet\"]                # by clients with a bearer token\n",
+        quoted(&absolute(state)),
+    );
+    write_new(
+        &state.join("hub.toml"),
+        &text,
+        "look at its addresses and reach",
+    )
+}
+
+fn write_new(path: &Path, text: &str, advice: &str) -> Result<(), Failure> {
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .open(&path)
+        .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
-        Ok(()) => eprintln!(
-            "Its first config is {}: look at its links and routes.",
-            path.display()
-        ),
+        Ok(()) => eprintln!("Its first config is {}: {advice}.", path.display()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             eprintln!("{} stays as it is.", path.display());
         }
@@ -32,7 +54,7 @@ pub(super) fn write(state: &Path, identity: &EdgeIdentity) -> Result<PathBuf, Fa
             )));
         }
     }
-    Ok(path)
+    Ok(())
 }
 
 fn absolute(state: &Path) -> PathBuf {

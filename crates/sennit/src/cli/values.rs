@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::config::Prefix;
+
 /// An address that a hub can be reached at.
 pub(super) fn hub(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(
@@ -19,6 +21,16 @@ pub(super) fn server_name(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.into()),
         Err(_) => Err("write a DNS name or an IP address".into()),
     }
+}
+
+/// A CIDR prefix without host bits.
+pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+    let wrong = || "write an address and a length, like 192.168.8.0/24 or fd08::/64".to_owned();
+    let prefix: Prefix = text.parse().map_err(|_| wrong())?;
+    if prefix.trunc() != prefix {
+        return Err(format!("its network is {}", prefix.trunc()));
+    }
+    Ok(prefix)
 }
 
 /// `90s`, `30m`, `24h`, `7d`, up to ten years.

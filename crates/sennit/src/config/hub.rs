@@ -9,6 +9,8 @@ use toml::de::DeTable;
 
 use super::finding::Finding;
 use super::section::Section;
+use crate::reach::{Place, Reach};
+
 use super::{DEFAULT_HUB_CONTROL, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device, values};
 
 /// More threads than this share no work worth sharing.
@@ -61,6 +63,11 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     let control = hub.string("control", values::socket_path, findings);
     let mtu = hub.integer("mtu", super::edge::MTU, findings);
     let workers = hub.integer("workers", WORKERS, findings);
+    let mut reach = |key| {
+        let places = hub.strings(key, place, findings)?;
+        Some(places.into_iter().map(Spanned::into_inner).collect())
+    };
+    let (reach, bearer_reach) = (reach("reach"), reach("bearer_reach"));
     hub.finish(findings);
     Some(HubConfig {
         listen: listen.into_iter().map(Spanned::into_inner).collect(),
@@ -71,7 +78,24 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         control: control.map_or_else(|| DEFAULT_HUB_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map(Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
+        reach: reach.unwrap_or_else(Reach::everything),
+        bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
     })
+}
+
+/// Where a site may go.
+fn place(typed: &str) -> Result<Place, values::Wrong> {
+    let words = [
+        ("everything", Place::Everything),
+        ("internet", Place::Internet),
+        ("sites", Place::Sites),
+        ("hub", Place::Hub),
+    ];
+    if typed.contains(['.', ':', '/']) {
+        return values::prefix(typed).map(Place::Prefix);
+    }
+    values::choice(typed, "place", &words)
+        .map_err(|wrong| wrong.help("allowed: everything, internet, sites, hub, or a prefix"))
 }
 
 fn check_listen(listen: &[Spanned<SocketAddr>], findings: &mut Vec<Finding>) {

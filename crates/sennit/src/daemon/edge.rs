@@ -21,6 +21,7 @@ use sennit_linux::{
     poller::Interest,
     tun::{Offload, Tun, TunConfig},
 };
+use sennit_packet::Prefix;
 
 use super::{
     DEFAULT_MTU, facts,
@@ -34,7 +35,8 @@ use crate::{
     config::{EdgeConfig, RUN_DIRECTORY},
     control::{Request, Response, Server},
     status::{
-        LinkState, LinkStatus, PathState, Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus,
+        LinkState, LinkStatus, PathState, RefusedPrefix, Role, SCHEMA, State, Status, TunnelStatus,
+        WorkerStatus,
     },
 };
 use far_side::FarSide;
@@ -181,6 +183,8 @@ fn open_device(config: &EdgeConfig, name: &DeviceName, ios: &mut [Io]) -> Result
 #[derive(Default)]
 struct Report {
     addresses: Vec<IpAddr>,
+    /// Those prefixes of our LAN that the hub does not route, and why.
+    refused: Vec<(Prefix, String)>,
     links: Vec<LinkStatus>,
     tunnels: Vec<TunnelStatus>,
     worker: WorkerStatus,
@@ -208,8 +212,19 @@ fn answer(
 fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status {
     let (mut addresses, mut links) = (Vec::new(), Vec::new());
     let (mut tunnels, mut workers) = (Vec::new(), Vec::new());
+    let mut refused_lan = Vec::new();
     for report in reports {
         addresses.extend(report.addresses);
+        // The hub says the same to each.
+        for (prefix, reason) in report.refused {
+            let prefix = prefix.to_string();
+            if !refused_lan
+                .iter()
+                .any(|it: &RefusedPrefix| it.prefix == prefix)
+            {
+                refused_lan.push(RefusedPrefix { prefix, reason });
+            }
+        }
         links.extend(report.links);
         tunnels.extend(report.tunnels);
         workers.push(report.worker);
@@ -230,6 +245,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         device: config.device.to_string(),
         addresses,
         links,
+        refused_lan,
         tunnels,
         workers,
     }

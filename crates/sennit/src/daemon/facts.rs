@@ -150,6 +150,7 @@ fn tunnel(
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,
         wrong_source_packets: tunnel.stats.wrong_source,
+        wrong_destination_packets: tunnel.stats.wrong_destination,
         queue: QueueStatus {
             waiting_bytes: tunnel.backlog as u64,
             dropped_packets: tunnel.queue.dropped,

@@ -39,8 +39,8 @@ use crate::{
 };
 use machine::HubMachine;
 
-pub(super) use directory::Directory;
-pub(super) use gateway::Gateway;
+pub(super) use directory::{Announced, Directory};
+pub(super) use gateway::{Gateway, Plan};
 
 const STOP: u64 = 0;
 const QUESTIONS: u64 = 1;
@@ -55,7 +55,8 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let started = Instant::now();
     let config = Arc::new(config);
     let identity = HubIdentity::load(&config.state)?;
-    let footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
+    let mut footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
+    let mark = footprint.keep_outside()?;
     let pollers = pollers(workers(config.workers))?;
     let stop = stop_on_signal(&pollers, STOP)?;
     let (questions, question_slots) =
@@ -69,7 +70,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     })?;
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
-    listen(&config, &mut ios)?;
+    listen(&config, mark, &mut ios)?;
     let tls = Arc::new(identity::server_config(&identity)?);
     let reset_key = reset_key(&identity);
     let store = Store::open(&config.state)?;
@@ -80,8 +81,13 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
         directory: Arc::clone(&directory),
         gateway: Arc::downgrade(&gateway),
     };
-    let (authority, pool) = (identity.authority, config.pool);
-    let queries = registrar::start(store, authority, pool, neighbours, stop.lifeline())?;
+    let queries = registrar::start(
+        store,
+        identity.authority,
+        Arc::clone(&config),
+        neighbours,
+        stop.lifeline(),
+    )?;
 
     let engine_config = engine_config(&config, ios.len());
     let mut workers = Vec::new();
@@ -113,10 +119,10 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     removed
 }
 
-/// Gives each worker a socket for every address.
-fn listen(config: &HubConfig, ios: &mut [Io]) -> Result<(), Failure> {
+/// Gives each worker a socket for every address; what they send has this routing mark.
+fn listen(config: &HubConfig, mark: u32, ios: &mut [Io]) -> Result<(), Failure> {
     for (index, &address) in config.listen.iter().enumerate() {
-        let sockets = LinkSocket::listen_steered(address, ios.len(), WORKER_OCTET)?;
+        let sockets = LinkSocket::listen_steered(address, ios.len(), WORKER_OCTET, Some(mark))?;
         for (io, socket) in ios.iter_mut().zip(sockets) {
             io.set_socket(SocketId(index as u32), address.ip(), Some(socket))
                 .map_err(Failure::runtime)?;
@@ -151,7 +157,6 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
             .iter()
             .map(IpNet::addr)
             .collect(),
-        pool: gateway::pool(config),
         max_strangers: MAX_STRANGERS / workers,
     }
 }
@@ -203,6 +208,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
             .map(IpNet::addr)
             .collect(),
         links: Vec::new(),
+        refused_lan: Vec::new(),
         tunnels,
         workers,
     }

@@ -1,39 +1,55 @@
-//! The thread of a hub that decides who is let in.
+//! The thread of a hub that decides who is let in, and what may be behind whom.
 //!
-//! It owns the store and the authority's key, and tells the host about routes, so that neither a
-//! slow disk nor a signature nor the kernel's tables ever hold up a packet. A worker asks it and goes
-//! on; the answer comes by that worker's mailbox.
+//! It owns the store and the authority's key, and tells the host about routes and what may pass, so
+//! that neither a slow disk nor a signature nor the kernel's tables ever hold up a packet. A worker
+//! asks it and goes on; the answer comes by that worker's mailbox. So many may wait for an answer
+//! and no more, and between two answers it looks after what nobody waits for: credentials that are
+//! not good any more, and the LANs of sites ([`lans`]).
+
+mod lans;
 
 use std::{
+    collections::BTreeMap,
     net::IpAddr,
     sync::{
         Arc, Weak,
-        mpsc::{self, RecvTimeoutError, Sender},
+        mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
+use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use sennit_core::ClassId;
-use sennit_engine::{Grant, RequestId};
+use sennit_engine::{Credential, Grant, RequestId};
+use sennit_packet::Prefix;
 
 use super::{
-    hub::{Directory, Gateway},
+    hub::{Directory, Gateway, Plan},
     mailbox::Slot,
     worker::Lifeline,
 };
 use crate::{
     cli::Failure,
-    config::{Pool, Prefix},
-    identity::{self, Authority, Refusal},
+    config::HubConfig,
+    identity::{self, Admission, Authority, Proof, Refusal},
+    lan::Host,
+    reach::Reach,
     site::SiteName,
-    store::Store,
+    store::{Lease, SiteRecord, Store},
 };
+use lans::Lans;
 
-/// How often the store is looked at for revocations made by another process.
+/// How often the store is looked at for what another process wrote, and credentials for their end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the store is told who is here, and the host is asked for its addresses and routes: the
+/// first is a write to a disk, and the others change by the minute at most.
+const NOTE_EVERY: Duration = Duration::from_secs(30);
+/// Requests that may wait. A fleet that reconnects asks again; each takes about a millisecond, so
+/// more of them would wait for longer than an edge does.
+const MAX_WAITING: usize = 1024;
 
 /// What a worker wants to know.
 #[derive(Debug)]
@@ -52,8 +68,8 @@ pub(super) enum Query {
         certificates: Vec<CertificateDer<'static>>,
         body: Bytes,
     },
-    /// Remember what a site announced, and route it.
-    Lan { site: String, prefixes: Vec<Prefix> },
+    /// The directory has news of what sites announce.
+    Announced,
 }
 
 /// What the registrar decided.
@@ -62,8 +78,17 @@ pub(super) enum Verdict {
     Grant(RequestId, Grant),
     Refuse(RequestId, u16, String),
     Reply(RequestId, Bytes),
-    /// A site was revoked.
-    Expel(SiteName),
+    /// What hangs on this is to end.
+    Expel {
+        credential: Credential,
+        reason: String,
+    },
+    /// What is routed to a site, and what of its announcement is not.
+    Lan {
+        site: String,
+        lan: Vec<Prefix>,
+        refused: Vec<(Prefix, String)>,
+    },
     /// Another worker has a newer tunnel for this class of a site; this comes from that worker.
     Replace {
         site: String,
@@ -83,40 +108,55 @@ pub(super) struct Neighbours {
 struct Registrar {
     store: Store,
     authority: Authority,
-    pool: Pool,
+    config: Arc<HubConfig>,
     neighbours: Neighbours,
     generation: i64,
+    /// What tunnels were granted to; those that have ended stay until they are not good any more.
+    admitted: BTreeMap<Proof, Admission>,
+    /// Sites that may reach something else than the config says of all, and their addresses.
+    confined: BTreeMap<SiteName, (Vec<Prefix>, Reach)>,
+    lans: Lans,
+    /// What nobody may announce.
+    host: Host,
+    next_look: Instant,
+    next_note: Instant,
 }
 
 /// Starts the thread; it ends when the last sender is dropped.
 pub(super) fn start(
     store: Store,
     authority: Authority,
-    pool: Pool,
+    config: Arc<HubConfig>,
     neighbours: Neighbours,
     lifeline: Lifeline,
-) -> Result<Sender<Query>, Failure> {
-    let generation = store.generation()?;
+) -> Result<SyncSender<Query>, Failure> {
+    let now = Instant::now();
     let mut registrar = Registrar {
+        generation: store.generation()?,
         store,
         authority,
-        pool,
+        config,
         neighbours,
-        generation,
+        admitted: BTreeMap::new(),
+        confined: BTreeMap::new(),
+        lans: Lans::default(),
+        host: Host::default(),
+        next_look: now + LOOK_EVERY,
+        next_note: now + NOTE_EVERY,
     };
-    let (sender, queries) = mpsc::channel();
+    registrar.learn_host();
+    registrar.learn_confined(SystemTime::now())?;
+    registrar.apply().map_err(Failure::from)?;
+    let (sender, queries) = mpsc::sync_channel(MAX_WAITING);
     let run = move || {
         let _lifeline = lifeline;
-        let mut next_look = Instant::now() + LOOK_EVERY;
         loop {
-            match queries.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
+            match queries.recv_timeout(registrar.idle_for(Instant::now())) {
                 Ok(query) => registrar.answer(query),
-                Err(RecvTimeoutError::Timeout) => {
-                    registrar.look_for_revocations();
-                    next_look = Instant::now() + LOOK_EVERY;
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            registrar.attend(Instant::now());
         }
     };
     let thread = thread::Builder::new().name("registrar".into()).spawn(run);
@@ -125,6 +165,8 @@ pub(super) fn start(
 }
 
 impl Registrar {
+    // ---- what is asked -------------------------------------------------------------------------
+
     fn answer(&mut self, query: Query) {
         let now = SystemTime::now();
         match query {
@@ -134,6 +176,8 @@ impl Registrar {
                 certificates,
                 bearer,
             } => {
+                // Whoever is shut out by now goes before its address is somebody else's.
+                self.look_for_changes(now);
                 let verdict = match self.admit(&certificates, bearer.as_deref(), now) {
                     Ok(grant) => Verdict::Grant(request, grant),
                     Err(refusal) => {
@@ -155,6 +199,7 @@ impl Registrar {
                 let verdict = match exchange.outcome {
                     Ok(site) => {
                         tracing::info!(%site, "certificate issued");
+                        self.review(now, |admission| admission.site == site);
                         Verdict::Reply(request, exchange.body.into())
                     }
                     Err(refusal) => {
@@ -164,12 +209,7 @@ impl Registrar {
                 };
                 self.neighbours.verdicts[worker].post(verdict);
             }
-            Query::Lan { site, prefixes } => {
-                self.remember(&site, &prefixes);
-                if let Some(gateway) = self.neighbours.gateway.upgrade() {
-                    gateway.route(&self.neighbours.directory.lans());
-                }
-            }
+            Query::Announced => {}
         }
     }
 
@@ -179,40 +219,66 @@ impl Registrar {
         bearer: Option<&str>,
         now: SystemTime,
     ) -> Result<Grant, Refusal> {
-        let site = match bearer {
+        let admission = match bearer {
             Some(token) if certificates.is_empty() => {
                 identity::authorize_bearer(&self.store, token, now)?
             }
             _ => identity::authorize(&self.store, certificates, now)?,
         };
-        let lease = self.store.lease(&site, &self.pool)?;
-        let addresses = lease
-            .v4
-            .map(IpAddr::V4)
-            .into_iter()
-            .chain(lease.v6.map(IpAddr::V6));
-        Ok(Grant {
+        let site = &admission.site;
+        let lease = self.store.lease(site, &self.config.pool)?;
+        let record = self.store.site(site, now)?;
+        let before = self.confined.get(site).cloned();
+        self.confine(&record);
+        if self.confined.get(site) != before.as_ref() {
+            // Before it can send anything.
+            self.apply().map_err(Refusal::CannotConfine)?;
+        }
+        let grant = Grant {
             site: site.to_string(),
-            addresses: addresses.collect(),
-        })
-    }
-
-    fn remember(&mut self, site: &str, prefixes: &[Prefix]) {
-        let Ok(site) = site.parse::<SiteName>() else {
-            return;
+            addresses: addresses(lease),
+            credential: *admission.proof.digest(),
         };
-        if let Err(error) = self.store.announce(&site, prefixes) {
-            tracing::warn!(%site, %error, "cannot remember the LAN prefixes");
+        self.admitted.insert(admission.proof, admission);
+        Ok(grant)
+    }
+
+    // ---- what nobody asks for ------------------------------------------------------------------
+
+    fn idle_for(&self, now: Instant) -> Duration {
+        let due = [Some(self.next_look), self.lans.poll_timeout()];
+        let next = due.into_iter().flatten().min().unwrap_or(self.next_look);
+        next.saturating_duration_since(now)
+    }
+
+    fn attend(&mut self, now: Instant) {
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            let clock = SystemTime::now();
+            self.look_for_changes(clock);
+            self.review(clock, |admission| {
+                admission.expires.is_some_and(|at| clock >= at)
+            });
+        }
+        if now >= self.next_note {
+            self.next_note = now + NOTE_EVERY;
+            self.learn_host();
+            self.note_who_is_here();
+            // An address of the hub or of a site may be in somebody's way now, or no longer.
+            self.decide_lans();
+        }
+        let changed = self.neighbours.directory.take_changed();
+        let directory = &self.neighbours.directory;
+        if self
+            .lans
+            .take(changed, |site| directory.announced(site), now)
+        {
+            self.decide_lans();
         }
     }
 
-    fn expel(&self, site: &SiteName) {
-        for worker in &*self.neighbours.verdicts {
-            worker.post(Verdict::Expel(site.clone()));
-        }
-    }
-
-    fn look_for_revocations(&mut self) {
+    /// Does what follows from what another process wrote.
+    fn look_for_changes(&mut self, now: SystemTime) {
         let generation = match self.store.generation() {
             Ok(generation) => generation,
             Err(error) => return tracing::warn!(%error, "cannot look into the store"),
@@ -220,14 +286,186 @@ impl Registrar {
         if std::mem::replace(&mut self.generation, generation) == generation {
             return;
         }
-        match self.store.sites(SystemTime::now()) {
-            Ok(sites) => sites
-                .into_iter()
-                .filter(|site| site.revoked.is_some())
-                .for_each(|site| self.expel(&site.name)),
-            Err(error) => tracing::warn!(%error, "cannot list the sites"),
+        self.review(now, |_| true);
+        if let Err(error) = self.learn_confined(now) {
+            tracing::warn!(%error, "cannot list the sites");
+        }
+        self.decide_lans();
+    }
+
+    /// Ends what hangs on credentials that are not good any more, of those that `concerns` names.
+    fn review(&mut self, now: SystemTime, concerns: impl Fn(&Admission) -> bool) {
+        let admitted = std::mem::take(&mut self.admitted);
+        for (proof, admission) in admitted {
+            let standing = if concerns(&admission) {
+                identity::reauthorize(&self.store, &proof, now)
+            } else {
+                Ok(admission.clone())
+            };
+            match standing {
+                Ok(admission) => {
+                    self.admitted.insert(proof, admission);
+                }
+                // It is asked again at the next look.
+                Err(refusal) if refusal.is_transient() => {
+                    log(&refusal, "cannot review a site");
+                    self.admitted.insert(proof, admission);
+                }
+                Err(refusal) => self.expel(&admission, &refusal),
+            }
         }
     }
+
+    fn expel(&self, admission: &Admission, refusal: &Refusal) {
+        tracing::info!(site = %admission.site, reason = %refusal, code = refusal.code(), "expelled");
+        for worker in &*self.neighbours.verdicts {
+            worker.post(Verdict::Expel {
+                credential: *admission.proof.digest(),
+                reason: refusal.to_string(),
+            });
+        }
+    }
+
+    fn learn_host(&mut self) {
+        let Some(gateway) = self.neighbours.gateway.upgrade() else {
+            return;
+        };
+        gateway.refresh();
+        self.host = gateway.host();
+        if let Err(error) = self.store.set_host(&self.host) {
+            tracing::warn!(%error, "cannot remember the hub's addresses");
+        }
+    }
+
+    fn note_who_is_here(&mut self) {
+        let here = self.neighbours.directory.outer().into_iter();
+        let here =
+            here.filter_map(|(site, from)| Some((site.parse().ok()?, from.into_iter().collect())));
+        let here: Vec<(SiteName, Vec<IpAddr>)> = here.collect();
+        if let Err(error) = self.store.saw(&here, SystemTime::now()) {
+            tracing::warn!(%error, "cannot remember which sites are here");
+        }
+    }
+
+    // ---- what sites may do ---------------------------------------------------------------------
+
+    fn learn_confined(&mut self, now: SystemTime) -> Result<(), crate::store::StoreError> {
+        let sites = self.store.sites(now)?;
+        self.confined.clear();
+        for site in sites {
+            self.confine(&site);
+        }
+        Ok(())
+    }
+
+    /// Notes what a site may reach, if that is not what all may.
+    fn confine(&mut self, site: &SiteRecord) {
+        let usual = if site.bearer {
+            &self.config.bearer_reach
+        } else {
+            &self.config.reach
+        };
+        let reach = site.reach.as_ref().unwrap_or(usual);
+        let lease = Lease {
+            v4: site.v4,
+            v6: site.v6,
+        };
+        // What it had of a former pool may be anybody's by now.
+        let pool = &self.host.pool;
+        let current = |address: &IpAddr| pool.iter().any(|net| net.contains(address));
+        let leased = addresses(lease).into_iter().filter(current);
+        let sources: Vec<Prefix> = leased.map(IpNet::from).map(around).collect();
+        if site.revoked.is_some() || sources.is_empty() || *reach == self.config.reach {
+            self.confined.remove(&site.name);
+        } else {
+            self.confined
+                .insert(site.name.clone(), (sources, reach.clone()));
+        }
+    }
+
+    /// Decides anew what is routed to whom, and tells everybody.
+    fn decide_lans(&mut self) {
+        let sites = match self.store.sites(SystemTime::now()) {
+            Ok(sites) => sites,
+            Err(error) => return tracing::warn!(%error, "cannot list the sites"),
+        };
+        let granted = sites
+            .into_iter()
+            .map(|site| (site.name.to_string(), site.granted));
+        let outer = self.neighbours.directory.outer();
+        let news = self.lans.decide(&granted.collect(), &self.host, &outer);
+        for site in &news {
+            self.neighbours.directory.set_lan(&site.name, &site.lan);
+        }
+        if let Err(error) = self.apply() {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "cannot set up the host for the LANs of sites");
+        }
+        for news in news {
+            news.log();
+            self.remember(&news);
+            for worker in &*self.neighbours.verdicts {
+                worker.post(Verdict::Lan {
+                    site: news.name.clone(),
+                    lan: news.lan.clone(),
+                    refused: news.refused.clone(),
+                });
+            }
+        }
+    }
+
+    fn remember(&mut self, news: &lans::News) {
+        // What it had is worth knowing while it is away.
+        if news.left {
+            return;
+        }
+        let Ok(site) = news.name.parse::<SiteName>() else {
+            return;
+        };
+        let announced: Vec<_> = news.announced.iter().map(Prefix::net).collect();
+        let refused = news.refused.iter();
+        let refused: Vec<_> = refused.map(|(p, why)| (p.net(), why.clone())).collect();
+        if let Err(error) = self.store.announce(&site, &announced, &refused) {
+            tracing::warn!(%site, %error, "cannot remember the LAN prefixes");
+        }
+    }
+
+    /// Makes the host do what is decided.
+    fn apply(&self) -> Result<(), sennit_linux::Error> {
+        let Some(gateway) = self.neighbours.gateway.upgrade() else {
+            return Ok(());
+        };
+        let confined = self.confined.iter().map(|(site, (addresses, reach))| {
+            let lan = self.lans.of(site.as_str()).iter().copied();
+            let sources = addresses.iter().copied().chain(lan).collect();
+            (without_nested(sources), reach.clone())
+        });
+        gateway.apply(&Plan {
+            lans: self.lans.all(),
+            confined: confined.collect(),
+        })
+    }
+}
+
+fn around(net: IpNet) -> Prefix {
+    Prefix::around(net.network(), net.prefix_len())
+}
+
+/// The same addresses by prefixes of which none lies in another.
+fn without_nested(mut prefixes: Vec<Prefix>) -> Vec<Prefix> {
+    prefixes.sort_by_key(Prefix::bits);
+    let mut outermost: Vec<Prefix> = Vec::new();
+    for prefix in prefixes {
+        if !outermost.iter().any(|outer| outer.overlaps(&prefix)) {
+            outermost.push(prefix);
+        }
+    }
+    outermost
+}
+
+fn addresses(lease: Lease) -> Vec<IpAddr> {
+    let v4 = lease.v4.map(IpAddr::V4).into_iter();
+    v4.chain(lease.v6.map(IpAddr::V6)).collect()
 }
 
 /// The log also says what the peer is not told: what is wrong with this hub.

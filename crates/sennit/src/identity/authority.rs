@@ -240,7 +240,7 @@ pub(super) fn certificate(
 }
 
 pub(super) fn key_pair(path: &Path) -> Result<KeyPair, IdentityError> {
-    KeyPair::from_pem(&files::read(path)?).map_err(|_| IdentityError::Damaged {
+    KeyPair::from_pem(&files::read_private(path)?).map_err(|_| IdentityError::Damaged {
         path: path.into(),
         what: "it holds no private key".into(),
     })

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use super::invitation::BEARER_PREFIX;
 use super::{Fingerprint, Secret};
 use crate::site::SiteName;
-use crate::store::{Store, StoreError, TokenKind};
+use crate::store::{CertificateRecord, Digest, Store, StoreError, TokenKind};
 
 /// Why a peer is not let in. The text is for the peer; it tells nothing about the hub's inside.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +30,16 @@ pub enum Refusal {
     SiteRevoked(SiteName),
     #[error("the certificate of site `{0}` is revoked")]
     CertificateRevoked(SiteName),
+    #[error("site `{0}` has joined anew with another key, and this one is no longer good")]
+    CertificateRetired(SiteName),
     #[error("the certificate of site `{0}` has expired")]
     CertificateExpired(SiteName),
     #[error("the hub cannot answer now")]
     Unavailable(#[source] StoreError),
     #[error("the hub cannot make a certificate now")]
     CannotCertify(#[source] Box<super::IdentityError>),
+    #[error("the hub cannot keep the site to what it may reach")]
+    CannotConfine(#[source] sennit_linux::Error),
 }
 
 impl Refusal {
@@ -51,8 +55,9 @@ impl Refusal {
             Self::UnknownSite => "unknown_site",
             Self::SiteRevoked(_) => "site_revoked",
             Self::CertificateRevoked(_) => "certificate_revoked",
+            Self::CertificateRetired(_) => "certificate_retired",
             Self::CertificateExpired(_) => "certificate_expired",
-            Self::Unavailable(_) | Self::CannotCertify(_) => "unavailable",
+            Self::Unavailable(_) | Self::CannotCertify(_) | Self::CannotConfine(_) => "unavailable",
         }
     }
 
@@ -64,11 +69,12 @@ impl Refusal {
             Self::UnknownToken
             | Self::SiteRevoked(_)
             | Self::CertificateRevoked(_)
+            | Self::CertificateRetired(_)
             | Self::CertificateExpired(_) => 403,
             Self::TokenUsed => 409,
             Self::TokenExpired => 410,
             Self::OtherHub => 421,
-            Self::Unavailable(_) | Self::CannotCertify(_) => 503,
+            Self::Unavailable(_) | Self::CannotCertify(_) | Self::CannotConfine(_) => 503,
         }
     }
 
@@ -84,6 +90,32 @@ impl From<StoreError> for Refusal {
     }
 }
 
+/// A site that is let in, and what it proved itself by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    pub site: SiteName,
+    pub proof: Proof,
+    /// When that ends by itself.
+    pub expires: Option<SystemTime>,
+}
+
+/// What somebody proved itself by, as the store knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Proof {
+    /// A certificate, by its SHA-256.
+    Certificate(Digest),
+    /// A bearer token, by the SHA-256 of its secret.
+    Bearer(Digest),
+}
+
+impl Proof {
+    pub fn digest(&self) -> &Digest {
+        match self {
+            Self::Certificate(digest) | Self::Bearer(digest) => digest,
+        }
+    }
+}
+
 /// The site that showed these certificates, whose chain the handshake has checked.
 ///
 /// The store knows each certificate that was issued, so nothing in it need be believed.
@@ -91,32 +123,70 @@ pub fn authorize(
     store: &Store,
     peer: &[CertificateDer<'_>],
     now: SystemTime,
-) -> Result<SiteName, Refusal> {
+) -> Result<Admission, Refusal> {
     let leaf = peer.first().ok_or(Refusal::NoCredential)?;
-    let known = store
-        .certificate(Fingerprint::of(leaf).as_bytes())?
-        .ok_or(Refusal::UnknownSite)?;
-    if known.site_revoked {
-        return Err(Refusal::SiteRevoked(known.site));
-    }
-    if known.revoked {
-        return Err(Refusal::CertificateRevoked(known.site));
-    }
+    let fingerprint = *Fingerprint::of(leaf).as_bytes();
+    let known = certificate(store, &fingerprint)?;
     if now >= known.not_after {
         return Err(Refusal::CertificateExpired(known.site));
     }
-    Ok(known.site)
+    Ok(Admission {
+        site: known.site,
+        proof: Proof::Certificate(fingerprint),
+        expires: Some(known.not_after),
+    })
 }
 
 /// The site whose bearer token this is; `token` is what follows `Bearer ` (RFC 6750 §2.1).
-pub fn authorize_bearer(store: &Store, token: &str, now: SystemTime) -> Result<SiteName, Refusal> {
+pub fn authorize_bearer(store: &Store, token: &str, now: SystemTime) -> Result<Admission, Refusal> {
     let secret = token
         .strip_prefix(BEARER_PREFIX)
         .and_then(Secret::from_base64)
         .ok_or(Refusal::UnknownToken)?;
+    bearer(store, &secret.hash(), now)
+}
+
+/// Whether what a tunnel was granted to is still good, and until when.
+///
+/// A site that renewed its certificate keeps the tunnel that it began with the older one.
+pub fn reauthorize(store: &Store, proof: &Proof, now: SystemTime) -> Result<Admission, Refusal> {
+    let fingerprint = match proof {
+        Proof::Certificate(fingerprint) => fingerprint,
+        Proof::Bearer(hash) => return bearer(store, hash, now),
+    };
+    let known = certificate(store, fingerprint)?;
+    let newest = store.certificate_for(&known.site, &known.key)?;
+    let expires = newest.map_or(known.not_after, |newest| newest.not_after);
+    if now >= expires {
+        return Err(Refusal::CertificateExpired(known.site));
+    }
+    Ok(Admission {
+        site: known.site,
+        proof: *proof,
+        expires: Some(expires),
+    })
+}
+
+/// A certificate that nobody took back.
+fn certificate(store: &Store, fingerprint: &Digest) -> Result<CertificateRecord, Refusal> {
     let known = store
-        .token(&secret.hash())?
-        .filter(|known| known.kind == TokenKind::Bearer);
+        .certificate(fingerprint)?
+        .ok_or(Refusal::UnknownSite)?;
+    if known.site_revoked {
+        return Err(Refusal::SiteRevoked(known.site));
+    }
+    if known.retired {
+        return Err(Refusal::CertificateRetired(known.site));
+    }
+    if known.revoked {
+        return Err(Refusal::CertificateRevoked(known.site));
+    }
+    Ok(known)
+}
+
+fn bearer(store: &Store, hash: &Digest, now: SystemTime) -> Result<Admission, Refusal> {
+    let known = store.token(hash)?;
+    let known = known.filter(|known| known.kind == TokenKind::Bearer);
     let known = known.ok_or(Refusal::UnknownToken)?;
     if known.site_revoked {
         return Err(Refusal::SiteRevoked(known.site));
@@ -124,5 +194,9 @@ pub fn authorize_bearer(store: &Store, token: &str, now: SystemTime) -> Result<S
     if known.expires.is_some_and(|expires| now >= expires) {
         return Err(Refusal::TokenExpired);
     }
-    Ok(known.site)
+    Ok(Admission {
+        site: known.site,
+        proof: Proof::Bearer(*hash),
+        expires: known.expires,
+    })
 }

@@ -114,6 +114,9 @@ impl EdgeIdentity {
         };
         let file: SiteFile =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        if file.secret.is_some() {
+            files::warn_if_exposed(&path);
+        }
         let authority = Fingerprint::from_hex(&file.authority)
             .ok_or_else(|| damaged("bad fingerprint".into()))?;
         let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(file.expires));

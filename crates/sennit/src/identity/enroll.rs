@@ -17,7 +17,7 @@ use super::authority::SITE_LIFETIME;
 use super::secret::sha256;
 use super::{Authority, Fingerprint, IdentityError, Issued, Refusal, Secret, authorize};
 use crate::site::SiteName;
-use crate::store::{NewCertificate, Store, TokenKind};
+use crate::store::{NewCertificate, Redeemed, Store, TokenKind};
 
 /// Where the hub takes these requests.
 pub const ENROLL_PATH: &str = "/.well-known/sennit/enroll";
@@ -194,8 +194,13 @@ pub fn enroll(
     let issued = authority
         .certify_site(&known.site, &public_key, now)
         .map_err(cannot_certify)?;
-    if !store.redeem(&hash, &issued.record(&known.site))? {
-        return Err(Refusal::TokenUsed);
+    // What was found above is only why no certificate was made in vain: this is what decides.
+    match store.redeem(&hash, &issued.record(&known.site), now)? {
+        Redeemed::Done => {}
+        Redeemed::Unknown => return Err(Refusal::UnknownToken),
+        Redeemed::SiteRevoked => return Err(Refusal::SiteRevoked(known.site)),
+        Redeemed::Expired => return Err(Refusal::TokenExpired),
+        Redeemed::Used => return Err(Refusal::TokenUsed),
     }
     Ok(Certified {
         site: known.site,
@@ -215,7 +220,7 @@ pub fn renew(
     request: &[u8],
     now: SystemTime,
 ) -> Result<Certified, Refusal> {
-    let site = authorize(store, peer, now)?;
+    let site = authorize(store, peer, now)?.site;
     let public_key = Request::parse(request)?.public_key()?;
     let key = sha256(public_key.der_bytes());
     let newest = store.certificate_for(&site, &key)?;

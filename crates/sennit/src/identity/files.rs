@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use super::IdentityError;
@@ -84,6 +84,40 @@ pub(super) fn read(path: &Path) -> Result<String, IdentityError> {
         path: path.into(),
         source,
     })
+}
+
+/// The text of a file that must be its owner's alone: a private key that others can read is no
+/// secret, and one that they can change is theirs.
+pub(super) fn read_private(path: &Path) -> Result<String, IdentityError> {
+    match exposure(path) {
+        Some(mode) => Err(IdentityError::Exposed {
+            path: path.into(),
+            mode,
+        }),
+        None => read(path),
+    }
+}
+
+/// The text of a file with a secret in it that somebody else made, and may have made badly.
+pub(super) fn read_secret(path: &Path) -> Result<String, IdentityError> {
+    warn_if_exposed(path);
+    read(path)
+}
+
+/// Says so when others can read or change a file with a secret in it.
+pub fn warn_if_exposed(path: &Path) {
+    if let Some(mode) = exposure(path) {
+        let path = path.display();
+        tracing::warn!(
+            "{path} can be read or changed by others (mode {mode:04o}): chmod 600 {path}"
+        );
+    }
+}
+
+/// The mode of a file, if anybody but its owner can read or write it.
+fn exposure(path: &Path) -> Option<u32> {
+    let mode = fs::metadata(path).ok()?.mode() & 0o777;
+    (mode & 0o066 != 0).then_some(mode)
 }
 
 /// The text of `path`, or `None` when there is no such file.

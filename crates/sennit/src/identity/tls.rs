@@ -200,7 +200,7 @@ fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
 
 /// The token in the file at `path` (RFC 6750 §2.1).
 fn bearer(path: &Path) -> Result<String, IdentityError> {
-    let text = files::read(path)?;
+    let text = files::read_secret(path)?;
     let token = text.trim();
     let legal = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
     if token.is_empty() || !token.chars().all(legal) {

@@ -1,7 +1,8 @@
 //! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
 
 use super::{
-    LinkState, LinkStatus, PathState, PathStatus, Role, State, Status, TunnelStatus, WorkerStatus,
+    LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
+    WorkerStatus,
 };
 use crate::config::{Delivery, Policy};
 
@@ -95,6 +96,10 @@ impl Text {
             self.lines
                 .push(format!("  inner addresses {}", addresses.join(", ")));
         }
+        for refused in &status.refused_lan {
+            let RefusedPrefix { prefix, reason } = refused;
+            self.note(&format!("the hub does not route {prefix}: {reason}"));
+        }
         if status.workers.len() > 1 {
             self.workers(&status.workers);
         }
@@ -185,6 +190,12 @@ impl Text {
             let count = tunnel.wrong_source_packets;
             self.note(&format!(
                 "{count} packets dropped: their source is not the site's"
+            ));
+        }
+        if tunnel.wrong_destination_packets > 0 {
+            let count = tunnel.wrong_destination_packets;
+            self.note(&format!(
+                "{count} packets dropped: nobody may send to their destination from afar"
             ));
         }
         if !tunnel.paths.is_empty() {
@@ -389,7 +400,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -2,11 +2,13 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
 
+use crate::config::Prefix;
+use crate::lan::Objection;
 use crate::site::SiteName;
 
 pub(super) type Result<T> = std::result::Result<T, StoreError>;
@@ -41,8 +43,20 @@ pub enum StoreError {
     NoSuchSite { site: SiteName, path: PathBuf },
     #[error("site `{site}` is revoked")]
     Revoked { site: SiteName },
+    #[error("{} can be changed by others (mode {mode:04o}), so it is not used", path.display())]
+    Exposed { path: PathBuf, mode: u32 },
     #[error("no address is left in pool {pool}")]
     PoolExhausted { pool: String },
+    #[error("{prefix} cannot be behind a site: {why}")]
+    NotGrantable { prefix: Prefix, why: Objection },
+    #[error("a site can be granted {most} prefixes")]
+    TooManyGrants { most: usize },
+    #[error("`{site}` is the name of a Sennit site; a bearer token needs a name of its own")]
+    NameOfSite { site: SiteName },
+    #[error(
+        "`{site}` is the name of a client with a bearer token; revoke it, or take another name"
+    )]
+    NameOfClient { site: SiteName },
 }
 
 impl StoreError {
@@ -96,6 +110,26 @@ impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
+}
+
+/// Whoever can change the store lets in whom they like. What others can only read are names, and
+/// hashes of secrets that cannot be guessed.
+pub(super) fn check_exposure(path: &Path) -> Result<()> {
+    let Ok(metadata) = path.metadata() else {
+        return Ok(());
+    };
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o022 != 0 {
+        return Err(StoreError::Exposed {
+            path: path.into(),
+            mode,
+        });
+    }
+    if mode & 0o044 != 0 {
+        let path = path.display();
+        tracing::warn!("{path} can be read by others (mode {mode:04o}): chmod 600 {path}");
+    }
+    Ok(())
 }
 
 /// Makes the file with mode 0600 when it is missing; SQLite gives its side files the same mode.

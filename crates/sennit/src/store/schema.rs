@@ -6,9 +6,28 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::error::{Result, StoreError};
+use super::grant::join;
+use crate::config::Prefix;
+use crate::lan;
 
-/// Each step makes format n+1 of format n; a released step is never edited.
-const STEPS: [&str; 1] = ["
+/// What makes format n+1 of format n: SQL, and what SQL cannot say. A released step is never edited.
+struct Step {
+    sql: &'static str,
+    then: fn(&Connection) -> rusqlite::Result<()>,
+}
+
+const STEPS: [Step; 2] = [
+    Step {
+        sql: FIRST,
+        then: |_| Ok(()),
+    },
+    Step {
+        sql: GRANTS,
+        then: grant_what_was_announced,
+    },
+];
+
+const FIRST: &str = "
     CREATE TABLE sites (
         name    TEXT PRIMARY KEY,
         created INTEGER NOT NULL,
@@ -34,7 +53,64 @@ const STEPS: [&str; 1] = ["
         revoked     INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     CREATE INDEX certificates_of_site ON certificates (site, key);
-"];
+";
+
+/// A site has one key: of several that were good at once, which is how two boxes of one name fought
+/// each other, the newest stays.
+const GRANTS: &str = "
+    ALTER TABLE sites ADD COLUMN granted TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sites ADD COLUMN refused TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sites ADD COLUMN reach TEXT;
+    ALTER TABLE sites ADD COLUMN seen INTEGER;
+    ALTER TABLE sites ADD COLUMN seen_from TEXT NOT NULL DEFAULT '';
+    ALTER TABLE certificates ADD COLUMN retired INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE hub (
+        key   TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) STRICT;
+    UPDATE certificates SET revoked = 1, retired = 1
+    WHERE NOT revoked AND key <> (
+        SELECT key FROM certificates AS newest
+        WHERE newest.site = certificates.site AND NOT newest.revoked
+        ORDER BY newest.rowid DESC LIMIT 1
+    );
+";
+
+/// Sites could announce what they liked. Those LANs that are private space stay theirs; anything
+/// else has to be granted by somebody who knows.
+fn grant_what_was_announced(db: &Connection) -> rusqlite::Result<()> {
+    let mut query = db.prepare("SELECT name, lan FROM sites WHERE lan <> ''")?;
+    let announced = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let announced: Vec<(String, String)> = announced.collect::<rusqlite::Result<_>>()?;
+    for (site, lan) in announced {
+        let (granted, left): (Vec<Prefix>, Vec<Prefix>) = lan
+            .split_whitespace()
+            .filter_map(|prefix| prefix.parse().ok())
+            .partition(|prefix| {
+                lan::is_private(prefix) && lan::never(prefix, &lan::Host::default()).is_none()
+            });
+        let [granted, left] = [granted, left].map(|prefixes| join(&prefixes));
+        if !left.is_empty() {
+            tracing::warn!(
+                site,
+                prefixes = left,
+                "announced until now, and not granted at the update: `sennit sites allow` would grant it"
+            );
+        }
+        if !granted.is_empty() {
+            tracing::warn!(
+                site,
+                prefixes = granted,
+                "announced until now, and granted at the update"
+            );
+        }
+        db.execute(
+            "UPDATE sites SET granted = ?2 WHERE name = ?1",
+            [&site, &granted],
+        )?;
+    }
+    Ok(())
+}
 
 /// Another process holds the lock for one small transaction; this is ages.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,7 +152,8 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<()> {
         });
     };
     for step in steps {
-        tx.execute_batch(step).map_err(failed)?;
+        tx.execute_batch(step.sql).map_err(failed)?;
+        (step.then)(&tx).map_err(failed)?;
     }
     tx.pragma_update(None, "user_version", known)
         .map_err(failed)?;

@@ -305,7 +305,7 @@ fn a_bearer_token_is_good_until_its_site_is_revoked() {
         ..Edge::default()
     });
     edge.wait_until_up();
-    ping(edge.host, HUB_INNER[0]);
+    ping(edge.host, &plan::SERVER.v4.to_string());
     assert_eq!(hub.status().tunnels[0].site.as_str(), "phone");
 
     let control = world.path("hub.sock").display().to_string();

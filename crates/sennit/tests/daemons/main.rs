@@ -16,6 +16,7 @@ mod daemons;
 mod input;
 mod joining;
 mod links;
+mod neighbour;
 mod traffic;
 mod tunnel;
 mod workers;

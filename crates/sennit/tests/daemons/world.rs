@@ -144,10 +144,14 @@ impl World {
         ended.stdout.trim_end().to_owned()
     }
 
-    /// A token of the hub for a site.
+    /// A token of the hub for a site, which may announce any LAN of the plan.
     pub(crate) fn invite(&self, site: &str) -> String {
         let hub = format!("{}:443", plan::HUB.v4);
-        self.sennit("hub", &["invite", site, "--hub", &hub])
+        let [v4, v6] = ["192.168.0.0/16", "fd08::/16"];
+        self.sennit(
+            "hub",
+            &["invite", site, "--hub", &hub, "--lan", v4, "--lan", v6],
+        )
     }
 
     /// Invites a site and joins it into the state directory of the same name.
@@ -457,7 +461,7 @@ pub(crate) fn traces(host: &Host) -> String {
         "ip -6 route show table all",
         "ip -brief address",
         "nft list ruleset",
-        "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding",
+        "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv4.conf.all.send_redirects",
     ];
     let look = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();

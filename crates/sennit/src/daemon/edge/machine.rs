@@ -82,6 +82,11 @@ impl EdgeMachine {
                 Some(lead) => lead.handle_addresses(addresses),
                 None => self.letter_slots[0].post(Letter::Addresses(addresses)),
             },
+            EdgeEvent::LanRefused(refused) => {
+                for (prefix, why) in refused {
+                    tracing::warn!(%prefix, why, "the hub does not route this part of the LAN");
+                }
+            }
             EdgeEvent::TunnelUp {
                 class,
                 link,
@@ -176,6 +181,7 @@ impl EdgeMachine {
             addresses: lead.map_or_else(Vec::new, |lead| {
                 lead.addresses.iter().map(Prefix::first).collect()
             }),
+            refused: self.edge.refused_lan().to_vec(),
             links: lead.map_or_else(Vec::new, |_| self.links.status()),
             worker: self.strays.counters.status(tunnels.len()),
             tunnels,

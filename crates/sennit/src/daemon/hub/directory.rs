@@ -1,11 +1,11 @@
 //! Which worker has which site: what the workers of a hub know of each other.
 //!
 //! Each worker keeps its own sites in its engine and looks here only for what is not among them: a
-//! packet from the host for a site of another worker, and a prefix that another worker's site may
-//! have announced before.
+//! packet from the host for a site of another worker. Here is also where workers leave what sites
+//! announce: the newest of each, however often it changes, until the registrar has decided on it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -21,6 +21,8 @@ pub(crate) struct Directory(RwLock<Sites>);
 struct Sites {
     sites: BTreeMap<String, Site>,
     by_address: BTreeMap<IpAddr, String>,
+    /// Those that announced something, or left, since the registrar last asked.
+    changed: BTreeSet<String>,
 }
 
 /// An edge has all its tunnels at one worker, but nobody can make a client do that.
@@ -30,16 +32,19 @@ struct Site {
     /// The worker of each class, the newest last.
     tunnels: Vec<(ClassId, usize)>,
     /// What it announced to each worker.
-    lans: BTreeMap<usize, Vec<Prefix>>,
+    announced: BTreeMap<usize, Announced>,
+    /// Where its tunnels at each worker come from.
+    outer: BTreeMap<usize, BTreeSet<IpAddr>>,
+    /// What is routed to it.
+    lan: Vec<Prefix>,
 }
 
-/// What became of an announcement.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    /// Those prefixes that the site may have.
-    pub(super) allowed: Vec<Prefix>,
-    /// All that it has now, if that has changed.
-    pub(super) changed: Option<Vec<Prefix>>,
+/// The prefixes that a site says are behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) prefixes: Vec<Prefix>,
+    /// Ranges that are no prefixes, or too many.
+    pub(crate) left_out: usize,
 }
 
 impl Directory {
@@ -68,6 +73,9 @@ impl Directory {
         let sites = &mut *self.write();
         if let Some(site) = sites.sites.get_mut(name) {
             site.tunnels.retain(|tunnel| *tunnel != (class, worker));
+            if !site.tunnels.iter().any(|(_, other)| *other == worker) {
+                site.outer.remove(&worker);
+            }
         }
         sites.forget_if_gone(name);
     }
@@ -79,29 +87,70 @@ impl Directory {
         site.is_some_and(|site| site.tunnels.contains(&(class, worker)))
     }
 
-    /// A site has announced these prefixes to `worker`. What another site has it does not get.
-    pub(super) fn claim(&self, worker: usize, name: &str, prefixes: &[Prefix]) -> Claim {
+    /// A site has announced this to `worker`, and nothing else any more.
+    pub(super) fn announce(&self, worker: usize, name: &str, announced: Announced) {
         let sites = &mut *self.write();
-        let taken = |prefix: &Prefix| {
-            let others = sites.sites.iter().filter(|(other, _)| *other != name);
-            others
-                .flat_map(|(_, site)| site.lans.values().flatten())
-                .any(|other| other.overlaps(prefix))
-        };
-        let allowed: Vec<Prefix> = prefixes.iter().copied().filter(|p| !taken(p)).collect();
         let site = sites.sites.entry(name.to_owned()).or_default();
-        let before = site.lan();
-        if allowed.is_empty() {
-            site.lans.remove(&worker);
+        if announced == Announced::default() {
+            site.announced.remove(&worker);
         } else {
-            site.lans.insert(worker, allowed.clone());
+            site.announced.insert(worker, announced);
         }
-        let after = site.lan();
+        sites.changed.insert(name.to_owned());
         sites.forget_if_gone(name);
-        Claim {
-            allowed,
-            changed: (before != after).then_some(after),
+    }
+
+    /// Where the tunnels of a site at `worker` come from now.
+    pub(super) fn set_outer(&self, worker: usize, name: &str, addresses: BTreeSet<IpAddr>) {
+        if let Some(site) = self.write().sites.get_mut(name) {
+            site.outer.insert(worker, addresses);
         }
+    }
+
+    /// The sites whose announcements changed since this was asked before.
+    pub(crate) fn take_changed(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.write().changed)
+    }
+
+    /// All that a site announces, over all workers; nothing if it has gone.
+    pub(crate) fn announced(&self, name: &str) -> Announced {
+        let sites = self.read();
+        let Some(site) = sites.sites.get(name) else {
+            return Announced::default();
+        };
+        let all = site.announced.values();
+        let mut prefixes: Vec<Prefix> = all.clone().flat_map(|it| &it.prefixes).copied().collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        Announced {
+            prefixes,
+            left_out: all.map(|it| it.left_out).max().unwrap_or(0),
+        }
+    }
+
+    /// Packets for exactly these prefixes are a site's.
+    pub(crate) fn set_lan(&self, name: &str, lan: &[Prefix]) {
+        let sites = &mut *self.write();
+        if let Some(site) = sites.sites.get_mut(name) {
+            site.lan = lan.to_vec();
+        }
+        sites.forget_if_gone(name);
+    }
+
+    /// Every site that is connected, and where from.
+    pub(crate) fn outer(&self) -> Vec<(String, BTreeSet<IpAddr>)> {
+        let sites = self.read();
+        let here = sites
+            .sites
+            .iter()
+            .filter(|(_, site)| !site.tunnels.is_empty());
+        here.map(|(name, site)| {
+            (
+                name.clone(),
+                site.outer.values().flatten().copied().collect(),
+            )
+        })
+        .collect()
     }
 
     /// The worker that has the site at an address.
@@ -110,14 +159,9 @@ impl Directory {
         if let Some(name) = sites.by_address.get(&address) {
             return Some(sites.sites.get(name)?.tunnels.last()?.1);
         }
-        let mut lans = sites.sites.values().flat_map(|site| &site.lans);
-        let (&worker, _) = lans.find(|(_, lan)| lan.iter().any(|p| p.contains(address)))?;
-        Some(worker)
-    }
-
-    /// All prefixes behind sites.
-    pub(crate) fn lans(&self) -> Vec<Prefix> {
-        self.read().sites.values().flat_map(Site::lan).collect()
+        let mut all = sites.sites.values();
+        let site = all.find(|site| site.lan.iter().any(|prefix| prefix.contains(address)))?;
+        Some(site.tunnels.last()?.1)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Sites> {
@@ -131,7 +175,9 @@ impl Directory {
 
 impl Sites {
     fn forget_if_gone(&mut self, name: &str) {
-        let gone = |site: &Site| site.tunnels.is_empty() && site.lans.is_empty();
+        let gone = |site: &Site| {
+            site.tunnels.is_empty() && site.announced.is_empty() && site.lan.is_empty()
+        };
         if self.sites.get(name).is_some_and(gone) {
             self.sites.remove(name);
         }
@@ -139,16 +185,6 @@ impl Sites {
         let sites = &self.sites;
         self.by_address
             .retain(|_, site| site != name || sites.contains_key(name));
-    }
-}
-
-impl Site {
-    /// All prefixes behind it, each once.
-    fn lan(&self) -> Vec<Prefix> {
-        let mut all: Vec<Prefix> = self.lans.values().flatten().copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        all
     }
 }
 
@@ -179,10 +215,18 @@ mod tests {
         directory
     }
 
+    fn announced<const N: usize>(texts: [&str; N]) -> Announced {
+        Announced {
+            prefixes: prefixes(texts),
+            left_out: 0,
+        }
+    }
+
     #[test]
-    fn a_worker_is_found_by_the_address_of_its_site_and_by_what_is_behind_it() {
+    fn a_worker_is_found_by_the_address_of_its_site_and_by_what_is_routed_to_it() {
         let directory = directory();
-        directory.claim(1, "ship", &prefixes(["192.168.8.0/24"]));
+        directory.announce(1, "ship", announced(["192.168.8.0/24", "192.168.9.0/24"]));
+        directory.set_lan("ship", &prefixes(["192.168.8.0/24"]));
 
         let found = ["10.200.0.2", "10.200.0.3", "192.168.8.77", "192.168.9.77"]
             .map(|text| directory.worker_of(address(text)));
@@ -193,17 +237,20 @@ mod tests {
     #[test]
     fn a_site_that_has_left_is_not_found() {
         let directory = directory();
-        directory.claim(1, "ship", &prefixes(["192.168.8.0/24"]));
+        directory.announce(1, "ship", announced(["192.168.8.0/24"]));
+        directory.set_lan("ship", &prefixes(["192.168.8.0/24"]));
+        directory.take_changed();
 
-        let claim = directory.claim(1, "ship", &[]);
+        directory.announce(1, "ship", Announced::default());
         directory.leave(1, "ship", DEFAULT);
+        directory.set_lan("ship", &[]);
 
-        assert_eq!(claim.changed, Some(Vec::new()));
+        assert_eq!(directory.take_changed(), ["ship".to_owned()].into());
         for text in ["10.200.0.3", "192.168.8.77"] {
             assert_eq!(directory.worker_of(address(text)), None);
         }
-        assert_eq!(directory.lans(), []);
         assert_eq!(directory.worker_of(address("10.200.0.2")), Some(0));
+        assert_eq!(directory.outer().len(), 1);
     }
 
     #[test]
@@ -232,41 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_site_of_one_worker_announced_no_site_of_another_gets() {
+    fn a_site_announces_what_it_says_to_any_worker_and_only_the_newest_counts() {
         let directory = directory();
-        let lan = prefixes(["192.168.8.0/24"]);
-        directory.claim(0, "van", &lan);
+        for n in 0..1000 {
+            directory.announce(0, "van", announced([&format!("10.{}.0.0/16", n % 200)[..]]));
+        }
+        directory.announce(2, "van", announced(["192.168.8.0/24"]));
 
-        let claim = directory.claim(1, "ship", &prefixes(["192.168.8.128/25", "172.16.0.0/16"]));
-
-        assert_eq!(claim.allowed, prefixes(["172.16.0.0/16"]));
-        assert_eq!(directory.worker_of(address("192.168.8.200")), Some(0));
-        directory.claim(0, "van", &[]);
-        assert_eq!(
-            directory.claim(1, "ship", &lan).allowed,
-            lan,
-            "it is free now"
-        );
-    }
-
-    #[test]
-    fn a_lan_stays_while_one_of_the_workers_that_its_site_is_at_has_it() {
-        let directory = directory();
-        let lan = prefixes(["192.168.8.0/24"]);
-
-        let first = directory.claim(0, "van", &lan);
-        let again = directory.claim(0, "van", &lan);
-        let elsewhere = directory.claim(2, "van", &lan);
-        let one_left = directory.claim(0, "van", &[]);
-        assert_eq!(directory.lans(), lan);
-        let none_left = directory.claim(2, "van", &[]);
-
-        assert_eq!(first.changed, Some(lan.clone()));
-        assert_eq!((again.changed, &again.allowed), (None, &lan));
-        assert_eq!((elsewhere.changed, &elsewhere.allowed), (None, &lan));
-        assert_eq!(one_left.changed, None);
-        assert_eq!(none_left.changed, Some(Vec::new()));
-        assert_eq!(directory.lans(), []);
+        assert_eq!(directory.take_changed(), ["van".to_owned()].into());
+        let expected = announced(["10.199.0.0/16", "192.168.8.0/24"]);
+        assert_eq!(directory.announced("van"), expected);
+        assert_eq!(directory.take_changed(), BTreeSet::new());
+        directory.announce(0, "van", Announced::default());
+        assert_eq!(directory.announced("van"), announced(["192.168.8.0/24"]));
     }
 
     #[test]

@@ -3,28 +3,44 @@
 
 use std::{
     error::Error,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ipnet::IpNet;
 use sennit_linux::{
-    Footprint, Masquerade, TunnelRoute, forward_blockers,
-    netlink::Family,
+    Allowed, Confined, Filter, Footprint, Masquerade, Rules, TunnelRoute, forward_blockers,
+    netlink::{Family, Netlink},
     tun::{Offload, Tun, TunConfig},
 };
 use sennit_packet::Prefix;
 
-use crate::{cli::Failure, config::HubConfig, daemon::DEFAULT_MTU, store::Lease};
+use crate::{
+    cli::Failure,
+    config::HubConfig,
+    daemon::DEFAULT_MTU,
+    lan::Host,
+    reach::{Place, Reach},
+    store::Lease,
+};
 
 /// Removes from the host what it added when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     /// `None` once it is removed, so that no route is added after that.
-    footprint: Mutex<Option<Footprint>>,
+    state: Mutex<Option<(Footprint, Plan)>>,
     /// Interface index of the TUN device.
     device: u32,
     config: Arc<HubConfig>,
+}
+
+/// What the host should do for the sites.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The prefixes behind sites.
+    pub(crate) lans: Vec<Prefix>,
+    /// What these may reach; the others what the config says.
+    pub(crate) confined: Vec<(Vec<Prefix>, Reach)>,
 }
 
 impl Gateway {
@@ -51,7 +67,15 @@ impl Gateway {
         for family in families.into_iter().flatten() {
             footprint.forward(family)?;
         }
-        translate(&mut footprint, &config, &[])?;
+        if let Err(error) = footprint.silence_redirects() {
+            let error = &error as &dyn Error;
+            tracing::warn!(
+                error,
+                "cannot keep the host from sending ICMP redirects to sites"
+            );
+        }
+        let plan = Plan::default();
+        footprint.set_rules(&rules(&config, &plan))?;
         for chain in forward_blockers().unwrap_or_default() {
             tracing::warn!(
                 chain,
@@ -60,65 +84,125 @@ impl Gateway {
             );
         }
         let gateway = Self {
-            footprint: Mutex::new(Some(footprint)),
+            state: Mutex::new(Some((footprint, plan))),
             device,
             config,
         };
         Ok((gateway, tuns))
     }
 
-    /// Routes exactly these prefixes to the TUN device, and translates their addresses.
-    pub(crate) fn route(&self, lans: &[Prefix]) {
-        let mut footprint = self.footprint();
-        let Some(footprint) = footprint.as_mut() else {
-            return;
+    /// Makes the host do exactly this. What confines comes before what leads anywhere.
+    pub(crate) fn apply(&self, plan: &Plan) -> Result<(), sennit_linux::Error> {
+        let mut state = self.state();
+        let Some((footprint, done)) = state.as_mut() else {
+            return Ok(());
         };
-        let routes = lans.iter().map(|&prefix| TunnelRoute {
-            prefix,
-            device: self.device,
-            source: None,
-        });
-        if let Err(error) = footprint.route_into_tunnel(routes.collect()) {
-            tracing::error!(
-                error = &error as &dyn Error,
-                "cannot route the LAN prefixes"
-            );
+        let (new, old) = (rules(&self.config, plan), rules(&self.config, done));
+        if new != old {
+            footprint.set_rules(&new)?;
+            done.confined.clone_from(&plan.confined);
         }
-        if let Err(error) = translate(footprint, &self.config, lans) {
-            tracing::error!(
-                error = &error as &dyn Error,
-                "cannot translate for the LAN prefixes"
-            );
+        if plan.lans != done.lans {
+            let routes = plan.lans.iter().map(|&prefix| TunnelRoute {
+                prefix,
+                device: self.device,
+                source: None,
+            });
+            footprint.route_into_tunnel(routes.collect())?;
+        }
+        done.clone_from(plan);
+        Ok(())
+    }
+
+    /// Follows what has changed on the host.
+    pub(crate) fn refresh(&self) {
+        if let Some((footprint, _)) = self.state().as_mut()
+            && let Err(error) = footprint.refresh_routes()
+        {
+            let error = &error as &dyn Error;
+            tracing::warn!(error, "cannot follow the routes of the host");
+        }
+    }
+
+    /// What nobody may announce.
+    pub(crate) fn host(&self) -> Host {
+        let addresses = Netlink::open().and_then(|mut netlink| netlink.host_addresses());
+        let mut addresses = addresses.unwrap_or_else(|error| {
+            let error = &error as &dyn Error;
+            tracing::warn!(error, "cannot list the addresses of the host");
+            Vec::new()
+        });
+        let listen = self.config.listen.iter().map(SocketAddr::ip);
+        addresses.extend(listen.filter(|address| !address.is_unspecified()));
+        addresses.retain(|address| !is_special(*address));
+        addresses.sort_unstable();
+        addresses.dedup();
+        let pool = &self.config.pool;
+        Host {
+            pool: pool
+                .v4
+                .map(IpNet::V4)
+                .into_iter()
+                .chain(pool.v6.map(IpNet::V6))
+                .collect(),
+            addresses,
         }
     }
 
     /// Takes everything away again.
     pub(super) fn remove(&self) -> Result<(), Failure> {
-        let footprint = self.footprint().take();
-        Ok(footprint.map_or(Ok(()), Footprint::remove)?)
+        let state = self.state().take();
+        Ok(state.map_or(Ok(()), |(footprint, _)| footprint.remove())?)
     }
 
-    fn footprint(&self) -> MutexGuard<'_, Option<Footprint>> {
-        self.footprint
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, Option<(Footprint, Plan)>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn translate(
-    footprint: &mut Footprint,
-    config: &HubConfig,
-    lans: &[Prefix],
-) -> Result<(), sennit_linux::Error> {
-    if !config.nat {
-        return Ok(());
+/// Those of every host, which nobody may announce anyway.
+fn is_special(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
     }
-    let mut sources = pool(config);
-    sources.extend(lans);
-    footprint.masquerade(&Masquerade {
-        sources,
-        inside: Vec::new(),
-    })
+}
+
+fn rules(config: &HubConfig, plan: &Plan) -> Rules {
+    let masquerade = config.nat.then(|| {
+        let mut sources = pool(config);
+        sources.extend(&plan.lans);
+        Masquerade {
+            sources,
+            inside: Vec::new(),
+        }
+    });
+    let confined = plan.confined.iter().map(|(sources, reach)| Confined {
+        sources: sources.clone(),
+        allowed: allowed(reach),
+    });
+    Rules {
+        masquerade,
+        filter: Filter {
+            confined: confined.collect(),
+            others: allowed(&config.reach),
+        },
+    }
+}
+
+fn allowed(reach: &Reach) -> Allowed {
+    if reach.is_everything() {
+        return Allowed::Everything;
+    }
+    Allowed::Only {
+        internet: reach.has(Place::Internet),
+        own_device: reach.has(Place::Sites),
+        host: reach.has(Place::Hub),
+        prefixes: reach
+            .prefixes()
+            .map(|net| Prefix::around(net.network(), net.prefix_len()))
+            .collect(),
+    }
 }
 
 /// The hub's own addresses, with the length of their pool.

@@ -1,16 +1,19 @@
 //! One worker's engine with its events turned into deeds.
 
 use std::{
-    sync::{Arc, mpsc::Sender},
+    sync::{
+        Arc,
+        mpsc::{SyncSender, TrySendError},
+    },
     time::Instant,
 };
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::ClassId;
-use sennit_engine::{Hub, HubEvent, Packet, Received, Transmit};
-use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr};
+use sennit_engine::{Hub, HubEvent, Packet, Received, RequestId, Transmit};
+use sennit_packet::{IpPacket, gso::VirtioNetHdr};
 
-use super::{Directory, QUESTIONS, Report, STRAYS, VERDICTS, owners::Owners};
+use super::{Announced, Directory, QUESTIONS, Report, STRAYS, VERDICTS, owners::Owners};
 use crate::{
     control::Request,
     daemon::{
@@ -36,7 +39,7 @@ pub(super) struct HubMachine {
     /// Which worker it is.
     pub(super) number: usize,
     pub(super) directory: Arc<Directory>,
-    pub(super) queries: Sender<Query>,
+    pub(super) queries: SyncSender<Query>,
     pub(super) questions: Mailbox<Question<Report>>,
     pub(super) verdicts: Mailbox<Verdict>,
     /// Of all workers.
@@ -46,31 +49,35 @@ pub(super) struct HubMachine {
 }
 
 impl HubMachine {
-    fn handle_event(&mut self, event: HubEvent) {
+    fn handle_event(&mut self, event: HubEvent, now: Instant) {
         match event {
             HubEvent::Connect {
                 request,
                 certificates,
                 bearer,
             } => {
-                self.query(Query::Connect {
-                    worker: self.number,
+                let worker = self.number;
+                let query = Query::Connect {
+                    worker,
                     request,
                     certificates,
                     bearer,
-                });
+                };
+                self.ask(request, query, now);
             }
             HubEvent::Enrol {
                 request,
                 certificates,
                 body,
             } => {
-                self.query(Query::Enrol {
-                    worker: self.number,
+                let worker = self.number;
+                let query = Query::Enrol {
+                    worker,
                     request,
                     certificates,
                     body,
-                });
+                };
+                self.ask(request, query, now);
             }
             HubEvent::TunnelUp {
                 site,
@@ -82,10 +89,11 @@ impl HubMachine {
                 let directory = &self.directory;
                 if let Some(old) = directory.enter(self.number, &site, class_id, &addresses) {
                     self.verdict_slots[old].post(Verdict::Replace {
-                        site,
+                        site: site.clone(),
                         class: class_id,
                     });
                 }
+                self.note_outer(&site);
             }
             HubEvent::TunnelDown {
                 site,
@@ -96,7 +104,16 @@ impl HubMachine {
                 tracing::info!(site, class, reason, "tunnel is down");
                 self.directory.leave(self.number, &site, class_id);
             }
-            HubEvent::Lan { site, prefixes } => self.handle_lan(site, &prefixes),
+            HubEvent::Lan {
+                site,
+                prefixes,
+                left_out,
+            } => {
+                let announced = Announced { prefixes, left_out };
+                self.directory.announce(self.number, &site, announced);
+                // If there is no room, the registrar is awake and will see it.
+                let _ = self.queries.try_send(Query::Announced);
+            }
             HubEvent::Path {
                 site,
                 class,
@@ -105,32 +122,27 @@ impl HubMachine {
                 reason,
             } => {
                 tracing::info!(site, class, link, %state, %reason, "path changed");
+                self.note_outer(&site);
             }
         }
     }
 
-    fn query(&self, query: Query) {
-        if self.queries.send(query).is_err() {
-            tracing::error!("the registrar is gone; nobody can be let in");
+    /// Asks the registrar, unless so many are waiting for it that nobody would wait for the answer.
+    fn ask(&mut self, request: RequestId, query: Query, now: Instant) {
+        match self.queries.try_send(query) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                self.hub.refuse(request, 503, "the hub is busy", now);
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                tracing::error!("the registrar is gone; nobody can be let in");
+            }
         }
     }
 
-    /// Has the prefixes behind a site routed and translated.
-    fn handle_lan(&mut self, site: String, prefixes: &[Prefix]) {
-        let claim = self.directory.claim(self.number, &site, prefixes);
-        let refused = |prefix: &&Prefix| !claim.allowed.contains(prefix);
-        if claim.allowed.len() < prefixes.len() {
-            for prefix in prefixes.iter().filter(refused) {
-                let why = "another site announced an overlapping prefix";
-                tracing::warn!(site, %prefix, why, "LAN prefix refused");
-            }
-            self.hub.confine(&site, &claim.allowed);
-        }
-        if let Some(all) = claim.changed {
-            tracing::info!(site, count = all.len(), "LAN prefixes routed");
-            let prefixes = all.iter().map(Prefix::net).collect();
-            self.query(Query::Lan { site, prefixes });
-        }
+    fn note_outer(&self, site: &str) {
+        let addresses = self.hub.outer_addresses(site);
+        self.directory.set_outer(self.number, site, addresses);
     }
 
     fn handle_verdict(&mut self, verdict: Verdict, now: Instant) {
@@ -140,7 +152,10 @@ impl HubMachine {
                 self.hub.refuse(request, status, &reason, now);
             }
             Verdict::Reply(request, body) => self.hub.reply(request, 200, body, now),
-            Verdict::Expel(site) => self.hub.expel(site.as_str(), "the site is revoked", now),
+            Verdict::Expel { credential, reason } => {
+                self.hub.expel_credential(&credential, &reason, now);
+            }
+            Verdict::Lan { site, lan, refused } => self.hub.set_lan(&site, &lan, &refused),
             Verdict::Replace { site, class } => self.replace(&site, class, now),
         }
     }
@@ -248,7 +263,7 @@ impl Machine for HubMachine {
 
     fn digest(&mut self, _: &mut Io, now: Instant) {
         while let Some(event) = self.hub.poll_event(now) {
-            self.handle_event(event);
+            self.handle_event(event, now);
         }
         self.strays.wake_others();
     }

@@ -1,0 +1,148 @@
+//! What a site can do to others, and what its hub does about it.
+
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+use sennit_core::Policy;
+use sennit_engine::{EdgeEvent, HubEvent};
+use sennit_netem::{Bitrate, Config};
+use sennit_packet::Prefix;
+use sennit_sim::{CREDENTIAL, EDGE, LinkSpec, SERVER, World, udp};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn link(delay: u32) -> LinkSpec {
+    LinkSpec::symmetric(Config {
+        rate: Some(Bitrate::mbit(50)),
+        delay: MS * delay,
+        ..Config::default()
+    })
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().expect("a prefix")
+}
+
+#[test]
+fn a_site_reaches_no_address_that_nobody_may_send_to_from_afar() {
+    let mut world = World::new(&[link(10)], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(1));
+    let forbidden = [
+        [169, 254, 169, 254],
+        [127, 0, 0, 1],
+        [0, 0, 0, 0],
+        [0, 1, 2, 3],
+        [224, 0, 0, 1],
+        [240, 0, 0, 1],
+        [255, 255, 255, 255],
+    ];
+    for destination in forbidden {
+        // Our own edge would not even send the most of them.
+        let packet = udp(EDGE, Ipv4Addr::from(destination), 7, 1, 100);
+        world.send_from_edge(&packet);
+    }
+    world.send_from_edge(&udp(EDGE, SERVER, 7, 1, 100));
+    world.run(MS * 100);
+
+    let arrived: Vec<_> = world.at_hub.iter().map(|it| &it.packet[16..20]).collect();
+    assert_eq!(arrived, [SERVER.octets()]);
+    let stats = world.hub.status().remove(0).stats;
+    assert_eq!(stats.wrong_destination, 4, "what our own edge lets through");
+    assert_eq!(stats.wrong_source, 0);
+}
+
+#[test]
+fn what_a_site_announces_is_routed_when_the_hub_says_so_and_the_edge_hears_what_is_not() {
+    let lan = [prefix("192.168.8.0/24"), prefix("1.1.1.1/32")];
+    let mut world = World::with_lan(&[link(10)], &lan, 1, Instant::now());
+    assert!(world.connect(1));
+    world.run(MS * 100);
+    let [inside, stolen] = [[192, 168, 8, 7], [1, 1, 1, 1]].map(Ipv4Addr::from);
+
+    world.send_from_hub(&udp(SERVER, inside, 7, 1, 100));
+    world.run(MS * 100);
+    assert_eq!(
+        world.at_edge.len(),
+        0,
+        "nothing is routed before it is granted"
+    );
+
+    let refused = (prefix("1.1.1.1/32"), "not granted".to_owned());
+    world
+        .hub
+        .set_lan("site", &lan[..1], std::slice::from_ref(&refused));
+    for destination in [inside, stolen] {
+        world.send_from_hub(&udp(SERVER, destination, 7, 1, 100));
+    }
+    world.run(MS * 100);
+
+    let arrived: Vec<_> = world.at_edge.iter().map(|it| &it.packet[16..20]).collect();
+    assert_eq!(arrived, [inside.octets()]);
+    assert_eq!(world.edge.refused_lan(), std::slice::from_ref(&refused));
+    let heard = |(_, event): &&(Duration, EdgeEvent)| matches!(event, EdgeEvent::LanRefused(_));
+    assert_eq!(world.edge_events.iter().filter(heard).count(), 1);
+
+    world.hub.set_lan("site", &lan, &[]);
+    world.run(MS * 100);
+    assert_eq!(world.edge.refused_lan(), [], "it hears of a grant too");
+}
+
+#[test]
+fn a_tunnel_ends_with_the_credential_that_it_was_granted_to() {
+    let mut world = World::new(&[link(10)], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(1));
+
+    let now = world.now();
+    world.hub.expel_credential(&[9; 32], "somebody else's", now);
+    world.run(MS * 100);
+    assert_eq!(world.hub.status().len(), 1);
+
+    let reason = "site `site` has joined anew";
+    let now = world.now();
+    world.hub.expel_credential(&CREDENTIAL, reason, now);
+    let told = |(_, event): &(Duration, EdgeEvent)| match event {
+        EdgeEvent::TunnelDown { reason: why, .. } => why.contains(reason),
+        _ => false,
+    };
+    assert!(world.run_until(MS * 200, |world| world.edge_events.iter().any(told)));
+}
+
+#[test]
+fn a_path_is_called_by_its_link_at_the_hub_however_often_it_is_opened() {
+    // News of the path comes after the path itself: they take the other link, which is slower.
+    let mut world = World::new(&[link(60), link(10)], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(2));
+    for _ in 0..2 {
+        world.blackhole(1, true);
+        world.run(Duration::from_secs(60));
+        world.blackhole(1, false);
+        assert!(world.connect(2));
+        world.run(Duration::from_secs(5));
+    }
+
+    let names: Vec<String> = world.hub.status()[0]
+        .paths
+        .iter()
+        .map(|path| path.link.name.clone())
+        .collect();
+    assert_eq!(names.len(), 2);
+    assert!(
+        names.iter().all(|name| !name.starts_with("path-")),
+        "{names:?}"
+    );
+    let told = world
+        .hub_events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            HubEvent::Path { link, .. } => Some(link.as_str()),
+            _ => None,
+        });
+    let told: Vec<&str> = told.collect();
+    assert!(!told.is_empty());
+    assert!(
+        told.iter().all(|name| !name.starts_with("path-")),
+        "{told:?}"
+    );
+}

@@ -1,0 +1,80 @@
+//! `sennit sites allow`, `deny` and `reach`: what a hub lets a site do.
+
+use std::time::SystemTime;
+
+use super::{DenyArgs, Exit, Failure, GrantArgs, ReachArgs, output};
+use crate::config::Prefix;
+use crate::lan;
+use crate::reach::Reach;
+use crate::site::SiteName;
+use crate::store::Store;
+
+pub(super) fn allow(args: &GrantArgs) -> Result<Exit, Failure> {
+    let mut store = Store::open(&args.state.dir)?;
+    if args.prefixes.is_empty() {
+        let granted = store.site(&args.site, SystemTime::now())?.granted;
+        return list(&args.site, &granted);
+    }
+    check(&store, &args.prefixes)?;
+    let granted = store.allow(&args.site, &args.prefixes)?;
+    warn_of_public(&args.prefixes);
+    list(&args.site, &granted)
+}
+
+pub(super) fn deny(args: &DenyArgs) -> Result<Exit, Failure> {
+    let mut store = Store::open(&args.state.dir)?;
+    let granted = store.deny(&args.site, &args.prefixes)?;
+    for denied in &args.prefixes {
+        if let Some(wider) = granted.iter().find(|held| held.contains(denied)) {
+            eprintln!(
+                "warning: `{}` still has {denied}, as part of {wider}",
+                args.site
+            );
+        }
+    }
+    list(&args.site, &granted)
+}
+
+pub(super) fn reach(args: &ReachArgs) -> Result<Exit, Failure> {
+    let mut store = Store::open(&args.state.dir)?;
+    if args.default {
+        store.set_reach(&args.site, None)?;
+    } else if !args.places.is_empty() {
+        let reach = match args.places.as_slice() {
+            [nothing] if nothing == "nothing" => Reach::default(),
+            places => places.join(" ").parse().map_err(Failure::usage)?,
+        };
+        store.set_reach(&args.site, Some(&reach))?;
+    }
+    let reach = store.site(&args.site, SystemTime::now())?.reach;
+    let words = match reach {
+        None => "what the hub's config says of all\n".into(),
+        Some(nothing) if nothing == Reach::default() => "nothing\n".into(),
+        Some(reach) => format!("{reach}\n"),
+    };
+    output::print(&words)
+}
+
+/// Whether all of them can be granted: all or none of them is.
+pub(super) fn check(store: &Store, prefixes: &[Prefix]) -> Result<(), Failure> {
+    let mut checked = prefixes.iter().map(|prefix| store.can_grant(prefix));
+    Ok(checked.try_for_each(|it| it)?)
+}
+
+pub(super) fn warn_of_public(prefixes: &[Prefix]) {
+    for prefix in prefixes.iter().filter(|prefix| !lan::is_private(prefix)) {
+        eprintln!(
+            "warning: {prefix} is public space: what the hub and all sites send there goes to this \
+             site once it announces it"
+        );
+    }
+}
+
+fn list(site: &SiteName, granted: &[Prefix]) -> Result<Exit, Failure> {
+    if granted.is_empty() {
+        eprintln!("`{site}` may announce nothing.");
+        return Ok(Exit::Ok);
+    }
+    let lines: Vec<String> = granted.iter().map(|prefix| format!("{prefix}\n")).collect();
+    output::print(&lines.concat())
+}

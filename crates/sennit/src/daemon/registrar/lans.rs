@@ -1,0 +1,420 @@
+//! What is routed to whom.
+//!
+//! A site gets those of the prefixes it announces that were granted to it, that take nothing from
+//! the hub, and that no other site has: first come, first served, and who has something keeps it
+//! while it announces it. A site that changes its mind often is listened to now and then: each
+//! change costs a write to the disk and a change of the kernel's tables, and others wait meanwhile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use sennit_packet::Prefix;
+
+use super::super::hub::Announced;
+use crate::{
+    config,
+    lan::{self, Host, Objection},
+};
+
+/// A site may change its announcement once in this time,
+const CHANGE_EVERY: Duration = Duration::from_secs(2);
+/// A site may do this many changes at once: it starts, loses its links and returns without waiting.
+const CHANGES_AT_ONCE: u32 = 4;
+/// Lines of the log for one change: enough to see what is wrong.
+const LOGGED: usize = 8;
+
+/// What every site announces, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Lans {
+    sites: BTreeMap<String, Site>,
+    /// Those that changed something and are to be listened to later.
+    waiting: BTreeSet<String>,
+    /// When a site's changes are all paid for; those of the past are forgotten.
+    paid: BTreeMap<String, Instant>,
+    next: Option<Instant>,
+    arrivals: u64,
+}
+
+#[derive(Debug, Default)]
+struct Site {
+    /// First come, first served.
+    arrival: u64,
+    announced: Announced,
+    lan: Vec<Prefix>,
+    refused: Vec<(Prefix, String)>,
+    /// It differs from what was decided last.
+    changed: bool,
+}
+
+/// What comes of one site's announcement.
+#[derive(Debug, Default)]
+struct Decision {
+    lan: Vec<Prefix>,
+    refused: Vec<(Prefix, String)>,
+}
+
+/// What has changed for one site.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct News {
+    pub(super) name: String,
+    pub(super) announced: Vec<Prefix>,
+    /// Ranges that it announced beside those.
+    pub(super) left_out: usize,
+    pub(super) lan: Vec<Prefix>,
+    pub(super) refused: Vec<(Prefix, String)>,
+    /// It announces nothing any more.
+    pub(super) left: bool,
+}
+
+impl Lans {
+    /// Takes over what sites have `changed`, as far as they may by now; true if there is something
+    /// to decide.
+    pub(super) fn take(
+        &mut self,
+        changed: BTreeSet<String>,
+        announced: impl Fn(&str) -> Announced,
+        now: Instant,
+    ) -> bool {
+        self.waiting.extend(changed);
+        self.next = None;
+        if self.waiting.is_empty() {
+            return false;
+        }
+        self.paid.retain(|_, at| *at > now);
+        let mut taken = false;
+        for name in std::mem::take(&mut self.waiting) {
+            let new = announced(&name);
+            if self.sites.get(&name).map(|site| &site.announced) == Some(&new) {
+                continue;
+            }
+            let paid = self.paid.get(&name).copied().unwrap_or(now);
+            let may_from = paid.checked_sub(CHANGE_EVERY * (CHANGES_AT_ONCE - 1));
+            if let Some(at) = may_from.filter(|at| *at > now) {
+                self.next = Some(self.next.map_or(at, |next| next.min(at)));
+                self.waiting.insert(name);
+                continue;
+            }
+            self.paid.insert(name.clone(), paid + CHANGE_EVERY);
+            self.arrivals += 1;
+            let arrival = self.arrivals;
+            let site = self.sites.entry(name).or_insert_with(|| Site {
+                arrival,
+                ..Site::default()
+            });
+            site.announced = new;
+            site.changed = true;
+            taken = true;
+        }
+        taken
+    }
+
+    /// When a site that had to wait may be listened to.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Decides on all that is announced; what is new.
+    pub(super) fn decide(
+        &mut self,
+        granted: &BTreeMap<String, Vec<config::Prefix>>,
+        host: &Host,
+        outer: &[(String, BTreeSet<IpAddr>)],
+    ) -> Vec<News> {
+        let mut taken: Vec<(Prefix, String)> = Vec::new();
+        let mut objections: BTreeMap<(&str, Prefix), Objection> = BTreeMap::new();
+        let mut order: Vec<(&String, &Site)> = self.sites.iter().collect();
+        order.sort_by_key(|(_, site)| site.arrival);
+        // Whoever has something keeps it, so it comes first.
+        for keeps in [true, false] {
+            for (name, site) in &order {
+                for prefix in &site.announced.prefixes {
+                    if site.lan.contains(prefix) != keeps {
+                        continue;
+                    }
+                    let granted = granted.get(*name).map_or(&[][..], Vec::as_slice);
+                    let objection = objection(prefix, granted, host)
+                        .or_else(|| used_by_another(name, prefix, &taken))
+                        .or_else(|| if keeps { None } else { cuts_off(prefix, outer) });
+                    match objection {
+                        Some(why) => drop(objections.insert((name, *prefix), why)),
+                        None => taken.push((*prefix, (*name).clone())),
+                    }
+                }
+            }
+        }
+        let mut decided: BTreeMap<String, Decision> = BTreeMap::new();
+        for (prefix, name) in taken {
+            decided.entry(name).or_default().lan.push(prefix);
+        }
+        for ((name, prefix), why) in objections {
+            let refused = &mut decided.entry(name.to_owned()).or_default().refused;
+            refused.push((prefix, why.to_string()));
+        }
+        let mut news = Vec::new();
+        for (name, site) in &mut self.sites {
+            let Decision { mut lan, refused } = decided.remove(name).unwrap_or_default();
+            lan.sort_unstable();
+            if !site.changed && site.lan == lan && site.refused == refused {
+                continue;
+            }
+            news.push(News {
+                name: name.clone(),
+                announced: site.announced.prefixes.clone(),
+                left_out: site.announced.left_out,
+                lan: lan.clone(),
+                refused: refused.clone(),
+                left: site.announced == Announced::default(),
+            });
+            (site.lan, site.refused, site.changed) = (lan, refused, false);
+        }
+        self.sites
+            .retain(|_, site| site.announced != Announced::default());
+        news
+    }
+
+    /// What is routed to a site.
+    pub(super) fn of(&self, site: &str) -> &[Prefix] {
+        self.sites.get(site).map_or(&[], |site| &site.lan)
+    }
+
+    /// All that is routed to any.
+    pub(super) fn all(&self) -> Vec<Prefix> {
+        self.sites
+            .values()
+            .flat_map(|site| &site.lan)
+            .copied()
+            .collect()
+    }
+}
+
+impl News {
+    pub(super) fn log(&self) {
+        let site = &self.name;
+        for (prefix, why) in self.refused.iter().take(LOGGED) {
+            tracing::warn!(site, %prefix, why, "LAN prefix refused");
+        }
+        let more = self.refused.len().saturating_sub(LOGGED);
+        if more > 0 {
+            tracing::warn!(site, more, "more LAN prefixes refused");
+        }
+        if self.left_out > 0 {
+            let count = self.left_out;
+            tracing::warn!(
+                site,
+                count,
+                "announced ranges that are no prefixes, or too many"
+            );
+        }
+        tracing::info!(site, count = self.lan.len(), "LAN prefixes routed");
+    }
+}
+
+fn objection(prefix: &Prefix, granted: &[config::Prefix], host: &Host) -> Option<Objection> {
+    let net = prefix.net();
+    let never = lan::never(&net, host);
+    never.or_else(|| {
+        let allowed = granted.iter().any(|grant| grant.contains(&net));
+        (!allowed).then_some(Objection::NotGranted)
+    })
+}
+
+fn used_by_another(site: &str, prefix: &Prefix, taken: &[(Prefix, String)]) -> Option<Objection> {
+    let mut others = taken.iter().filter(|(_, other)| other != site);
+    let (_, other) = others.find(|(held, _)| held.overlaps(prefix))?;
+    Some(Objection::Taken(other.parse().ok()?))
+}
+
+fn cuts_off(prefix: &Prefix, outer: &[(String, BTreeSet<IpAddr>)]) -> Option<Objection> {
+    let mut inside = outer
+        .iter()
+        .filter(|(_, from)| from.iter().any(|address| prefix.contains(*address)));
+    let (other, _) = inside.next()?;
+    Some(Objection::Outer(other.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
+    fn announced(texts: &[&str]) -> Announced {
+        Announced {
+            prefixes: texts.iter().map(|text| prefix(text)).collect(),
+            left_out: 0,
+        }
+    }
+
+    /// A van and a ship that were granted private space, and the van public space too.
+    struct World {
+        lans: Lans,
+        granted: BTreeMap<String, Vec<config::Prefix>>,
+        host: Host,
+        outer: Vec<(String, BTreeSet<IpAddr>)>,
+        now: Instant,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let granted = [
+                ("van", "192.168.0.0/16 1.1.1.0/24"),
+                ("ship", "192.168.0.0/16 10.0.0.0/8"),
+            ];
+            let granted = granted.map(|(site, prefixes)| {
+                let prefixes = prefixes.split(' ').map(|it| it.parse().unwrap());
+                (site.to_owned(), prefixes.collect())
+            });
+            Self {
+                lans: Lans::default(),
+                granted: granted.into(),
+                host: Host {
+                    pool: vec!["10.200.0.0/16".parse().unwrap()],
+                    addresses: vec!["192.168.1.1".parse().unwrap()],
+                },
+                outer: Vec::new(),
+                now: Instant::now(),
+            }
+        }
+
+        fn announce(&mut self, site: &str, prefixes: &[&str]) -> bool {
+            let changed = BTreeSet::from([site.to_owned()]);
+            self.lans.take(changed, |_| announced(prefixes), self.now)
+        }
+
+        fn decide(&mut self) -> Vec<News> {
+            self.lans.decide(&self.granted, &self.host, &self.outer)
+        }
+
+        /// What is refused of one announcement, and why.
+        fn refused(&mut self, site: &str, prefixes: &[&str]) -> Vec<String> {
+            self.now += Duration::from_secs(60);
+            assert!(self.announce(site, prefixes));
+            let news = self.decide();
+            let news = news.into_iter().find(|news| news.name == site).unwrap();
+            news.refused.into_iter().map(|(_, why)| why).collect()
+        }
+    }
+
+    #[test]
+    fn only_what_was_granted_is_routed_and_what_lies_in_it() {
+        let mut world = World::new();
+        let why = world.refused(
+            "van",
+            &[
+                "192.168.8.0/24",
+                "172.16.0.0/16",
+                "1.1.0.0/16",
+                "1.1.1.1/32",
+            ],
+        );
+        assert_eq!(why, ["the hub has not granted it to the site"; 2]);
+        assert_eq!(
+            world.lans.of("van"),
+            [prefix("1.1.1.1/32"), prefix("192.168.8.0/24")]
+        );
+    }
+
+    #[test]
+    fn a_grant_of_too_much_gives_nobody_what_the_hub_needs() {
+        let mut world = World::new();
+        let why = world.refused("ship", &["10.200.0.0/24", "192.168.1.0/24", "10.9.0.0/16"]);
+        assert_eq!(
+            why,
+            [
+                "it overlaps the hub's pool 10.200.0.0/16",
+                "it holds 192.168.1.1, an address of the hub"
+            ]
+        );
+        assert_eq!(world.lans.of("ship"), [prefix("10.9.0.0/16")]);
+    }
+
+    #[test]
+    fn who_came_first_keeps_a_prefix_until_it_gives_it_up() {
+        let mut world = World::new();
+        assert_eq!(world.refused("van", &["192.168.9.0/24"]), [""; 0]);
+        let why = world.refused("ship", &["192.168.8.0/24", "192.168.9.128/25"]);
+        assert_eq!(why, ["it overlaps a LAN of site `van`"]);
+        // The van, which came first, does not get by that what the ship has.
+        let why = world.refused("van", &["192.168.8.0/24", "192.168.9.0/24"]);
+        assert_eq!(why, ["it overlaps a LAN of site `ship`"]);
+
+        world.now += Duration::from_secs(60);
+        world.announce("van", &[]);
+        let news = world.decide();
+
+        assert_eq!(world.lans.of("van"), []);
+        assert_eq!(world.lans.of("ship").len(), 2, "it is free now: {news:?}");
+    }
+
+    #[test]
+    fn nobody_gets_the_address_that_another_is_connected_from() {
+        let mut world = World::new();
+        let outer = BTreeSet::from(["1.1.1.9".parse().unwrap()]);
+        world.outer.push(("ship".into(), outer));
+        let why = world.refused("van", &["1.1.1.0/24"]);
+        assert_eq!(why, ["site `ship` is connected from an address in it"]);
+
+        world.outer.clear();
+        assert_eq!(world.decide().len(), 1, "it is told when that has ended");
+        assert_eq!(world.lans.of("van"), [prefix("1.1.1.0/24")]);
+        world.outer = vec![("ship".into(), ["1.1.1.9".parse().unwrap()].into())];
+        assert_eq!(
+            world.decide(),
+            [],
+            "and cannot be robbed of it by whoever comes later"
+        );
+    }
+
+    #[test]
+    fn a_grant_that_is_taken_back_is_taken_back_at_once() {
+        let mut world = World::new();
+        world.refused("van", &["192.168.8.0/24"]);
+        world.granted.clear();
+
+        let news = world.decide();
+
+        assert_eq!(news[0].lan, []);
+        assert_eq!(news[0].refused.len(), 1);
+        assert_eq!(world.decide(), [], "it is said once");
+    }
+
+    #[test]
+    fn a_site_that_changes_its_mind_all_the_time_is_listened_to_now_and_then() {
+        let mut world = World::new();
+        let start = world.now;
+        let mut decided = 0;
+        for n in 0..2000_u32 {
+            world.now = start + Duration::from_millis(10) * n;
+            let lan = format!("192.168.{}.0/24", 2 + n % 100);
+            decided += u32::from(world.announce("van", &[&lan]));
+        }
+
+        let most = CHANGES_AT_ONCE + 20 / CHANGE_EVERY.as_secs() as u32;
+        assert!(
+            (most - 1..=most).contains(&decided),
+            "{decided} of 2000 in 20 s"
+        );
+        // Others need not wait for it.
+        assert!(world.announce("ship", &["10.9.0.0/16"]));
+        // And what it said last counts in the end.
+        world.now = world.lans.poll_timeout().unwrap();
+        assert!(world.announce("van", &["192.168.77.0/24"]));
+        world.decide();
+        assert_eq!(world.lans.of("van"), [prefix("192.168.77.0/24")]);
+    }
+
+    #[test]
+    fn an_announcement_of_the_same_costs_nothing() {
+        let mut world = World::new();
+        assert!(world.announce("van", &["192.168.8.0/24"]));
+        for _ in 0..100 {
+            assert!(!world.announce("van", &["192.168.8.0/24"]));
+        }
+        assert_eq!(world.lans.poll_timeout(), None);
+    }
+}

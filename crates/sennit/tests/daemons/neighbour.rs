@@ -1,0 +1,284 @@
+//! What a site or a stranger can do to others, and who hears of it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use sennit_lab::{Host, Role, plan};
+
+use crate::joining::depot;
+use crate::traffic::ping;
+use crate::world::{Daemon, Edge, HUB_INNER, World, wait_for};
+
+const SERVER: &str = "203.0.113.10";
+/// A network behind the hub.
+const OFFICE: &str = "10.9.0.1";
+
+fn pings(host: &Host, address: &str) -> bool {
+    host.exec(&["ping", "-n", "-c", "1", "-W", "1", address])
+        .is_ok()
+}
+
+/// The device by which a host reaches an address.
+fn way(host: &Host, address: &str) -> String {
+    let route = host.exec(&["ip", "route", "get", address]).unwrap();
+    let route = String::from_utf8_lossy(&route.stdout).into_owned();
+    let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
+    words.nth(1).unwrap_or_default().to_owned()
+}
+
+fn refused(edge: &Daemon<'_>) -> BTreeSet<String> {
+    let refused = edge.status().refused_lan.into_iter();
+    refused.map(|refused| refused.prefix).collect()
+}
+
+fn sites(world: &World) -> String {
+    let control = world.path("hub.sock").display().to_string();
+    world.sennit("hub", &["sites", "--control", &control])
+}
+
+/// The lines of an edge's config with which it is a client that is not Sennit.
+fn bearer(world: &World, token: &str) -> String {
+    let ca = world.write("ca.pem", &world.sennit("hub", &["hub", "ca"]));
+    let token = world.write("bearer", token);
+    let show = |path: &Path| path.display().to_string();
+    format!(
+        "proxy_ca = '{}'\nproxy_name = 'hub.example'\nbearer = 'file:{}'",
+        show(&ca),
+        show(&token)
+    )
+}
+
+#[test]
+fn a_site_gets_what_was_granted_and_hears_of_the_rest() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, van) = world.start_pair(&Edge {
+        more: "lan = ['192.168.8.0/24', '203.0.113.10/32', '198.18.0.0/16']",
+        ..Edge::default()
+    });
+    let both = ["198.18.0.0/16", "203.0.113.10/32"].map(str::to_owned);
+    wait_for(
+        "the refusals",
+        || refused(&van),
+        |it| *it == both.clone().into(),
+    );
+    hub.wait_for_log(&[
+        "LAN prefix refused",
+        "van",
+        "203.0.113.10/32",
+        "not granted",
+    ]);
+    hub.wait_for_log(&[
+        "LAN prefix refused",
+        "van",
+        "198.18.0.0/16",
+        "an address of the hub",
+    ]);
+    van.wait_for_log(&["does not route", "203.0.113.10/32", "not granted"]);
+    assert_ne!(way(hub.host, SERVER), "hub");
+    ping(hub.host, SERVER);
+    ping(hub.host, &plan::LAN.v4.to_string());
+    let listed = sites(&world);
+    assert!(
+        listed.contains("online") && listed.contains("a 198.18.1.2"),
+        "{listed}"
+    );
+    assert!(
+        listed.contains("refused 203.0.113.10/32: the hub has not granted"),
+        "{listed}"
+    );
+
+    world.sennit("hub", &["sites", "allow", "van", "203.0.113.10/32"]);
+    wait_for(
+        "the grant",
+        || way(hub.host, SERVER),
+        |device| device == "hub",
+    );
+    wait_for(
+        "the news",
+        || refused(&van),
+        |it| *it == both[..1].iter().cloned().collect(),
+    );
+    let never = world.try_sennit("hub", &["sites", "allow", "van", "198.18.0.0/16"]);
+    assert_ne!(never.code, Some(0));
+    assert!(
+        never.stderr.contains("an address of the hub"),
+        "{}",
+        never.stderr
+    );
+
+    world.sennit("hub", &["sites", "deny", "van", "203.0.113.10/32"]);
+    wait_for(
+        "the denial",
+        || way(hub.host, SERVER),
+        |device| device != "hub",
+    );
+}
+
+#[test]
+fn no_tunnel_goes_through_another_whatever_is_announced() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    world.join("van");
+    world.sennit("hub", &["sites", "allow", "van", "203.0.113.10/32"]);
+    let van = world.start_edge(&Edge {
+        more: "lan = ['203.0.113.10/32']",
+        ..Edge::default()
+    });
+    van.wait_until_up();
+    wait_for(
+        "the route",
+        || way(hub.host, SERVER),
+        |device| device == "hub",
+    );
+
+    // This one connects from the address that the hub routes to the van.
+    world.join("depot");
+    let depot = world.start_edge(&depot());
+    depot.wait_until_up();
+
+    ping(depot.host, HUB_INNER[0]);
+    assert_eq!(way(hub.host, SERVER), "hub");
+}
+
+#[test]
+fn a_box_that_was_revoked_is_out_though_its_name_was_invited_again_at_once() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, van) = world.start_pair(&Edge::default());
+
+    let elsewhere = world.path("no.sock").display().to_string();
+    world.sennit("hub", &["revoke", "van", "--control", &elsewhere]);
+    world.invite("van");
+
+    van.wait_for_log(&["tunnel is down", "revoked"]);
+    hub.wait("no tunnel to be left", |status| status.tunnels.is_empty());
+    van.wait_for_log(&["not connected", "revoked"]);
+}
+
+#[test]
+fn of_two_boxes_with_one_name_the_one_that_joined_last_stays() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, van) = world.start_pair(&Edge::default());
+    let token = world.invite("van");
+    world.sennit("depot", &["join", &token]);
+
+    let depot = world.start_edge(&depot());
+    depot.wait_until_up();
+
+    van.wait_for_log(&["tunnel is down", "joined anew with another key"]);
+    van.wait_for_log(&["not connected", "joined anew with another key"]);
+    ping(depot.host, HUB_INNER[0]);
+    assert_eq!(hub.log().matches("tunnel is up").count(), 2);
+    assert_eq!(hub.status().tunnels.len(), 1);
+}
+
+#[test]
+fn a_tunnel_ends_when_the_token_that_it_was_granted_to_does() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let token = world.sennit("hub", &["invite", "phone", "--bearer", "--ttl", "6s"]);
+    let phone = world.start_edge(&Edge {
+        more: &bearer(&world, &token),
+        ..Edge::default()
+    });
+    phone.wait_until_up();
+
+    hub.wait_for_log(&["expelled", "phone", "the token has expired"]);
+    hub.wait("no tunnel to be left", |status| status.tunnels.is_empty());
+    phone.wait_for_log(&["not connected", "expired"]);
+}
+
+#[test]
+fn who_has_a_bearer_token_reaches_the_internet_and_what_else_the_hub_says() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let office = world.host(Role::Server);
+    office
+        .ip(&format!("address add {OFFICE}/32 dev lo\n"))
+        .unwrap();
+    hub.host
+        .ip(&format!("route add {OFFICE}/32 via {SERVER}\n"))
+        .unwrap();
+    world.join("depot");
+    let depot = world.start_edge(&depot());
+    depot.wait_until_up();
+    let token = world.sennit("hub", &["invite", "phone", "--bearer"]);
+    let phone = world.start_edge(&Edge {
+        more: &bearer(&world, &token),
+        ..Edge::default()
+    });
+    phone.wait_until_up();
+    let inner = depot.status().addresses[0].to_string();
+
+    ping(phone.host, SERVER);
+    ping(phone.host, &plan::SERVER.v6.to_string());
+    for private in [OFFICE, HUB_INNER[0], HUB_INNER[1], "203.0.113.1", &inner] {
+        assert!(!pings(phone.host, private), "{private}");
+    }
+    let phones = phone.status().addresses[0].to_string();
+    ping(depot.host, &phones);
+    ping(depot.host, HUB_INNER[0]);
+
+    world.sennit("hub", &["sites", "reach", "phone", "10.9.0.0/16", "sites"]);
+    wait_for(
+        "the office to be reached",
+        || pings(phone.host, OFFICE),
+        |it| *it,
+    );
+    ping(phone.host, &inner);
+    assert!(!pings(phone.host, SERVER), "it may go there no longer");
+    assert!(!pings(phone.host, HUB_INNER[0]));
+}
+
+#[test]
+fn sites_are_kept_to_what_the_config_says_of_all() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub_with("reach = ['hub', 'internet']");
+    world.join("van");
+    let van = world.start_edge(&Edge {
+        more: "lan = ['192.168.8.0/24']",
+        ..Edge::default()
+    });
+    van.wait_until_up();
+    world.join("depot");
+    let routes = [depot().routes, &["192.168.8.0/24"]].concat();
+    let depot = world.start_edge(&Edge {
+        routes: &routes,
+        ..depot()
+    });
+    depot.wait_until_up();
+    let inner = depot.status().addresses[0].to_string();
+
+    ping(van.host, HUB_INNER[0]);
+    ping(world.host(Role::Lan), SERVER);
+    assert!(!pings(van.host, &inner));
+    assert!(!pings(world.host(Role::Lan), &inner));
+
+    world.sennit("hub", &["sites", "reach", "van", "everything"]);
+    wait_for(
+        "its LAN to reach a site",
+        || pings(world.host(Role::Lan), &inner),
+        |it| *it,
+    );
+    ping(van.host, &inner);
+    let redirects = hub
+        .host
+        .exec(&["sysctl", "-n", "net.ipv4.conf.hub.send_redirects"]);
+    assert_eq!(
+        String::from_utf8_lossy(&redirects.unwrap().stdout).trim(),
+        "0"
+    );
+}
