@@ -1,11 +1,15 @@
 //! Labs on the real kernel: what is built, what can be changed, and that nothing is left.
 
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sennit_lab::{Direction, Kind, Lab, LinkSpec, Role, Site, Spec, remove_leftovers, selfcheck};
-use sennit_netem::{Bitrate, Config, Jitter, Loss, Shape};
+use sennit_lab::{
+    Direction, Kind, Lab, LinkSpec, NatFault, Role, Site, Spec, remove_leftovers, selfcheck,
+};
+use sennit_netem::{Bitrate, Config, Jitter, Loss, Motion, NatConfig, Shape};
 
 /// Namespaces need root; without it a test says so and proves nothing.
 fn root() -> bool {
@@ -67,8 +71,14 @@ fn every_kind_of_link_passes_the_self_check() {
     };
     let mut asymmetric = LinkSpec::symmetric("asym", &link(20, 25));
     asymmetric.up = link(5, 15);
+    let drive = Arc::new(Motion::Lte.trace(7, 1.0));
+    let moving = Config {
+        queue: Motion::Lte.queue(),
+        ..link(20, 10).moving(drive)
+    };
     let links = vec![
         LinkSpec::symmetric("plain", &link(100, 10)),
+        LinkSpec::symmetric("moving", &moving),
         LinkSpec::symmetric(
             "loss",
             &Config {
@@ -109,7 +119,7 @@ fn every_kind_of_link_passes_the_self_check() {
     let checks = selfcheck::run(&lab).expect("probes can be sent");
 
     selfcheck::verdict(&checks).expect("all links are as asked");
-    assert_eq!(checks.len(), 6 * 2 * 3, "rate, delay and loss each way");
+    assert_eq!(checks.len(), 7 * 2 * 3, "rate, delay and loss each way");
 }
 
 #[test]
@@ -240,6 +250,84 @@ fn a_firewall_drops_one_direction_and_then_nothing() {
     assert!(!through() && heard() == before, "requests stay");
     a.set_drop(None).expect("nft is there");
     assert!(through());
+}
+
+#[test]
+fn a_nat_box_changes_ports_and_forgets() {
+    if !root() {
+        return;
+    }
+    let mut spec = two_links();
+    spec.links[0].nat = Some(NatConfig::default());
+    let lab = Lab::new(&spec).expect("it can be built");
+    let link = lab.link("a").expect("it is there");
+    let [here, hub] = [link.subnet().edge().v4, link.subnet().hub().v4];
+    let open = |role, address| {
+        let socket = lab
+            .host(role)
+            .netns()
+            .run(|| UdpSocket::bind((address, 5000)));
+        let socket = socket
+            .and_then(|socket| socket)
+            .expect("the address is ours");
+        let patience = socket.set_read_timeout(Some(ms(500)));
+        patience.expect("a second is a timeout");
+        socket
+    };
+    let (edge, hub) = (open(Role::Edge, here), (open(Role::Hub, hub), hub));
+    let ask = || {
+        edge.send_to(b"hello", (hub.1, 5000))
+            .expect("there is a route");
+        let (_, from) = hub.0.recv_from(&mut [0; 9]).ok()?;
+        hub.0.send_to(b"hello", from).expect("there is a way back");
+        edge.recv_from(&mut [0; 9]).ok()?;
+        Some(from.port())
+    };
+
+    let first = ask().expect("the box lets answers in");
+    assert_ne!(first, 5000);
+    assert_eq!(ask(), Some(first));
+
+    link.break_nat(NatFault::Forget).expect("it has a box");
+    let second = ask().expect("there is a new mapping");
+    assert_ne!(second, first);
+
+    link.break_nat(NatFault::Wedge).expect("it has a box");
+    assert_eq!(ask(), None);
+}
+
+#[test]
+fn a_narrow_path_loses_what_does_not_fit_and_tells_if_it_should() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new(&two_links()).expect("it can be built");
+    let link = lab.link("a").expect("it is there");
+    let hub = link.subnet().hub().v4.to_string();
+    // 1372 bytes with the headers of ICMP and IP are 1400.
+    let ping = |bytes: &str| {
+        let line = [
+            "ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", bytes, &hub,
+        ];
+        lab.exec(Role::Edge, &line)
+            .map_err(|error| error.to_string())
+    };
+    let narrow = |told| {
+        let set = |config: &mut Config| (config.mtu, config.tells_mtu) = (1400, told);
+        link.set(Direction::Up, set).expect("links can be changed");
+    };
+
+    narrow(false);
+    assert!(ping("1372").is_ok());
+    let silent = ping("1373").expect_err("it does not fit");
+    assert!(!silent.contains("mtu"), "{silent}");
+
+    narrow(true);
+    let told = ping("1373").expect_err("it does not fit");
+    assert!(
+        told.contains("mtu = 1400") || told.contains("mtu=1400"),
+        "{told}"
+    );
 }
 
 #[test]
