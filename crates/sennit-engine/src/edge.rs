@@ -30,6 +30,7 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 use crate::{
     cid::FirstIds,
     hello::{self, Hello},
+    hub::REPLACED,
     inner::{self, Errors, Packet, Refused},
     locals::SocketId,
     node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
@@ -494,8 +495,17 @@ impl Edge {
             return;
         };
         let (index, link) = (conn.role.slot, conn.role.link);
+        let up = matches!(conn.role.stage, Stage::Up(_));
         self.slots[index].dial.failed(id, link, now);
-        self.lose(id, reason, now);
+        // We have no newer one, so somebody else has.
+        if up && reason.contains(REPLACED) {
+            let links = self.links.keys().copied();
+            self.slots[index].dial.displaced(links, now);
+            let reason = format!("{reason}, of another box with this site's identity");
+            self.lose(id, reason, now);
+        } else {
+            self.lose(id, reason, now);
+        }
         self.settle(now);
     }
 

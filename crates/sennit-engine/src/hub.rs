@@ -187,7 +187,7 @@ impl Role {
 }
 
 /// Why a tunnel is closed whose class has a newer one.
-const REPLACED: &str = "replaced by a newer connection";
+pub(crate) const REPLACED: &str = "replaced by a newer connection";
 
 /// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake, and for as long for
 /// the answer.

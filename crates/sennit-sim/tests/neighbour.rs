@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::Policy;
+use sennit_core::{ClassId, Policy};
 use sennit_engine::{EdgeEvent, HubEvent};
 use sennit_netem::{Bitrate, Config};
 use sennit_packet::Prefix;
@@ -107,6 +107,36 @@ fn a_tunnel_ends_with_the_credential_that_it_was_granted_to() {
         _ => false,
     };
     assert!(world.run_until(MS * 200, |world| world.edge_events.iter().any(told)));
+}
+
+#[test]
+fn of_two_boxes_with_one_identity_the_one_that_is_replaced_gives_the_other_time() {
+    let mut world = World::new(&[link(10), link(20)], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(2));
+
+    let now = world.now();
+    world.hub.replace("site", ClassId(0), now);
+    world.run(Duration::from_secs(20));
+
+    let count = |world: &World, wanted: fn(&EdgeEvent) -> bool| {
+        world
+            .edge_events
+            .iter()
+            .filter(|(_, it)| wanted(it))
+            .count()
+    };
+    let up = |event: &EdgeEvent| matches!(event, EdgeEvent::TunnelUp { .. });
+    let told = |event: &EdgeEvent| match event {
+        EdgeEvent::TunnelDown { reason, .. } => reason.contains("another box"),
+        _ => false,
+    };
+    assert_eq!((count(&world, up), count(&world, told)), (1, 1));
+    world.run(Duration::from_secs(15));
+    assert_eq!(
+        count(&world, up),
+        2,
+        "it tries again, for the other may be gone"
+    );
 }
 
 #[test]

@@ -30,6 +30,9 @@ const CUT_OFF: Duration = Duration::from_secs(2);
 /// every further one.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
+/// Two boxes with one identity (a copied disk) would take the tunnel from each other for ever; the one
+/// that lost it waits for so long, so that it is a nuisance and not a storm.
+const DISPLACED_FOR: Duration = Duration::from_secs(30);
 /// A path that could not be opened is tried again after this.
 const PATH_RETRY: Duration = Duration::from_millis(500);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
@@ -99,6 +102,14 @@ impl Dial {
             .min(RETRY_MAX);
         self.failures += 1;
         self.hold(link, wait, now);
+    }
+
+    /// Another box took the tunnel over.
+    pub(super) fn displaced(&mut self, links: impl Iterator<Item = SocketId>, now: Instant) {
+        for link in links {
+            self.not_before.insert(link, now + DISPLACED_FOR);
+        }
+        self.look_at(now + DISPLACED_FOR);
     }
 
     /// Something changed: nobody needs to wait any longer.
