@@ -15,7 +15,10 @@ use crate::{
 /// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call;
 const BULK: usize = 64 << 10;
 /// and so is one with packets as big as this.
-const FULL: usize = 1150;
+pub const FULL: usize = 1150;
+/// What sent so much stays a transfer for this long when it sends less: over a longer path it may take some round
+/// trips to send as much again.
+const TRANSFER_FOR: Duration = Duration::from_secs(3);
 const WINDOW: Duration = Duration::from_millis(200);
 /// The same in bytes per second: what sends less is thin.
 pub const THIN: u64 = BULK as u64 * 1000 / WINDOW.as_millis() as u64;
@@ -38,6 +41,8 @@ struct Flow {
     /// The biggest packet.
     biggest: usize,
     was_transfer: bool,
+    /// When it last had sent [`BULK`] bytes within [`WINDOW`].
+    bulk: Option<Instant>,
 }
 
 impl Numbering {
@@ -48,6 +53,7 @@ impl Numbering {
             bytes: 0,
             biggest: 0,
             was_transfer: false,
+            bulk: None,
         };
         Self {
             flows: vec![flow; FLOWS],
@@ -69,6 +75,13 @@ impl Numbering {
         }
     }
 
+    /// Whether a flow sends more than a call does, or did so lately.
+    pub fn is_bulk(&self, flow: u32, now: Instant) -> bool {
+        self.flows[flow as usize % FLOWS]
+            .bulk
+            .is_some_and(|at| now.saturating_duration_since(at) < TRANSFER_FOR)
+    }
+
     /// The clock that goes with the packets.
     pub fn clock(&self, now: Instant) -> u32 {
         let micros = now.saturating_duration_since(self.started).as_micros() as u32;
@@ -85,6 +98,9 @@ impl Flow {
         }
         self.bytes += bytes;
         self.biggest = self.biggest.max(bytes);
+        if self.bytes >= BULK {
+            self.bulk = Some(now);
+        }
         self.was_transfer || self.is_over()
     }
 

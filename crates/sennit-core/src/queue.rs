@@ -211,9 +211,9 @@ impl FqCodel {
         found.unwrap_or(home)
     }
 
-    /// Takes a packet of the next flow of which `start` lets one go; it is told the flow's hash and how
-    /// many bytes would leave before the last packet of the flow.
-    pub fn pop(&mut self, start: impl Fn(u32, usize) -> Start, now: Instant) -> Option<Popped> {
+    /// Takes a packet of the next flow of which `start` lets one go; it is told the packet whose turn it is and
+    /// how many bytes would leave before the last packet of the flow.
+    pub fn pop(&mut self, start: impl Fn(&Queued, usize) -> Start, now: Instant) -> Option<Popped> {
         // After a round in which every flow was refused the next one would be the same.
         let mut changed = true;
         while std::mem::take(&mut changed) {
@@ -229,7 +229,11 @@ impl FqCodel {
     }
 
     /// Offers the flow at the head its turn; `None` if there are no flows.
-    fn take_turn(&mut self, start: &impl Fn(u32, usize) -> Start, now: Instant) -> Option<Turn> {
+    fn take_turn(
+        &mut self,
+        start: &impl Fn(&Queued, usize) -> Start,
+        now: Instant,
+    ) -> Option<Turn> {
         let flows = self.new_flows.len() + self.old_flows.len();
         let from_new = !self.new_flows.is_empty();
         let index = *self.new_flows.front().or_else(|| self.old_flows.front())?;
@@ -240,10 +244,10 @@ impl FqCodel {
             self.rotate(from_new);
             return Some(Turn::Changes);
         }
-        if let Some(hash) = flow.head() {
-            // Flows take turns.
-            let backlog = self.bytes.min(flow.bytes * flows);
-            let popped = match start(hash, backlog) {
+        // Flows take turns.
+        let backlog = self.bytes.min(flow.bytes * flows);
+        if let Some(head) = flow.head() {
+            let popped = match start(head, backlog) {
                 Start::Nowhere => {
                     self.rotate(from_new);
                     return Some(Turn::Refused);
@@ -410,14 +414,14 @@ impl Flow {
         self.waiting == 0 && self.owner.is_none_or(quiet)
     }
 
-    /// The hash of the packet whose turn it is.
-    fn head(&mut self) -> Option<u32> {
+    /// The packet whose turn it is.
+    fn head(&mut self) -> Option<&Queued> {
         while let Some(None) = self.packets.front() {
             self.packets.pop_front();
             self.number();
         }
         let (_, packet) = self.packets.front()?.as_ref()?;
-        Some(packet.flow)
+        Some(packet)
     }
 
     /// Takes the packet whose turn it is, but not its [`Self::number`].
@@ -574,13 +578,13 @@ mod tests {
         }
     }
 
-    fn any(_: u32, _: usize) -> Start {
+    fn any(_: &Queued, _: usize) -> Start {
         Start::Head
     }
 
-    fn only(flow: u32) -> impl Fn(u32, usize) -> Start {
+    fn only(flow: u32) -> impl Fn(&Queued, usize) -> Start {
         move |it, _| {
-            if it == flow {
+            if it.flow == flow {
                 Start::Head
             } else {
                 Start::Nowhere

@@ -35,8 +35,11 @@ const ACTIVE_FOR: Duration = Duration::from_millis(500);
 const RECENT: Duration = Duration::from_millis(1);
 /// and what it is compared with: the clocks of both ends drift apart by less than a millisecond in that time.
 const LEAST_OF: Duration = Duration::from_secs(10);
-/// No packet is held longer, however slow a path is.
+/// A packet may be held this long whatever paths seem to be like, because what was learned of them may be wrong
+/// by as much; it is held longer only where their delays differ by more, or a repair takes longer.
 const LONGEST: Duration = Duration::from_millis(250);
+/// No packet is held longer than this: twice what a satellite is behind a short path, and a repair over it.
+const LONGEST_OF_ALL: Duration = Duration::from_millis(1500);
 
 /// What happened, since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +94,8 @@ struct PathClock {
     arrived: Instant,
     /// When anything arrived.
     heard: Instant,
+    /// When a packet arrived that no other path had brought.
+    used: Option<Instant>,
     /// Smoothed difference between arrival and sending, and its mean deviation, in microseconds.
     /// Without a common epoch the difference means something only against another one.
     delay: f64,
@@ -140,6 +145,9 @@ impl<T> Resequencer<T> {
         if !flow.seen.first(header.seq) {
             self.stats.duplicates += 1;
             return;
+        }
+        if let Some(clock) = self.paths.get_mut(&path) {
+            clock.used = Some(now);
         }
         let ahead = flow.ahead(header.seq);
         if ahead >= JUMP || ahead <= -JUMP {
@@ -216,11 +224,30 @@ impl<T> Resequencer<T> {
         let overtaken = self
             .paths
             .values()
-            .filter(|path| now.saturating_duration_since(path.heard) < ACTIVE_FOR)
+            .filter(|path| path.is_active(now))
             .map(|path| path.passes_at(held.sent_micros))
             .max()
             .map_or(held.arrived, |at| at.max(held.arrived));
-        (overtaken + repair).min(held.arrived + LONGEST)
+        let apart = self.apart(now) + repair;
+        let longest = apart.max(LONGEST).min(LONGEST_OF_ALL);
+        (overtaken + repair).min(held.arrived + longest)
+    }
+
+    /// Whether packets came lately over `path` that no other brought.
+    pub fn is_used(&self, path: u32, now: Instant) -> bool {
+        self.paths
+            .get(&path)
+            .is_some_and(|clock| clock.is_used(now))
+    }
+
+    /// By how much the delays of the paths that are used differ, jitter included.
+    fn apart(&self, now: Instant) -> Duration {
+        let (mut least, mut most) = (f64::MAX, f64::MIN);
+        for path in self.paths.values().filter(|path| path.is_used(now)) {
+            least = least.min(path.delay);
+            most = most.max(path.delay + path.slack());
+        }
+        Duration::from_secs_f64(((most - least) / 1e6).clamp(0.0, 1.0))
     }
 
     /// A path is gone for good, with its number.
@@ -238,6 +265,7 @@ impl<T> Resequencer<T> {
                 newest: sent_micros,
                 arrived: now,
                 heard: now,
+                used: None,
                 delay,
                 deviation: 0.0,
                 early: 0.0,
@@ -249,14 +277,13 @@ impl<T> Resequencer<T> {
 
     /// How much longer all packets took of late on `path` than the quickest one of any path that `counts`.
     pub fn lateness(&self, path: u32, counts: impl Fn(u32) -> bool, now: Instant) -> Duration {
-        let lives = |clock: &PathClock| now.saturating_duration_since(clock.heard) < ACTIVE_FOR;
-        let Some(clock) = self.paths.get(&path).filter(|clock| lives(clock)) else {
+        let Some(clock) = self.paths.get(&path).filter(|clock| clock.is_active(now)) else {
             return Duration::ZERO;
         };
         let least = self
             .paths
             .iter()
-            .filter(|(id, clock)| lives(clock) && (**id == path || counts(**id)))
+            .filter(|(id, clock)| clock.is_active(now) && (**id == path || counts(**id)))
             .map(|(_, clock)| clock.least.get());
         let longer = clock.recent.get() - least.fold(f64::MAX, f64::min);
         Duration::from_secs_f64((longer / 1e6).clamp(0.0, 10.0))
@@ -300,9 +327,23 @@ impl PathClock {
         }
     }
 
+    fn is_active(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) < ACTIVE_FOR
+    }
+
+    fn is_used(&self, now: Instant) -> bool {
+        self.used
+            .is_some_and(|at| now.saturating_duration_since(at) < ACTIVE_FOR)
+    }
+
+    /// By how much packets of one path may come apart from their order, in microseconds.
+    fn slack(&self) -> f64 {
+        SLACK.as_micros() as f64 + 2.0 * self.deviation
+    }
+
     /// When something sent then, by the sender's clock, has surely arrived if it ever does.
     fn passes_at(&self, sent_micros: u32) -> Instant {
-        let slack = SLACK.as_micros() as f64 + 2.0 * self.deviation;
+        let slack = self.slack();
         let ahead = f64::from(sent_micros.wrapping_sub(self.newest) as i32);
         if ahead < -slack {
             return self.arrived;

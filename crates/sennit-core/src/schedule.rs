@@ -10,7 +10,9 @@
 //!   once packets would wait long for the faster ones, at the latest when they would wait longer than
 //!   the slower one is slower ([`Spill`]). It takes packets ahead of their turn, so that they arrive in
 //!   their turn ([`Scheduler::start`]). Small packets by themselves avoid a crowded path. Paths that are
-//!   not known yet, or bring next to nothing, take no part ([`Worth`]).
+//!   not known yet, or bring next to nothing, take no part ([`Worth`]). Where a path that is far behind
+//!   carries much more than all that are faster, it leads: transfers go there from their first packet, and
+//!   the faster paths take what it has no room for ([`Scheduler::find_leader`]).
 //! - `redundant`: the two paths with the least delay, or as many as the class says, each take a copy.
 
 use std::time::{Duration, Instant};
@@ -52,6 +54,14 @@ pub struct PathView {
     pub delivers: u64,
     /// It never was full, and may carry much more.
     pub unproven: bool,
+    /// Bytes per second that it is expected to carry: what it delivers, or more while it is unproven and its
+    /// first packets arrived faster. Zero if nothing tells.
+    pub carries: u64,
+    /// The same, for one that was not yet given transfers: startup over copies of little traffic may have found less
+    /// than its first packets told.
+    pub promises: u64,
+    /// Transfers go here first; before [`Scheduler::find_leader`] whether they did so far.
+    pub leads: bool,
     /// What it is good for; before [`Scheduler::assess`] only whether it is known.
     pub worth: Worth,
     /// Bytes it may send at once; zero if that is no full-size packet.
@@ -180,15 +190,36 @@ impl Scheduler {
         }
     }
 
-    /// Where a packet of `flow` goes, with `backlog` bytes waiting that delay it.
-    pub fn choose(&self, paths: &[PathView], flow: u32, backlog: usize) -> Choice {
+    /// Decides which path leads, if any: the farthest that is [`LEAD_BEHIND`] behind the nearest one and carries
+    /// [`LEAD_RATE`] times as much as all that are faster, together.
+    ///
+    /// A sender that fills a narrow path of little delay stops doubling its window there, and then needs a
+    /// quarter of a minute to grow into a wide path of much delay. So a transfer must see the wide path's delay
+    /// from its start. All its packets are as late as those on the leader anyway, because their order is
+    /// restored; what the faster paths add costs no more.
+    pub fn find_leader(&self, paths: &mut [PathView]) {
+        let found = match self.policy {
+            Policy::Bond => leader(paths),
+            Policy::Single | Policy::Failover | Policy::Balanced | Policy::Redundant => None,
+        };
+        for (index, path) in paths.iter_mut().enumerate() {
+            path.leads = found == Some(index);
+            if path.leads {
+                path.worth = Worth::Full;
+            }
+        }
+    }
+
+    /// Where a packet of `flow` goes, with `backlog` bytes waiting that delay it; `fills` if it is one of a
+    /// transfer, which goes where a path leads.
+    pub fn choose(&self, paths: &[PathView], flow: u32, backlog: usize, fills: bool) -> Choice {
         let Some(tier) = best_tier(paths) else {
             return Choice::Wait;
         };
         match self.policy {
             Policy::Single | Policy::Failover => first(paths, tier),
             Policy::Balanced => pinned(paths, tier, flow),
-            Policy::Bond => earliest(paths, tier, backlog, &self.spill),
+            Policy::Bond => earliest(paths, tier, backlog, base(paths, fills), &self.spill),
             Policy::Redundant => fastest(paths, self.copies),
         }
     }
@@ -210,10 +241,11 @@ impl Scheduler {
 
     /// Which packet of a flow takes this choice. On a slower path it is one that arrives no earlier than
     /// those ahead of it do on the faster ones; it would otherwise hold up all that are sent after it.
-    pub fn start(&self, paths: &[PathView], choice: Choice) -> Start {
+    pub fn start(&self, paths: &[PathView], choice: Choice, fills: bool) -> Start {
+        let faster = |index| Faster::than(paths, &paths[index], base(paths, fills));
         match choice {
             Choice::Wait => Start::Nowhere,
-            Choice::One(index) if self.policy == Policy::Bond => Faster::than(paths, &paths[index])
+            Choice::One(index) if self.policy == Policy::Bond => faster(index)
                 .map_or(Start::Head, |faster| {
                     Start::Behind(faster.sends_within(faster.lead.max(faster.caution)))
                 }),
@@ -228,7 +260,7 @@ impl Scheduler {
         if ahead == 0 {
             return Duration::ZERO;
         }
-        match Faster::than(paths, path) {
+        match Faster::than(paths, path, Duration::ZERO) {
             Some(faster) => time_for(ahead, faster.rate).max(faster.lead),
             None => time_for(ahead, path.delivers),
         }
@@ -240,7 +272,7 @@ impl Scheduler {
         if self.policy != Policy::Bond || !path.usable || Some(path.tier) != best_tier(paths) {
             return path.usable;
         }
-        is_due(paths, path, backlog, &self.spill)
+        is_due(paths, path, backlog, base(paths, true), &self.spill)
     }
 
     /// How much longer than usual packets must be allowed to stand, because those that take a slower
@@ -249,7 +281,8 @@ impl Scheduler {
         if self.policy != Policy::Bond {
             return Duration::ZERO;
         }
-        let delays = || in_full_use(paths).map(in_order);
+        let base = base(paths, true);
+        let delays = || in_full_use(paths).map(|path| in_order(path).max(base));
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
@@ -278,7 +311,23 @@ impl Scheduler {
 
     /// Whether a path is slower than another that may be used.
     pub fn is_second_choice(paths: &[PathView], index: usize) -> bool {
-        Faster::than(paths, &paths[index]).is_some()
+        Faster::than(paths, &paths[index], Duration::ZERO).is_some()
+    }
+
+    /// The round trip of the path by which a transfer measures its own: the one that leads, or else the fastest.
+    pub fn round_trip(paths: &[PathView]) -> Option<Duration> {
+        let leader = in_full_use(paths).find(|path| path.leads);
+        let fastest = || in_full_use(paths).map(|path| path.srtt).min();
+        leader.map(|path| path.srtt).or_else(fastest)
+    }
+
+    /// Whether paths of the best tier differ so much in delay that one may have to lead.
+    pub fn may_have_leader(&self, paths: &[PathView]) -> bool {
+        let delays = || of_best_tier(paths).map(one_way);
+        let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
+            return false;
+        };
+        self.policy == Policy::Bond && most - least > LEAD_BEHIND
     }
 }
 
@@ -296,15 +345,16 @@ struct Faster {
 }
 
 impl Faster {
-    fn than(paths: &[PathView], path: &PathView) -> Option<Self> {
-        if paths.len() == 1 {
+    /// Nothing is needed before `base`: packets are as late as that on any path.
+    fn than(paths: &[PathView], path: &PathView, base: Duration) -> Option<Self> {
+        let limit = in_order(path);
+        if paths.len() == 1 || limit <= base {
             return None;
         }
-        let limit = in_order(path);
         let faster = of_worth(paths, path.tier, Worth::Full)
             .filter(|(_, p)| in_order(p) < limit)
             .map(|(_, p)| Self {
-                lead: limit - in_order(p),
+                lead: limit - in_order(p).max(base),
                 caution: Duration::ZERO,
                 rate: p.delivers,
                 unproven: p.unproven,
@@ -397,6 +447,50 @@ fn worth(paths: &[PathView], index: usize) -> Worth {
     }
 }
 
+/// A leader's packets arrive this much later than the nearest path's, at least: less is made up for by what stands
+/// ([`MOST_STANDING`]). Before acknowledgements come by the quickest way, paths seem up to twice as far apart.
+const LEAD_BEHIND: Duration = Duration::from_millis(45);
+/// It carries so many times as much as all faster paths, or it would not be worth their delay,
+const LEAD_RATE: f64 = 1.5;
+/// and no less than this for as long as it leads, so that it is not taken and left in turn.
+const LEAD_RATE_LEFT: f64 = 1.0;
+
+fn leader(paths: &[PathView]) -> Option<usize> {
+    // Asked for each round.
+    if paths.len() < 2 {
+        return None;
+    }
+    let tier = best_tier(paths)?;
+    let nearest = of_tier(paths, tier).map(|(_, p)| one_way(p)).min()?;
+    let leads = |&(_, path): &(usize, &PathView)| {
+        let mut faster = of_tier(paths, tier).filter(|(_, p)| in_order(p) < in_order(path));
+        // Nothing leads while it is not known what the others carry.
+        let carried = faster.try_fold(0, |sum, (_, p)| (p.carries > 0).then_some(sum + p.carries));
+        let least = if path.leads {
+            LEAD_RATE_LEFT
+        } else {
+            LEAD_RATE
+        };
+        let is_wide = |carried: u64| path.promises as f64 > least * carried as f64;
+        one_way(path).saturating_sub(nearest) > LEAD_BEHIND && carried.is_some_and(is_wide)
+    };
+    of_tier(paths, tier)
+        .filter(leads)
+        .max_by_key(|(_, p)| in_order(p))
+        .map(|(index, _)| index)
+}
+
+/// When a packet is needed at the earliest: what belongs to a transfer not before the leader's packets.
+fn base(paths: &[PathView], fills: bool) -> Duration {
+    let leader = || in_full_use(paths).find(|path| path.leads);
+    let leader = if fills && paths.len() > 1 {
+        leader()
+    } else {
+        None
+    };
+    leader.map_or(Duration::ZERO, in_order)
+}
+
 fn with_room(index: usize, path: &PathView) -> Choice {
     if path.budget > 0 {
         Choice::One(index)
@@ -430,7 +524,7 @@ fn pinned(paths: &[PathView], tier: u8, flow: u32) -> Choice {
 /// Bytes of a packet that is not one of many.
 const ALONE: usize = 200;
 
-fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: &Spill) -> Choice {
+fn earliest(paths: &[PathView], tier: u8, backlog: usize, base: Duration, spill: &Spill) -> Choice {
     // Asked for each packet: at line rate the rest would be 2 % of a sender's time.
     if let [only] = paths {
         let goes = only.budget > 0 && (only.worth == Worth::Full || backlog <= ALONE);
@@ -443,11 +537,11 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: &Spill) -> Choi
     }
     let nearest = of_worth(paths, tier, Worth::Full)
         .filter(|(_, p)| p.budget > 0)
-        .min_by_key(|(index, p)| (in_order(p), *index));
+        .min_by_key(|(index, p)| (in_order(p) != base, in_order(p), *index));
     let Some((index, path)) = nearest else {
         return Choice::Wait;
     };
-    if is_due(paths, path, backlog, spill) {
+    if is_due(paths, path, backlog, base, spill) {
         Choice::One(index)
     } else {
         Choice::Wait
@@ -455,8 +549,14 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize, spill: &Spill) -> Choi
 }
 
 /// Whether the backlog would wait so long for the faster paths of the tier that `path` is due.
-fn is_due(paths: &[PathView], path: &PathView, backlog: usize, spill: &Spill) -> bool {
-    let Some(faster) = Faster::than(paths, path) else {
+fn is_due(
+    paths: &[PathView],
+    path: &PathView,
+    backlog: usize,
+    base: Duration,
+    spill: &Spill,
+) -> bool {
+    let Some(faster) = Faster::than(paths, path, base) else {
         return true;
     };
     // A sender that starts would take the longer way for a full link, and stop doubling its window.

@@ -12,6 +12,7 @@
 //! lost its path.
 
 mod ledger;
+mod opening;
 mod sizes;
 mod trial;
 mod way_back;
@@ -31,8 +32,11 @@ use noq_proto::{
 };
 use sennit_core::{Congestion, Floor};
 
-pub(crate) use self::ledger::{Ledger, Payload};
-use self::{sizes::Sizes, trial::Trial, way_back::WayBack};
+pub(crate) use self::{
+    ledger::{Ledger, Payload},
+    opening::PACKETS as OPENING,
+};
+use self::{opening::Opening, sizes::Sizes, trial::Trial, way_back::WayBack};
 use crate::{
     congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason},
     transport::INITIAL_RTT,
@@ -64,6 +68,8 @@ pub(crate) struct GateState {
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
     held_up_micros: AtomicU64,
+    /// Bytes per second at which the first packets that left at once arrived; 0 before.
+    opening_rate: AtomicU64,
     way_back: WayBack,
     /// The window is never taken for less than this.
     floor: AtomicU64,
@@ -147,6 +153,11 @@ impl GateState {
     /// Whether the controller has not yet found what the path carries.
     pub(crate) fn is_in_slow_start(&self) -> bool {
         self.slow_start.load(Relaxed)
+    }
+
+    /// Bytes per second at which the first packets arrived that left at once, or 0.
+    pub(crate) fn opening_rate(&self) -> u64 {
+        self.opening_rate.load(Relaxed)
     }
 
     /// Whether enough has arrived to go by what the path seems to carry.
@@ -248,6 +259,7 @@ pub(crate) struct Gate {
     state: Arc<GateState>,
     usage: Usage,
     trial: Trial,
+    opening: Opening,
     sizes: Sizes,
     least_rtt: Option<Floor<Duration>>,
     /// What noq takes for the least one, which at first is a guess.
@@ -268,6 +280,7 @@ impl Gate {
             state: Arc::default(),
             usage: Usage::default(),
             trial: Trial::new(mtu),
+            opening: Opening::default(),
             sizes: Sizes::new(mtu),
             least_rtt: None,
             noq_least: INITIAL_RTT,
@@ -377,6 +390,7 @@ impl Controller for Gate {
         }
         self.state.ledger().on_sent(pn, bytes, now);
         self.usage.on_sent(pn, after);
+        self.opening.on_sent(pn, bytes, now);
     }
 
     fn on_ack(
@@ -391,8 +405,13 @@ impl Controller for Gate {
         self.usage.on_ack(pn, self.in_flight());
         self.delivery.on_acked(pn, bytes, sent, now);
         self.sizes.on_acked(pn, bytes);
-        self.trial.on_acked(pn, bytes, self.usage.newest_sent);
+        if !self.opening.has(pn) {
+            self.trial.on_acked(pn, bytes, self.usage.newest_sent);
+        }
         self.acked.push((pn, sent));
+        if let Some(rate) = self.opening.on_acked(pn, bytes, self.state.min_rtt(), now) {
+            self.state.opening_rate.store(rate, Relaxed);
+        }
         // Its validation, and packets that need no acknowledgement, tell noq of shorter ones.
         if rtt.min() != self.noq_least {
             self.noq_least = rtt.min();
@@ -504,6 +523,7 @@ impl Controller for Gate {
             state: self.state.clone(),
             usage: self.usage,
             trial: self.trial,
+            opening: self.opening,
             sizes: self.sizes,
             least_rtt: self.least_rtt,
             noq_least: self.noq_least,

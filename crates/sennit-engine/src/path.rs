@@ -11,7 +11,7 @@ use sennit_core::{Health, Pacer, PathState, PathView, Worth, health::Reason};
 use sennit_masque::varint;
 
 use crate::{
-    gate::{Gate, GateState},
+    gate::{Gate, GateState, OPENING},
     locals::SocketId,
     tunnel::Owed,
 };
@@ -33,6 +33,9 @@ const CROWDED_FOR: Duration = Duration::from_secs(5);
 const TRY_ROUNDS: u32 = 8;
 /// and for so long at least, in which a controller finds out that it carries more.
 const TRY_FOR: Duration = Duration::from_millis(500);
+/// So many round trips after it was first given transfers a path has shown what it carries, whatever its first
+/// packets seemed to tell: startup doubles the rate each round, and what it missed takes a dozen to grow.
+const LED_ROUNDS: u32 = 20;
 /// The times between are so many times as long.
 const TRY_PAUSES: u32 = 4;
 
@@ -69,6 +72,12 @@ pub(crate) struct Path {
     pub(crate) worth: Worth,
     /// While it is slight: since when, or when it was last tried again.
     tried: Option<Instant>,
+    /// Transfers go here first.
+    pub(crate) leads: bool,
+    /// When they first did.
+    pub(crate) led: Option<Instant>,
+    /// Packets were sent to see what it carries.
+    pub(crate) opened: bool,
     /// When noq first and last sent nothing of what it was given for this path, if it sent nothing since.
     refused: Option<(Instant, Instant)>,
 }
@@ -110,6 +119,9 @@ impl Path {
             crowded: None,
             worth: Worth::Unknown,
             tried: None,
+            leads: false,
+            led: None,
+            opened: false,
             refused: None,
         })
     }
@@ -186,6 +198,12 @@ impl Path {
         let rate = self.gate.pacing_rate(srtt);
         let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();
+        let (delivers, unproven) = (self.gate.rate(srtt), self.gate.is_in_slow_start());
+        let opening = self.gate.opening_rate();
+        let is_guessed = !self.gate.is_known() && opening == 0;
+        let was_tried = self
+            .led
+            .is_some_and(|at| now.saturating_duration_since(at) >= LED_ROUNDS * srtt);
         PathView {
             usable: (state == PathState::Up || all_suspect && state != PathState::Down)
                 && !self.gate.is_too_small(),
@@ -196,8 +214,19 @@ impl Path {
             crowded: self.is_crowded(now),
             late: Duration::ZERO,
             rate,
-            delivers: self.gate.rate(srtt),
-            unproven: self.gate.is_in_slow_start(),
+            delivers,
+            unproven,
+            carries: match (is_guessed, unproven) {
+                (true, _) => 0,
+                (false, true) => delivers.max(opening),
+                (false, false) => delivers,
+            },
+            promises: match (is_guessed, was_tried) {
+                (true, _) => 0,
+                (false, false) => delivers.max(opening),
+                (false, true) => delivers,
+            },
+            leads: self.leads,
             worth: if self.gate.is_known() {
                 Worth::Full
             } else {
@@ -206,6 +235,13 @@ impl Path {
             budget: whole(self.gate.room().min(credit), packet),
             room: whole(self.gate.room(), packet),
         }
+    }
+
+    /// Whether it was never seen what it carries, and it has room to find out. A round trip must be known.
+    pub(crate) fn may_open(&self, view: &PathView, packet: u64) -> bool {
+        let is_new = !self.opened && view.unproven && self.gate.opening_rate() == 0;
+        let is_ready = view.usable && self.gate.min_rtt().is_some();
+        is_new && is_ready && view.room >= packet * OPENING as u64
     }
 
     /// Whether it is taken for one that nobody knows: a slight path may have become better since it was used.

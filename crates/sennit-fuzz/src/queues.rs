@@ -165,7 +165,13 @@ impl Check {
     /// `mask` has a bit for each of 32 groups of flows that may send.
     fn pop(&mut self, mask: u32, from: Start) {
         let may_send = |flow: u32| mask >> (flow % 32) & 1 == 1;
-        let start = |flow: u32, _| if may_send(flow) { from } else { Start::Nowhere };
+        let start = |packet: &Queued, _: usize| {
+            if may_send(packet.flow) {
+                from
+            } else {
+                Start::Nowhere
+            }
+        };
         let Some(popped) = self.queue.pop(start, self.now) else {
             assert!(
                 mask != u32::MAX || self.queue.is_empty(),

@@ -299,3 +299,30 @@ fn a_queue_makes_packets_late_and_jitter_does_not() {
     let lateness = receiver.resequencer.lateness(0, |path| path != 1, now);
     assert_eq!(lateness, Duration::ZERO);
 }
+
+#[test]
+fn a_path_as_far_behind_as_a_satellite_is_waited_for() {
+    let mut receiver = Receiver::new();
+    let arrives = |seq: u32| seq + if seq.is_multiple_of(4) { 340 } else { 40 };
+    let mut arrivals: Vec<u32> = (0..2000).collect();
+    arrivals.sort_by_key(|&seq| arrives(seq));
+    for seq in arrivals {
+        let path = u32::from(seq.is_multiple_of(4));
+        receiver.packet(seq, path, seq, arrives(seq), true);
+    }
+    // The first packets of the far path came after it was not waited for yet.
+    let settled: Vec<u32> = receiver.released.iter().copied().skip(700).collect();
+    assert!(settled.is_sorted());
+    assert!(settled.len() > 1000);
+}
+
+#[test]
+fn a_repair_over_a_satellite_is_waited_for() {
+    let mut receiver = Receiver::new();
+    receiver.repair = MS * 765;
+    for seq in (0..100).filter(|&seq| seq != 20) {
+        receiver.packet(seq, 0, seq, seq + 300, true);
+    }
+    receiver.packet(20, 0, 640, 940, true);
+    assert_eq!(receiver.released, (0..100).collect::<Vec<_>>());
+}

@@ -12,6 +12,9 @@ fn path(tier: u8, millis: u64, budget: u64) -> PathView {
         delivers: 1_000_000,
         held_up: Duration::ZERO,
         unproven: false,
+        carries: 1_000_000,
+        promises: 1_000_000,
+        leads: false,
         worth: Worth::Full,
         budget,
         room: budget,
@@ -29,16 +32,16 @@ fn down(path: PathView) -> PathView {
 fn failover_uses_the_lowest_tier_that_works() {
     let scheduler = Scheduler::new(Policy::Failover, 2);
     let paths = [path(2, 5, 9), path(1, 50, 9)];
-    assert_eq!(scheduler.choose(&paths, 0, 0), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 0, false), Choice::One(1));
     let paths = [path(2, 5, 9), down(path(1, 50, 9))];
-    assert_eq!(scheduler.choose(&paths, 0, 0), Choice::One(0));
+    assert_eq!(scheduler.choose(&paths, 0, 0, false), Choice::One(0));
 }
 
 #[test]
 fn failover_waits_for_its_path_rather_than_spilling() {
     let scheduler = Scheduler::new(Policy::Failover, 2);
     assert_eq!(
-        scheduler.choose(&[path(1, 5, 0), path(2, 5, 9)], 0, 1 << 20),
+        scheduler.choose(&[path(1, 5, 0), path(2, 5, 9)], 0, 1 << 20, false),
         Choice::Wait
     );
 }
@@ -56,10 +59,13 @@ fn balanced_spreads_flows_by_weight_and_keeps_each_on_its_path() {
     let mut count = [0; 2];
     for step in 0..1000_u32 {
         let flow = step.wrapping_mul(0x9e37_79b9);
-        let Choice::One(index) = scheduler.choose(&paths, flow, 0) else {
+        let Choice::One(index) = scheduler.choose(&paths, flow, 0, false) else {
             panic!("no path")
         };
-        assert_eq!(scheduler.choose(&paths, flow, 1 << 20), Choice::One(index));
+        assert_eq!(
+            scheduler.choose(&paths, flow, 1 << 20, false),
+            Choice::One(index)
+        );
         count[index] += 1;
     }
     assert!((730..=770).contains(&count[0]), "{count:?}");
@@ -69,19 +75,19 @@ fn balanced_spreads_flows_by_weight_and_keeps_each_on_its_path() {
 fn bond_adds_the_slower_path_only_when_waiting_would_take_longer() {
     let scheduler = Scheduler::new(Policy::Bond, 2);
     let paths = [path(1, 20, 0), path(1, 60, 9)];
-    assert_eq!(scheduler.choose(&paths, 0, 4_900), Choice::Wait);
-    assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 4_900, false), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, 5_000, false), Choice::One(1));
     assert_eq!(scheduler.standing(&paths), Duration::from_millis(40));
     let close = [path(1, 20, 0), path(1, 24, 9)];
-    assert_eq!(scheduler.choose(&close, 0, 2_000), Choice::One(1));
+    assert_eq!(scheduler.choose(&close, 0, 2_000, false), Choice::One(1));
 }
 
 #[test]
 fn bond_tries_a_path_far_behind_only_where_that_delays_nobody() {
     let scheduler = Scheduler::new(Policy::Bond, 2);
     let paths = [path(1, 20, 0), path(1, 310, 9)];
-    assert_eq!(scheduler.choose(&paths, 0, 144_000), Choice::Wait);
-    assert_eq!(scheduler.choose(&paths, 0, 145_000), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 144_000, false), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, 145_000, false), Choice::One(1));
 }
 
 #[test]
@@ -102,17 +108,20 @@ fn small_packets_by_themselves_avoid_a_crowded_path_while_there_is_another() {
         ..path(1, 20, 9)
     };
     let paths = [crowded, path(1, 60, 9)];
-    assert_eq!(scheduler.choose(&paths, 0, ALONE), Choice::One(1));
-    assert_eq!(scheduler.choose(&paths, 0, ALONE + 1), Choice::One(0));
+    assert_eq!(scheduler.choose(&paths, 0, ALONE, false), Choice::One(1));
+    assert_eq!(
+        scheduler.choose(&paths, 0, ALONE + 1, false),
+        Choice::One(0)
+    );
     let paths = [crowded, down(path(1, 60, 9))];
-    assert_eq!(scheduler.choose(&paths, 0, ALONE), Choice::One(0));
+    assert_eq!(scheduler.choose(&paths, 0, ALONE, false), Choice::One(0));
 }
 
 #[test]
 fn what_takes_a_slower_path_leaves_so_early_that_it_arrives_in_its_turn() {
     let scheduler = Scheduler::new(Policy::Bond, 2);
     let paths = [path(1, 20, 0), path(1, 60, 9)];
-    let start = |choice| scheduler.start(&paths, choice);
+    let start = |choice| scheduler.start(&paths, choice, false);
     assert_eq!(start(Choice::Wait), Start::Nowhere);
     assert_eq!(start(Choice::One(0)), Start::Head);
     // 20 ms later at 1 MB/s.
@@ -120,7 +129,7 @@ fn what_takes_a_slower_path_leaves_so_early_that_it_arrives_in_its_turn() {
     let early = |path| Scheduler::turn_after(&paths, path, 15_000);
     assert_eq!([early(0), early(1)], [15, 20].map(Duration::from_millis));
     let single = Scheduler::new(Policy::Single, 2);
-    assert_eq!(single.start(&paths, Choice::One(1)), Start::Head);
+    assert_eq!(single.start(&paths, Choice::One(1), false), Start::Head);
 }
 
 #[test]
@@ -142,12 +151,12 @@ fn a_sender_without_data_to_spare_is_kept_on_the_faster_path() {
     for tick in 0..1000 {
         send(tick, if tick % 20 == 0 { spilled } else { nothing });
     }
-    assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
-    assert_eq!(scheduler.choose(&paths, 0, 20_000), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 19_000, false), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, 20_000, false), Choice::One(1));
     for tick in 1000..8000 {
         scheduler.handle_sent(&paths, spilled, start + step * tick);
     }
-    assert_eq!(scheduler.choose(&paths, 0, 5_000), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 5_000, false), Choice::One(1));
 }
 
 #[test]
@@ -162,7 +171,7 @@ fn what_a_path_may_send_at_once_does_not_make_it_worth_waiting_for() {
     // 100 kB take it a third of a second, and the other path is later by a fifth.
     let other = path(1, 500, 9);
     assert_eq!(
-        scheduler.choose(&[starting, other], 0, 100_000),
+        scheduler.choose(&[starting, other], 0, 100_000, false),
         Choice::One(1)
     );
 }
@@ -176,12 +185,12 @@ fn a_slower_path_that_adds_little_is_used_only_where_it_delays_nobody() {
     let scheduler = Scheduler::new(Policy::Bond, 2);
     let paths = [path(1, 20, 0), delivers(100_000, path(1, 60, 9))];
     // Half of the whole difference of 40 ms, because it adds half of what is worth some delay.
-    assert_eq!(scheduler.choose(&paths, 0, 19_000), Choice::Wait);
-    assert_eq!(scheduler.choose(&paths, 0, 20_100), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 19_000, false), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, 20_100, false), Choice::One(1));
     let paths = [path(1, 20, 0), delivers(60_000, path(1, 60, 9))];
-    assert_eq!(scheduler.choose(&paths, 0, 27_000), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, 27_000, false), Choice::Wait);
     assert_eq!(
-        scheduler.start(&paths, Choice::One(1)),
+        scheduler.start(&paths, Choice::One(1), false),
         Start::Behind(28_000)
     );
 }
@@ -192,15 +201,15 @@ fn a_path_that_delivers_next_to_nothing_takes_lone_packets_only() {
     let mut paths = [path(1, 60, 0), delivers(49_999, path(1, 20, 9))];
     scheduler.assess(&mut paths);
     assert_eq!(paths.map(|p| p.worth), [Worth::Full, Worth::Slight]);
-    assert_eq!(scheduler.choose(&paths, 0, 1 << 20), Choice::Wait);
-    assert_eq!(scheduler.choose(&paths, 0, ALONE), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 1 << 20, false), Choice::Wait);
+    assert_eq!(scheduler.choose(&paths, 0, ALONE, false), Choice::One(1));
     assert_eq!(scheduler.standing(&paths), Duration::ZERO);
     paths[0].usable = false;
     scheduler.assess(&mut paths);
-    assert_eq!(scheduler.choose(&paths, 0, 1 << 20), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 1 << 20, false), Choice::One(1));
     let mut paths = [path(1, 60, 0), delivers(50_000, path(1, 20, 9))];
     scheduler.assess(&mut paths);
-    assert_eq!(scheduler.choose(&paths, 0, 1 << 20), Choice::One(1));
+    assert_eq!(scheduler.choose(&paths, 0, 1 << 20, false), Choice::One(1));
 }
 
 #[test]
@@ -213,7 +222,7 @@ fn what_nobody_knows_takes_copies() {
     };
     let mut paths = [unknown, path(1, 60, 9)];
     scheduler.assess(&mut paths);
-    let choice = scheduler.choose(&paths, 0, 1 << 20);
+    let choice = scheduler.choose(&paths, 0, 1 << 20, false);
     assert_eq!(choice, Choice::One(1));
     let on = |paths: &[PathView], backlog| {
         let spread = scheduler.spread(paths, choice, backlog);
@@ -255,7 +264,7 @@ fn a_path_that_starts_is_not_held_to_be_slight() {
 fn bond_prefers_the_least_delay() {
     let scheduler = Scheduler::new(Policy::Bond, 2);
     assert_eq!(
-        scheduler.choose(&[path(1, 60, 9), path(1, 20, 9)], 0, 0),
+        scheduler.choose(&[path(1, 60, 9), path(1, 20, 9)], 0, 0, false),
         Choice::One(1)
     );
 }
@@ -265,7 +274,7 @@ fn redundant_takes_the_fastest_or_what_there_is() {
     let scheduler = Scheduler::new(Policy::Redundant, 2);
     let paths = [path(1, 60, 9), path(1, 20, 9), path(1, 30, 9)];
     let chosen = |copies| {
-        let choice = Scheduler::new(Policy::Redundant, copies).choose(&paths, 0, 0);
+        let choice = Scheduler::new(Policy::Redundant, copies).choose(&paths, 0, 0, false);
         PathSet::from(choice).iter().collect::<Vec<_>>()
     };
     assert_eq!(
@@ -273,7 +282,7 @@ fn redundant_takes_the_fastest_or_what_there_is() {
         [vec![1], vec![1, 2], vec![0, 1, 2]]
     );
     let paths = [path(1, 60, 9), down(paths[1]), path(1, 30, 0)];
-    assert_eq!(scheduler.choose(&paths, 0, 0), Choice::One(0));
+    assert_eq!(scheduler.choose(&paths, 0, 0, false), Choice::One(0));
 }
 
 #[test]
@@ -281,9 +290,82 @@ fn nothing_is_chosen_when_no_path_is_usable() {
     for &policy in Policy::ALL {
         let scheduler = Scheduler::new(policy, 2);
         assert_eq!(
-            scheduler.choose(&[down(path(1, 1, 9))], 7, 1 << 20),
+            scheduler.choose(&[down(path(1, 1, 9))], 7, 1 << 20, false),
             Choice::Wait
         );
-        assert_eq!(scheduler.choose(&[], 7, 0), Choice::Wait);
+        assert_eq!(scheduler.choose(&[], 7, 0, false), Choice::Wait);
     }
+}
+
+/// As [`path`], with room for nothing.
+fn carries(millis: u64, bytes: u64, budget: u64) -> PathView {
+    PathView {
+        delivers: bytes,
+        carries: bytes,
+        promises: bytes,
+        ..path(1, millis, budget)
+    }
+}
+
+/// Paths of which the wide one is far behind.
+fn near_and_far(near: u64, far: u64) -> [PathView; 2] {
+    let mut paths = [carries(80, 600_000, near), carries(340, 2_500_000, far)];
+    Scheduler::new(Policy::Bond, 2).find_leader(&mut paths);
+    paths
+}
+
+#[test]
+fn a_wide_path_far_behind_takes_transfers_from_their_start_and_nothing_else() {
+    let scheduler = Scheduler::new(Policy::Bond, 2);
+    let paths = near_and_far(9, 9);
+    assert_eq!(scheduler.choose(&paths, 0, 1400, true), Choice::One(1));
+    assert_eq!(scheduler.start(&paths, Choice::One(1), true), Start::Head);
+    assert_eq!(scheduler.choose(&paths, 0, 1400, false), Choice::One(0));
+    assert_eq!(scheduler.choose(&paths, 0, ALONE, false), Choice::One(0));
+    // The near one takes what it has no room for.
+    let paths = near_and_far(9, 0);
+    assert_eq!(scheduler.choose(&paths, 0, 1400, true), Choice::One(0));
+    assert_eq!(scheduler.standing(&paths), Duration::ZERO);
+    assert_eq!(
+        Scheduler::round_trip(&paths),
+        Some(Duration::from_millis(340))
+    );
+}
+
+#[test]
+fn a_path_leads_only_where_it_is_far_behind_and_much_wider() {
+    let scheduler = Scheduler::new(Policy::Bond, 2);
+    let leads = |near: PathView, far: PathView| {
+        let mut paths = [near, far];
+        scheduler.find_leader(&mut paths);
+        paths[1].leads
+    };
+    let near = carries(20, 1_000_000, 9);
+    assert!(!leads(near, carries(110, 9_000_000, 9)));
+    assert!(leads(near, carries(111, 9_000_000, 9)));
+    assert!(!leads(near, carries(300, 1_500_000, 9)));
+    assert!(leads(near, carries(300, 1_600_000, 9)));
+    assert!(!leads(carries(20, 0, 9), carries(300, 9_000_000, 9)));
+    let so_far = |bytes| PathView {
+        leads: true,
+        ..carries(300, bytes, 9)
+    };
+    assert!(leads(near, so_far(1_100_000)));
+    assert!(!leads(near, so_far(1_000_000)));
+}
+
+#[test]
+fn paths_behind_the_leader_are_measured_against_it() {
+    let scheduler = Scheduler::new(Policy::Bond, 2);
+    let mut paths = [
+        carries(80, 600_000, 0),
+        carries(340, 2_500_000, 0),
+        carries(360, 2_500_000, 9),
+    ];
+    scheduler.find_leader(&mut paths);
+    assert!(paths[1].leads);
+    // 10 ms later than the leader, with 5 ms of which the queue is to be filled first.
+    let due = |backlog| scheduler.choose(&paths, 0, backlog, true);
+    assert_eq!(due(15_000), Choice::Wait);
+    assert_eq!(due(16_000), Choice::One(2));
 }

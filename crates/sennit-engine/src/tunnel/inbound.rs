@@ -17,7 +17,10 @@ use sennit_masque::{
 use sennit_packet::checksum::Progress;
 
 use super::{REPORT_EVERY, Tunnel, TunnelStats, within};
-use crate::{inner::Packet, path::number};
+use crate::{
+    inner::Packet,
+    path::{Path, number},
+};
 
 /// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has
 /// passed when it is missed here, and then has to travel: more round trips of the slowest path a repair
@@ -25,8 +28,11 @@ use crate::{inner::Packet, path::number};
 const REPAIR_ROUNDS: f64 = 1.25;
 /// What acknowledgements and timers add to that.
 const REPAIR_SLACK: Duration = Duration::from_millis(15);
-/// However slow a path is, a flow is not kept waiting longer.
-const LONGEST_REPAIR: Duration = Duration::from_millis(200);
+/// A flow is kept waiting for a repair no longer than this, whatever a path's round trip is said to be: a repair
+/// over a geostationary satellite (600 ms) takes 765 ms, and a TCP that hears nothing for longer starts over.
+const LONGEST_REPAIR: Duration = Duration::from_millis(800);
+/// A path that brings nothing of its own is waited for no longer than this.
+const UNUSED_REPAIR: Duration = Duration::from_millis(200);
 /// No copy of a report is under way for longer.
 const REPORT_OLD: Duration = Duration::from_secs(10);
 
@@ -189,9 +195,15 @@ impl Tunnel {
         if !self.repairs() {
             return Duration::ZERO;
         }
-        let slowest = self.paths.iter().map(crate::path::Path::srtt).max();
-        let time = slowest.unwrap_or_default().mul_f64(REPAIR_ROUNDS) + REPAIR_SLACK;
-        time.min(LONGEST_REPAIR)
+        let resequencer = self.data.as_ref().map(|data| &data.resequencer);
+        let is_used =
+            |path: &&Path| resequencer.is_some_and(|it| it.is_used(number(path.id), self.polled));
+        let time = |slowest: Option<Duration>| {
+            slowest.unwrap_or_default().mul_f64(REPAIR_ROUNDS) + REPAIR_SLACK
+        };
+        let of_all = time(self.paths.iter().map(Path::srtt).max());
+        let of_used = time(self.paths.iter().filter(is_used).map(Path::srtt).max());
+        of_all.min(UNUSED_REPAIR).max(of_used.min(LONGEST_REPAIR))
     }
 
     fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {

@@ -12,7 +12,8 @@ use noq_proto::{PathId, Transmit};
 use sennit_core::{
     Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent, Worth,
     frame::{HEADROOM, Header},
-    queue::{Popped, Start, TARGET},
+    numbering::FULL,
+    queue::{Popped, Queued, Start, TARGET},
     schedule::{in_full_use, of_best_tier},
 };
 use sennit_packet::checksum::Progress;
@@ -20,7 +21,7 @@ use sennit_prefetch::prefetch;
 
 use super::{Owed, Tunnel, within};
 use crate::{
-    gate::Payload,
+    gate::{OPENING, Payload},
     path::{Path, whole},
     transport::ACK_DELAY,
 };
@@ -47,13 +48,15 @@ const NARROW_FOR: Duration = Duration::from_secs(15);
 /// senders had in flight beyond that stands here, and so much longer it may: they have just seen the delay.
 const STARTING_TARGET: Duration = Duration::from_millis(100);
 const STARTING_FOR: Duration = Duration::from_millis(250);
-/// A lost packet is sent again while the flow's transport could still use it: two repairs over the longest
-/// links, because the first one is often lost as well where a queue overflows. The far end may have given
-/// up by then; late is still better than never,
+/// A lost packet is sent again while the flow's transport could still use it: two repairs over links of 125 ms one
+/// way, because the first one is often lost as well where a queue overflows. The far end may have given up by
+/// then; late is still better than never.
 const REPAIR_FOR: Duration = Duration::from_millis(500);
-/// or, in a class that asks for it, for as long as the tunnel itself hopes.
+/// Where a path is longer, a loss on it is noticed later, and as many of its round trips are allowed.
+const REPAIR_ROUNDS: u32 = 3;
+/// A class that asks for it has repairs for as long as the tunnel itself hopes.
 const RELIABLE_FOR: Duration = Duration::from_secs(10);
-/// And so often.
+/// A lost packet is sent again so often at most.
 const REPEATS: u8 = 3;
 /// Stands for a datagram that is not worth repeating, or was repeated more often than anyone counts.
 const NEVER: u8 = u8::MAX;
@@ -311,10 +314,19 @@ impl Tunnel {
         let repair = fastest + ACK_DELAY;
         for (path, view) in self.paths.iter().zip(&mut self.views) {
             view.late = path.lateness(packet, repair, now);
+            view.leads = path.leads;
+        }
+        self.scheduler.find_leader(&mut self.views);
+        for (path, view) in self.paths.iter_mut().zip(&self.views) {
+            path.leads = view.leads;
+            if view.leads {
+                path.led.get_or_insert(now);
+            }
         }
         // What hosts hold up they do on all paths.
         let held_up = in_full_use(&self.views).map(|view| view.held_up).min();
-        let spare = fastest
+        let spare = Scheduler::round_trip(&self.views)
+            .unwrap_or_default()
             .mul_f64(SPARE_ROUNDS)
             .max(HEAPS * held_up.unwrap_or_default());
         let target = TARGET.max(spare) + self.scheduler.standing(&self.views);
@@ -345,6 +357,7 @@ impl Tunnel {
         let other = self
             .report_due(now)
             .or_else(|| self.size_probe_due())
+            .or_else(|| self.opening_due())
             .or_else(|| self.repair_due(now));
         if other.is_some() {
             return other;
@@ -377,8 +390,18 @@ impl Tunnel {
     fn next_packet(&mut self, now: Instant) -> Option<(Popped, Choice)> {
         let numbered = self.is_numbered();
         let (views, scheduler) = (&self.views, &self.scheduler);
-        let choose = |flow, backlog| scheduler.choose(views, flow, backlog);
-        let start = |flow, backlog| match scheduler.start(views, choose(flow, backlog)) {
+        let numbering = self.data.as_ref().map(|data| &data.numbering);
+        let fills = |packet: &Queued| {
+            let is_bulk = || numbering.is_some_and(|it| it.is_bulk(packet.flow, now));
+            packet.packet_len() >= FULL && (packet.in_order || is_bulk())
+        };
+        let choose =
+            |packet: &Queued, backlog| scheduler.choose(views, packet.flow, backlog, fills(packet));
+        let start = |packet: &Queued, backlog| match scheduler.start(
+            views,
+            choose(packet, backlog),
+            fills(packet),
+        ) {
             // Who cannot restore the order must not be sent numbers without packets either.
             Start::Behind(_) if !numbered => Start::Head,
             start => start,
@@ -387,7 +410,7 @@ impl Tunnel {
             Some(held) => held,
             None => self.queue.pop(start, now)?,
         };
-        match choose(popped.packet.flow, popped.backlog) {
+        match choose(&popped.packet, popped.backlog) {
             Choice::Wait => {
                 self.held = Some(popped);
                 None
@@ -610,6 +633,29 @@ impl Tunnel {
         Some(paths)
     }
 
+    /// Stages packets of full size that leave at once on a path of which nothing is known, where one may have to
+    /// lead: how they arrive tells what it carries before the first transfer starts.
+    fn opening_due(&mut self) -> Option<PathSet> {
+        let is_due = |(path, view): (&Path, &PathView)| path.may_open(view, self.packet_size);
+        let padding = self
+            .data
+            .as_ref()
+            .filter(|data| data.is_numbered())?
+            .padding;
+        let index = self.paths.iter().zip(&self.views).position(is_due)?;
+        if !self.scheduler.may_have_leader(&self.views) {
+            return None;
+        }
+        self.paths[index].opened = true;
+        let mut full = padding.to_vec();
+        full.resize(self.conn.datagrams().max_size()?, 0);
+        let (full, paths) = (Bytes::from(full), PathSet::default().with(index));
+        for _ in 0..OPENING {
+            self.put_aside(full.clone(), paths);
+        }
+        Some(paths)
+    }
+
     /// Puts a datagram that is not worth repeating into the batch.
     pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
         self.charge(bytes.len(), paths);
@@ -646,7 +692,11 @@ impl Tunnel {
     /// Whether a datagram is young enough to be sent again.
     fn is_worth_repair(&self, payload: &Payload, now: Instant) -> bool {
         let (patience, repeats) = match self.delivery {
-            Delivery::Datagram | Delivery::Repair => (REPAIR_FOR, REPEATS),
+            Delivery::Datagram | Delivery::Repair => {
+                let slowest = self.paths.iter().map(Path::srtt).max();
+                let rounds = REPAIR_ROUNDS * slowest.unwrap_or_default();
+                (REPAIR_FOR.max(rounds), REPEATS)
+            }
             Delivery::Reliable => (RELIABLE_FOR, NEVER),
         };
         let age = now.saturating_duration_since(payload.first_sent);
