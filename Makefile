@@ -2,7 +2,7 @@
 # make test    every test; those that need root say so when they are skipped
 # make lint    format, clippy, layers, licences
 # make bench   the scenarios of lab/ with a tuned build, each three times, and at the end one table of
-#              what was to be reached; two hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
+#              what was to be reached; three hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
 # make bench-linerate
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
