@@ -23,7 +23,7 @@ pub mod queue;
 pub mod resequence;
 pub mod schedule;
 
-pub use class::{ClassId, Classifier, FlowTable, Rule};
+pub use class::{ClassId, Classifier, FlowTable, FragmentTable, Rule};
 pub use dedup::Dedup;
 pub use floor::Floor;
 pub use flows::{FlowPattern, Flows};

@@ -21,7 +21,16 @@ pub struct FlowKey {
 impl FlowKey {
     pub fn of(packet: &IpPacket<'_>) -> Self {
         let whole = !packet.is_fragment();
-        let (src_port, dst_port) = packet.ports().filter(|_| whole).unwrap_or_default();
+        Self::with(packet, packet.ports().filter(|_| whole))
+    }
+
+    /// The key of the whole datagram, whose ports its first fragment has too; later ones have none.
+    pub fn of_datagram(packet: &IpPacket<'_>) -> Self {
+        Self::with(packet, packet.ports())
+    }
+
+    fn with(packet: &IpPacket<'_>, ports: Option<(u16, u16)>) -> Self {
+        let (src_port, dst_port) = ports.unwrap_or_default();
         let (src, dst, protocol) = (packet.src(), packet.dst(), packet.protocol());
         Self {
             src,
@@ -142,6 +151,17 @@ mod tests {
         let [first, later] = [&first, &later].map(|b| FlowKey::of(&IpPacket::parse(b).unwrap()));
         assert_eq!(first, later);
         assert_eq!((first.src_port, first.dst_port), (0, 0));
+    }
+
+    #[test]
+    fn the_first_fragment_knows_the_ports_of_its_datagram() {
+        let (mut first, mut later) = (packet(), packet());
+        first[6] = 0x20;
+        later[6..8].copy_from_slice(&[0x00, 0x05]);
+        let [first, later] =
+            [&first, &later].map(|b| FlowKey::of_datagram(&IpPacket::parse(b).unwrap()));
+        assert_eq!(first, key());
+        assert_eq!((later.src_port, later.dst_port), (0, 0));
     }
 
     #[test]

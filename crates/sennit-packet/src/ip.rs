@@ -91,6 +91,7 @@ struct Fragment {
     /// In units of 8 bytes.
     offset: u16,
     more: bool,
+    id: u32,
 }
 
 impl<'a> IpPacket<'a> {
@@ -124,6 +125,7 @@ impl<'a> IpPacket<'a> {
             fragment: Fragment {
                 offset: fragment & 0x1fff,
                 more: fragment & 0x2000 != 0,
+                id: u16_at(bytes, 4).into(),
             },
             routed: false,
         };
@@ -217,6 +219,12 @@ impl<'a> IpPacket<'a> {
     /// Whether this is a fragment without a transport header.
     pub fn is_later_fragment(&self) -> bool {
         self.upper.fragment.offset != 0
+    }
+
+    /// What all fragments of one datagram have in common, beside their addresses (RFC 791 §3.2, RFC
+    /// 8200 §4.5); `None` for a whole packet.
+    pub fn fragment_id(&self) -> Option<u32> {
+        self.is_fragment().then_some(self.upper.fragment.id)
     }
 
     /// Whether a router may not fragment this packet: IPv4 with DF set, and all of IPv6.

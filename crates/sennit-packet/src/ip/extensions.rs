@@ -34,6 +34,7 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Upper, PacketError> {
                 upper.fragment = Fragment {
                     offset: field >> 3,
                     more: field & 1 != 0,
+                    id: u32::from(u16_at(rest, 4)) << 16 | u32::from(u16_at(rest, 6)),
                 };
             }
             ROUTING => upper.routed |= rest[3] != 0,
