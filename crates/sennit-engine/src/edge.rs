@@ -12,14 +12,14 @@ mod dial;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Instant,
 };
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
-use sennit_core::{ClassId, Classifier, PathState, health};
+use sennit_core::{ClassId, Classifier, FragmentTable, PathState, health};
 use sennit_masque::{
     self as masque, Capsule, RequestHead, ResponseHead, StreamId,
     capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState, RefusedPrefix},
@@ -94,6 +94,8 @@ pub enum EdgeEvent {
     Addresses(Vec<Prefix>),
     /// The hub does not route these of our prefixes, for these reasons; the others it does.
     LanRefused(Vec<(Prefix, String)>),
+    /// The hub has these addresses of its own in the tunnel.
+    HubInside(Vec<IpAddr>),
     /// A class can carry packets.
     TunnelUp {
         /// Which.
@@ -202,10 +204,15 @@ pub struct Edge {
     first_ids: FirstIds,
     purpose: Purpose,
     links: BTreeMap<SocketId, LinkUpdate>,
+    /// Addresses of the hub as each link's resolver knows them, beside those of the config.
+    resolved: BTreeMap<SocketId, Vec<SocketAddr>>,
     slots: Vec<Slot>,
     addresses: Vec<Prefix>,
     /// Those of our prefixes that the hub does not route, and why.
     refused: Vec<(Prefix, String)>,
+    /// The hub's own, as far as it has told.
+    hub_inside: Vec<IpAddr>,
+    fragments: FragmentTable,
     errors: Errors,
     to_tun: VecDeque<(ClassId, Bytes)>,
     events: VecDeque<EdgeEvent>,
@@ -250,8 +257,11 @@ impl Edge {
             crypto,
             purpose,
             links: BTreeMap::new(),
+            resolved: BTreeMap::new(),
             addresses: Vec::new(),
             refused: Vec::new(),
+            hub_inside: Vec::new(),
+            fragments: FragmentTable::default(),
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
@@ -285,6 +295,20 @@ impl Edge {
         self.settle(now);
     }
 
+    /// The hub's name was looked up over a link; these are tried there beside the configured ones.
+    pub fn handle_resolved(&mut self, socket: SocketId, hubs: Vec<SocketAddr>, now: Instant) {
+        if self.resolved.get(&socket) == Some(&hubs) {
+            return;
+        }
+        self.resolved.insert(socket, hubs);
+        for slot in &mut self.slots {
+            if slot.live.is_none() {
+                slot.dial.retry_soon(now);
+            }
+        }
+        self.settle(now);
+    }
+
     /// UDP packets arrived.
     pub fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
         self.node.handle_datagrams(from, data, now);
@@ -308,7 +332,12 @@ impl Edge {
         if inner::stays_local(&parsed) {
             return Ok(());
         }
-        let class = class.unwrap_or_else(|| self.config.classifier.classify(&parsed));
+        let sort = || {
+            let classifier = &self.config.classifier;
+            self.fragments
+                .class(&parsed, now, || classifier.classify(&parsed))
+        };
+        let class = class.unwrap_or_else(sort);
         let slot = self.slots.iter().find(|slot| slot.id == class);
         let live = slot.ok_or(NotOurClass(class))?.live;
         let up = |conn: &&mut Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
@@ -615,10 +644,13 @@ impl Edge {
             return;
         }
         conn.role.stage = Stage::Up(stream);
-        let peer = head
-            .fields
-            .text(hello::NAME)
-            .map_or(Peer::Standard, hello::answered);
+        let answer = head.fields.text(hello::NAME);
+        let peer = answer.map_or(Peer::Standard, hello::answered);
+        let inside = answer.map_or_else(Vec::new, hello::inside);
+        if !inside.is_empty() && inside != self.hub_inside {
+            self.hub_inside.clone_from(&inside);
+            self.events.push_back(EdgeEvent::HubInside(inside));
+        }
         conn.tunnel.open_data(stream, peer, now);
         let multipath = conn.tunnel.conn.is_multipath_negotiated();
         let link = conn.role.link;

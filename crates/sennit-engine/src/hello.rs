@@ -9,9 +9,13 @@
 //! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;checksums=partial
 //! ```
 //!
+//! A hub also says which addresses it has itself in the tunnel: `inside=10.200.0.1,fd5e:1::1`.
+//!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`].
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
+
+use std::net::IpAddr;
 
 use sennit_core::ClassId;
 
@@ -21,6 +25,9 @@ use crate::tunnel::{MOST_COPIES, Peer, Treatment};
 pub(crate) const NAME: &str = "sennit";
 const VERSION: &str = "1";
 const PARTIAL: &str = ";checksums=partial";
+const INSIDE: &str = ";inside=";
+/// One address for each family.
+const MAX_INSIDE: usize = 2;
 /// Longest class name.
 const MAX_NAME: usize = 32;
 
@@ -92,9 +99,32 @@ impl Hello {
     }
 }
 
-/// The answer of a hub that understood.
-pub(crate) fn answer() -> String {
-    format!("{VERSION}{PARTIAL}")
+/// The answer of a hub that understood, and that has these addresses in the tunnel.
+pub(crate) fn answer(inside: &[IpAddr]) -> String {
+    let mut answer = format!("{VERSION}{PARTIAL}");
+    if !inside.is_empty() {
+        let inside: Vec<String> = inside.iter().map(ToString::to_string).collect();
+        answer += &format!("{INSIDE}{}", inside.join(","));
+    }
+    answer
+}
+
+/// The addresses that a hub with this answer has in the tunnel.
+pub(crate) fn inside(value: &str) -> Vec<IpAddr> {
+    let list = value
+        .split(';')
+        .find_map(|part| part.trim().strip_prefix(&INSIDE[1..]));
+    let addresses = list.unwrap_or_default().split(',');
+    addresses
+        .take(MAX_INSIDE)
+        .filter_map(|address| address.parse().ok())
+        .filter(is_host)
+        .collect()
+}
+
+/// Whether a packet can be for it.
+fn is_host(address: &IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
 /// What can be sent to a hub that gave this answer.
@@ -141,9 +171,21 @@ mod tests {
             Hello::decode(&format!("{}; later=1", hello.encode())),
             Some(hello)
         );
-        assert_eq!(answered(&answer()), Peer::Sennit { partial: true });
+        assert_eq!(answered(&answer(&[])), Peer::Sennit { partial: true });
         assert_eq!(answered("1; later=1"), Peer::Sennit { partial: false });
         assert_eq!(answered("2;checksums=partial"), Peer::Standard);
+    }
+
+    #[test]
+    fn a_hub_says_where_it_is_inside() {
+        let both: Vec<IpAddr> = ["10.200.0.1", "fd5e:1::1"]
+            .map(|address| address.parse().unwrap())
+            .into();
+        assert_eq!(inside(&answer(&both)), both);
+        assert_eq!(answered(&answer(&both)), Peer::Sennit { partial: true });
+        assert!(inside(&answer(&[])).is_empty());
+        assert!(inside("1;inside=0.0.0.0,127.0.0.1,10.9.0.1").is_empty());
+        assert_eq!(inside("1;inside=x,10.9.0.1").len(), 1);
     }
 
     #[test]

@@ -5,10 +5,15 @@
 //! it. Ending it, also by dropping it, removes every route, rule, address and nftables table, and
 //! puts the kernel's switches back. [`cleanup`] does the same without running. How instances are
 //! told apart says [`crate::Instance`].
+//!
+//! What is blocked ([`Footprint::begin_blocking`]) is the exception: what belongs into the tunnel is
+//! to leave by no other way because a daemon failed. It goes by [`Footprint::remove`] and by
+//! [`cleanup`], and is taken over by the next start without a gap.
 
 use std::{fs, path::Path};
 
 use ipnet::IpNet;
+use sennit_packet::Prefix;
 
 use crate::{
     DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
@@ -27,6 +32,11 @@ pub struct Footprint {
     sysctls: Sysctls,
     /// Our addresses in the tunnel, with the index of the device that has them.
     addresses: Vec<(u32, IpNet)>,
+    /// What is unreachable while there is no tunnel.
+    blocked: Vec<Prefix>,
+    /// What stays so if this is dropped: at first what an earlier run left, so that a start that fails
+    /// changes nothing.
+    left: Vec<Prefix>,
     removed: bool,
     _lock: InstanceLock,
 }
@@ -36,12 +46,28 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
     Footprint::begin(device, directory)?.remove()
 }
 
+/// The same, but what was unreachable without a tunnel stays so.
+pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<(), Error> {
+    privilege::require_net_admin()?;
+    let blocked = Routing::open(device)?.find_blocked()?;
+    Footprint::begin_blocking(device, directory, &blocked)?.remove_but_block()
+}
+
 impl Footprint {
     /// Takes possession of `device` and of all that is named after it.
     ///
     /// `directory` (such as `/run/sennit`) is where changed kernel switches are remembered. All
     /// daemons of a host share it.
     pub fn begin(device: &DeviceName, directory: &Path) -> Result<Self, Error> {
+        Self::begin_blocking(device, directory, &[])
+    }
+
+    /// The same; from now on `blocked` is unreachable unless it is routed into the tunnel.
+    pub fn begin_blocking(
+        device: &DeviceName,
+        directory: &Path,
+        blocked: &[Prefix],
+    ) -> Result<Self, Error> {
         privilege::require_net_admin()?;
         let lock = InstanceLock::acquire(device)?;
         let mut footprint = Self {
@@ -49,12 +75,20 @@ impl Footprint {
             routing: Routing::open(device)?,
             sysctls: Sysctls::open(directory, device)?,
             addresses: Vec::new(),
+            blocked: blocked.to_vec(),
+            left: Vec::new(),
             removed: false,
             _lock: lock,
         };
         footprint.addresses = footprint.leftover_addresses()?;
+        footprint.left = footprint.routing.find_blocked()?;
         footprint.clear()?;
         Ok(footprint)
+    }
+
+    /// From now on what is blocked stays so if the daemon fails.
+    pub fn hold_block(&mut self) {
+        self.left.clone_from(&self.blocked);
     }
 
     /// The mark that the socket of link number `link` has to put on its packets.
@@ -160,13 +194,19 @@ impl Footprint {
 
     /// Removes all of it. The first refusal is returned, after everything has been tried.
     pub fn remove(mut self) -> Result<(), Error> {
+        self.blocked.clear();
+        self.remove_but_block()
+    }
+
+    /// Removes all of it, but what was to be unreachable without a tunnel is so from now on.
+    pub fn remove_but_block(mut self) -> Result<(), Error> {
         self.removed = true;
         self.clear()
     }
 
     fn clear(&mut self) -> Result<(), Error> {
         let mut outcome = nft::remove(&self.device);
-        outcome = outcome.and(self.routing.clear());
+        outcome = outcome.and(self.routing.reset(self.blocked.clone()));
         for (index, address) in std::mem::take(&mut self.addresses) {
             outcome = outcome.and(self.routing.netlink().delete_address(index, address));
         }
@@ -212,6 +252,7 @@ impl Drop for Footprint {
         if self.removed {
             return;
         }
+        self.blocked = std::mem::take(&mut self.left);
         if let Err(error) = self.clear() {
             tracing::warn!(device = %self.device, error = &error as &dyn std::error::Error,
                 "could not remove everything from the host; `sennit cleanup` tries again");

@@ -9,8 +9,10 @@
 //! | instance number | `n` = FNV-1a of the device name, modulo 6991 |
 //! | tunnel routing table | `0x53000000 + n * 256` |
 //! | routing table and mark of link `i` | `0x53000000 + n * 256 + 1 + i` |
+//! | routing table of the hub itself | `0x53000000 + n * 256 + 255` |
 //! | rule priorities | 83 (marks), `10000 + 3 n` and the two after it (tunnel) |
 //! | metric in the main table | `8300 + n` |
+//! | metric of what is unreachable without a tunnel | `15300 + n` |
 //! | nftables table | `inet sennit_DEVICE` |
 //! | route protocol of routes, rules, addresses | 83 |
 //!
@@ -28,8 +30,8 @@ use std::{
 
 use crate::{DeviceName, Error};
 
-/// Links that one edge can have: the tables of an instance, less the tunnel's.
-pub const MAX_LINKS: u8 = 255;
+/// Links that one edge can have: the tables of an instance, less the tunnel's and the hub's.
+pub const MAX_LINKS: u8 = 254;
 
 /// How many instance numbers there are: three rule priorities each fit below the main table's, and
 /// as a prime it spreads names that differ in their last digits.
@@ -40,6 +42,10 @@ const TABLES: u32 = 0x5300_0000;
 /// Metric of our routes in the main table: whoever else has a route for the same prefix (DHCP 100
 /// to 1000, connected networks 0 or 256) is closer to it.
 const METRIC: u32 = 8300;
+
+/// Metric of the routes that make unreachable what belongs into the tunnel: behind the tunnel's own of
+/// all instances (8300 + 6991), so that each of them is better.
+const BLOCK_METRIC: u32 = 15_300;
 
 /// Only the kernel's local table comes before the rules that keep tunnel packets on their links.
 const PRIORITY_LINK: u32 = 83;
@@ -73,13 +79,24 @@ impl Instance {
         TABLES + (self.0 << 8)
     }
 
+    /// The table of single hosts in the tunnel, the hub above all, for what is sent from our own
+    /// address there: other daemons of this host may reach the same hub by tunnels of their own.
+    pub(crate) fn hub_table(self) -> u32 {
+        self.tunnel_table() + u32::from(MAX_LINKS) + 1
+    }
+
     /// Of its own, because a route replaces another instance's with the same prefix and metric.
     pub(crate) fn metric(self) -> u32 {
         METRIC + self.0
     }
 
+    /// Of its own too, so that one instance's stop does not open what another one blocks.
+    pub(crate) fn block_metric(self) -> u32 {
+        BLOCK_METRIC + self.0
+    }
+
     pub(crate) fn tables(self) -> RangeInclusive<u32> {
-        self.tunnel_table()..=self.tunnel_table() + u32::from(MAX_LINKS)
+        self.tunnel_table()..=self.hub_table()
     }
 
     pub(crate) fn priorities(self) -> Priorities {
@@ -198,7 +215,7 @@ mod tests {
 
         let last = instance.link_mark(usize::from(MAX_LINKS) - 1).unwrap();
 
-        assert_eq!(last, *instance.tables().end());
+        assert_eq!(last + 1, *instance.tables().end());
         assert!(instance.link_mark(usize::from(MAX_LINKS)).is_err());
     }
 }

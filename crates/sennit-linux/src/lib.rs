@@ -19,6 +19,7 @@
 mod device;
 mod error;
 mod footprint;
+pub mod inquiry;
 mod instance;
 pub mod memory;
 pub mod netlink;
@@ -40,7 +41,7 @@ pub mod waits;
 
 pub use device::DeviceName;
 pub use error::Error;
-pub use footprint::{Footprint, cleanup};
+pub use footprint::{Footprint, cleanup, cleanup_but_block};
 pub use instance::{Instance, MAX_LINKS};
 pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers};
 pub use routing::TunnelRoute;

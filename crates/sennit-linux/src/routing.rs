@@ -14,6 +14,13 @@
 //! A hub's sockets belong to no link. Their packets are marked too, and for each prefix that leads
 //! into the tunnel a table has the ways that the main table would have without it: so a tunnel's
 //! own packets never go into a tunnel, whatever a site says is behind it.
+//! A single host in the tunnel, like the hub, is also in a table for what is sent from our own address
+//! there: two daemons of a host may have tunnels to one hub, and the main table knows but one way.
+//!
+//! What belongs into the tunnel can be *blocked* while there is none: for each prefix there is a
+//! second route behind the tunnel's, by a worse metric, that says unreachable. The tunnel's routes
+//! vanish with its device; these, and the rules that lead to them, do not, and so they hold from
+//! before the first tunnel on and after a crash.
 //!
 //! [`Routing`] holds what is wanted, and each change makes the kernel's state equal to it. What a
 //! crash left behind is one more difference.
@@ -54,6 +61,8 @@ pub(crate) struct Routing {
     outer: Option<u32>,
     /// What others have put into the main table, while it matters.
     main: Vec<Route>,
+    /// What is unreachable while no route of the tunnel leads there.
+    blocked: Vec<Prefix>,
     /// Interface indices by which marked routes of the main table are known to be ours.
     devices: BTreeSet<u32>,
 }
@@ -75,6 +84,7 @@ impl Routing {
             tunnel: Vec::new(),
             outer: None,
             main: Vec::new(),
+            blocked: Vec::new(),
             devices: BTreeSet::new(),
         })
     }
@@ -83,69 +93,87 @@ impl Routing {
         &mut self.netlink
     }
 
-    /// Keeps link number `link` on `interface`, as that is now.
+    /// Keeps link number `link` on `interface`, as that is now. What is refused of other links is
+    /// theirs to report.
     pub(crate) fn set_link(&mut self, link: usize, interface: Interface) -> Result<(), Error> {
         let table = self.instance.link_mark(link)?;
         self.links.insert(table, interface);
-        self.apply()
+        self.apply(|changed| changed == table)
     }
 
     pub(crate) fn remove_link(&mut self, link: usize) -> Result<(), Error> {
         let table = self.instance.link_mark(link)?;
         self.links.remove(&table);
-        self.apply()
+        self.apply(|changed| changed == table)
     }
 
     /// Routes exactly these prefixes into the tunnel.
     pub(crate) fn set_tunnel(&mut self, routes: Vec<TunnelRoute>) -> Result<(), Error> {
         self.tunnel = routes;
-        self.apply()
+        let tunnel = self.instance.tunnel_table();
+        self.apply(|changed| changed == tunnel || changed == TABLE_MAIN)
     }
 
     /// Keeps packets out of the tunnel that have this mark from now on.
     pub(crate) fn keep_outside(&mut self) -> Result<u32, Error> {
         let mark = self.instance.link_mark(0)?;
         self.outer = Some(mark);
-        self.apply()?;
+        self.apply(|_| true)?;
         Ok(mark)
     }
 
     /// Follows what has changed in the main table.
     pub(crate) fn refresh(&mut self) -> Result<(), Error> {
         if self.outer.is_some() && !self.tunnel.is_empty() {
-            self.apply()
+            self.apply(|_| true)
         } else {
             Ok(())
         }
     }
 
-    /// Leaves nothing of ours.
-    pub(crate) fn clear(&mut self) -> Result<(), Error> {
+    /// Leaves nothing of ours but that exactly these prefixes are unreachable.
+    pub(crate) fn reset(&mut self, blocked: Vec<Prefix>) -> Result<(), Error> {
         self.links.clear();
         self.outer = None;
         self.tunnel.clear();
-        self.apply()
+        self.blocked = blocked;
+        self.apply(|_| true)
+    }
+
+    /// The prefixes that are unreachable without a tunnel, as an earlier run left them.
+    pub(crate) fn find_blocked(&mut self) -> Result<Vec<Prefix>, Error> {
+        let routes = self.present()?.routes.into_iter();
+        let blocked = routes.filter(|route| route.unreachable).map(|route| {
+            let net = route.destination;
+            Prefix::around(net.network(), net.prefix_len())
+        });
+        Ok(blocked.collect())
     }
 
     /// Makes the kernel's state the wanted one: first adds, then deletes, so that no packet falls
-    /// through. One refused change does not stop the others; the first refusal is returned.
-    fn apply(&mut self) -> Result<(), Error> {
+    /// through. One refused change does not stop the others; the first refusal in a table of
+    /// `interest` is returned.
+    fn apply(&mut self, interest: impl Fn(u32) -> bool) -> Result<(), Error> {
         self.learn_devices();
         self.learn_main_table()?;
         let wanted = self.wanted();
         let present = self.present()?;
         let mut outcome = Ok(());
+        let mut note = |table, done: Result<(), Error>| match done {
+            Err(error) if !interest(table) => tracing::debug!(%error, "refused elsewhere"),
+            done => outcome = std::mem::replace(&mut outcome, Ok(())).and(done),
+        };
         for route in wanted.routes.difference(&present.routes) {
-            outcome = outcome.and(self.netlink.add_route(route));
+            note(route.table, self.netlink.add_route(route));
         }
         for rule in wanted.rules.difference(&present.rules) {
-            outcome = outcome.and(self.netlink.add_rule(rule));
+            note(rule.table, self.netlink.add_rule(rule));
         }
         for rule in present.rules.difference(&wanted.rules) {
-            outcome = outcome.and(self.netlink.delete_rule(rule));
+            note(rule.table, self.netlink.delete_rule(rule));
         }
         for route in present.routes.difference(&wanted.routes) {
-            outcome = outcome.and(self.netlink.delete_route(route));
+            note(route.table, self.netlink.delete_route(route));
         }
         outcome
     }
@@ -179,7 +207,9 @@ impl Routing {
         for family in Family::BOTH {
             let routes = self.netlink.our_routes(family)?.into_iter();
             state.routes.extend(routes.filter(|route| {
-                let in_main = route.table == TABLE_MAIN && self.devices.contains(&route.device);
+                let own = self.devices.contains(&route.device)
+                    || route.unreachable && route.metric == self.instance.block_metric();
+                let in_main = route.table == TABLE_MAIN && own;
                 in_main || tables.contains(&route.table)
             }));
             let rules = self.netlink.rules(family)?.into_iter();
@@ -199,6 +229,11 @@ impl Routing {
         if let Some(table) = self.outer {
             self.want_outside(table, &mut state);
         }
+        for prefix in &self.blocked {
+            let metric = self.instance.block_metric();
+            let route = Route::unreachable(prefix.net(), TABLE_MAIN, metric);
+            self.want_into_tunnel(route, &mut state);
+        }
         for (table, interface) in &self.links {
             for family in Family::BOTH {
                 // Without an address, or switched off, it has no use for routes, nor takes any.
@@ -217,8 +252,26 @@ impl Routing {
         let mut route = Route::via_device(destination, wanted.device, TABLE_MAIN);
         route.metric = self.instance.metric();
         route.source = wanted.source.filter(|source| Family::of(*source) == family);
+        let host = destination.prefix_len() == destination.max_prefix_len();
+        if let Some(source) = route.source.filter(|_| host) {
+            let table = self.instance.hub_table();
+            state.routes.insert(Route {
+                table,
+                ..route.clone()
+            });
+            state.rules.insert(Rule {
+                from: Some(IpNet::from(source)),
+                ..Rule::lookup(family, self.instance.priorities().link, table)
+            });
+        }
+        self.want_into_tunnel(route, state);
+    }
+
+    /// A route for what belongs into the tunnel: in the main table, but a default route in the
+    /// tunnel's own, with the rules that lead there.
+    fn want_into_tunnel(&self, mut route: Route, state: &mut State) {
         if route.is_default() {
-            let priorities = self.instance.priorities();
+            let (family, priorities) = (route.family(), self.instance.priorities());
             route.table = self.instance.tunnel_table();
             state.rules.insert(Rule {
                 suppress_prefix_len: Some(0),
@@ -276,7 +329,8 @@ impl Routing {
     }
 
     fn takes_default(&self, family: Family) -> bool {
-        let mut prefixes = self.tunnel.iter().map(|route| route.prefix.net());
+        let tunnel = self.tunnel.iter().map(|route| &route.prefix);
+        let mut prefixes = tunnel.chain(&self.blocked).map(Prefix::net);
         prefixes.any(|prefix| prefix == family.default_prefix())
     }
 }

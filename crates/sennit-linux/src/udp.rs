@@ -98,26 +98,8 @@ pub struct LinkSocket {
 impl LinkSocket {
     /// The socket of one link of an edge, on a port that the kernel chooses.
     pub fn bind(binding: &LinkBinding<'_>) -> Result<Self, Error> {
-        let device = binding.device;
         let socket = new_socket(binding.address)?;
-        socket
-            .bind_device(Some(device.as_bytes()))
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::ENODEV) => Error::NoInterface(device.to_owned()),
-                Some(libc::EPERM) => Error::NotPrivileged,
-                _ => os_error(format!("bind a socket to {device}"), error),
-            })?;
-        set_mark(&socket, binding.mark)?;
-        let address = scoped(binding.address, device)?;
-        socket
-            .bind(&address.into())
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::EADDRNOTAVAIL) => Error::AddressMissing {
-                    device: device.to_owned(),
-                    address: binding.address,
-                },
-                _ => os_error(format!("bind a socket to {address} on {device}"), error),
-            })?;
+        bind_to_link(&socket, binding)?;
         Self::finish(socket, true)
     }
 
@@ -361,6 +343,29 @@ fn is_about_an_earlier_packet(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ECONNREFUSED | libc::EPROTO | libc::ENOPROTOOPT)
     )
+}
+
+/// Makes a socket use the link, and nothing but the link.
+pub(crate) fn bind_to_link(socket: &Socket, binding: &LinkBinding<'_>) -> Result<(), Error> {
+    let device = binding.device;
+    socket
+        .bind_device(Some(device.as_bytes()))
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => Error::NoInterface(device.to_owned()),
+            Some(libc::EPERM) => Error::NotPrivileged,
+            _ => os_error(format!("bind a socket to {device}"), error),
+        })?;
+    set_mark(socket, binding.mark)?;
+    let address = scoped(binding.address, device)?;
+    socket
+        .bind(&address.into())
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL) => Error::AddressMissing {
+                device: device.to_owned(),
+                address: binding.address,
+            },
+            _ => os_error(format!("bind a socket to {address} on {device}"), error),
+        })
 }
 
 fn new_socket(address: IpAddr) -> Result<Socket, Error> {

@@ -12,7 +12,6 @@ mod status;
 mod values;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -22,6 +21,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 pub use self::exit::{Exit, Failure};
 use crate::config::{self, ConfigError, EdgeConfig, HubConfig, Loaded, Prefix};
 use crate::identity::{Authority, HubIdentity};
+use crate::remote::Remote;
 use crate::site::SiteName;
 use crate::{daemon, logging};
 
@@ -59,7 +59,7 @@ enum Command {
     Edge(EdgeArgs),
     /// Let a site in: print a one-time token for `sennit join` (on the hub)
     Invite(InviteArgs),
-    /// Accept an invitation: make this edge's key and first config (works offline)
+    /// Accept an invitation: make this edge's key and first config (also works offline)
     Join(JoinArgs),
     /// List the sites that a hub knows, or say what one may announce and reach
     Sites(SitesArgs),
@@ -134,14 +134,15 @@ struct EdgeArgs {
 Examples:
   sennit invite van-07 --hub 203.0.113.10:443 --hub '[2001:db8::1]:443'
   sennit invite van-07 --hub 203.0.113.10:443 --lan 192.168.8.0/24
+  sennit invite ship-3 --hub vpn.example.org:443
   sennit invite phone --bearer       # for a CONNECT-IP client that is not Sennit")]
 struct InviteArgs {
     /// Name of the site: 1 to 63 of a-z, 0-9 and `-`
     #[arg(value_name = "SITE")]
     site: SiteName,
-    /// Where the site reaches this hub; repeatable
-    #[arg(long = "hub", value_name = "ADDR:PORT", required_unless_present = "bearer", value_parser = values::hub)]
-    hubs: Vec<SocketAddr>,
+    /// Where the site reaches this hub, by address or name; repeatable
+    #[arg(long = "hub", value_name = "HOST:PORT", required_unless_present = "bearer", value_parser = values::hub)]
+    hubs: Vec<Remote>,
     #[command(flatten)]
     state: StateArg,
     /// How long the token is good, like 30m, 24h, 7d [default: 24h, for a bearer token for ever]
@@ -173,6 +174,9 @@ struct JoinArgs {
     /// Replace the identity that is there
     #[arg(long)]
     force: bool,
+    /// Do not ask the hub whether the token is good; the first connection does
+    #[arg(long)]
+    offline: bool,
 }
 
 #[derive(Debug, Args)]
@@ -328,11 +332,15 @@ struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A daemon cleans up when it stops, and when it starts after it was killed; this is for a daemon that
-will not start again. What a running daemon uses is left alone.")]
+will not start again. What a running daemon uses is left alone. What a killed edge would have sent into
+its tunnel is unreachable until then (leak = \"block\").")]
 struct CleanupArgs {
     /// The daemon's TUN device
     #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
     device: String,
+    /// Let stay unreachable what belongs into the tunnel of an edge that was killed
+    #[arg(long)]
+    keep_block: bool,
 }
 
 /// Runs the program with `args`, the first of which is its own name.
@@ -434,7 +442,13 @@ fn hub(command: HubCommand) -> Result<Exit, Failure> {
 
 fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     let device = args.device.parse()?;
-    sennit_linux::cleanup(&device, Path::new(config::RUN_DIRECTORY))?;
+    let directory = Path::new(config::RUN_DIRECTORY);
+    if args.keep_block {
+        sennit_linux::cleanup_but_block(&device, directory)?;
+        eprintln!("Nothing of {device} is left on this host, but what it had made unreachable.");
+        return Ok(Exit::Ok);
+    }
+    sennit_linux::cleanup(&device, directory)?;
     eprintln!("Nothing of {device} is left on this host.");
     Ok(Exit::Ok)
 }

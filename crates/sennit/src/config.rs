@@ -12,6 +12,7 @@
 mod class;
 mod edge;
 mod finding;
+mod host;
 mod hub;
 mod matching;
 mod section;
@@ -30,9 +31,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use self::finding::{Finding, Located, Report, Severity};
+pub use self::host::{HostFinding, look_at_host};
 pub use self::matching::{Match, PortRange};
 use self::section::{Section, kind_of};
 use crate::reach::Reach;
+use crate::remote::Remote;
 
 /// A CIDR prefix without host bits.
 pub type Prefix = ipnet::IpNet;
@@ -85,13 +88,17 @@ pub struct Pool {
 /// `edge.toml`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeConfig {
-    pub hub: Vec<SocketAddr>,
+    pub hub: Vec<Remote>,
     /// Set when the far side is a CONNECT-IP proxy that is not a Sennit hub.
     pub proxy: Option<Proxy>,
     pub state: PathBuf,
     pub device: DeviceName,
     /// What goes into the tunnel; empty when the router decides.
     pub routes: Vec<Prefix>,
+    /// What becomes of `routes` while there is no tunnel.
+    pub leak: Leak,
+    /// The same after an orderly stop.
+    pub leak_when_stopped: Leak,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
     pub control: PathBuf,
@@ -103,6 +110,15 @@ pub struct EdgeConfig {
     pub links: Vec<Link>,
     /// In order of matching; the last one that catches all is always there.
     pub classes: Vec<Class>,
+}
+
+/// What becomes of packets that belong into the tunnel while there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leak {
+    /// They go nowhere, and whoever sends them is told so.
+    Block,
+    /// They leave by the host's other routes.
+    Allow,
 }
 
 /// How to trust and greet a third-party CONNECT-IP proxy.

@@ -16,9 +16,21 @@ mod strays;
 mod why;
 mod worker;
 
-use std::{io, sync::Arc, thread};
+use std::{
+    ffi::c_int,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 
 use sennit_linux::poller::{Poller, Waker};
+use signal_hook::{
+    consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1},
+    iterator::{SignalsInfo, exfiltrator::SignalOnly},
+};
 
 use crate::cli::Failure;
 
@@ -49,14 +61,53 @@ fn random_seed() -> Result<[u8; 32], Failure> {
     Ok(seed)
 }
 
+/// What other processes may ask of a daemon by signals.
+#[derive(Clone, Debug)]
+struct Signals {
+    /// SIGINT and SIGTERM; SIGUSR1 too, for a daemon that is soon started again.
+    stop: worker::Stop,
+    /// It was SIGUSR1.
+    restarting: Arc<AtomicBool>,
+}
+
 /// Makes SIGINT and SIGTERM end the workers with these pollers, and SIGHUP be survived.
 fn stop_on_signal(pollers: &[Arc<Poller>], token: u64) -> Result<worker::Stop, Failure> {
+    Ok(watch_signals(pollers, token)?.stop)
+}
+
+/// The same, and who asked.
+fn watch_signals(pollers: &[Arc<Poller>], token: u64) -> Result<Signals, Failure> {
     let wakers = pollers.iter().map(|poller| Waker::new(poller, token));
     let wakers: Vec<Waker> = wakers.collect::<Result<_, _>>().map_err(Failure::runtime)?;
-    let stop = worker::Stop::new(wakers);
-    let handler = stop.clone();
-    ctrlc::set_handler(move || handler.request()).map_err(Failure::runtime)?;
-    Ok(stop)
+    let signals = Signals {
+        stop: worker::Stop::new(wakers),
+        restarting: Arc::default(),
+    };
+    let mut caught = SignalsInfo::<SignalOnly>::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])
+        .map_err(Failure::runtime)?;
+    let handler = signals.clone();
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || caught.forever().for_each(|signal| handler.handle(signal)))
+        .map_err(Failure::runtime)?;
+    Ok(signals)
+}
+
+impl Signals {
+    fn handle(&self, signal: c_int) {
+        if signal == SIGHUP {
+            tracing::warn!(
+                "SIGHUP: the config is only read at start; restart for a changed one to take effect"
+            );
+            return;
+        }
+        self.restarting.store(signal == SIGUSR1, Ordering::Release);
+        self.stop.request();
+    }
+
+    fn is_restart(&self) -> bool {
+        self.restarting.load(Ordering::Acquire)
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod identity;
 pub mod lan;
 mod logging;
 pub mod reach;
+pub mod remote;
 pub mod site;
 pub mod status;
 pub mod store;

@@ -37,6 +37,9 @@ pub struct Status {
     pub device: String,
     /// Inner addresses of this side.
     pub addresses: Vec<IpAddr>,
+    /// What else an operator should know, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
@@ -100,6 +103,9 @@ pub struct LinkStatus {
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// While there is no tunnel, or nothing can be sent: what the hub answers over this link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

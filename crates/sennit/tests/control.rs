@@ -302,6 +302,7 @@ fn sample() -> Status {
         weight: 2,
         state,
         reason: reason.map(Into::into),
+        hub: None,
     };
     let dead = PathStatus {
         state: PathState::Down,
@@ -322,6 +323,7 @@ fn sample() -> Status {
         device: "sennit0".into(),
         addresses: vec!["10.200.0.2".parse().unwrap(), "fd5e:1::2".parse().unwrap()],
         refused_lan: Vec::new(),
+        notes: Vec::new(),
         links: vec![
             link("starlink", "eth1", LinkState::Up, None),
             link("lte-a", "wwan0", LinkState::Down, Some("it has no address")),

@@ -841,7 +841,7 @@ fn a_foreign_client_trusts_the_hub_by_its_exported_authority() {
         name: Some(name.into()),
         bearer: Some(bearer.clone()),
     };
-    let address = "203.0.113.10".parse().unwrap();
+    let address = "203.0.113.10";
 
     let tls = identity::proxy_config(&proxy("hub.example.org"), address).unwrap();
     assert_eq!(tls.bearer.as_deref(), Some("sennit_bearer_abc"));
@@ -856,6 +856,27 @@ fn a_foreign_client_trusts_the_hub_by_its_exported_authority() {
     fs::write(&ca, Hub::new().identity.authority.pem()).unwrap();
     let wrong_ca = identity::proxy_config(&proxy("hub.example.org"), address).unwrap();
     assert!(handshake(wrong_ca, &hub.identity).is_err());
+}
+
+#[test]
+fn a_clock_far_from_the_hubs_is_noticed_and_a_near_one_is_not() {
+    let mut hub = Hub::new();
+    let edge = hub.enrolled("van-07");
+    let Credential::Enrolled { expires, .. } = edge.identity.credential.clone() else {
+        panic!("it is enrolled");
+    };
+    let issued = expires - 365 * DAY;
+
+    assert_eq!(edge.identity.other_clock(issued), None);
+    assert_eq!(
+        edge.identity.other_clock(issued + DAY),
+        None,
+        "an answer repeated"
+    );
+    for far in [issued + 250 * DAY, issued - 10_000 * DAY] {
+        assert_eq!(edge.identity.other_clock(far), Some(issued));
+    }
+    assert!(edge.identity.is_renewal_due(issued + 250 * DAY));
 }
 
 /// Every run tries the same cases.

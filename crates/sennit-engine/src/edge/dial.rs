@@ -1,7 +1,7 @@
 //! Racing for a connection, and opening a path on every further link.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -38,13 +38,20 @@ const PATH_RETRY: Duration = Duration::from_millis(500);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
+/// Addresses of the hub that are tried at once on a link; if there are more, the others have their turn
+/// after these.
+const RACED: usize = 4;
+
 /// The race of one class.
 #[derive(Debug)]
 pub(super) struct Dial {
-    attempts: BTreeMap<SocketId, (ConnId, Instant)>,
+    attempts: BTreeMap<(SocketId, SocketAddr), (ConnId, Instant)>,
+    /// Links on which a whole attempt went by without an answer.
+    unanswered: BTreeSet<SocketId>,
     /// When a link may be tried again, for a handshake or a path.
     not_before: BTreeMap<SocketId, Instant>,
-    /// Handshakes begun on a link since the last success: each is for the next address of the hub.
+    /// Rounds of handshakes begun on a link since the last success: each is for the next addresses of
+    /// the hub.
     turns: BTreeMap<SocketId, usize>,
     /// Of all links, since then.
     failures: u32,
@@ -59,6 +66,7 @@ impl Dial {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             attempts: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
             not_before: BTreeMap::new(),
             turns: BTreeMap::new(),
             failures: 0,
@@ -71,6 +79,7 @@ impl Dial {
     /// One attempt has won, and waits for the hub's answer.
     pub(super) fn won(&mut self, winner: ConnId, now: Instant) {
         self.attempts.retain(|_, (id, _)| *id != winner);
+        self.unanswered.clear();
         self.answer_by = Some(now + ATTEMPT);
     }
 
@@ -117,6 +126,7 @@ impl Dial {
         self.not_before.clear();
         self.failures = 0;
         self.turns.clear();
+        self.unanswered.clear();
         self.cut_off = None;
         self.next_look = Some(now);
     }
@@ -200,11 +210,14 @@ impl Edge {
         let links: Vec<SocketId> = self.links.keys().copied().collect();
         for socket in links {
             let dial = &self.slots[index].dial;
-            if dial.attempts.contains_key(&socket) {
+            if dial.attempts.keys().any(|(link, _)| *link == socket) {
                 continue;
             }
             if dial.may_try(socket, now) {
-                self.attempt(index, socket, now);
+                let turn = self.slots[index].dial.next_turn(socket);
+                for remote in self.hubs_for(socket, turn) {
+                    self.attempt(index, socket, remote, now);
+                }
             } else if let Some(&at) = dial.not_before.get(&socket) {
                 self.slots[index].dial.look_at(at);
             }
@@ -213,33 +226,33 @@ impl Edge {
 
     fn drop_stale_attempts(&mut self, index: usize, now: Instant) {
         let dial = &mut self.slots[index].dial;
-        let stale: Vec<(SocketId, ConnId)> = dial
+        let stale: Vec<((SocketId, SocketAddr), ConnId)> = dial
             .attempts
             .iter()
             .filter(|(_, (_, since))| now.saturating_duration_since(*since) >= ATTEMPT)
-            .map(|(&socket, &(id, _))| (socket, id))
+            .map(|(&to, &(id, _))| (to, id))
             .collect();
-        for (socket, id) in stale {
+        for (to, id) in stale {
             let dial = &mut self.slots[index].dial;
-            dial.attempts.remove(&socket);
+            dial.attempts.remove(&to);
+            dial.unanswered.insert(to.0);
             dial.failures += 1;
             self.node.close(id, 0, "no answer in time", now);
             if let Some(conn) = self.node.get_mut(id) {
                 conn.role.stage = Stage::Closing;
             }
-            let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
+            let silent = self.slots[index].dial.unanswered.iter();
+            let links = silent.filter_map(|socket| self.links.get(socket));
+            let names: Vec<&str> = links.map(|link| link.label.name.as_str()).collect();
+            let reason = format!("the hub does not answer on link {}", names.join(", "));
             let slot = &mut self.slots[index];
             if slot.live.is_none() {
-                slot.reason = format!("the hub does not answer on link {link}");
+                slot.reason = reason;
             }
         }
     }
 
-    fn attempt(&mut self, index: usize, socket: SocketId, now: Instant) {
-        let turn = self.slots[index].dial.next_turn(socket);
-        let Some(remote) = self.hub_for(socket, turn) else {
-            return;
-        };
+    fn attempt(&mut self, index: usize, socket: SocketId, remote: SocketAddr, now: Instant) {
         let first_id = self.first_ids.next();
         let class = &self.slots[index].class;
         let settings = self.node.settings();
@@ -262,7 +275,7 @@ impl Edge {
         {
             Ok(id) => {
                 let slot = &mut self.slots[index];
-                slot.dial.attempts.insert(socket, (id, now));
+                slot.dial.attempts.insert((socket, remote), (id, now));
                 slot.dial.look_at(now + ATTEMPT);
                 if slot.live.is_none() && !slot.dial.is_failing() {
                     slot.reason = "waiting for the hub to answer".into();
@@ -277,17 +290,23 @@ impl Edge {
         }
     }
 
-    /// An address of the hub that the link can reach: another one at every turn.
-    fn hub_for(&self, socket: SocketId, turn: usize) -> Option<SocketAddr> {
-        let link = self.links.get(&socket)?;
-        let reachable: Vec<SocketAddr> = self
-            .config
-            .hubs
-            .iter()
-            .copied()
-            .filter(|&hub| link.reaches(hub))
-            .collect();
-        Some(reachable[turn.checked_rem(reachable.len())?])
+    /// Addresses of the hub that the link can reach: all of them, or others at every turn.
+    fn hubs_for(&self, socket: SocketId, turn: usize) -> Vec<SocketAddr> {
+        let Some(link) = self.links.get(&socket) else {
+            return Vec::new();
+        };
+        let mut reachable: Vec<SocketAddr> = Vec::new();
+        let resolved = self.resolved.get(&socket).into_iter().flatten();
+        for &hub in self.config.hubs.iter().chain(resolved) {
+            if link.reaches(hub) && !reachable.contains(&hub) {
+                reachable.push(hub);
+            }
+        }
+        if let Some(start) = (turn * RACED).checked_rem(reachable.len()) {
+            reachable.rotate_left(start);
+        }
+        reachable.truncate(RACED);
+        reachable
     }
 
     /// A path on every link that is up and has none.
@@ -329,7 +348,7 @@ impl Edge {
             return;
         };
         let remote = Some(conn.role.remote).filter(|&remote| link.reaches(remote));
-        let Some(remote) = remote.or_else(|| self.hub_for(socket, 0)) else {
+        let Some(remote) = remote.or_else(|| self.hubs_for(socket, 0).first().copied()) else {
             return;
         };
         let alias = self.node.alias(Local { socket, ip: None });

@@ -46,7 +46,8 @@ impl Hub {
         let mut head = ResponseHead::new(200);
         head.fields = connect_ip::response_fields();
         if hello.is_some() {
-            head.fields.push(hello::NAME, hello::answer());
+            head.fields
+                .push(hello::NAME, hello::answer(&self.config.addresses));
         }
         let sent = conn.h3.http.respond(stream, &head, false).and_then(|()| {
             conn.h3

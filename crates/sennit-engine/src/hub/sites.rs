@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
-use sennit_core::{ClassId, FlowTable};
+use sennit_core::{ClassId, FlowTable, FragmentTable};
 use sennit_masque::capsule::{IpAddressRange, RefusedPrefix};
 use sennit_packet::{FlowKey, IpPacket, Prefix};
 
@@ -29,6 +29,8 @@ struct Site {
     announced: Announced,
     /// What of that is not routed.
     refused: Vec<RefusedPrefix>,
+    /// Datagrams on their way to the site.
+    fragments: FragmentTable,
 }
 
 /// The prefixes that a site says are behind it.
@@ -56,6 +58,7 @@ impl Sites {
             flows: FlowTable::default(),
             announced: Announced::default(),
             refused: Vec::new(),
+            fragments: FragmentTable::default(),
         });
         site.addresses = addresses;
         site.tunnels.insert(class, conn)
@@ -139,16 +142,36 @@ impl Sites {
     }
 
     /// The tunnel for a packet to a site.
-    pub(super) fn route(&self, packet: &IpPacket<'_>, now: Instant) -> Option<ConnId> {
-        let site = self.site_of(packet.dst())?;
-        if site.tunnels.len() > 1
-            && let Some(class) = site.flows.answer(FlowKey::of(packet), now)
-            && let Some(&conn) = site.tunnels.get(&class)
-        {
+    pub(super) fn route(&mut self, packet: &IpPacket<'_>, now: Instant) -> Option<ConnId> {
+        let Self {
+            sites,
+            by_address,
+            by_prefix,
+            ..
+        } = self;
+        let of_lan = || {
+            let mut lans = by_prefix.iter();
+            lans.find(|(prefix, _)| prefix.contains(packet.dst()))
+        };
+        let name = by_address
+            .get(&packet.dst())
+            .or_else(|| of_lan().map(|(_, name)| name))?;
+        let Site {
+            tunnels,
+            flows,
+            fragments,
+            ..
+        } = sites.get_mut(name)?;
+        // A flow that begins here goes by the last class, which is the one without conditions.
+        let (&last, &conn) = tunnels.last_key_value()?;
+        if tunnels.len() == 1 {
             return Some(conn);
         }
-        // A flow that begins here goes by the last class, which is the one without conditions.
-        site.tunnels.values().next_back().copied()
+        let class = fragments.class(packet, now, || {
+            let answered = flows.answer(FlowKey::of_datagram(packet), now);
+            answered.unwrap_or(last)
+        });
+        Some(tunnels.get(&class).copied().unwrap_or(conn))
     }
 
     /// Whether a packet may come from a site; its flow will be answered in the same class.
@@ -172,22 +195,9 @@ impl Sites {
             return false;
         }
         if site.tunnels.len() > 1 {
-            site.flows.learn(FlowKey::of(packet), class, now);
+            site.flows.learn(FlowKey::of_datagram(packet), class, now);
         }
         true
-    }
-
-    fn site_of(&self, address: IpAddr) -> Option<&Site> {
-        let by_prefix = || {
-            self.by_prefix
-                .iter()
-                .find(|(prefix, _)| prefix.contains(address))
-        };
-        let name = self
-            .by_address
-            .get(&address)
-            .or_else(|| by_prefix().map(|(_, name)| name))?;
-        self.sites.get(name)
     }
 }
 
@@ -234,7 +244,7 @@ mod tests {
         packet
     }
 
-    fn routed(sites: &Sites, dst: [u8; 4]) -> Option<ConnId> {
+    fn routed(sites: &mut Sites, dst: [u8; 4]) -> Option<ConnId> {
         let packet = packet([9, 9, 9, 9], dst);
         sites.route(&IpPacket::parse(&packet).unwrap(), Instant::now())
     }
@@ -253,9 +263,9 @@ mod tests {
     fn packets_find_their_site_by_address_or_announced_prefix() {
         let mut sites = sites();
         sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
-        assert_eq!(routed(&sites, [10, 200, 0, 2]), Some(ConnId(1)));
-        assert_eq!(routed(&sites, [192, 168, 8, 77]), Some(ConnId(2)));
-        assert_eq!(routed(&sites, [192, 168, 9, 77]), None);
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(1)));
+        assert_eq!(routed(&mut sites, [192, 168, 8, 77]), Some(ConnId(2)));
+        assert_eq!(routed(&mut sites, [192, 168, 9, 77]), None);
     }
 
     #[test]
@@ -298,10 +308,10 @@ mod tests {
 
         sites.set_lan("ship", &[prefix("192.168.9.0/24")], Vec::new());
 
-        assert_eq!(routed(&sites, [192, 168, 8, 77]), None);
+        assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
-        assert_eq!(routed(&sites, [192, 168, 9, 77]), Some(ConnId(2)));
-        assert_eq!(routed(&sites, [172, 16, 0, 1]), Some(ConnId(1)));
+        assert_eq!(routed(&mut sites, [192, 168, 9, 77]), Some(ConnId(2)));
+        assert_eq!(routed(&mut sites, [172, 16, 0, 1]), Some(ConnId(1)));
     }
 
     #[test]
@@ -312,8 +322,8 @@ mod tests {
             Some(ConnId(1))
         );
         assert!(!sites.leave("van", ClassId(0), ConnId(1)));
-        assert_eq!(routed(&sites, [10, 200, 0, 2]), Some(ConnId(7)));
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
         assert!(sites.leave("van", ClassId(0), ConnId(7)));
-        assert_eq!(routed(&sites, [10, 200, 0, 2]), None);
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), None);
     }
 }

@@ -81,6 +81,7 @@ impl EdgeSide {
             EdgeEvent::Addresses(addresses) => self.addresses = addresses,
             EdgeEvent::Enrolled(_)
             | EdgeEvent::LanRefused(_)
+            | EdgeEvent::HubInside(_)
             | EdgeEvent::TunnelUp { .. }
             | EdgeEvent::TunnelDown { .. }
             | EdgeEvent::Refused { .. }

@@ -202,7 +202,11 @@ fn join(program: &Path, hub: &Path, name: &str, lan: &[String], edge: &Path) -> 
     let token = String::from_utf8_lossy(&invited.stdout);
     // By standard input: everybody may read command lines.
     let mut join = Command::new(program);
-    feed(join.args(["join", "-", "--state"]).arg(edge), &token).map(drop)
+    feed(
+        join.args(["join", "-", "--offline", "--state"]).arg(edge),
+        &token,
+    )
+    .map(drop)
 }
 
 fn hub_config(extra: &Table) -> Table {

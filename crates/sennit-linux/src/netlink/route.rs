@@ -16,14 +16,16 @@ use super::{Family, PROTOCOL};
 /// The table that everybody else uses.
 pub const TABLE_MAIN: u32 = 254;
 
-/// A unicast route by one next hop.
+/// A unicast route by one next hop, or one that says that there is no way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub destination: IpNet,
     /// The next hop; `None` when the destination is on the link itself.
     pub gateway: Option<IpAddr>,
-    /// Interface index.
+    /// Interface index; 0 when the destination is unreachable.
     pub device: u32,
+    /// Whoever sends there is told so by ICMP, and nothing leaves.
+    pub unreachable: bool,
     /// Preferred source address of what we send ourselves.
     pub source: Option<IpAddr>,
     pub table: u32,
@@ -44,10 +46,21 @@ impl Route {
             destination,
             gateway: None,
             device,
+            unreachable: false,
             source: None,
             table,
             metric,
             protocol: PROTOCOL,
+        }
+    }
+
+    /// A route of ours by which `destination` is unreachable, unless a route with a lower metric
+    /// leads there.
+    pub fn unreachable(destination: IpNet, table: u32, metric: u32) -> Self {
+        Self {
+            metric,
+            unreachable: true,
+            ..Self::via_device(destination, 0, table)
         }
     }
 
@@ -80,12 +93,14 @@ impl Route {
             table: RouteHeader::RT_TABLE_UNSPEC,
             protocol: self.protocol.into(),
             scope: self.scope(),
-            kind: RouteType::Unicast,
+            kind: self.kind(),
             ..RouteHeader::default()
         };
         let attributes = &mut message.attributes;
         attributes.push(RouteAttribute::Table(self.table));
-        attributes.push(RouteAttribute::Oif(self.device));
+        if !self.unreachable {
+            attributes.push(RouteAttribute::Oif(self.device));
+        }
         if !self.is_default() {
             attributes.push(RouteAttribute::Destination(
                 self.destination.network().into(),
@@ -101,9 +116,17 @@ impl Route {
         message
     }
 
+    fn kind(&self) -> RouteType {
+        if self.unreachable {
+            RouteType::Unreachable
+        } else {
+            RouteType::Unicast
+        }
+    }
+
     fn scope(&self) -> RouteScope {
         match (self.family(), self.gateway) {
-            (Family::V4, None) => RouteScope::Link,
+            (Family::V4, None) if !self.unreachable => RouteScope::Link,
             _ => RouteScope::Universe,
         }
     }
@@ -115,7 +138,7 @@ impl Route {
         }
     }
 
-    /// One route per next hop of a message; none for other kinds than unicast.
+    /// One route per next hop of a message; none for other kinds than unicast and unreachable.
     pub(super) fn from_message(message: &RouteMessage) -> Vec<Self> {
         let Some(mut route) = Self::without_next_hop(message) else {
             return Vec::new();
@@ -143,11 +166,12 @@ impl Route {
             AddressFamily::Inet6 => Family::V6,
             _ => return None,
         };
-        let ours = header.kind == RouteType::Unicast && !header.flags.contains(RouteFlags::Cloned);
-        if !ours {
+        let known = matches!(header.kind, RouteType::Unicast | RouteType::Unreachable);
+        if !known || header.flags.contains(RouteFlags::Cloned) {
             return None;
         }
         let mut route = Self::via_device(family.default_prefix(), 0, header.table.into());
+        route.unreachable = header.kind == RouteType::Unreachable;
         route.protocol = header.protocol.into();
         route.metric = 0;
         for attribute in &message.attributes {
@@ -163,6 +187,10 @@ impl Route {
                 RouteAttribute::PrefSource(address) => route.source = ip_of(address),
                 _ => {}
             }
+        }
+        if route.unreachable {
+            // The kernel says that such an IPv6 route leads to the loopback device.
+            route.device = 0;
         }
         Some(route)
     }
@@ -181,6 +209,9 @@ impl fmt::Display for Route {
         write!(f, "{}", self.destination)?;
         if let Some(gateway) = self.gateway {
             write!(f, " via {gateway}")?;
+        }
+        if self.unreachable {
+            return write!(f, " as unreachable in table {}", self.table);
         }
         write!(f, " by interface {} in table {}", self.device, self.table)
     }
@@ -223,6 +254,8 @@ mod tests {
             route("10.9.0.0/16", None),
             route("::/0", Some("fe80::1")),
             route("2001:db8::/32", None),
+            Route::unreachable("0.0.0.0/0".parse().unwrap(), 0x5300_0001, 50),
+            Route::unreachable("2001:db8::/32".parse().unwrap(), 254, 50),
         ];
         for route in routes {
             assert_eq!(Route::from_message(&route.to_message()), [route]);
@@ -258,7 +291,7 @@ mod tests {
     #[test]
     fn a_route_that_forbids_is_not_a_way() {
         let mut message = route("0.0.0.0/0", None).to_message();
-        message.header.kind = RouteType::Unreachable;
+        message.header.kind = RouteType::Prohibit;
 
         assert_eq!(Route::from_message(&message), []);
     }

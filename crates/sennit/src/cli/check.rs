@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::{CheckArgs, Exit, Failure, output};
-use crate::config::{Config, ConfigError, Loaded, Located, Report, Severity};
+use crate::config::{
+    self, Config, ConfigError, Finding, HostFinding, Leak, Loaded, Located, Report, Severity,
+};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -15,6 +17,11 @@ struct Document<'a> {
     errors: usize,
     warnings: usize,
     findings: Vec<Located<'a>>,
+    /// What this host has or lacks for it.
+    host: Vec<HostFinding>,
+    /// What becomes of the packets for the tunnel.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    consequences: Vec<String>,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
@@ -23,65 +30,123 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         Err(ConfigError::Invalid(report)) => (None, report),
         Err(error @ ConfigError::Read { .. }) => return Err(error.into()),
     };
+    let host = match &config {
+        Some(Config::Edge(edge)) => config::look_at_host(edge),
+        Some(Config::Hub(_)) | None => Vec::new(),
+    };
+    let checked = Checked {
+        args,
+        config: config.as_ref(),
+        report: &report,
+        host,
+    };
     if args.json {
-        output::print_json(&document(args, config.as_ref(), &report))?;
+        output::print_json(&checked.document())?;
     } else {
-        output::print(&text(args, config.as_ref(), &report))?;
+        output::print(&checked.text())?;
     }
+    let wrong_here = |finding: &HostFinding| finding.severity == Severity::Error;
+    let flawless = report.is_empty() && checked.host.is_empty();
     Ok(match config {
         None => Exit::ConfigInvalid,
-        Some(_) if args.strict && !report.is_empty() => Exit::Findings,
+        Some(_) if checked.host.iter().any(wrong_here) => Exit::ConfigInvalid,
+        Some(_) if args.strict && !flawless => Exit::Findings,
         Some(_) => Exit::Ok,
     })
 }
 
-fn document<'a>(args: &CheckArgs, config: Option<&Config>, report: &'a Report) -> Document<'a> {
-    Document {
-        schema: "sennit.check/1",
-        file: args.file.display().to_string(),
-        role: config.map(ToString::to_string),
-        errors: report.errors(),
-        warnings: warnings(report),
-        findings: report.located().collect(),
+/// A file and all that was found about it.
+struct Checked<'a> {
+    args: &'a CheckArgs,
+    config: Option<&'a Config>,
+    report: &'a Report,
+    host: Vec<HostFinding>,
+}
+
+impl<'a> Checked<'a> {
+    fn document(&self) -> Document<'a> {
+        Document {
+            schema: "sennit.check/1",
+            file: self.args.file.display().to_string(),
+            role: self.config.map(ToString::to_string),
+            errors: self.count(Severity::Error),
+            warnings: self.count(Severity::Warning),
+            findings: self.report.located().collect(),
+            host: self.host.clone(),
+            consequences: self.config.map(consequences).unwrap_or_default(),
+        }
+    }
+
+    fn count(&self, severity: Severity) -> usize {
+        let in_file = self.report.findings().iter().map(Finding::severity);
+        let here = self.host.iter().map(|finding| finding.severity);
+        in_file.chain(here).filter(|it| *it == severity).count()
+    }
+
+    fn text(&self) -> String {
+        let file = self.args.file.display();
+        let verdict = match self.config {
+            Some(Config::Hub(hub)) => format!("a hub, listening at {} addresses", hub.listen.len()),
+            Some(Config::Edge(edge)) => {
+                format!(
+                    "an edge with {} and {}",
+                    count(edge.links.len(), "link"),
+                    count(edge.classes.len(), "class")
+                )
+            }
+            None => "not valid".into(),
+        };
+        let found = if self.report.is_empty() && self.host.is_empty() {
+            "ok".into()
+        } else {
+            format!(
+                "{}, {}",
+                count(self.count(Severity::Error), "error"),
+                count(self.count(Severity::Warning), "warning")
+            )
+        };
+        let mut text = String::new();
+        if !self.report.is_empty() {
+            text += &format!("{}\n\n", self.report);
+        }
+        for finding in &self.host {
+            text += &format!("{finding}\n\n");
+        }
+        text += &format!("{file}: {verdict}: {found}\n");
+        for line in self.config.map(consequences).unwrap_or_default() {
+            text += &format!("  {line}\n");
+        }
+        text
     }
 }
 
-fn warnings(report: &Report) -> usize {
-    report
-        .findings()
-        .iter()
-        .filter(|finding| finding.severity() == Severity::Warning)
-        .count()
-}
-
-fn text(args: &CheckArgs, config: Option<&Config>, report: &Report) -> String {
-    let file = args.file.display();
-    let verdict = match config {
-        Some(Config::Hub(hub)) => format!("a hub, listening at {} addresses", hub.listen.len()),
-        Some(Config::Edge(edge)) => {
-            format!(
-                "an edge with {} and {}",
-                count(edge.links.len(), "link"),
-                count(edge.classes.len(), "class")
-            )
+/// What the config does to packets that belong into the tunnel, in sentences.
+fn consequences(config: &Config) -> Vec<String> {
+    let Config::Edge(edge) = config else {
+        return Vec::new();
+    };
+    if edge.routes.is_empty() {
+        return vec![
+            "only the hub's inner network is routed into the tunnel; the rest is up to the router"
+                .into(),
+        ];
+    }
+    let routes: Vec<String> = edge.routes.iter().map(ToString::to_string).collect();
+    let routes = routes.join(", ");
+    let stopped = match (edge.leak, edge.leak_when_stopped) {
+        (Leak::Block, Leak::Block) => "stay unreachable when it is stopped, until `sennit cleanup`",
+        (Leak::Block, Leak::Allow) => "leave by the host's other routes when it is stopped",
+        (Leak::Allow, _) => {
+            return vec![format!(
+                "while there is no tunnel, {routes} leave by the host's other routes, in the clear \
+                 (leak = \"allow\")"
+            )];
         }
-        None => "not valid".into(),
     };
-    let found = if report.is_empty() {
-        "ok".into()
-    } else {
-        format!(
-            "{}, {}",
-            count(report.errors(), "error"),
-            count(warnings(report), "warning")
-        )
-    };
-    let findings = if report.is_empty() {
-        String::new()
-    } else {
-        format!("{report}\n\n")
-    };
-    format!("{findings}{file}: {verdict}: {found}\n")
+    vec![
+        format!("while there is no tunnel, {routes} are unreachable (leak = \"block\")"),
+        format!("packets to them {stopped}"),
+    ]
 }
 
 fn count(number: usize, thing: &str) -> String {

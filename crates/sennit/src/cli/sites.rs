@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, grants, output, starter};
 use crate::config::Prefix;
 use crate::control::{Client, ClientError, Request};
+use crate::daemon::{self, edge::Asked};
 use crate::identity::{self, Authority, EdgeIdentity, Invitation};
 use crate::reach::Reach;
 use crate::status::{RefusedPrefix, Role, Status, TunnelStatus, duration};
@@ -79,14 +80,44 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     let now = SystemTime::now();
     let invitation: Invitation = token(&args.token)?.parse()?;
     let invitation = invitation.still_valid(now)?;
-    let identity = EdgeIdentity::join(&args.state.dir, &invitation, args.force)?;
-    let config = starter::write(&args.state.dir, &identity)?;
-    let until = output::date(invitation.expires);
+    let state = &args.state.dir;
+    if !args.force {
+        EdgeIdentity::must_be_free(state)?;
+    }
+    // Beside what is there, until the hub has had its say.
+    let draft = state.join("joining");
+    let mut identity = EdgeIdentity::join(&draft, &invitation, true)?;
+    let asked = if args.offline {
+        Asked::NoAnswer
+    } else {
+        eprintln!("Asking the hub ...");
+        daemon::edge::ask(&mut identity)?
+    };
+    if let Asked::Refused(reason) = asked {
+        let _ = std::fs::remove_dir_all(&draft);
+        return Err(Failure::runtime(reason)
+            .hint("ask the hub for a new token: sennit invite SITE --hub HOST:PORT"));
+    }
+    let identity = identity.move_to(state)?;
+    let _ = std::fs::remove_dir_all(&draft);
+    let config = starter::write(state, &identity)?;
     eprintln!(
         "This edge is `{}` of hub {}.",
         identity.site, identity.authority
     );
-    eprintln!("It must connect for the first time before {until}:");
+    if let Some(hub) = identity.other_clock(now) {
+        let (hub, here) = (output::date(hub), output::date(now));
+        eprintln!("The hub's clock says {hub}, and this host's {here}: set the one that is wrong.");
+    }
+    if asked == Asked::Certified {
+        eprintln!("The hub has taken the token. Start it:");
+    } else {
+        let until = output::date(invitation.expires);
+        eprintln!(
+            "Nobody has asked the hub whether the token is good. It must connect for the first time \
+             before {until}:"
+        );
+    }
     eprintln!("  sennit edge --config {}", config.display());
     Ok(Exit::Ok)
 }

@@ -26,10 +26,10 @@ pub(super) enum Awaited {
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
-    let control = args.control.clone().map_or_else(find_control, Ok)?;
+    let control = || args.control.clone().map_or_else(find_control, Ok);
     let document = match args.wait {
-        Some(Awaited::Up) => wait_up(&control, args.timeout.unwrap_or(DEFAULT_WAIT)),
-        None => ask(&control, args.timeout.unwrap_or(DEFAULT_TIMEOUT)).map_err(Failure::from),
+        Some(Awaited::Up) => wait_up(control, args.timeout.unwrap_or(DEFAULT_WAIT)),
+        None => ask(&control()?, args.timeout.unwrap_or(DEFAULT_TIMEOUT)).map_err(Failure::from),
     };
     match document {
         Ok(document) => print(args, &document),
@@ -110,28 +110,49 @@ fn read(document: &Value) -> Result<Status, Failure> {
         .map_err(|error| Failure::runtime(format!("the daemon's status makes no sense: {error}")))
 }
 
-/// Asks until the state is `up`; a daemon that is still starting is waited for as well.
-fn wait_up(control: &Path, timeout: Duration) -> Result<Value, Failure> {
+/// Asks until the state is `up`; a daemon that is still starting is waited for as well, and so is its
+/// socket.
+fn wait_up(
+    control: impl Fn() -> Result<PathBuf, Failure>,
+    timeout: Duration,
+) -> Result<Value, Failure> {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let failure = match ask(control, left.max(POLL)) {
-            Ok(document) => {
-                let status = read(&document)?;
-                if status.state == State::Up {
-                    return Ok(document);
-                }
-                timed_out(&status, timeout)
-            }
-            Err(error @ (ClientError::Unreachable { .. } | ClientError::Silent { .. })) => {
-                error.into()
-            }
-            Err(error) => return Err(error.into()),
+        let failure = match control() {
+            Ok(control) => match look(&control, left.max(POLL), timeout)? {
+                Look::Up(document) => return Ok(document),
+                Look::NotYet(failure) => failure,
+            },
+            Err(nobody) => nobody,
         };
         if failure.exit() == Exit::Permission || Instant::now() >= deadline {
             return Err(failure);
         }
         thread::sleep(POLL.min(left));
+    }
+}
+
+/// What one look at a daemon has found.
+enum Look {
+    Up(Value),
+    /// What to say if there is no time for another look.
+    NotYet(Failure),
+}
+
+fn look(control: &Path, patience: Duration, timeout: Duration) -> Result<Look, Failure> {
+    match ask(control, patience) {
+        Ok(document) => {
+            let status = read(&document)?;
+            if status.state == State::Up {
+                return Ok(Look::Up(document));
+            }
+            Ok(Look::NotYet(timed_out(&status, timeout)))
+        }
+        Err(error @ (ClientError::Unreachable { .. } | ClientError::Silent { .. })) => {
+            Ok(Look::NotYet(error.into()))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -1,19 +1,13 @@
 //! Values of options.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::config::Prefix;
+use crate::remote::{Remote, RemoteError};
 
-/// An address that a hub can be reached at.
-pub(super) fn hub(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text.parse().map_err(
-        |_| "write an IP address and a port, like 203.0.113.10:443 or [2001:db8::1]:443",
-    )?;
-    if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() {
-        return Err("no site can reach a hub there".into());
-    }
-    Ok(address)
+/// Where a hub can be reached.
+pub(super) fn hub(text: &str) -> Result<Remote, String> {
+    text.parse().map_err(|error: RemoteError| error.to_string())
 }
 
 pub(super) fn server_name(text: &str) -> Result<String, String> {

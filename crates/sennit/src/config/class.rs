@@ -107,7 +107,22 @@ pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     check_shares(classes, findings);
     for class in classes {
         check_copies(class, findings);
-        check_fec(class, findings);
+        check_not_built(class, findings);
+    }
+}
+
+/// Keys that are understood, and that nothing acts on yet.
+fn check_not_built(class: &ReadClass, findings: &mut Vec<Finding>) {
+    let off = |fec: &&Spanned<Fec>| *fec.get_ref() != Fec::Off;
+    let keys = [
+        ("share", class.share.as_ref().map(Spanned::span)),
+        ("fec", class.fec.as_ref().filter(off).map(Spanned::span)),
+    ];
+    for (key, span) in keys {
+        let Some(span) = span else { continue };
+        let message = format!("`{key}` does nothing in this version");
+        let help = "it is read and checked, and packets are treated as if it were not there";
+        findings.push(Finding::warning(span, message).help(help));
     }
 }
 
@@ -209,21 +224,6 @@ fn check_copies(class: &ReadClass, findings: &mut Vec<Finding>) {
         findings.push(
             Finding::warning(copies.span(), "`copies` has no effect here")
                 .help("it belongs to policy = \"redundant\""),
-        );
-    }
-}
-
-fn check_fec(class: &ReadClass, findings: &mut Vec<Finding>) {
-    let repairs = class
-        .delivery
-        .as_ref()
-        .is_none_or(|delivery| *delivery.get_ref() == Delivery::Repair);
-    if let (Some(fec), false) = (&class.fec, repairs)
-        && *fec.get_ref() != Fec::Off
-    {
-        findings.push(
-            Finding::warning(fec.span(), "`fec` has no effect here")
-                .help("it belongs to delivery = \"repair\""),
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use sennit_engine::MOST_LINKS;
+use sennit_engine::{Issuer, MOST_LINKS, Settings};
 use sennit_linux::DeviceName;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -11,8 +11,8 @@ use super::class::{self, ReadClass};
 use super::finding::Finding;
 use super::section::Section;
 use super::{
-    DEFAULT_EDGE_CONTROL, DEFAULT_STATE, EdgeConfig, Link, Policy, Prefix, Proxy, default_device,
-    tables, values,
+    DEFAULT_EDGE_CONTROL, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy, Prefix, Proxy,
+    default_device, tables, values,
 };
 
 /// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
@@ -77,8 +77,12 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         .unwrap_or_default();
     check_repeats("lan", &lan, findings);
     check_own_lan(&routes, &lan, findings);
+    let leak = edge.string("leak", values::leak, findings);
+    let leak_when_stopped = edge.string("leak_when_stopped", values::leak, findings);
+    check_leak(&routes, leak.as_ref(), leak_when_stopped.as_ref(), findings);
     let control = edge.string("control", values::socket_path, findings);
     let mtu = edge.integer("mtu", MTU, findings);
+    check_mtu(mtu.as_ref(), findings);
     let workers = edge.integer("workers", super::hub::WORKERS, findings);
     edge.finish(findings);
     EdgeConfig {
@@ -87,6 +91,8 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         state: state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner),
         device: device.map_or_else(default_device, Spanned::into_inner),
         routes: inner(routes),
+        leak: leak.map_or(Leak::Block, Spanned::into_inner),
+        leak_when_stopped: leak_when_stopped.map_or(Leak::Allow, Spanned::into_inner),
         lan: inner(lan),
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map(Spanned::into_inner),
@@ -110,6 +116,65 @@ fn check_own_lan(routes: &[Spanned<Prefix>], lan: &[Spanned<Prefix>], findings: 
             findings.push(Finding::warning(route.span(), message));
         }
     }
+}
+
+/// The usual size of packets on a WAN link, and the headers of IPv4 and UDP.
+const LINK_MTU: u16 = 1500;
+const IPV4_UDP: u16 = 20 + 8;
+
+/// What a large inner MTU means for the links.
+pub(super) fn check_mtu(mtu: Option<&Spanned<u16>>, findings: &mut Vec<Finding>) {
+    let Some(mtu) = mtu else { return };
+    let settings = Settings {
+        inner_mtu: *mtu.get_ref(),
+        issuer: Issuer::default(),
+        seed: [0; 32],
+        reset_key: [0; 32],
+    };
+    let outside = settings.outer_mtu() + IPV4_UDP;
+    if outside > LINK_MTU {
+        let message = format!(
+            "packets of {} bytes need {outside} on a link, and most links carry {LINK_MTU}",
+            mtu.get_ref()
+        );
+        findings.push(Finding::warning(mtu.span(), message).help(
+            "a link that carries less is not used for the largest packets; 1400 fits Ethernet in both families",
+        ));
+    }
+}
+
+/// What leaves beside the tunnel though it hardly should.
+fn check_leak(
+    routes: &[Spanned<Prefix>],
+    leak: Option<&Spanned<Leak>>,
+    when_stopped: Option<&Spanned<Leak>>,
+    findings: &mut Vec<Finding>,
+) {
+    let is = |leak: Option<&Spanned<Leak>>, what| leak.is_some_and(|it| *it.get_ref() == what);
+    if let (true, Some(stopped)) = (is(leak, Leak::Allow), when_stopped)
+        && *stopped.get_ref() == Leak::Block
+    {
+        let message = "`leak_when_stopped` has no effect here";
+        findings
+            .push(Finding::warning(stopped.span(), message).help("it goes with leak = \"block\""));
+    }
+    let default = |v4: bool| {
+        let whole = |route: &&Spanned<Prefix>| {
+            let prefix = route.get_ref();
+            prefix.prefix_len() == 0 && prefix.addr().is_ipv4() == v4
+        };
+        routes.iter().find(whole)
+    };
+    let (one, other, family) = match (default(true), default(false)) {
+        (Some(v4), None) => (v4, "::/0", "IPv6"),
+        (None, Some(v6)) => (v6, "0.0.0.0/0", "IPv4"),
+        _ => return,
+    };
+    let message = format!("{} is for the tunnel, and {other} is not", one.get_ref());
+    findings.push(Finding::warning(one.span(), message).help(format!(
+        "{family} leaves beside the tunnel; add \"{other}\" to `routes`, which is then unreachable \
+         if the hub has no {family}"
+    )));
 }
 
 fn read_proxy(edge: &mut Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Proxy> {
@@ -142,6 +207,12 @@ fn lan_prefix(typed: &str) -> Result<Prefix, values::Wrong> {
     if prefix.prefix_len() == 0 {
         return Err(
             values::Wrong::new("the whole internet is not behind an edge")
+                .help("name the prefixes of the LAN, like 192.168.8.0/24"),
+        );
+    }
+    if let Some(special) = values::special(&prefix) {
+        return Err(
+            values::Wrong::new(format!("{prefix} cannot be a LAN: {special}"))
                 .help("name the prefixes of the LAN, like 192.168.8.0/24"),
         );
     }

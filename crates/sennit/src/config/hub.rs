@@ -57,11 +57,13 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         "name an IPv4 prefix, an IPv6 prefix, or both",
         findings,
     );
+    check_public(&pool, findings);
     let pool = read_pool(&pool, findings);
     let nat = hub.boolean("nat", findings);
     let device = hub.string("device", values::device, findings);
     let control = hub.string("control", values::socket_path, findings);
     let mtu = hub.integer("mtu", super::edge::MTU, findings);
+    super::edge::check_mtu(mtu.as_ref(), findings);
     let workers = hub.integer("workers", WORKERS, findings);
     let mut reach = |key| {
         let places = hub.strings(key, place, findings)?;
@@ -125,18 +127,25 @@ fn pool_prefix(typed: &str) -> Result<Prefix, values::Wrong> {
                 .label(format!("/{smallest} is the smallest")),
         );
     }
-    let first = prefix.addr();
-    if prefix.prefix_len() == 0
-        || first.is_multicast()
-        || first.is_loopback()
-        || first.is_unspecified()
-    {
+    if prefix.prefix_len() == 0 || values::special(&prefix).is_some() {
         return Err(
             values::Wrong::new(format!("{prefix} cannot be given to sites"))
                 .help("take private space, like 10.200.0.0/16 and fd5e:1::/64"),
         );
     }
     Ok(prefix)
+}
+
+/// Addresses of others that sites could then not reach.
+fn check_public(pool: &[Spanned<Prefix>], findings: &mut Vec<Finding>) {
+    let public = |prefix: &&Spanned<Prefix>| values::is_public(prefix.get_ref());
+    for prefix in pool.iter().filter(public) {
+        let message = format!("{} is public address space", prefix.get_ref());
+        findings.push(Finding::warning(prefix.span(), message).help(
+            "whoever owns it on the internet cannot be reached from here; if that is not you, take \
+             private space, like 10.200.0.0/16 and fd5e:1::/64",
+        ));
+    }
 }
 
 fn read_pool(prefixes: &[Spanned<Prefix>], findings: &mut Vec<Finding>) -> Option<Pool> {

@@ -1,7 +1,7 @@
 //! The `match` language of a class.
 //!
 //! A rule is a few conditions, all of which must hold: `udp port 5060`, `dscp ef`,
-//! `tcp dst 10.9.0.0/16 dport 8000-8999`. A list of rules matches when one of them does.
+//! `tcp dst 10.9.0.0/16 dport 8000-8999`, in capitals or not. A list of rules matches when one of them does.
 
 use std::ops::Range;
 
@@ -68,7 +68,7 @@ pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
                     .help(format!("for example `{} {example}`", word.text))
             })
         };
-        let fresh = match word.text {
+        let fresh = match word.text.to_ascii_lowercase().as_str() {
             "dscp" => set(&mut rule.dscp, dscp(&argument("ef")?)?),
             "udp" => set(&mut rule.protocol, UDP),
             "tcp" => set(&mut rule.protocol, TCP),
@@ -127,7 +127,8 @@ fn dscp(word: &Word<'_>) -> Result<u8, Wrong> {
         let digit = word.text.as_bytes().get(at)?.checked_sub(b'0')?;
         allowed.contains(&digit).then_some(digit)
     };
-    let named = match (word.text.get(..2), word.text.len()) {
+    let name = word.text.to_ascii_lowercase();
+    let named = match (name.get(..2), name.len()) {
         (Some("ef"), 2) => Some(46),
         (Some("cs"), 3) => digit(2, 0..8).map(|class| class * 8),
         (Some("af"), 4) => digit(2, 1..5)
@@ -238,6 +239,9 @@ mod tests {
             ("af33", 30),
             ("af43", 38),
             ("63", 63),
+            ("EF", 46),
+            ("Cs5", 40),
+            ("AF43", 38),
         ];
         for (name, number) in known {
             assert_eq!(
@@ -251,6 +255,14 @@ mod tests {
         ] {
             assert!(rule(&format!("dscp {name}")).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn capitals_make_no_difference() {
+        assert_eq!(
+            rule("UDP DSCP EF Port 5060 Dst FD00::/8").unwrap(),
+            rule("udp dscp ef port 5060 dst fd00::/8").unwrap()
+        );
     }
 
     #[test]

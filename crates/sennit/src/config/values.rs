@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use sennit_linux::DeviceName;
 
 use super::finding::Finding;
-use super::{Congestion, Delivery, Fec, Policy, Prefix};
+use super::{Congestion, Delivery, Fec, Leak, Policy, Prefix};
+use crate::remote::{Remote, RemoteError};
 
 /// Why a string is not what its key wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,13 +84,16 @@ pub(super) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> 
         .filter(|name| far(name) <= name.len().div_ceil(3).min(3))
 }
 
-/// One of a few words.
+/// One of a few words, in capitals or not.
 pub(super) fn choice<T: Copy>(
     typed: &str,
     what: &str,
     choices: &[(&'static str, T)],
 ) -> Result<T, Wrong> {
-    if let Some((_, value)) = choices.iter().find(|(name, _)| *name == typed) {
+    if let Some((_, value)) = choices
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(typed))
+    {
         return Ok(*value);
     }
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
@@ -110,6 +114,11 @@ pub(super) fn policy(typed: &str) -> Result<Policy, Wrong> {
         ("redundant", Policy::Redundant),
     ];
     choice(typed, "policy", &choices)
+}
+
+pub(super) fn leak(typed: &str) -> Result<Leak, Wrong> {
+    let choices = [("block", Leak::Block), ("allow", Leak::Allow)];
+    choice(typed, "way to treat a leak", &choices)
 }
 
 pub(super) fn delivery(typed: &str) -> Result<Delivery, Wrong> {
@@ -133,7 +142,8 @@ pub(super) fn congestion(typed: &str) -> Result<Congestion, Wrong> {
 
 /// `off`, `auto`, `xor:10+1`, `rs:10+2` or `rlc:8/64`.
 pub(super) fn fec(typed: &str) -> Result<Fec, Wrong> {
-    let Some((code, numbers)) = typed.split_once(':') else {
+    let lower = typed.to_ascii_lowercase();
+    let Some((code, numbers)) = lower.split_once(':') else {
         return choice(
             typed,
             "error correction",
@@ -178,21 +188,26 @@ pub(super) fn share(typed: &str) -> Result<u8, Wrong> {
     })
 }
 
-/// An address and port one can send to.
-pub(super) fn remote(typed: &str) -> Result<SocketAddr, Wrong> {
-    let address = socket(typed, "203.0.113.10:443 or [2001:db8::1]:443")?;
-    if address.ip().is_unspecified() || address.ip().is_multicast() {
-        return Err(Wrong::new(format!(
+/// An address or a name, and a port, that one can send to.
+pub(super) fn remote(typed: &str) -> Result<Remote, Wrong> {
+    const EXAMPLE: &str = "an IP address or a name, and a port, like 203.0.113.10:443, [2001:db8::1]:443 or vpn.example.org:443";
+    match typed.parse() {
+        Ok(remote) => Ok(remote),
+        Err(RemoteError::Unreachable) if !typed.ends_with(":0") => Err(Wrong::new(format!(
             "{} is not the address of a hub",
-            address.ip()
-        )));
+            typed.rsplit_once(':').map_or(typed, |(host, _)| host)
+        ))),
+        // In the words of an address, which it is more likely to be.
+        Err(_) => socket(typed, EXAMPLE).map(Remote::Address),
     }
-    Ok(address)
 }
 
 /// An address and port to listen on.
 pub(super) fn listen(typed: &str) -> Result<SocketAddr, Wrong> {
-    socket(typed, "0.0.0.0:443 or [::]:443")
+    socket(
+        typed,
+        "an IP address and a port, like 0.0.0.0:443 or [::]:443",
+    )
 }
 
 fn socket(typed: &str, example: &str) -> Result<SocketAddr, Wrong> {
@@ -208,7 +223,7 @@ fn socket(typed: &str, example: &str) -> Result<SocketAddr, Wrong> {
             Ok(IpAddr::V6(ip)) => wrong
                 .label("the port is missing")
                 .help(format!("write [{ip}]:443")),
-            Err(_) => wrong.help(format!("write an IP address and a port, like {example}")),
+            Err(_) => wrong.help(format!("write {example}")),
         }
     })?;
     if address.port() == 0 {
@@ -238,6 +253,49 @@ pub(super) fn prefix(typed: &str) -> Result<Prefix, Wrong> {
             .label(format!("did you mean `{}`?", prefix.trunc())));
     }
     Ok(prefix)
+}
+
+/// Space that means something else on every host: no LAN and no pool of inner addresses.
+const SPECIAL: [(&str, &str); 9] = [
+    ("0.0.0.0/8", "means this host"),
+    ("127.0.0.0/8", "is every host's own loopback"),
+    ("169.254.0.0/16", "is link-local"),
+    ("224.0.0.0/4", "is multicast"),
+    ("240.0.0.0/4", "is reserved"),
+    ("::/128", "means this host"),
+    ("::1/128", "is every host's own loopback"),
+    ("fe80::/10", "is link-local"),
+    ("ff00::/8", "is multicast"),
+];
+
+/// Space that is nobody's on the internet: RFC 1918, RFC 6598 (carriers' NAT), RFC 4193.
+const PRIVATE: [&str; 5] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "fc00::/7",
+];
+
+fn known(prefix: &str) -> Prefix {
+    prefix.parse().expect("the constants are prefixes")
+}
+
+/// What a prefix means that no host can have as a network of its own.
+pub(super) fn special(prefix: &Prefix) -> Option<String> {
+    let overlaps = |(special, _): &&(&str, &str)| {
+        let special = known(special);
+        special.contains(prefix) || prefix.contains(&special)
+    };
+    let (special, what) = SPECIAL.iter().find(overlaps)?;
+    Some(format!("{special} {what}"))
+}
+
+/// Whether it is space that somebody on the internet may own.
+pub(super) fn is_public(prefix: &Prefix) -> bool {
+    !PRIVATE
+        .iter()
+        .any(|private| known(private).contains(prefix))
 }
 
 /// A name for a link or class: what fits into tables, metrics and the announcements of a path.

@@ -7,10 +7,15 @@
 //! is the exception ([`super::strays`]). The first worker sees to what there is only one of ([`lead`]),
 //! and tells the others by letter.
 
+mod ask;
 mod far_side;
 mod lead;
 mod links;
 mod machine;
+mod names;
+mod outlook;
+mod probe;
+mod renewal;
 mod watch;
 
 use std::{net::IpAddr, path::Path, sync::Arc, time::Instant};
@@ -26,23 +31,26 @@ use sennit_packet::Prefix;
 use super::{
     DEFAULT_MTU, facts,
     mailbox::{self, Question, Slot},
-    pollers, stop_on_signal,
+    pollers,
     strays::Strays,
+    watch_signals,
     worker::{self, Io, Worker},
 };
 use crate::{
     cli::Failure,
-    config::{EdgeConfig, RUN_DIRECTORY},
+    config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     control::{Request, Response, Server},
     status::{
         LinkState, LinkStatus, PathState, RefusedPrefix, Role, SCHEMA, State, Status, TunnelStatus,
         WorkerStatus,
     },
 };
+pub use ask::{Asked, ask};
 use far_side::FarSide;
 use lead::Lead;
 use links::Links;
 use machine::EdgeMachine;
+use names::Names;
 use watch::Watch;
 
 const STOP: u64 = 0;
@@ -56,9 +64,10 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
     let started = Instant::now();
     let config = Arc::new(config);
     let far_side = FarSide::load(&config)?;
-    let footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
+    let run_directory = Path::new(RUN_DIRECTORY);
+    let footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(&config))?;
     let pollers = pollers(workers(&config))?;
-    let stop = stop_on_signal(&pollers, STOP)?;
+    let signals = watch_signals(&pollers, STOP)?;
     let (questions, question_slots) =
         mailbox::for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
     let (letters, letter_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, LETTERS))?;
@@ -76,9 +85,19 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
         .add(watch.monitor(), MONITOR, Interest::Read)
         .map_err(Failure::runtime)?;
     let site = far_side.site();
-    let engines = far_side.engines(&config, ios.len(), Instant::now())?;
+    let renewal = far_side.is_renewal_due();
+    let engines = far_side.engines(&config, ios.len(), renewal, Instant::now())?;
     let devices = open_devices(&config, &mut ios)?;
-    let lead = Lead::new(footprint, watch, far_side, devices, Arc::clone(&config))?;
+    let names = Names::start(&config, Arc::clone(&letter_slots))?;
+    let lead = Lead::new(
+        footprint,
+        watch,
+        far_side,
+        devices,
+        names,
+        Arc::clone(&config),
+        started,
+    )?;
 
     let (mut lead, count) = (Some(lead), ios.len());
     let boxes = questions.into_iter().zip(letters).zip(inboxes);
@@ -103,6 +122,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
                 letter_slots: Arc::clone(&letter_slots),
                 strays: Strays::new(inbox, Arc::clone(&hatches)),
                 recent: facts::Recent::default(),
+                resolved: Arc::default(),
                 lead: lead.take(),
             };
             Worker { machine, io }
@@ -110,13 +130,59 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
         .collect();
     let Worker { machine, io } = &mut workers[0];
     machine.look(io, Instant::now());
+    if let Some(lead) = &mut machine.lead {
+        lead.footprint.hold_block();
+    }
     tracing::info!(device = %config.device, links = config.links.len(), workers = count, "edge is ready");
-    let outcome = worker::run_all(&mut workers, &stop);
+    log_host(&config);
+    log_block(&config);
+    let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
     let lead = workers[0].machine.lead.take();
-    let removed = lead.map_or(Ok(()), |lead| lead.footprint.remove());
+    let keep = config.leak_when_stopped == Leak::Block || signals.is_restart();
+    // Dropped after a failure, it keeps its block.
     outcome.map_err(Failure::runtime)?;
-    Ok(removed?)
+    match lead.map(|lead| lead.footprint) {
+        Some(footprint) if keep => footprint.remove_but_block()?,
+        Some(footprint) => footprint.remove()?,
+        None => {}
+    }
+    Ok(())
+}
+
+/// What is unreachable while there is no tunnel.
+fn blocked(config: &EdgeConfig) -> Vec<Prefix> {
+    let routes = config.routes.iter().copied().map(far_side::prefix);
+    match config.leak {
+        Leak::Block => routes.collect(),
+        Leak::Allow => Vec::new(),
+    }
+}
+
+/// What does not fit together on this host, in the log.
+fn log_host(config: &EdgeConfig) {
+    for finding in config::look_at_host(config) {
+        let help = finding.help.unwrap_or_default();
+        match finding.severity {
+            Severity::Error => tracing::error!(help, "{}", finding.message),
+            Severity::Warning => tracing::warn!(help, "{}", finding.message),
+        }
+    }
+}
+
+fn log_block(config: &EdgeConfig) {
+    let routes: Vec<String> = config.routes.iter().map(ToString::to_string).collect();
+    let routes = routes.join(" ");
+    match config.leak {
+        _ if routes.is_empty() => {}
+        Leak::Block => tracing::info!(routes, "unreachable while there is no tunnel"),
+        Leak::Allow => {
+            tracing::warn!(
+                routes,
+                "leaves beside the tunnel while there is none: leak is allowed"
+            );
+        }
+    }
 }
 
 /// One for each class at most.
@@ -185,6 +251,9 @@ struct Report {
     addresses: Vec<IpAddr>,
     /// Those prefixes of our LAN that the hub does not route, and why.
     refused: Vec<(Prefix, String)>,
+    notes: Vec<String>,
+    /// Why there is no tunnel, as far as it was looked.
+    verdict: Option<String>,
     links: Vec<LinkStatus>,
     tunnels: Vec<TunnelStatus>,
     worker: WorkerStatus,
@@ -213,7 +282,10 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
     let (mut addresses, mut links) = (Vec::new(), Vec::new());
     let (mut tunnels, mut workers) = (Vec::new(), Vec::new());
     let mut refused_lan = Vec::new();
+    let (mut notes, mut verdict) = (Vec::new(), None);
     for report in reports {
+        notes.extend(report.notes);
+        verdict = verdict.or(report.verdict);
         addresses.extend(report.addresses);
         // The hub says the same to each.
         for (prefix, reason) in report.refused {
@@ -235,6 +307,8 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
     };
     tunnels.sort_by_key(position);
     let (state, reason) = state(&addresses, &links, &tunnels, config.classes.len());
+    let any = tunnels.iter().any(|tunnel| tunnel.state == State::Up);
+    let reason = verdict.filter(|_| !any).or(reason);
     Status {
         schema: SCHEMA.into(),
         role: Role::Edge,
@@ -244,6 +318,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         uptime_seconds: started.elapsed().as_secs_f64(),
         device: config.device.to_string(),
         addresses,
+        notes,
         links,
         refused_lan,
         tunnels,
@@ -340,6 +415,7 @@ mod tests {
             weight: 1,
             state,
             reason: None,
+            hub: None,
         }
     }
 

@@ -207,6 +207,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
             .iter()
             .map(IpNet::addr)
             .collect(),
+        notes: Vec::new(),
         links: Vec::new(),
         refused_lan: Vec::new(),
         tunnels,

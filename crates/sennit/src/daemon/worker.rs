@@ -123,6 +123,8 @@ struct Outlet {
     socket: LinkSocket,
     unsent: VecDeque<(Transmit, Bytes)>,
     unsent_bytes: usize,
+    /// Why this host refused to send something lately.
+    refused: Option<io::Error>,
 }
 
 /// One TUN device and the packets on their way to it.
@@ -182,6 +184,7 @@ impl Io {
                 socket,
                 unsent: VecDeque::new(),
                 unsent_bytes: 0,
+                refused: None,
             });
         }
         Ok(())
@@ -191,6 +194,18 @@ impl Io {
     pub(super) fn socket_address(&self, id: SocketId, family_of: IpAddr) -> Option<SocketAddr> {
         let outlet = self.outlets.get(id.0 as usize)?[family(family_of)].as_ref()?;
         Some(outlet.socket.local_addr())
+    }
+
+    /// Why this host refused to send packets of a socket since the last call, as by its firewall.
+    pub(super) fn take_refusals(&mut self) -> impl Iterator<Item = (SocketId, io::Error)> + '_ {
+        self.outlets
+            .iter_mut()
+            .enumerate()
+            .flat_map(|(index, families)| {
+                let refused = families.iter_mut().flatten();
+                let refused = refused.filter_map(|outlet| outlet.refused.take());
+                refused.map(move |error| (SocketId(index as u32), error))
+            })
     }
 
     /// Adds a TUN device; its number is how many there were.
@@ -394,7 +409,12 @@ impl Outlet {
         };
         match self.socket.send(&message) {
             Ok(sent) => sent.bytes,
-            Err(SendError::LinkDown(error) | SendError::Refused(error)) => {
+            Err(SendError::Refused(error)) => {
+                tracing::trace!(remote = %transmit.remote, %error, "refused");
+                self.refused = Some(error);
+                bytes.len()
+            }
+            Err(SendError::LinkDown(error)) => {
                 tracing::trace!(remote = %transmit.remote, %error, "not sent");
                 bytes.len()
             }

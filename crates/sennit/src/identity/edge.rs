@@ -3,7 +3,6 @@
 //! Three files of the state directory: `edge.key`; `site.json` with what the invitation said, in
 //! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is one.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +11,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
 
-use super::authority::{key_pair, pem};
+use super::authority::{SITE_LIFETIME, key_pair, pem};
 use super::enroll::{Answer, Request};
 use super::files::{self, Access};
 use super::{Fingerprint, IdentityError, Invitation, Secret, tls};
+use crate::remote::Remote;
 use crate::site::SiteName;
 
 const KEY: &str = "edge.key";
@@ -25,13 +25,20 @@ const CERTIFICATE: &str = "site.pem";
 /// Renewal starts when a third of the lifetime is left, so that months of trying remain.
 const RENEW_BEFORE: Duration = Duration::from_secs(120 * 86_400);
 
+/// What is left of a certificate's lifetime when it is renewed, as time since it was issued.
+pub const RENEW_AFTER: Duration = SITE_LIFETIME.saturating_sub(RENEW_BEFORE);
+
+/// A certificate that seems to have been issued so far from now tells of a wrong clock. A hub repeats
+/// one for a day at most.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(2 * 86_400);
+
 /// All that an edge is known by.
 #[derive(Debug)]
 pub struct EdgeIdentity {
     state: PathBuf,
     pub site: SiteName,
     /// Where the invitation said that the hub is; the config has the last word.
-    pub hubs: Vec<SocketAddr>,
+    pub hubs: Vec<Remote>,
     /// The one authority that the hub must have.
     pub authority: Fingerprint,
     pub credential: Credential,
@@ -54,7 +61,7 @@ pub enum Credential {
 #[derive(Serialize, Deserialize)]
 struct SiteFile {
     site: SiteName,
-    hub: Vec<SocketAddr>,
+    hub: Vec<Remote>,
     authority: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
@@ -70,13 +77,8 @@ impl EdgeIdentity {
         replace: bool,
     ) -> Result<Self, IdentityError> {
         files::make_state_dir(state)?;
-        if !replace && let Some(text) = files::read_if_any(&state.join(SITE))? {
-            let site = serde_json::from_str::<SiteFile>(&text)
-                .map_or("?".into(), |file| file.site.to_string());
-            return Err(IdentityError::AlreadyJoined {
-                state: state.into(),
-                site,
-            });
+        if !replace {
+            Self::must_be_free(state)?;
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         // What is left of a former site, if this is cut short, is no identity.
@@ -100,6 +102,31 @@ impl EdgeIdentity {
         };
         identity.save()?;
         Ok(identity)
+    }
+
+    /// Fails if `state` belongs to a site already.
+    pub fn must_be_free(state: &Path) -> Result<(), IdentityError> {
+        let Some(text) = files::read_if_any(&state.join(SITE))? else {
+            return Ok(());
+        };
+        let site = serde_json::from_str::<SiteFile>(&text)
+            .map_or("?".into(), |file| file.site.to_string());
+        Err(IdentityError::AlreadyJoined {
+            state: state.into(),
+            site,
+        })
+    }
+
+    /// Moves the identity into `state`, in place of the one that may be there.
+    pub fn move_to(self, state: &Path) -> Result<Self, IdentityError> {
+        files::make_state_dir(state)?;
+        // What is left of a former site, if this is cut short, is no identity.
+        files::remove_if_any(&state.join(SITE))?;
+        files::remove_if_any(&state.join(CERTIFICATE))?;
+        for name in [KEY, CERTIFICATE, SITE] {
+            files::rename_if_any(&self.state.join(name), &state.join(name))?;
+        }
+        Self::load(state)
     }
 
     /// Reads the identity in `state`.
@@ -153,6 +180,20 @@ impl EdgeIdentity {
             Credential::Pending { .. } => false,
             Credential::Enrolled { expires, .. } => now + RENEW_BEFORE >= *expires,
         }
+    }
+
+    /// When the hub issued the certificate by its own clock, if that is far from `now` by ours.
+    pub fn other_clock(&self, now: SystemTime) -> Option<SystemTime> {
+        let Credential::Enrolled { expires, .. } = &self.credential else {
+            return None;
+        };
+        let issued = expires.checked_sub(SITE_LIFETIME)?;
+        let apart = now
+            .duration_since(issued)
+            .or_else(|_| issued.duration_since(now));
+        apart
+            .is_ok_and(|apart| apart > CLOCKS_DIFFER)
+            .then_some(issued)
     }
 
     /// The body to POST for a first or a fresh certificate.

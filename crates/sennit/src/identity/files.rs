@@ -67,6 +67,18 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Puts a file in the place of another; there may be none.
+pub(super) fn rename_if_any(from: &Path, to: &Path) -> Result<(), IdentityError> {
+    match fs::rename(from, to) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(IdentityError::Io {
+            action: "write",
+            path: to.into(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn remove_if_any(path: &Path) -> Result<(), IdentityError> {
     match fs::remove_file(path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(IdentityError::Io {

@@ -2,9 +2,10 @@
 //!
 //! The text is `sennit_` and base64url of: version, expiry (seconds since 1970, 8 bytes), the
 //! authority's fingerprint (32), the secret (32), the site's name (length, bytes), the number of
-//! hub addresses and each of them (4 or 6, address, port), and the first four bytes of the SHA-256
-//! of all that, by which a token cut short in copying is told from a foreign one. Integers are
-//! big-endian.
+//! hub addresses and each of them (4 or 6, address, port; or 0, length, name, port), and the first
+//! four bytes of the SHA-256 of all that, by which a token cut short in copying is told from a foreign
+//! one. Integers are big-endian. Version 1 has no names, and is still what is written when there are
+//! none.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,12 +17,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::secret::sha256;
 use super::{Authority, Fingerprint, IdentityError, Secret};
+use crate::remote::Remote;
 use crate::site::SiteName;
 use crate::store::{Store, TokenKind};
 
 const PREFIX: &str = "sennit_";
 pub(super) const BEARER_PREFIX: &str = "sennit_bearer_";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const WITHOUT_NAMES: u8 = 1;
 /// More than any hub has; a token stays short enough to paste.
 const MAX_HUBS: usize = 16;
 
@@ -30,7 +33,7 @@ const MAX_HUBS: usize = 16;
 pub struct Invitation {
     pub site: SiteName,
     /// Where the hub listens, at most 16.
-    pub hubs: Vec<SocketAddr>,
+    pub hubs: Vec<Remote>,
     /// The hub's authority.
     pub authority: Fingerprint,
     pub secret: Secret,
@@ -57,14 +60,14 @@ pub fn invite(
     store: &mut Store,
     authority: &Authority,
     site: &SiteName,
-    hubs: &[SocketAddr],
+    hubs: &[Remote],
     ttl: Duration,
     now: SystemTime,
 ) -> Result<Invitation, IdentityError> {
     let secret = Secret::random();
     let expires = now + ttl;
     store.invite(site, &secret.hash(), Some(expires), TokenKind::Invite, now)?;
-    let hubs = hubs.iter().copied().take(MAX_HUBS).collect();
+    let hubs = hubs.iter().take(MAX_HUBS).cloned().collect();
     Ok(Invitation {
         site: site.clone(),
         hubs,
@@ -102,8 +105,17 @@ impl Invitation {
         }
     }
 
+    /// The least that can say it, so that there is one text for each invitation.
+    fn version(&self) -> u8 {
+        if self.hubs.iter().any(|hub| hub.address().is_none()) {
+            VERSION
+        } else {
+            WITHOUT_NAMES
+        }
+    }
+
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![self.version()];
         let expires = self
             .expires
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -115,14 +127,21 @@ impl Invitation {
         bytes.extend(self.site.as_str().as_bytes());
         bytes.push(self.hubs.len() as u8);
         for hub in &self.hubs {
-            match hub.ip() {
-                IpAddr::V4(ip) => {
-                    bytes.push(4);
-                    bytes.extend(ip.octets());
-                }
-                IpAddr::V6(ip) => {
-                    bytes.push(6);
-                    bytes.extend(ip.octets());
+            match hub {
+                Remote::Address(address) => match address.ip() {
+                    IpAddr::V4(ip) => {
+                        bytes.push(4);
+                        bytes.extend(ip.octets());
+                    }
+                    IpAddr::V6(ip) => {
+                        bytes.push(6);
+                        bytes.extend(ip.octets());
+                    }
+                },
+                Remote::Name { host, .. } => {
+                    bytes.push(0);
+                    bytes.push(host.len() as u8);
+                    bytes.extend(host.as_bytes());
                 }
             }
             bytes.extend(hub.port().to_be_bytes());
@@ -143,7 +162,7 @@ impl Invitation {
         let site = std::str::from_utf8(name).ok()?.parse().ok()?;
         let [count] = take(&mut rest)?;
         let hubs: Vec<_> = (0..count)
-            .map(|_| take_address(&mut rest))
+            .map(|_| take_remote(&mut rest))
             .collect::<Option<_>>()?;
         let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
         let sound = rest.is_empty() && (1..=MAX_HUBS).contains(&hubs.len());
@@ -163,13 +182,25 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
+fn take_remote(rest: &mut &[u8]) -> Option<Remote> {
     let ip = match take(rest)? {
         [4] => IpAddr::from(take::<4>(rest)?),
         [6] => IpAddr::from(take::<16>(rest)?),
+        [0] => {
+            let [length] = take(rest)?;
+            let (name, after) = rest.split_at_checked(length.into())?;
+            *rest = after;
+            let port = u16::from_be_bytes(take(rest)?);
+            let text = format!("{}:{port}", std::str::from_utf8(name).ok()?);
+            return text
+                .parse()
+                .ok()
+                .filter(|it: &Remote| it.address().is_none() && it.to_string() == text);
+        }
         _ => return None,
     };
-    Some(SocketAddr::new(ip, u16::from_be_bytes(take(rest)?)))
+    let address = SocketAddr::new(ip, u16::from_be_bytes(take(rest)?));
+    Some(Remote::Address(address))
 }
 
 /// The token.
@@ -198,7 +229,9 @@ impl FromStr for Invitation {
             return Err(InvitationError::Damaged);
         }
         match body.split_first() {
-            Some((&VERSION, body)) => Self::decode(body).ok_or(InvitationError::Damaged),
+            Some((&version @ (WITHOUT_NAMES | VERSION), body)) => Self::decode(body)
+                .filter(|invitation| invitation.version() == version)
+                .ok_or(InvitationError::Damaged),
             Some((newer, _)) => Err(InvitationError::Newer(*newer)),
             None => Err(InvitationError::Damaged),
         }
@@ -233,6 +266,27 @@ mod tests {
             "as pasted or read from a file"
         );
         assert!(token.len() < 200, "{} characters", token.len());
+    }
+
+    #[test]
+    fn a_token_may_name_the_hub() {
+        let named = Invitation {
+            hubs: vec![
+                "vpn.example.org:443".parse().unwrap(),
+                "203.0.113.10:443".parse().unwrap(),
+            ],
+            ..invitation()
+        };
+
+        assert_eq!(named.to_string().parse(), Ok(named));
+    }
+
+    #[test]
+    fn a_token_without_names_is_read_by_every_version() {
+        let token = invitation().to_string();
+        let bytes = URL_SAFE_NO_PAD.decode(&token[PREFIX.len()..]).unwrap();
+
+        assert_eq!(bytes[0], WITHOUT_NAMES);
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! one is used at once, and a revoked one is seen at once.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,10 +64,12 @@ pub fn client_config(identity: &EdgeIdentity) -> Result<ClientTls, IdentityError
 }
 
 /// TLS of an edge towards a CONNECT-IP proxy at `address` that is not a Sennit hub.
-pub fn proxy_config(proxy: &Proxy, address: IpAddr) -> Result<ClientTls, IdentityError> {
+///
+/// `host` is its address or name in the config.
+pub fn proxy_config(proxy: &Proxy, host: &str) -> Result<ClientTls, IdentityError> {
     let builder = client(Arc::new(provider()))?.with_root_certificates(roots(&proxy.ca)?);
     let bearer = proxy.bearer.as_deref().map(bearer).transpose()?;
-    let server_name = proxy.name.clone().unwrap_or_else(|| address.to_string());
+    let server_name = proxy.name.clone().unwrap_or_else(|| host.to_owned());
     Ok(ClientTls {
         config: finish(builder.with_no_client_auth()),
         server_name,

@@ -58,9 +58,30 @@ pub fn reasons(status: &Status, link: Option<&str>) -> Vec<Reason> {
                 why: path.why.clone(),
             }
         }));
+        all.extend(absent(status, tunnel));
     }
     all.retain(|reason| link.is_none_or(|link| reason.link == link));
     all
+}
+
+/// An edge's links on which a tunnel has no path.
+fn absent<'a>(status: &'a Status, tunnel: &'a TunnelStatus) -> impl Iterator<Item = Reason> + 'a {
+    let links = status.links.iter().filter(|link| {
+        let mut paths = tunnel.paths.iter();
+        !paths.any(|path| path.link.as_ref() == Some(&link.name))
+    });
+    links.map(|link| {
+        let known = link.reason.as_ref().or(link.hub.as_ref());
+        let why = known.or(tunnel.reason.as_ref()).map_or("", String::as_str);
+        Reason {
+            site: None,
+            class: tunnel.class.clone(),
+            link: link.name.clone(),
+            state: PathState::Down,
+            share_ratio: None,
+            why: format!("no path: {why}"),
+        }
+    })
 }
 
 /// The reasons for the flows that the status tells of.

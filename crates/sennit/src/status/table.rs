@@ -91,6 +91,9 @@ impl Text {
         if let Some(reason) = &status.reason {
             self.note(reason);
         }
+        for note in &status.notes {
+            self.note(note);
+        }
         if !status.addresses.is_empty() {
             let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
             self.lines
@@ -149,12 +152,8 @@ impl Text {
                     mood,
                 },
             ];
-            (
-                cells,
-                link.reason
-                    .as_ref()
-                    .map(|reason| format!("{}: {reason}", link.name)),
-            )
+            let note = link.reason.as_ref().or(link.hub.as_ref());
+            (cells, note.map(|note| format!("{}: {note}", link.name)))
         });
         self.lines.push(String::new());
         self.table("", columns, rows.collect());

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use sennit::status::State;
 use sennit_lab::Role;
 
@@ -232,6 +233,39 @@ fn what_a_daemon_has_no_second_daemon_gets() {
 }
 
 #[test]
+fn daemons_survive_a_hang_up_and_say_what_it_does() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (mut hub, mut edge) = world.start_pair(&Edge::default());
+    for daemon in [&mut hub, &mut edge] {
+        daemon.signal(Signal::HUP);
+        daemon.wait_for_log(&["SIGHUP", "restart"]);
+        daemon.assert_alive();
+    }
+    ping(edge.host, HUB_INNER[0]);
+}
+
+#[test]
+fn an_edge_that_routes_nothing_still_reaches_the_hub() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let before = traces(world.host(Role::Edge));
+    let (_hub, mut edge) = world.start_pair(&Edge {
+        routes: &[],
+        ..Edge::default()
+    });
+
+    for inner in HUB_INNER {
+        ping(edge.host, inner);
+    }
+
+    edge.stop();
+    assert_eq!(traces(edge.host), before);
+}
+
+#[test]
 fn two_edges_may_run_on_one_host() {
     let Some(world) = World::with_two_links() else {
         return;
@@ -288,7 +322,7 @@ fn without_the_capability_daemons_say_so_and_change_nothing() {
 }
 
 #[test]
-fn a_daemon_whose_device_is_taken_away_ends_and_leaves_nothing() {
+fn a_daemon_whose_device_is_taken_away_ends_and_leaves_only_its_block() {
     let Some(world) = World::with_two_links() else {
         return;
     };
@@ -299,6 +333,11 @@ fn a_daemon_whose_device_is_taken_away_ends_and_leaves_nothing() {
 
     assert_eq!(edge.wait_for_exit().code(), Some(1));
     edge.wait_for_log(&["error", "its TUN device was deleted"]);
+    assert!(
+        traces(edge.host).contains("unreachable"),
+        "it did not stop in an orderly way"
+    );
+    assert_eq!(cleanup(&edge, "van").code, Some(0));
     assert_eq!(traces(edge.host), before);
 }
 

@@ -9,7 +9,7 @@ use sennit::store::Store;
 use sennit_lab::{Role, plan};
 
 use crate::traffic::ping;
-use crate::world::{Daemon, Edge, HUB_INNER, World, wait_for};
+use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run, wait_for};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -113,6 +113,68 @@ fn a_token_is_good_for_one_key() {
     hub.wait_for_log(&["enrolment refused", "token_used"]);
     assert_eq!(van.status().state, State::Up);
     ping(van.host, HUB_INNER[0]);
+}
+
+/// Joins on the edge's host, from where the hub is in reach.
+fn join_there(world: &World, site: &str, more: &[&str]) -> Ended {
+    let token = world.invite("van");
+    join_there_with(world, &token, site, more)
+}
+
+fn join_there_with(world: &World, token: &str, site: &str, more: &[&str]) -> Ended {
+    let mut command = world.host(Role::Edge).command(SENNIT);
+    command.args(["join", token]).args(more);
+    run(command.arg("--state").arg(world.path(site)))
+}
+
+#[test]
+fn joining_asks_the_hub_and_gets_the_certificate_at_once() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+
+    let joined = join_there(&world, "van", &[]);
+
+    assert_eq!(joined.code, Some(0), "{}", joined.stderr);
+    assert!(
+        joined.stderr.contains("has taken the token"),
+        "{}",
+        joined.stderr
+    );
+    assert!(world.path("van/site.pem").exists());
+    hub.wait_for_log(&["certificate issued", "van"]);
+    let edge = world.start_edge(&Edge::default());
+    edge.wait_until_up();
+}
+
+#[test]
+fn joining_with_a_token_that_the_hub_does_not_take_fails_and_changes_nothing() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let _hub = world.start_hub();
+    let token = world.invite("van");
+    assert_eq!(join_there_with(&world, &token, "van", &[]).code, Some(0));
+    let before = fs::read_to_string(world.path("van/site.json")).unwrap();
+
+    let used = join_there_with(&world, &token, "thief", &[]);
+    let again = join_there_with(&world, &token, "van", &["--force"]);
+
+    for refused in [used, again] {
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("already used"),
+            "{}",
+            refused.stderr
+        );
+    }
+    assert!(!world.path("thief/site.json").exists());
+    assert_eq!(
+        fs::read_to_string(world.path("van/site.json")).unwrap(),
+        before
+    );
+    assert!(!world.path("van/joining").exists());
 }
 
 #[test]

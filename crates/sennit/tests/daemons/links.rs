@@ -138,6 +138,7 @@ fn a_link_whose_interface_does_not_exist_yet_is_named_and_then_used() {
 
     assert_link_down(&edge, "b", "interface wan-b does not exist");
     edge.wait_for_path("default", "a", PathState::Up);
+    edge.wait_for_addresses();
     ping(host, HUB_INNER[0]);
 
     host.ip("link set spare name wan-b\n").unwrap();
@@ -180,6 +181,7 @@ fn a_link_without_an_address_is_named_and_used_once_it_has_one() {
 
     assert_link_down(&edge, "b", "interface wan-b has no address");
     edge.wait_for_path("default", "a", PathState::Up);
+    edge.wait_for_addresses();
     ping(edge.host, HUB_INNER[0]);
 
     world.link("b").set_address(Some(9)).unwrap();
@@ -280,6 +282,7 @@ fn a_link_too_small_for_the_tunnel_is_kept_out() {
 
     assert_link_down(&edge, "b", "the MTU of interface wan-b, 1300, is too small");
     edge.wait_for_path("default", "a", PathState::Up);
+    edge.wait_for_addresses();
     let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
     conversation.expect_progress(1 << 19);
     conversation.finish();

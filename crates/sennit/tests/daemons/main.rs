@@ -4,7 +4,8 @@
 //! are joined, started, stopped and killed as an operator would. [`traffic`] is what passes through
 //! their tunnels. The tests are sorted by what goes wrong: [`joining`] (who is let in), [`tunnel`]
 //! (nothing: it works), [`workers`] (nothing either, with several of them), [`links`], [`daemons`] (they
-//! die, or start in a bad place) and [`input`] (packets that nobody should have sent). They take
+//! die, or start in a bad place), [`leaks`] (what would leave beside the tunnel), [`absent`] (the hub is not
+//! to be found) and [`input`] (packets that nobody should have sent). They take
 //! turns, because each of them wants the machine for itself.
 
 #![expect(
@@ -12,9 +13,11 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod absent;
 mod daemons;
 mod input;
 mod joining;
+mod leaks;
 mod links;
 mod neighbour;
 mod traffic;

@@ -133,7 +133,10 @@ impl World {
     /// Runs `sennit` with its state in the directory `state` of the operator.
     pub(crate) fn try_sennit(&self, state: &str, words: &[&str]) -> Ended {
         let mut command = Command::new(SENNIT);
-        run(command.args(words).arg("--state").arg(self.path(state)))
+        // From here no hub is in reach; who wants to ask it joins on the edge's host.
+        let offline = Some("--offline").filter(|_| words.first() == Some(&"join"));
+        command.args(words).args(offline);
+        run(command.arg("--state").arg(self.path(state)))
     }
 
     /// The same, for a command that has to succeed; its output.
@@ -363,6 +366,12 @@ impl Daemon<'_> {
         self.wait("everything to be up", |status| status.state == State::Up);
     }
 
+    /// Waits until the edge has addresses and routes, without which nothing leaves.
+    #[track_caller]
+    pub(crate) fn wait_for_addresses(&self) {
+        self.wait("addresses", |status| !status.addresses.is_empty());
+    }
+
     #[track_caller]
     pub(crate) fn wait_for_path(&self, class: &str, link: &str, state: PathState) {
         self.wait(&format!("{class}/{link} to be {state:?}"), |status| {
@@ -410,6 +419,10 @@ impl Daemon<'_> {
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
         self.wait_for_exit()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     pub(crate) fn kill(&mut self) {

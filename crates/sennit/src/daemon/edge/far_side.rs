@@ -19,6 +19,7 @@ use crate::{
     config::{self, Class, EdgeConfig, Match, PortRange},
     daemon::{DEFAULT_MTU, random_seed},
     identity::{self, ClientTls, EdgeIdentity},
+    remote::Remote,
     site::SiteName,
 };
 
@@ -40,22 +41,36 @@ impl FarSide {
         match self {
             Self::Hub(identity) => Ok(identity::client_config(identity)?),
             Self::Proxy(proxy) => {
-                let address = config.hub.first().map(SocketAddr::ip);
-                let address = address.ok_or_else(|| Failure::runtime("no proxy address"))?;
-                Ok(identity::proxy_config(proxy, address)?)
+                let known = config.hub.first();
+                let known = known.ok_or_else(|| Failure::runtime("no proxy address"))?;
+                Ok(identity::proxy_config(proxy, &known.host())?)
             }
         }
     }
 
-    /// A first certificate is needed, or a fresh one.
-    fn purpose(&self) -> Result<Purpose, Failure> {
+    /// A first certificate is needed, or a fresh one is wanted.
+    fn purpose(&self, renewal: bool) -> Result<Purpose, Failure> {
         match self {
-            Self::Hub(identity)
-                if !identity.is_enrolled() || identity.is_renewal_due(SystemTime::now()) =>
-            {
+            Self::Hub(identity) if !identity.is_enrolled() || renewal => {
                 Ok(Purpose::Enrol(identity.enrollment_request()?.into()))
             }
             Self::Hub(_) | Self::Proxy(_) => Ok(Purpose::Tunnels),
+        }
+    }
+
+    /// Whether there is a certificate, or no need for one.
+    pub(super) fn is_enrolled(&self) -> bool {
+        match self {
+            Self::Hub(identity) => identity.is_enrolled(),
+            Self::Proxy(_) => true,
+        }
+    }
+
+    /// Whether the certificate is old, by this host's clock.
+    pub(super) fn is_renewal_due(&self) -> bool {
+        match self {
+            Self::Hub(identity) => identity.is_renewal_due(SystemTime::now()),
+            Self::Proxy(_) => false,
         }
     }
 
@@ -72,12 +87,13 @@ impl FarSide {
         &self,
         config: &EdgeConfig,
         workers: usize,
+        renewal: bool,
         now: Instant,
     ) -> Result<Vec<Edge>, Failure> {
         let tls = self.tls(config)?;
-        let purpose = self.purpose()?;
+        let purpose = self.purpose(renewal)?;
         let engine_config = EngineConfig {
-            hubs: config.hub.clone(),
+            hubs: addresses(config),
             server_name: tls.server_name,
             classes: BTreeMap::new(),
             classifier: classifier(&config.classes),
@@ -99,6 +115,11 @@ impl FarSide {
         };
         (0..workers).map(engine).collect()
     }
+}
+
+/// The hub's addresses that need not be looked up.
+pub(super) fn addresses(config: &EdgeConfig) -> Vec<SocketAddr> {
+    config.hub.iter().filter_map(Remote::address).collect()
 }
 
 /// The sum of what the far side knows us by, so that sites with numbers in their names are spread
@@ -130,7 +151,7 @@ fn class_configs(
     wanted.map(|(id, it)| (id, class_config(it))).collect()
 }
 
-fn class_config(class: &Class) -> ClassConfig {
+pub(super) fn class_config(class: &Class) -> ClassConfig {
     let policy = match class.policy {
         config::Policy::Single => sennit_core::Policy::Single,
         config::Policy::Failover => sennit_core::Policy::Failover,

@@ -3,8 +3,9 @@
 
 use std::{
     error::Error,
+    net::IpAddr,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ipnet::IpNet;
@@ -14,11 +15,15 @@ use sennit_packet::Prefix;
 
 use super::{
     far_side::{self, FarSide},
+    names::Names,
+    outlook::Outlook,
+    renewal::Renewal,
     watch::Watch,
 };
 use crate::{
     cli::Failure,
-    config::{self, EdgeConfig},
+    config::{self, EdgeConfig, Leak},
+    identity::EdgeIdentity,
 };
 
 /// A failed enrolment is repeated after this.
@@ -30,11 +35,15 @@ pub(super) struct Lead {
     pub(super) watch: Watch,
     far_side: FarSide,
     /// When to start the tunnels, or to enrol, once more.
-    pub(super) enrol_at: Option<Instant>,
+    enrol_at: Option<Instant>,
+    renewal: Renewal,
+    pub(super) outlook: Outlook,
     /// Interface indices of the TUN devices, the main one first.
     devices: Vec<u32>,
     /// Ours in the tunnel.
     pub(super) addresses: Vec<Prefix>,
+    /// The hub's in the tunnel.
+    hub_inside: Vec<IpAddr>,
     config: Arc<EdgeConfig>,
 }
 
@@ -44,15 +53,20 @@ impl Lead {
         watch: Watch,
         far_side: FarSide,
         devices: Vec<u32>,
+        names: Option<Names>,
         config: Arc<EdgeConfig>,
+        now: Instant,
     ) -> Result<Self, Failure> {
         let mut lead = Self {
             footprint,
             watch,
+            renewal: Renewal::new(far_side.is_renewal_due(), now),
+            outlook: Outlook::new(names, far_side::addresses(&config), now),
             far_side,
             enrol_at: None,
             devices,
             addresses: Vec::new(),
+            hub_inside: Vec::new(),
             config,
         };
         for family in [Family::V4, Family::V6] {
@@ -72,6 +86,8 @@ impl Lead {
         match identity.accept(answer) {
             Ok(()) => {
                 tracing::info!(site = %identity.site, "certificate received");
+                self.renewal.received(now);
+                warn_of_clock(identity);
                 true
             }
             Err(error) => {
@@ -82,10 +98,36 @@ impl Lead {
         }
     }
 
+    /// The hub, or the network, has refused something; whether to start over because of it. A
+    /// certificate that is only old still serves.
+    pub(super) fn handle_refused(&mut self, reason: &str, now: Instant) -> bool {
+        let put_off = self.far_side.is_enrolled() && self.renewal.put_off(now);
+        if put_off {
+            tracing::warn!(
+                reason,
+                "the certificate is not renewed now; trying again in an hour"
+            );
+        }
+        put_off
+    }
+
+    /// Whether to start over now, as something failed a while ago, or the certificate has become old.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let due = || self.far_side.is_renewal_due();
+        self.enrol_at.is_some_and(|at| at <= now) || self.renewal.is_due(due, now)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        let renewal = self.renewal.poll_timeout();
+        let others = [self.enrol_at, self.outlook.poll_timeout()];
+        others.into_iter().flatten().fold(renewal, Instant::min)
+    }
+
     /// New engines for all workers, with the present identity.
     pub(super) fn engines(&mut self, workers: usize, now: Instant) -> Option<Vec<Edge>> {
         self.enrol_at = None;
-        match self.far_side.engines(&self.config, workers, now) {
+        let renewing = self.renewal.start_over();
+        match self.far_side.engines(&self.config, workers, renewing, now) {
             Ok(engines) => Some(engines),
             Err(failure) => {
                 tracing::error!(%failure, "cannot start the tunnels; trying again");
@@ -109,21 +151,85 @@ impl Lead {
                 tracing::error!(error = &error as &dyn Error, "cannot set the addresses");
             }
         }
-        let source = |net: &config::Prefix| {
-            nets.iter()
-                .map(IpNet::addr)
-                .find(|a| a.is_ipv4() == net.addr().is_ipv4())
+        self.route();
+        self.tell_missing_families();
+    }
+
+    /// Routes the hub's own addresses into the tunnel, whatever else is.
+    pub(super) fn handle_hub_inside(&mut self, addresses: Vec<IpAddr>) {
+        if self.hub_inside != addresses {
+            self.hub_inside = addresses;
+            self.route();
+        }
+    }
+
+    /// Routes into the tunnel what belongs there, as far as we have an address of its family.
+    fn route(&mut self) {
+        let source = |of: IpAddr| {
+            let mut ours = self.addresses.iter().map(Prefix::first);
+            ours.find(|address| address.is_ipv4() == of.is_ipv4())
         };
-        let routes = self.config.routes.iter().filter_map(|net| {
-            let source = Some(source(net)?);
+        let wanted = self.config.routes.iter().copied().map(far_side::prefix);
+        let hub = self.hub_inside.iter().map(|&ip| Prefix::around(ip, 128));
+        let mut prefixes: Vec<Prefix> = wanted.chain(hub).collect();
+        prefixes.sort();
+        prefixes.dedup();
+        let routes = prefixes.into_iter().filter_map(|prefix| {
             Some(TunnelRoute {
-                prefix: far_side::prefix(*net),
+                prefix,
                 device: self.devices[0],
-                source,
+                source: Some(source(prefix.first())?),
             })
         });
         if let Err(error) = self.footprint.route_into_tunnel(routes.collect()) {
             tracing::error!(error = &error as &dyn Error, "cannot route into the tunnel");
         }
     }
+
+    /// What an operator should know beside the state of links and tunnels.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let fate = match self.config.leak {
+            Leak::Block => "what is routed into the tunnel is unreachable",
+            Leak::Allow => "what belongs into the tunnel leaves beside it, in the clear",
+        };
+        let missing = self.missing_families();
+        let note = |family| format!("the hub has assigned no {family} address: {fate}");
+        missing.map(note).collect()
+    }
+
+    /// Families that belong into the tunnel, and of which the hub has assigned no address.
+    fn missing_families(&self) -> impl Iterator<Item = &'static str> {
+        let families = [("IPv4", true), ("IPv6", false)].into_iter();
+        let missing = families.filter(|&(_, v4)| {
+            let mut routes = self.config.routes.iter();
+            let wanted = routes.any(|net| net.addr().is_ipv4() == v4);
+            wanted && !self.addresses.iter().any(|ours| ours.is_ipv4() == v4)
+        });
+        missing
+            .map(|(name, _)| name)
+            .filter(|_| !self.addresses.is_empty())
+    }
+
+    fn tell_missing_families(&self) {
+        for note in self.notes() {
+            tracing::warn!("{note}");
+        }
+    }
+}
+
+/// Says so if the hub's clock and ours are far apart: certificates and tokens go by them.
+fn warn_of_clock(identity: &EdgeIdentity) {
+    let here = SystemTime::now();
+    if let Some(hub) = identity.other_clock(here) {
+        tracing::warn!(
+            here = %date(here),
+            hub = %date(hub),
+            "the clock of this host and the hub's are far apart: set the one that is wrong"
+        );
+    }
+}
+
+fn date(time: SystemTime) -> impl std::fmt::Display {
+    let date = time::OffsetDateTime::from(time);
+    date.replace_nanosecond(0).unwrap_or(date)
 }

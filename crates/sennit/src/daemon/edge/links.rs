@@ -1,6 +1,11 @@
 //! One worker's sockets on the edge's links.
 
-use std::{error::Error, iter, net::IpAddr, time::Instant};
+use std::{
+    error::Error,
+    io, iter,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use sennit_engine::{Edge, LinkLabel, LinkUpdate, SocketId};
 use sennit_linux::{
@@ -8,7 +13,7 @@ use sennit_linux::{
     udp::{LinkBinding, LinkSocket},
 };
 
-use super::{super::worker::Io, watch::Found};
+use super::{super::worker::Io, names::Way, watch::Found};
 use crate::{
     config::{self, EdgeConfig},
     status::{LinkState, LinkStatus},
@@ -29,7 +34,19 @@ struct Link {
     bound: [Option<IpAddr>; 2],
     /// What is wrong with it, if anything.
     reason: Option<String>,
+    /// Its packets were refused by this host.
+    refusal: Option<Refusal>,
 }
+
+/// This host has refused to send packets of a link.
+struct Refusal {
+    error: String,
+    since: Instant,
+    last: Instant,
+}
+
+/// A firewall that refuses some packets and lets others pass is told of for so long.
+const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
 impl Links {
     /// Links that nobody has looked at yet; at the first worker or another.
@@ -38,6 +55,7 @@ impl Links {
             config: config.clone(),
             bound: [None; 2],
             reason: Some("not looked at yet".into()),
+            refusal: None,
         });
         Self {
             links: links.collect(),
@@ -60,6 +78,19 @@ impl Links {
         }
     }
 
+    /// How packets leave by each link, with what was found at its interface.
+    pub(super) fn ways(&self, found: &[Found]) -> Vec<Way> {
+        let links = self.links.iter().zip(found).enumerate();
+        let ways = links.map(|(index, (link, found))| Way {
+            socket: SocketId(index as u32),
+            device: link.config.interface.clone(),
+            sources: found.sources,
+            mark: self.instance.link_mark(index).ok(),
+        });
+        ways.filter(|way| way.sources.iter().any(Option::is_some))
+            .collect()
+    }
+
     /// Tells a new engine of all links.
     pub(super) fn announce(&self, edge: &mut Edge, now: Instant) {
         for (index, link) in self.links.iter().enumerate() {
@@ -67,8 +98,34 @@ impl Links {
         }
     }
 
-    pub(super) fn status(&self) -> Vec<LinkStatus> {
-        self.links.iter().map(Link::status).collect()
+    pub(super) fn status(&self, now: Instant) -> Vec<LinkStatus> {
+        self.links.iter().map(|link| link.status(now)).collect()
+    }
+
+    /// This host has refused to send packets of a link, other than because the link is down.
+    pub(super) fn handle_refusal(&mut self, index: usize, error: &io::Error, now: Instant) {
+        let Some(link) = self.links.get_mut(index) else {
+            return;
+        };
+        match &mut link.refusal {
+            Some(refusal) if now.saturating_duration_since(refusal.last) < REFUSED_LATELY => {
+                refusal.last = now;
+            }
+            refusal => {
+                tracing::warn!(link = link.config.name, %error, "the local firewall refuses to send");
+                *refusal = Some(Refusal {
+                    error: error.to_string(),
+                    since: now,
+                    last: now,
+                });
+            }
+        }
+    }
+
+    /// That this host refuses to send on a link of this name, in words.
+    pub(super) fn refusal(&self, name: &str, now: Instant) -> Option<String> {
+        let link = self.links.iter().find(|link| link.config.name == name)?;
+        link.refused(now)
     }
 }
 
@@ -136,7 +193,16 @@ impl Link {
         }
     }
 
-    fn status(&self) -> LinkStatus {
+    fn refused(&self, now: Instant) -> Option<String> {
+        let Refusal { error, since, last } = self.refusal.as_ref()?;
+        let lately = now.saturating_duration_since(*last) < REFUSED_LATELY;
+        let seconds = now.saturating_duration_since(*since).as_secs();
+        lately.then(|| {
+            format!("for {seconds} s the local firewall has refused to send on this link ({error})")
+        })
+    }
+
+    fn status(&self, now: Instant) -> LinkStatus {
         let up = self.bound.iter().any(Option::is_some);
         LinkStatus {
             name: self.config.name.clone(),
@@ -146,6 +212,7 @@ impl Link {
             weight: self.config.weight,
             state: if up { LinkState::Up } else { LinkState::Down },
             reason: self.reason.clone(),
+            hub: self.refused(now),
         }
     }
 }

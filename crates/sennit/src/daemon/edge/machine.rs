@@ -8,7 +8,8 @@ use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Tr
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
-    LETTERS, MONITOR, QUESTIONS, Report, STRAYS, Share, lead::Lead, links::Links, watch::Found,
+    LETTERS, MONITOR, QUESTIONS, Report, STRAYS, Share, lead::Lead, links::Links, names::Resolved,
+    probe::Verdict, watch::Found,
 };
 use crate::{
     control::Request,
@@ -19,6 +20,7 @@ use crate::{
         worker::{Io, Machine},
     },
     site::SiteName,
+    status::PathState,
 };
 
 /// What workers tell each other.
@@ -29,6 +31,12 @@ pub(super) enum Letter {
     Engine(Box<Edge>),
     /// To the first: what the hub assigned.
     Addresses(Vec<Prefix>),
+    /// To the first: the hub's own addresses in the tunnel.
+    HubInside(Vec<IpAddr>),
+    /// The hub's addresses, as looked up over each link.
+    Resolved(Arc<Resolved>),
+    /// To the first: what the hub answers over each link.
+    Probed(Vec<(SocketId, Option<Verdict>)>),
 }
 
 /// A packet, perhaps a super-packet, that was read at the wrong worker.
@@ -53,6 +61,8 @@ pub(super) struct EdgeMachine {
     pub(super) letter_slots: Arc<[Slot<Letter>]>,
     pub(super) strays: Strays<Stray>,
     pub(super) recent: facts::Recent,
+    /// The hub's addresses that were looked up.
+    pub(super) resolved: Arc<Resolved>,
     /// At the first worker.
     pub(super) lead: Option<Lead>,
 }
@@ -64,6 +74,7 @@ impl EdgeMachine {
             return;
         };
         let found: Arc<[Found]> = lead.watch.look(&mut lead.footprint).into();
+        lead.outlook.set_ways(self.links.ways(&found));
         self.links.follow(&found, &mut self.edge, io, now);
         for slot in &self.letter_slots[1..] {
             slot.post(Letter::Links(Arc::clone(&found)));
@@ -87,12 +98,17 @@ impl EdgeMachine {
                     tracing::warn!(%prefix, why, "the hub does not route this part of the LAN");
                 }
             }
+            EdgeEvent::HubInside(addresses) => match &mut self.lead {
+                Some(lead) => lead.handle_hub_inside(addresses),
+                None => self.letter_slots[0].post(Letter::HubInside(addresses)),
+            },
             EdgeEvent::TunnelUp {
                 class,
                 link,
                 multipath,
             } => {
                 tracing::info!(class, first_link = link, multipath, "tunnel is up");
+                self.count_tunnel(true, now);
                 if !multipath {
                     tracing::warn!(
                         class,
@@ -102,8 +118,15 @@ impl EdgeMachine {
             }
             EdgeEvent::TunnelDown { class, reason } => {
                 tracing::warn!(class, reason, "tunnel is down");
+                self.count_tunnel(false, now);
             }
-            EdgeEvent::Refused { class, reason } => tracing::warn!(class, reason, "not connected"),
+            EdgeEvent::Refused { class, reason } => {
+                tracing::warn!(class, reason, "not connected");
+                let lead = self.lead.as_mut();
+                if lead.is_some_and(|lead| lead.handle_refused(&reason, now)) {
+                    self.start_over(io, now);
+                }
+            }
             EdgeEvent::Path {
                 class,
                 link,
@@ -119,6 +142,12 @@ impl EdgeMachine {
             } => {
                 tracing::info!(class, link, reason, "path closed");
             }
+        }
+    }
+
+    fn count_tunnel(&mut self, up: bool, now: Instant) {
+        if let Some(lead) = &mut self.lead {
+            lead.outlook.count_tunnel(up, now);
         }
     }
 
@@ -141,7 +170,17 @@ impl EdgeMachine {
         let mut buffer = Vec::new();
         io.flush_transmits(|buffer| self.edge.poll_transmit(buffer, now), &mut buffer);
         self.edge = engine;
+        if let Some(lead) = &mut self.lead {
+            lead.outlook.start_over(now);
+        }
         self.links.announce(&mut self.edge, now);
+        self.tell_resolved(now);
+    }
+
+    fn tell_resolved(&mut self, now: Instant) {
+        for (&socket, hubs) in self.resolved.iter() {
+            self.edge.handle_resolved(socket, hubs.clone(), now);
+        }
     }
 
     fn handle_letter(&mut self, letter: Letter, io: &mut Io, now: Instant) {
@@ -151,6 +190,20 @@ impl EdgeMachine {
             Letter::Addresses(addresses) => {
                 if let Some(lead) = &mut self.lead {
                     lead.handle_addresses(addresses);
+                }
+            }
+            Letter::Resolved(resolved) => {
+                self.resolved = resolved;
+                self.tell_resolved(now);
+            }
+            Letter::Probed(verdicts) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.outlook.handle_verdicts(verdicts, now);
+                }
+            }
+            Letter::HubInside(addresses) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.handle_hub_inside(addresses);
                 }
             }
         }
@@ -169,20 +222,35 @@ impl EdgeMachine {
     fn answer(&mut self, request: &Request, io: &Io, now: Instant) -> Report {
         let wanted = facts::wanted_flows(request);
         let local = |socket: SocketId, remote: IpAddr| io.socket_address(socket, remote);
-        let tunnels = facts::tunnels(
+        let mut tunnels = facts::tunnels(
             self.edge.status_with_flows(&wanted, now),
             Some(&self.site),
             &mut self.recent,
             local,
             now,
         );
+        for path in tunnels.iter_mut().flat_map(|tunnel| &mut tunnel.paths) {
+            let name = path.link.as_deref();
+            if path.state != PathState::Up
+                && let Some(refusal) = name.and_then(|name| self.links.refusal(name, now))
+            {
+                path.why = format!("unused: {refusal}");
+                path.reason = Some(refusal);
+            }
+        }
         let lead = self.lead.as_ref();
+        let mut links = lead.map_or_else(Vec::new, |_| self.links.status(now));
+        if let Some(lead) = lead {
+            lead.outlook.describe(&mut links, now);
+        }
         Report {
+            notes: lead.map_or_else(Vec::new, Lead::notes),
+            verdict: lead.and_then(|lead| lead.outlook.verdict(&links)),
             addresses: lead.map_or_else(Vec::new, |lead| {
                 lead.addresses.iter().map(Prefix::first).collect()
             }),
             refused: self.edge.refused_lan().to_vec(),
-            links: lead.map_or_else(Vec::new, |_| self.links.status()),
+            links,
             worker: self.strays.counters.status(tunnels.len()),
             tunnels,
         }
@@ -252,8 +320,15 @@ impl Machine for EdgeMachine {
         while let Some(event) = self.edge.poll_event(now) {
             self.handle_event(event, io, now);
         }
-        let enrol_at = self.lead.as_ref().and_then(|lead| lead.enrol_at);
-        if enrol_at.is_some_and(|at| at <= now) {
+        for (socket, error) in io.take_refusals() {
+            self.links.handle_refusal(socket.0 as usize, &error, now);
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.outlook
+                .look(&self.resolved, &self.letter_slots[0], now);
+        }
+        let lead = self.lead.as_mut();
+        if lead.is_some_and(|lead| lead.is_due(now)) {
             self.start_over(io, now);
         }
         self.strays.wake_others();
@@ -270,8 +345,8 @@ impl Machine for EdgeMachine {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let enrol_at = self.lead.as_ref().and_then(|lead| lead.enrol_at);
-        self.edge.poll_timeout().into_iter().chain(enrol_at).min()
+        let lead = self.lead.as_ref().map(Lead::poll_timeout);
+        self.edge.poll_timeout().into_iter().chain(lead).min()
     }
 
     fn tunnels(&self) -> usize {

@@ -1,0 +1,51 @@
+//! Plain sockets that keep to a link, for a question now and then: a name to look up, or whether the
+//! far side is there at all. They block, with a time limit, and belong on threads of their own.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream, UdpSocket},
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{
+    Error,
+    udp::{LinkBinding, bind_to_link},
+};
+
+/// A UDP socket of the link that is connected to `to`, and so hears of ICMP errors.
+pub fn udp(binding: &LinkBinding<'_>, to: SocketAddr) -> Result<UdpSocket, Error> {
+    let socket = open(binding, to, Type::DGRAM, Protocol::UDP)?;
+    let connected = socket.connect(&to.into());
+    connected.map_err(|source| Error::Os {
+        doing: format!("reach {to} by {}", binding.device),
+        source,
+    })?;
+    Ok(socket.into())
+}
+
+/// A TCP connection over the link.
+///
+/// # Errors
+/// What became of it instead: refused, unreachable, or timed out.
+pub fn tcp(binding: &LinkBinding<'_>, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let socket = open(binding, to, Type::STREAM, Protocol::TCP).map_err(io::Error::other)?;
+    socket.connect_timeout(&to.into(), limit)?;
+    Ok(socket.into())
+}
+
+fn open(
+    binding: &LinkBinding<'_>,
+    to: SocketAddr,
+    kind: Type,
+    protocol: Protocol,
+) -> Result<Socket, Error> {
+    let socket = Socket::new(Domain::for_address(to), kind, Some(protocol));
+    let socket = socket.map_err(|source| Error::Os {
+        doing: "open a socket".into(),
+        source,
+    })?;
+    bind_to_link(&socket, binding)?;
+    Ok(socket)
+}

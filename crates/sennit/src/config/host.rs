@@ -1,0 +1,128 @@
+//! What only the host can tell about a config: interfaces that are there or not, and their subnets.
+//!
+//! A config may well be checked on another machine, or before a modem is plugged in; so these findings
+//! stand beside those of the file, and keep no daemon from starting.
+
+use std::fmt;
+
+use sennit_linux::netlink::{Interface, Netlink};
+use serde::Serialize;
+
+use super::{EdgeConfig, Prefix, Severity};
+
+/// One thing that does not fit together here and now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostFinding {
+    pub severity: Severity,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+impl fmt::Display for HostFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}: on this host, {}", self.message)?;
+        let help = self.help.as_ref();
+        help.map_or(Ok(()), |help| write!(f, "\n  = help: {help}"))
+    }
+}
+
+/// Compares an edge's config with the interfaces of this host; nothing where it may not look.
+pub fn look_at_host(edge: &EdgeConfig) -> Vec<HostFinding> {
+    let Ok(mut netlink) = Netlink::open() else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for link in &edge.links {
+        match Interface::lookup(&mut netlink, &link.interface) {
+            Ok(interface) => findings.extend(overlaps(edge, &link.name, &interface)),
+            Err(sennit_linux::Error::NoInterface(name)) => findings.push(HostFinding {
+                severity: Severity::Warning,
+                message: format!("link `{}`: there is no interface {name}", link.name),
+                help: Some(
+                    "it is used as soon as it is there; `ip link` lists those that are".into(),
+                ),
+            }),
+            Err(error) => tracing::debug!(%error, "cannot look at an interface"),
+        }
+    }
+    findings
+}
+
+/// A LAN on a subnet of a link would draw that link's own packets into it.
+fn overlaps(edge: &EdgeConfig, link: &str, interface: &Interface) -> Vec<HostFinding> {
+    let subnets = interface.addresses.iter().filter(|it| !it.is_link_local());
+    let subnets: Vec<Prefix> = subnets.map(|address| address.net.trunc()).collect();
+    let pairs = edge.lan.iter().flat_map(|lan| {
+        let touches = move |subnet: &&Prefix| subnet.contains(lan) || lan.contains(*subnet);
+        subnets
+            .iter()
+            .filter(touches)
+            .map(move |subnet| (lan, subnet))
+    });
+    let finding = |(lan, subnet): (&Prefix, &Prefix)| {
+        HostFinding {
+        severity: Severity::Error,
+        message: format!("`lan` has {lan}, and link `{link}` is on {subnet}"),
+        help: Some("a network is either behind this edge or in front of it: give one of them another prefix".into()),
+    }
+    };
+    pairs.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_whose_interface_is_not_there_is_named() {
+        let text = "[edge]\nhub = ['203.0.113.10:443']\n\
+                    [[link]]\nname = 'lte'\ninterface = 'snt-missing'\n";
+        let edge = EdgeConfig::parse("edge.toml", text.as_bytes())
+            .unwrap()
+            .config;
+
+        let findings = look_at_host(&edge);
+
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].severity, Severity::Warning);
+        let text = findings[0].to_string();
+        assert!(
+            text.contains("link `lte`: there is no interface snt-missing"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_lan_on_the_subnet_of_a_link_is_an_error() {
+        let netns = match sennit_linux::netns::Netns::anonymous() {
+            Ok(netns) => netns,
+            Err(error) => {
+                eprintln!("SKIPPED: a_lan_on_the_subnet_of_a_link_is_an_error: {error}");
+                return;
+            }
+        };
+        let findings = netns.run(|| {
+            let mut netlink = Netlink::open().unwrap();
+            let lo = Interface::lookup(&mut netlink, "lo").unwrap();
+            let address = "192.168.8.1/24".parse().unwrap();
+            netlink.add_address(lo.index, address).unwrap();
+            let text = "[edge]\nhub = ['203.0.113.10:443']\nlan = ['192.168.0.0/16', '10.1.0.0/16']\n\
+                        [[link]]\nname = 'a'\ninterface = 'lo'\n";
+            let edge = EdgeConfig::parse("edge.toml", text.as_bytes()).unwrap().config;
+            look_at_host(&edge)
+        });
+        let findings = findings.unwrap();
+
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].severity, Severity::Error);
+        assert!(
+            findings[0].message.contains("192.168.8.0/24"),
+            "{findings:?}"
+        );
+    }
+}

@@ -1,0 +1,491 @@
+//! Looking up the hub's name, over each link.
+//!
+//! A thread asks the resolvers that the host knows, by a socket of each link, so that the question
+//! leaves by that link and the answer is the one that its network gives; a resolver of the host itself
+//! is asked without. Whoever has found addresses last has them kept in the state directory, for when no
+//! resolver answers. The packet threads only ever hear of the result, by letter.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use sennit_engine::SocketId;
+use sennit_linux::{inquiry, udp::LinkBinding};
+use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
+
+use super::machine::Letter;
+use crate::{cli::Failure, config::EdgeConfig, daemon::mailbox::Slot, remote::Remote};
+
+/// Where the nameservers of this host stand: the second to fourth have those behind a local stub, of
+/// systemd-resolved, NetworkManager and OpenWrt.
+const RESOLVER_FILES: [&str; 4] = [
+    "/etc/resolv.conf",
+    "/run/systemd/resolve/resolv.conf",
+    "/run/NetworkManager/no-stub-resolv.conf",
+    "/tmp/resolv.conf.d/resolv.conf.auto",
+];
+/// Nameservers that are asked; the C library takes three of one file.
+const MOST_RESOLVERS: usize = 6;
+/// A question that was not answered by then is given up; it is asked twice.
+const PATIENCE: Duration = Duration::from_secs(3);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// For the other family's answer, once one is there.
+const OTHER_FAMILY: Duration = Duration::from_millis(300);
+/// Between two looks at sockets that wait for an answer.
+const LOOK: Duration = Duration::from_millis(20);
+/// Addresses of one name; a hub has a few.
+const MOST_ADDRESSES: usize = 8;
+/// A lookup that found nothing is repeated after this, and later after the double, up to the second.
+const RETRY: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// While there is no tunnel, the hub may have moved.
+const NO_TUNNEL: Duration = Duration::from_secs(15);
+/// While there is one, only the file of known addresses becomes old.
+const TUNNEL: Duration = Duration::from_secs(3600);
+/// File of the state directory with the addresses that were found last.
+const KNOWN: &str = "hub-addresses.json";
+/// The largest answer that we are ready for (RFC 9715 §3).
+const ANSWER: usize = 1232;
+
+/// How packets leave by a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) socket: SocketId,
+    pub(super) device: String,
+    /// IPv4 and IPv6.
+    pub(super) sources: [Option<IpAddr>; 2],
+    pub(super) mark: Option<u32>,
+}
+
+impl Way {
+    /// What a socket for packets to `to` has to be bound to, if the link has that family.
+    pub(super) fn binding(&self, to: IpAddr) -> Option<LinkBinding<'_>> {
+        Some(LinkBinding {
+            device: &self.device,
+            address: self.sources[usize::from(to.is_ipv6())]?,
+            mark: self.mark,
+        })
+    }
+}
+
+/// The addresses of the hub, for each link.
+pub(super) type Resolved = BTreeMap<SocketId, Vec<SocketAddr>>;
+
+/// What the thread is told.
+enum Word {
+    Ways(Vec<Way>),
+    /// Whether there is a tunnel.
+    Tunnel(bool),
+}
+
+/// The worker's end of the thread.
+#[derive(Debug)]
+pub(super) struct Names(Sender<Word>);
+
+impl Names {
+    /// Starts the thread if a hub has a name. What was found last is there at once.
+    pub(super) fn start(
+        config: &EdgeConfig,
+        workers: Arc<[Slot<Letter>]>,
+    ) -> Result<Option<Self>, Failure> {
+        let names: Vec<(String, u16)> = config.hub.iter().filter_map(named).collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let (sender, words) = mpsc::channel();
+        let lookup = Lookup {
+            names,
+            file: config.state.join(KNOWN),
+            workers,
+            known: BTreeMap::new(),
+            ways: Vec::new(),
+            told: Resolved::new(),
+            failures: 0,
+            tunnel: false,
+        };
+        thread::Builder::new()
+            .name("names".into())
+            .spawn(move || lookup.run(&words))
+            .map_err(Failure::runtime)?;
+        Ok(Some(Self(sender)))
+    }
+
+    pub(super) fn set_ways(&self, ways: Vec<Way>) {
+        // The thread ends with the daemon only.
+        let _ = self.0.send(Word::Ways(ways));
+    }
+
+    pub(super) fn set_tunnel(&self, up: bool) {
+        let _ = self.0.send(Word::Tunnel(up));
+    }
+}
+
+fn named(remote: &Remote) -> Option<(String, u16)> {
+    match remote {
+        Remote::Name { host, port } => Some((host.clone(), *port)),
+        Remote::Address(_) => None,
+    }
+}
+
+/// The thread's state.
+struct Lookup {
+    names: Vec<(String, u16)>,
+    file: PathBuf,
+    workers: Arc<[Slot<Letter>]>,
+    /// Addresses that each name had last.
+    known: BTreeMap<String, Vec<IpAddr>>,
+    ways: Vec<Way>,
+    told: Resolved,
+    failures: u32,
+    tunnel: bool,
+}
+
+impl Lookup {
+    fn run(mut self, words: &Receiver<Word>) {
+        self.known = read_known(&self.file);
+        let mut next = Instant::now();
+        loop {
+            match words.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Word::Ways(ways)) => {
+                    self.ways = ways;
+                    self.failures = 0;
+                    self.tell(&BTreeMap::new());
+                    next = Instant::now();
+                }
+                Ok(Word::Tunnel(up)) => {
+                    if self.tunnel && !up {
+                        next = next.min(Instant::now() + RETRY);
+                    }
+                    self.tunnel = up;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let pause = self.look_up();
+                    next = Instant::now() + pause;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Asks over all links at once, and tells the workers; how long to wait before the next time.
+    fn look_up(&mut self) -> Duration {
+        let resolvers = resolvers();
+        let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+        let found: BTreeMap<SocketId, BTreeMap<String, Vec<IpAddr>>> = thread::scope(|scope| {
+            let asked: Vec<_> = self
+                .ways
+                .iter()
+                .map(|way| (way.socket, scope.spawn(|| ask_all(way, &resolvers, &names))))
+                .collect();
+            let answered = asked
+                .into_iter()
+                .filter_map(|(socket, thread)| Some((socket, thread.join().ok()?)));
+            answered.collect()
+        });
+        let any = self.remember(&found);
+        self.tell(&found);
+        if any {
+            self.failures = 0;
+            return if self.tunnel { TUNNEL } else { NO_TUNNEL };
+        }
+        if self.failures == 0 && !self.ways.is_empty() {
+            let known = self.told.values().any(|hubs| !hubs.is_empty());
+            tracing::warn!(
+                ?names,
+                ?resolvers,
+                known,
+                "no resolver knows the hub's name"
+            );
+        }
+        self.failures += 1;
+        RETRY
+            .saturating_mul(1 << self.failures.min(8))
+            .min(RETRY_MAX)
+    }
+
+    /// Keeps what was found; whether that is anything.
+    fn remember(&mut self, found: &BTreeMap<SocketId, BTreeMap<String, Vec<IpAddr>>>) -> bool {
+        let mut now: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+        for (name, addresses) in found.values().flatten() {
+            let all = now.entry(name.clone()).or_default();
+            all.extend(addresses);
+            all.sort();
+            all.dedup();
+            all.truncate(MOST_ADDRESSES);
+        }
+        now.retain(|_, addresses| !addresses.is_empty());
+        let changed = now
+            .iter()
+            .any(|(name, addresses)| self.known.get(name) != Some(addresses));
+        let any = !now.is_empty();
+        self.known.extend(now);
+        if changed {
+            tracing::info!(addresses = ?self.known, "the hub's name was looked up");
+            if let Err(error) = write_known(&self.file, &self.known) {
+                tracing::warn!(%error, "cannot keep the hub's addresses");
+            }
+        }
+        any
+    }
+
+    /// Tells the workers what each link knows, or else what the others do, or what was known last.
+    fn tell(&mut self, found: &BTreeMap<SocketId, BTreeMap<String, Vec<IpAddr>>>) {
+        for way in &self.ways {
+            let own = found.get(&way.socket);
+            let mut hubs = Vec::new();
+            for (name, port) in &self.names {
+                let here = own
+                    .and_then(|own| own.get(name))
+                    .filter(|it| !it.is_empty());
+                let addresses = here.or_else(|| self.known.get(name));
+                let with_port = |ip: &IpAddr| SocketAddr::new(*ip, *port);
+                hubs.extend(addresses.into_iter().flatten().map(with_port));
+            }
+            self.told.insert(way.socket, hubs);
+        }
+        let resolved = Arc::new(self.told.clone());
+        for slot in self.workers.iter() {
+            slot.post(Letter::Resolved(Arc::clone(&resolved)));
+        }
+    }
+}
+
+/// The nameservers of this host.
+fn resolvers() -> Vec<IpAddr> {
+    let mut all = Vec::new();
+    for file in RESOLVER_FILES {
+        for resolver in nameservers(&fs::read_to_string(file).unwrap_or_default()) {
+            if !all.contains(&resolver) && all.len() < MOST_RESOLVERS {
+                all.push(resolver);
+            }
+        }
+    }
+    all
+}
+
+/// The `nameserver` lines of resolv.conf(5).
+fn nameservers(text: &str) -> Vec<IpAddr> {
+    let lines = text.lines().map(str::trim);
+    let named = lines.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        words.next().filter(|word| *word == "nameserver")?;
+        words.next()?.parse().ok()
+    });
+    named.collect()
+}
+
+/// What the resolvers answer to this link about all names.
+fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String, Vec<IpAddr>> {
+    let ask = |name: &String| (name.clone(), ask(way, resolvers, name));
+    names.iter().map(ask).collect()
+}
+
+/// The addresses of a name that the first resolver knows which knows any. All are asked at once.
+fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
+    let sockets: Vec<UdpSocket> = resolvers
+        .iter()
+        .filter_map(|&resolver| socket_to(way, resolver).ok())
+        .collect();
+    let started = Instant::now();
+    let (mut addresses, mut families) = (Vec::new(), [false; 2]);
+    let (mut ask_at, mut end) = (started, started + PATIENCE);
+    let mut ids = [0_u16; 2];
+    while Instant::now() < end && !sockets.is_empty() {
+        if Instant::now() >= ask_at {
+            ids = send_questions(&sockets, name);
+            ask_at += ASK_AGAIN;
+        }
+        thread::sleep(LOOK);
+        for (family, found) in sockets.iter().flat_map(|socket| answers(socket, ids, name)) {
+            if families[family] {
+                continue;
+            }
+            families[family] = true;
+            if !found.is_empty() {
+                end = end.min(Instant::now() + OTHER_FAMILY);
+            }
+            addresses.extend(found);
+        }
+        if families == [true; 2] {
+            break;
+        }
+    }
+    addresses.truncate(MOST_ADDRESSES);
+    addresses
+}
+
+/// A socket of the link, or of no link for a resolver of the host itself.
+fn socket_to(way: &Way, resolver: IpAddr) -> Result<UdpSocket, io::Error> {
+    let to = SocketAddr::new(resolver, 53);
+    let socket = if resolver.is_loopback() {
+        let any = match resolver {
+            IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+            IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(to)?;
+        socket
+    } else {
+        let binding = way.binding(resolver).ok_or(io::ErrorKind::Unsupported)?;
+        inquiry::udp(&binding, to).map_err(io::Error::other)?
+    };
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Asks for both families; the numbers of the questions.
+fn send_questions(sockets: &[UdpSocket], name: &str) -> [u16; 2] {
+    let mut random = [0; 4];
+    if aws_lc_rs::rand::fill(&mut random).is_err() {
+        return [0; 2];
+    }
+    let ids = [0, 2].map(|at| u16::from_be_bytes([random[at], random[at + 1]]));
+    for (id, family) in ids.into_iter().zip([TYPE::A, TYPE::AAAA]) {
+        let Some(question) = question(id, name, family) else {
+            continue;
+        };
+        for socket in sockets {
+            // One that cannot be asked does not answer either.
+            let _ = socket.send(&question);
+        }
+    }
+    ids
+}
+
+fn question(id: u16, name: &str, family: TYPE) -> Option<Vec<u8>> {
+    let mut packet = Packet::new_query(id);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = Name::new(name).ok()?;
+    packet
+        .questions
+        .push(Question::new(name, family.into(), CLASS::IN.into(), false));
+    packet.build_bytes_vec().ok()
+}
+
+/// The answers that have come: 0 for IPv4 or 1 for IPv6, and the addresses.
+fn answers(socket: &UdpSocket, ids: [u16; 2], name: &str) -> Vec<(usize, Vec<IpAddr>)> {
+    let mut buffer = [0; ANSWER];
+    let mut all = Vec::new();
+    while let Ok(length) = socket.recv(&mut buffer) {
+        all.extend(answer(&buffer[..length], ids, name));
+    }
+    all
+}
+
+/// Reads an answer to one of our questions; names that do not exist have no addresses.
+fn answer(bytes: &[u8], ids: [u16; 2], name: &str) -> Option<(usize, Vec<IpAddr>)> {
+    let packet = Packet::parse(bytes).ok()?;
+    let family = ids.iter().position(|&id| id == packet.id())?;
+    let asked = packet.questions.first()?.qname.to_string();
+    let ours = packet.has_flags(PacketFlag::RESPONSE) && asked.eq_ignore_ascii_case(name);
+    let failed = !matches!(
+        packet.rcode(),
+        simple_dns::RCODE::NoError | simple_dns::RCODE::NameError
+    );
+    if !ours || failed {
+        return None;
+    }
+    let addresses = packet
+        .answers
+        .iter()
+        .filter_map(|record| match &record.rdata {
+            RData::A(a) if family == 0 => Some(IpAddr::from(a.address.to_be_bytes())),
+            RData::AAAA(aaaa) if family == 1 => Some(IpAddr::from(aaaa.address.to_be_bytes())),
+            _ => None,
+        });
+    let usable = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
+    Some((family, addresses.filter(usable).collect()))
+}
+
+fn read_known(file: &Path) -> BTreeMap<String, Vec<IpAddr>> {
+    let text = fs::read(file).unwrap_or_default();
+    // A file that makes no sense is as good as none.
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Puts a new file in place of the old one.
+fn write_known(file: &Path, known: &BTreeMap<String, Vec<IpAddr>>) -> io::Result<()> {
+    let draft = file.with_extension("draft");
+    fs::write(&draft, serde_json::to_vec_pretty(known)?)?;
+    fs::rename(draft, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use simple_dns::{
+        ResourceRecord,
+        rdata::{A, CNAME},
+    };
+
+    use super::*;
+
+    const HUB: &str = "vpn.example.org";
+
+    /// What a resolver says to question `id`: an alias and the address of it.
+    fn reply(id: u16, asked: &str) -> Vec<u8> {
+        let mut packet = Packet::new_reply(id);
+        let name = |text| Name::new_unchecked(text);
+        let question = Question::new(name(asked), TYPE::A.into(), CLASS::IN.into(), false);
+        packet.questions.push(question);
+        let record = |owner, data| ResourceRecord::new(name(owner), CLASS::IN, 60, data);
+        let alias = RData::CNAME(CNAME(name("hub.example.net")));
+        packet.answers.push(record(asked, alias));
+        let address = RData::A(A {
+            address: u32::from_be_bytes([203, 0, 113, 10]),
+        });
+        packet.answers.push(record("hub.example.net", address));
+        packet.build_bytes_vec().unwrap()
+    }
+
+    #[test]
+    fn an_answer_gives_the_addresses_behind_an_alias() {
+        let found = answer(&reply(7, "VPN.example.org"), [7, 8], HUB);
+
+        assert_eq!(found, Some((0, vec!["203.0.113.10".parse().unwrap()])));
+    }
+
+    #[test]
+    fn what_was_not_asked_is_no_answer() {
+        assert_eq!(answer(&reply(9, HUB), [7, 8], HUB), None, "another number");
+        assert_eq!(answer(&reply(7, "evil.org"), [7, 8], HUB), None);
+        assert_eq!(answer(b"garbage", [7, 8], HUB), None);
+        let question = question(7, HUB, TYPE::A).unwrap();
+        assert_eq!(answer(&question, [7, 8], HUB), None, "our own question");
+    }
+
+    #[test]
+    fn nameservers_stand_in_resolv_conf() {
+        let text = "# by hand\nsearch example.org\nnameserver 192.0.2.1\n nameserver  fe80::1%eth0\n\
+                    nameserver 2001:db8::53 # v6\nnameserver\n";
+
+        let found = nameservers(text);
+
+        let expected: Vec<IpAddr> = ["192.0.2.1", "2001:db8::53"]
+            .map(|ip| ip.parse().unwrap())
+            .into();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_was_known_survives_and_garbage_is_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(KNOWN);
+        let known = BTreeMap::from([(HUB.to_owned(), vec!["203.0.113.10".parse().unwrap()])]);
+        assert_eq!(read_known(&file), BTreeMap::new());
+
+        write_known(&file, &known).unwrap();
+        assert_eq!(read_known(&file), known);
+
+        fs::write(&file, "{").unwrap();
+        assert_eq!(read_known(&file), BTreeMap::new());
+    }
+}

@@ -1,0 +1,175 @@
+//! What belongs into the tunnel does not leave beside it.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use rustix::process::Signal;
+use sennit_lab::{Host, Role, plan};
+
+use crate::traffic::ping;
+use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run};
+
+/// Somewhere on the internet, in both families.
+const FAR: [&str; 2] = ["203.0.113.77", "2001:db8:77::1"];
+
+/// Whether a host has a way to an address: the kernel tells without a packet being sent.
+#[track_caller]
+fn has_way(host: &Host, to: IpAddr) -> bool {
+    let any: IpAddr = if to.is_ipv4() {
+        [0; 4].into()
+    } else {
+        [0_u16; 8].into()
+    };
+    let connect = || UdpSocket::bind((any, 0))?.connect(SocketAddr::new(to, 9));
+    match host.netns().run(connect).unwrap() {
+        Ok(()) => true,
+        Err(error) => {
+            let kinds = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+            assert!(kinds.contains(&error.kind()), "{error}");
+            false
+        }
+    }
+}
+
+/// The edge's host has a way to the internet or not, the same in both families.
+#[track_caller]
+fn is_open(host: &Host) -> bool {
+    let [v4, v6] = FAR.map(|far| has_way(host, far.parse().unwrap()));
+    assert_eq!(v4, v6, "one family alone is open");
+    v4
+}
+
+/// What a host behind the edge hears when it pings somewhere on the internet.
+fn answer_in_lan(world: &World, to: &str) -> String {
+    let mut command = world.host(Role::Lan).command("ping");
+    run(command.args(["-n", "-c", "1", "-W", "2", to])).stdout
+}
+
+fn cleanup(edge: &Daemon<'_>, more: &[&str]) -> Ended {
+    let mut command = edge.host.command(SENNIT);
+    run(command.args(["cleanup", "--device", "van"]).args(more))
+}
+
+/// A world whose hub does not run, and a site that has joined.
+fn without_hub() -> Option<World> {
+    let world = World::with_two_links()?;
+    world.sennit("hub", &["hub", "init"]);
+    world.join("van");
+    assert!(is_open(world.host(Role::Edge)), "the links lead there");
+    Some(world)
+}
+
+fn start<'w>(world: &'w World, more: &str) -> Daemon<'w> {
+    let edge = world.start_edge(&Edge {
+        more,
+        ..Edge::default()
+    });
+    // Its log may have lines of an earlier run.
+    edge.wait("an answer", |_| true);
+    edge
+}
+
+#[test]
+fn nothing_leaves_before_the_first_tunnel_nor_after_a_crash_until_the_edge_is_stopped() {
+    let Some(world) = without_hub() else { return };
+
+    let mut edge = start(&world, "lan = ['192.168.8.0/24', 'fd08::/64']");
+
+    assert!(!is_open(edge.host));
+    for to in FAR {
+        let heard = answer_in_lan(&world, to);
+        assert!(heard.to_lowercase().contains("unreachable"), "{heard}");
+    }
+    edge.wait_for_log(&["unreachable while there is no tunnel", "0.0.0.0/0", "::/0"]);
+    // What is near is as near as before.
+    let near = [
+        plan::Lan::of(0).host().v4.into(),
+        plan::Lan::of(0).host().v6.into(),
+        world.link("a").subnet().hub().v4.into(),
+    ];
+    for address in near {
+        assert!(has_way(edge.host, address), "{address}");
+    }
+
+    let _hub = world.start_hub();
+    edge.wait_until_up();
+    assert!(is_open(edge.host), "into the tunnel");
+    ping(edge.host, HUB_INNER[1]);
+
+    edge.kill();
+    assert!(!is_open(edge.host), "the crash opens nothing");
+    assert_eq!(cleanup(&edge, &["--keep-block"]).code, Some(0));
+    assert!(!is_open(edge.host), "and so systemd calls it");
+    edge.start_again();
+    edge.wait_until_up();
+    ping(edge.host, HUB_INNER[0]);
+
+    assert!(edge.stop().success());
+    assert!(
+        is_open(edge.host),
+        "it was stopped, and leaves by the links"
+    );
+}
+
+#[test]
+fn a_restart_opens_nothing_and_neither_does_a_stop_if_the_config_says_so() {
+    let Some(world) = without_hub() else { return };
+    let mut edge = start(&world, "");
+
+    edge.signal(Signal::USR1);
+    assert!(edge.wait_for_exit().success());
+    assert!(!is_open(edge.host), "it is soon started again");
+    assert_eq!(cleanup(&edge, &[]).code, Some(0));
+    assert!(is_open(edge.host));
+
+    let mut edge = start(&world, "leak_when_stopped = 'block'");
+    assert!(edge.stop().success());
+    assert!(!is_open(edge.host));
+    assert_eq!(cleanup(&edge, &[]).code, Some(0));
+    assert!(is_open(edge.host));
+}
+
+#[test]
+fn leaks_may_be_allowed() {
+    let Some(world) = without_hub() else { return };
+
+    let edge = start(&world, "leak = 'allow'");
+
+    assert!(is_open(edge.host));
+    edge.wait_for_log(&["WARN", "leaves beside the tunnel"]);
+}
+
+#[test]
+fn prefixes_that_are_routed_into_the_tunnel_are_unreachable_without_it() {
+    let Some(world) = without_hub() else { return };
+
+    let edge = world.start_edge(&Edge {
+        routes: &["203.0.113.0/24", "2001:db8::/32"],
+        ..Edge::default()
+    });
+    edge.wait_for_log(&["edge is ready"]);
+
+    assert!(!is_open(edge.host));
+    assert!(
+        has_way(edge.host, "198.51.100.1".parse().unwrap()),
+        "not for the tunnel"
+    );
+}
+
+#[test]
+fn a_family_that_the_hub_has_not_is_unreachable_and_it_is_said() {
+    let Some(world) = without_hub() else { return };
+    let v4_only = world.hub_config("").replace(", 'fd5e:1::/64'", "");
+    let _hub = world.start("hub", "hub", Role::Hub, &v4_only);
+
+    let edge = start(&world, "");
+    edge.wait_until_up();
+
+    assert!(has_way(edge.host, FAR[0].parse().unwrap()));
+    assert!(!has_way(edge.host, FAR[1].parse().unwrap()));
+    let note =
+        "the hub has assigned no IPv6 address: what is routed into the tunnel is unreachable";
+    assert_eq!(edge.status().notes, [note]);
+    assert!(edge.tell(&["status"]).contains("no IPv6 address"));
+    assert_eq!(edge.log().matches(note).count(), 1);
+}
