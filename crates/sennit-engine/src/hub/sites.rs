@@ -290,7 +290,7 @@ mod tests {
 
         assert_eq!(announced.prefixes, ["192.168.8.0/24".parse().unwrap()]);
         assert_eq!(announced.left_out, 1, "a range that is no prefix");
-        assert_eq!(routed(&sites, [192, 168, 8, 77]), None);
+        assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
         assert_eq!(sites.announce("ship", &lan), None, "it is known");
     }
