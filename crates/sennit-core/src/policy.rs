@@ -78,6 +78,8 @@ words! {
         Bbr = "bbr",
         /// BBR version 3.
         Bbr3 = "bbr3",
+        /// What arrived a moment ago, on paths whose rate moves.
+        Follow = "follow",
     }
 }
 

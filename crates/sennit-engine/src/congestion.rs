@@ -9,6 +9,7 @@
 //! | `cubic` | [`Cubic`]: fills the queue of the path until it overflows |
 //! | `bbr` | [`Bbr`], version 1, which ignores loss: for paths that lose packets whatever they are sent |
 //! | `bbr3` | [`Bbr3`], version 3, which yields to loss above the path's own |
+//! | `follow` | [`Follow`]: sends what arrived a moment ago, for paths whose rate moves |
 //! | `auto` | [`Auto`]: `bbr3` until the path shows that another fares better |
 
 mod aggregation;
@@ -19,9 +20,11 @@ mod cubic;
 mod delivery;
 #[cfg(test)]
 mod flows;
+mod follow;
 mod loss;
 mod model;
 mod probe_rtt;
+mod swings;
 mod windowed;
 
 use std::{
@@ -32,7 +35,7 @@ use std::{
 use sennit_core::Congestion;
 
 pub(crate) use self::delivery::{Acked, Delivery};
-use self::{auto::Auto, bbr::Bbr, bbr3::Bbr3, cubic::Cubic};
+use self::{auto::Auto, bbr::Bbr, bbr3::Bbr3, cubic::Cubic, follow::Follow};
 
 /// Limits what one path may carry.
 pub(crate) trait Control: Debug + Send + Sync {
@@ -58,6 +61,10 @@ pub(crate) trait Control: Debug + Send + Sync {
     /// Bytes per second that the path is known to deliver.
     fn delivery_rate(&self) -> Option<u64> {
         None
+    }
+    /// Bytes per second that it delivered at best within seconds, if it has less by now and may have it again.
+    fn best_rate(&self) -> Option<u64> {
+        self.delivery_rate()
     }
     /// How far apart acknowledgements come because hosts, or the path, hold them up.
     fn held_up(&self) -> Duration {
@@ -117,6 +124,8 @@ pub enum Reason {
     Crowded,
     /// The path loses much whatever is sent.
     Lossy,
+    /// The path's rate moves all the time.
+    Moving,
 }
 
 impl Display for Reason {
@@ -128,6 +137,7 @@ impl Display for Reason {
                 "other flows fill the link's queue and left it less than half its rate"
             }
             Self::Lossy => "the link loses much, whatever it is sent",
+            Self::Moving => "what the link carries changes all the time",
         })
     }
 }
@@ -138,6 +148,7 @@ pub(crate) fn build(word: Congestion, mtu: u16, now: Instant) -> Box<dyn Control
         Congestion::Cubic => Box::new(Cubic::new(mtu)),
         Congestion::Bbr => Box::new(Bbr::new(mtu, now)),
         Congestion::Bbr3 => Box::new(Bbr3::new(mtu, now)),
+        Congestion::Follow => Box::new(Follow::new(mtu, now)),
         Congestion::Auto => Box::new(Auto::new(mtu, now)),
     }
 }

@@ -61,6 +61,7 @@ pub(crate) struct GateState {
     /// Bytes per second, or 0 if the controller does not compute a rate.
     pacing_rate: AtomicU64,
     delivery_rate: AtomicU64,
+    best_rate: AtomicU64,
     /// The driver has no more for this path: until it has, samples of the rate are lower bounds.
     limited: AtomicBool,
     slow_start: AtomicBool,
@@ -231,6 +232,11 @@ impl GateState {
         }
     }
 
+    /// Bytes per second that the path carried at best within seconds; as much as now where its rate does not move.
+    pub(crate) fn best_rate(&self, srtt: Duration) -> u64 {
+        self.best_rate.load(Relaxed).max(self.rate(srtt))
+    }
+
     /// Bytes per second that the path carries: measured, or else one window per round trip.
     pub(crate) fn rate(&self, srtt: Duration) -> u64 {
         match self.delivery_rate.load(Relaxed) {
@@ -305,6 +311,7 @@ impl Gate {
         let rates = [
             (&state.pacing_rate, self.control.pacing_rate()),
             (&state.delivery_rate, self.control.delivery_rate()),
+            (&state.best_rate, self.control.best_rate()),
         ];
         for (place, rate) in rates {
             place.store(rate.unwrap_or(0), Relaxed);

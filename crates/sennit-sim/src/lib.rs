@@ -8,6 +8,7 @@
 
 mod cable;
 mod dice;
+mod ping;
 mod plain;
 mod quic;
 mod spec;

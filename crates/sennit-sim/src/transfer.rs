@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{EDGE, SERVER, World, quic, tcp::Tcp};
+use crate::{EDGE, SERVER, World, ping, quic, tcp::Tcp};
 
 /// The port of the first flow; flow `n` has the `n`-th after it.
 const FIRST_PORT: u16 = 5001;
@@ -42,6 +42,8 @@ pub enum Kind {
 /// Several flows of one kind in one direction.
 pub struct Transfer {
     flows: Vec<Flow>,
+    /// The last flow is a ping.
+    answers: Option<ping::Answers>,
     received: u64,
     progress: Instant,
     /// Longest time in which nothing arrived.
@@ -62,10 +64,29 @@ impl Transfer {
             flows: ports
                 .map(|port| Flow::new(kind, direction, port, INNER_MTU, now))
                 .collect(),
+            answers: None,
             received: 0,
             progress: now,
             longest_stall: Duration::ZERO,
         }
+    }
+
+    /// The same beside a ping from the edge to the server each so often.
+    #[must_use]
+    pub fn with_ping(mut self, every: Duration, now: Instant) -> Self {
+        let answers = ping::Answers::default();
+        self.flows.push(Flow {
+            edge: Box::new(ping::Pinger::new(every, answers.clone(), now)),
+            server: Box::new(ping::Echo::default()),
+        });
+        self.answers = Some(answers);
+        self
+    }
+
+    /// The round trips of the pings that left so far, in this order; of those without an answer `Duration::MAX`.
+    pub fn pings(&self) -> Vec<Duration> {
+        let answers = self.answers.as_ref();
+        answers.map_or_else(Vec::new, ping::Answers::round_trips)
     }
 
     /// Sends and receives for `span`.
@@ -141,6 +162,9 @@ impl Transfer {
     fn flow(&mut self, packet: &[u8]) -> Option<&mut Flow> {
         let port = packet.get(22..24)?;
         let port = u16::from_be_bytes([port[0], port[1]]);
+        if port == ping::PORT {
+            return self.answers.as_ref().and(self.flows.last_mut());
+        }
         self.flows
             .get_mut(usize::from(port.checked_sub(FIRST_PORT)?))
     }

@@ -211,6 +211,7 @@ pub enum Congestion {
     Cubic,
     Bbr,
     Bbr3,
+    Follow,
     Auto,
 }
 

@@ -297,7 +297,7 @@ pub struct PathStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_second: Option<f64>,
     pub cwnd_bytes: u64,
-    /// The congestion controller that runs: `bbr`, `bbr3` or `cubic`.
+    /// The congestion controller that runs: `bbr`, `bbr3`, `cubic` or `follow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
     /// Why it is that one.

@@ -36,8 +36,10 @@ use super::{
     bbr::Bbr,
     bbr3::Bbr3,
     cubic::Cubic,
+    follow::Follow,
     loss::Pace,
     model::{Model, Rounds},
+    swings::Swings,
     windowed::WindowedMax,
 };
 
@@ -90,12 +92,14 @@ pub(super) struct Auto {
     share: u64,
     /// Slices in a row in which the loss asked for another controller.
     lossy: u32,
+    swings: Swings,
 }
 
 #[derive(Clone, Debug)]
 enum Running {
     Bbr3(Bbr3),
     Bbr(Bbr),
+    Follow(Follow),
     /// With a model of the path for the time after.
     Cubic(Cubic, Model),
 }
@@ -128,6 +132,7 @@ impl Auto {
             crowded: 0,
             share: 0,
             lossy: 0,
+            swings: Swings::new(now),
         }
     }
 
@@ -135,6 +140,7 @@ impl Auto {
         match &self.running {
             Running::Bbr3(bbr) => bbr.model(),
             Running::Bbr(bbr) => bbr.model(),
+            Running::Follow(follow) => follow.model(),
             Running::Cubic(_, model) => model,
         }
     }
@@ -143,6 +149,7 @@ impl Auto {
         match &self.running {
             Running::Bbr3(bbr) => bbr,
             Running::Bbr(bbr) => bbr,
+            Running::Follow(follow) => follow,
             Running::Cubic(cubic, _) => cubic,
         }
     }
@@ -151,6 +158,7 @@ impl Auto {
         match &mut self.running {
             Running::Bbr3(bbr) => bbr,
             Running::Bbr(bbr) => bbr,
+            Running::Follow(follow) => follow,
             Running::Cubic(cubic, _) => cubic,
         }
     }
@@ -158,6 +166,18 @@ impl Auto {
     // ---- what is seen --------------------------------------------------------------------------
 
     fn look(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
+        let least = self.least_rtt.min(self.model().min_rtt());
+        let mtu = self.model().mtu();
+        self.swings.on_ack(acked, least, mtu, now);
+        match self.reason {
+            Reason::Usual if self.swings.moves() && self.model().is_full() => self.run_follow(now),
+            Reason::Moving if !self.swings.moves() => self.run_bbr3(now),
+            Reason::Configured
+            | Reason::Usual
+            | Reason::Crowded
+            | Reason::Lossy
+            | Reason::Moving => {}
+        }
         let queue_stands = self.model().queue_stands();
         let slice = &mut self.slice;
         slice.shortest = slice.shortest.min(acked.rtt);
@@ -191,7 +211,7 @@ impl Auto {
         let loss = self.model().unmoved_loss();
         let moves = match self.reason {
             Reason::Lossy => loss < NOT_LOSSY,
-            Reason::Configured | Reason::Usual | Reason::Crowded => loss >= LOSSY,
+            Reason::Configured | Reason::Usual | Reason::Crowded | Reason::Moving => loss >= LOSSY,
         };
         self.lossy = if moves { self.lossy + 1 } else { 0 };
         self.decide(slice, in_flight, now);
@@ -220,7 +240,11 @@ impl Auto {
             Reason::Crowded if near && stay >= self.trial_after / LEAST_STAY => self.run_bbr3(now),
             Reason::Crowded if stay >= self.trial_after => self.run_bbr3(now),
             Reason::Lossy if self.lossy >= LOSSY_SLICES => self.run_bbr3(now),
-            Reason::Configured | Reason::Usual | Reason::Crowded | Reason::Lossy => {}
+            Reason::Configured
+            | Reason::Usual
+            | Reason::Crowded
+            | Reason::Lossy
+            | Reason::Moving => {}
         }
     }
 
@@ -257,6 +281,11 @@ impl Auto {
         }
         let bbr3 = Bbr3::resume(model, self.window());
         self.take_over(Running::Bbr3(bbr3), Reason::Usual, now);
+    }
+
+    fn run_follow(&mut self, now: Instant) {
+        let follow = Follow::resume(self.model().clone(), self.window(), now);
+        self.take_over(Running::Follow(follow), Reason::Moving, now);
     }
 
     fn run_bbr(&mut self, reason: Reason, now: Instant) {
@@ -349,6 +378,10 @@ impl Control for Auto {
         self.control().delivery_rate()
     }
 
+    fn best_rate(&self) -> Option<u64> {
+        self.control().best_rate()
+    }
+
     fn held_up(&self) -> Duration {
         self.control().held_up()
     }
@@ -361,6 +394,7 @@ impl Control for Auto {
         let controller = match self.running {
             Running::Bbr3(_) => Congestion::Bbr3,
             Running::Bbr(_) => Congestion::Bbr,
+            Running::Follow(_) => Congestion::Follow,
             Running::Cubic(..) => Congestion::Cubic,
         };
         Some(Choice {

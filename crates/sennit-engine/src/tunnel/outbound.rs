@@ -48,6 +48,9 @@ const NARROW_FOR: Duration = Duration::from_secs(15);
 /// senders had in flight beyond that stands here, and so much longer it may: they have just seen the delay.
 const STARTING_TARGET: Duration = Duration::from_millis(100);
 const STARTING_FOR: Duration = Duration::from_millis(250);
+/// Where a link's rate moves, senders have in flight what it carries at its best, and while it carries less that
+/// stands here, for so long at most. A drop would cost them what the link will carry a moment later.
+const MOVING_TARGET: Duration = Duration::from_millis(300);
 /// A lost packet is sent again while the flow's transport could still use it: two repairs over links of 125 ms one
 /// way, because the first one is often lost as well where a queue overflows. The far end may have given up by
 /// then; late is still better than never.
@@ -329,7 +332,8 @@ impl Tunnel {
             .unwrap_or_default()
             .mul_f64(SPARE_ROUNDS)
             .max(HEAPS * held_up.unwrap_or_default());
-        let target = TARGET.max(spare) + self.scheduler.standing(&self.views);
+        let moving = fastest.mul_f64(self.best_to_now() - 1.0).min(MOVING_TARGET);
+        let target = TARGET.max(spare) + moving + self.scheduler.standing(&self.views);
         if self.paths.iter().any(|path| path.gate.starts()) {
             self.started = Some(now);
         }
@@ -349,6 +353,15 @@ impl Tunnel {
         let reaction = REACTION_ROUNDS * (slowest.unwrap_or_default() + target);
         self.queue.set_target(target, reaction);
         self.collect_lost(now);
+    }
+
+    /// How many times what the paths deliver now they did at best within seconds.
+    fn best_to_now(&self) -> f64 {
+        let used = zip(&self.paths, &self.views).filter(|(_, view)| view.usable);
+        let (best, now) = used.fold((0, 0), |(best, now), (path, view)| {
+            (best + path.gate.best_rate(view.srtt), now + view.delivers)
+        });
+        (best as f64 / now.max(1) as f64).max(1.0)
     }
 
     /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can go.

@@ -136,6 +136,7 @@ pub(super) fn congestion(typed: &str) -> Result<Congestion, Wrong> {
         ("bbr", Congestion::Bbr),
         ("bbr3", Congestion::Bbr3),
         ("cubic", Congestion::Cubic),
+        ("follow", Congestion::Follow),
     ];
     choice(typed, "congestion control", &choices)
 }

@@ -25,7 +25,7 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> St
 /// That congestion control is not the one that `auto` starts with.
 fn switched(choice: Choice) -> Option<String> {
     match choice.reason {
-        ChoiceReason::Crowded | ChoiceReason::Lossy => Some(format!(
+        ChoiceReason::Crowded | ChoiceReason::Lossy | ChoiceReason::Moving => Some(format!(
             "; congestion control is {} for now: {}",
             choice.controller, choice.reason
         )),

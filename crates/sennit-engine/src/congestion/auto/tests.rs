@@ -161,3 +161,56 @@ fn two_tunnels_over_a_link_do_not_take_each_other_for_others() {
     assert_eq!(path.controllers(), [Congestion::Bbr3], "{:?}", path.history);
     assert!((0.3..0.7).contains(&share), "{share:.2}");
 }
+
+/// Mbit/s for so many seconds each.
+const STEPS: [f64; 6] = [50.0, 10.0, 30.0, 5.0, 40.0, 15.0];
+
+#[test]
+fn a_link_whose_rate_moves_is_followed_until_it_is_steady() {
+    let mut path = Path::new(link(50.0, 40, 200.0));
+    path.run(3);
+    for rate in STEPS.iter().cycle().take(18) {
+        path.flows.link.rate = mbit(*rate);
+        path.run(1);
+    }
+    let moving = Choice {
+        controller: Congestion::Follow,
+        reason: Reason::Moving,
+    };
+    assert_eq!(path.history.last(), Some(&moving));
+    let share: f64 = STEPS
+        .iter()
+        .map(|rate| {
+            path.flows.link.rate = mbit(*rate);
+            path.run(1) * rate
+        })
+        .sum::<f64>()
+        / STEPS.iter().sum::<f64>();
+    assert!(share > 0.9, "{share:.2}");
+
+    path.flows.link.rate = mbit(50.0);
+    path.run(20);
+    let (shares, queue) = path.flows.shares(Duration::from_secs(5));
+    let changes = [Congestion::Bbr3, Congestion::Follow, Congestion::Bbr3];
+    assert_eq!(path.controllers(), changes);
+    assert!(
+        shares[0] > 0.93 && queue < Duration::from_millis(5),
+        "{shares:?} {queue:?}"
+    );
+}
+
+#[test]
+fn a_link_that_loses_or_is_shared_is_not_taken_for_one_whose_rate_moves() {
+    for loss in [0.0, 0.02, 0.1] {
+        let mut path = Path::new(Link { loss, ..deep() });
+        path.run(10);
+        let now = path.flows.now;
+        path.flows.add(Box::new(Auto::new(MTU as u16, now)));
+        path.run(40);
+        assert!(
+            !path.controllers().contains(&Congestion::Follow),
+            "{loss}: {:?}",
+            path.history
+        );
+    }
+}

@@ -169,6 +169,7 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
         config::Congestion::Cubic => sennit_core::Congestion::Cubic,
         config::Congestion::Bbr => sennit_core::Congestion::Bbr,
         config::Congestion::Bbr3 => sennit_core::Congestion::Bbr3,
+        config::Congestion::Follow => sennit_core::Congestion::Follow,
     };
     ClassConfig {
         name: class.name.clone(),

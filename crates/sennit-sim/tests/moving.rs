@@ -1,0 +1,100 @@
+//! Links whose rate, delay or both move: what they carry, and what a ping beside it sees.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::Policy;
+use sennit_sim::{Direction, Kind, LinkSpec, Transfer, Trial, World};
+
+const MS: Duration = Duration::from_millis(1);
+const WARM_UP: Duration = Duration::from_secs(5);
+const SPAN: Duration = Duration::from_secs(25);
+
+/// What four flows reached, and a ping beside them.
+struct Seen {
+    /// Of what they reach over the link without a tunnel. Headers of the tunnel take 0.07 of it.
+    part: f64,
+    pings: Vec<Duration>,
+}
+
+impl Seen {
+    /// Over a link of this motion, with seeds 1 to so many one after the other.
+    fn over(motion: &str, seeds: u64, direction: Direction) -> Self {
+        let (mut tunnel, mut plain) = (0.0, 0.0);
+        let mut pings = Vec::new();
+        for seed in 1..=seeds {
+            let link: LinkSpec = motion
+                .replace('N', &seed.to_string())
+                .parse()
+                .expect("a link");
+            let trial = Trial {
+                kind: Kind::Quic,
+                direction,
+                streams: 4,
+                warm_up: WARM_UP,
+                span: SPAN,
+                seed,
+            };
+            plain += trial.plain(&link, 0);
+            tunnel += measure(&trial, link, &mut pings);
+        }
+        pings.sort_unstable();
+        let part = tunnel / plain;
+        let seen = Self { part, pings };
+        println!(
+            "{motion} {direction:?}: {part:.2} of plain, {:.1} Mbit/s, ping p50 {:?}, p95 {:?}, p99 {:?}",
+            tunnel / seeds as f64,
+            seen.ping(0.5),
+            seen.ping(0.95),
+            seen.ping(0.99)
+        );
+        seen
+    }
+
+    fn ping(&self, quantile: f64) -> Duration {
+        self.pings[((self.pings.len() - 1) as f64 * quantile) as usize]
+    }
+}
+
+/// Goodput in Mbit/s through a tunnel.
+fn measure(trial: &Trial, link: LinkSpec, pings: &mut Vec<Duration>) -> f64 {
+    let mut world = World::new(&[link], Policy::Bond, trial.seed, Instant::now());
+    assert!(world.connect(1), "{:?}", world.edge.status());
+    let now = world.now();
+    let flows = Transfer::new(trial.kind, trial.direction, trial.streams, now);
+    let mut flows = flows.with_ping(100 * MS, now);
+    flows.run(&mut world, trial.warm_up);
+    let before = flows.pings().len();
+    let goodput = flows.measure(&mut world, trial.span);
+    // The last ones may be on their way.
+    let all = flows.pings();
+    pings.extend(&all[before..all.len() - 5]);
+    goodput
+}
+
+/// BBR's greatest rate of late was too much a moment later, and its probes came too late.
+#[test]
+fn a_drive_is_followed() {
+    for direction in [Direction::Down, Direction::Up] {
+        let seen = Seen::over("lte@N/20", 3, direction);
+        assert!(seen.part > 0.83, "{:.2}", seen.part);
+        // In the deepest fades of these it is the ping itself that fills the link.
+        assert!(seen.ping(0.95) < MS * 700, "{:?}", seen.ping(0.95));
+    }
+}
+
+/// The next step of the rate came before BBR had found the last.
+#[test]
+fn a_rate_in_steps_is_followed() {
+    for direction in [Direction::Down, Direction::Up] {
+        let seen = Seen::over("steps/20", 1, direction);
+        assert!(seen.part > 0.85, "{:.2}", seen.part);
+        assert!(seen.ping(0.95) < MS * 350, "{:?}", seen.ping(0.95));
+    }
+}
+
+#[test]
+fn another_satellite_is_no_congestion() {
+    let seen = Seen::over("starlink@N*0.3/25", 2, Direction::Down);
+    assert!(seen.part > 0.8, "{:.2}", seen.part);
+    assert!(seen.ping(0.99) < MS * 300, "{:?}", seen.ping(0.99));
+}
