@@ -10,6 +10,7 @@
 //! | 4 | a [`Report`] on the paths, from the receiver's side |
 //! | 6 | padding: it is of interest whether it arrives, not what it is |
 //! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
+//! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding; used only if the other side said that it joins them |
 //!
 //! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network card
 //! (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). It has gone through no wire yet, and QUIC's tag covers what follows; the
@@ -29,6 +30,9 @@ pub const CONTEXT_REPORT: u64 = 4;
 pub const CONTEXT_PADDING: u64 = 6;
 /// An IP packet with a partial checksum behind a [`Header`].
 pub const CONTEXT_PARTIAL: u64 = 8;
+
+/// Half of an IP packet behind a [`Header`] and a [`Half`].
+pub const CONTEXT_HALF: u64 = 10;
 
 /// Room that must be kept free in front of a queued packet for every prefix that could be written
 /// there: Quarter Stream ID (at most 8 bytes, 1 in practice), context, header.
@@ -100,6 +104,47 @@ impl Header {
     }
 }
 
+/// Which half of a packet follows. Both halves have the header of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// It is the end of the packet.
+    pub last: bool,
+    /// The packet has a partial checksum.
+    pub partial: bool,
+    /// Bytes of the half; what follows them is padding.
+    pub len: u16,
+}
+
+impl Half {
+    /// Bytes on the wire.
+    pub const LEN: usize = 3;
+    const LAST: u8 = 1;
+    const PARTIAL: u8 = 1 << 1;
+
+    /// The bytes of this header.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        let [high, low] = self.len.to_be_bytes();
+        let flags = bit(self.last, Self::LAST) | bit(self.partial, Self::PARTIAL);
+        [flags, high, low]
+    }
+
+    /// Splits what follows a [`Header`] into this and the half, without its padding; `None` if it is empty or
+    /// not all there, or if a flag is set that nobody knows.
+    pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
+        let (&[flags, high, low], rest) = payload.split_first_chunk::<{ Self::LEN }>()?;
+        let len = u16::from_be_bytes([high, low]);
+        let half = Self {
+            last: flags & Self::LAST != 0,
+            partial: flags & Self::PARTIAL != 0,
+            len,
+        };
+        let known = flags & !(Self::LAST | Self::PARTIAL) == 0;
+        let bytes = rest.get(..len.into()).filter(|bytes| !bytes.is_empty())?;
+        known.then_some((half, bytes))
+    }
+}
+
 /// What one end hears on each path, told to the other end over a path that works.
 ///
 /// QUIC acknowledgements cannot say this: they share one path, so when that path dies in one
@@ -119,19 +164,25 @@ pub struct PathReport {
     pub path: u32,
     /// Whether packets arrive on it.
     pub heard: bool,
+    /// The sender found that larger packets, which it carried before, do not arrive on it any more. Said only to
+    /// who joins [`Half`]s, and only of a path that is heard: others take it for that.
+    pub shrunk: bool,
 }
 
 impl Report {
     /// More paths than this are not reported (RFC 10069 leaves the number to the endpoints).
     pub const MAX_PATHS: usize = 64;
     const ENTRY: usize = 5;
+    const HEARD: u8 = 1;
+    const SHRUNK: u8 = 1 << 1;
 
     /// Appends the bytes of this report.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.sent_micros.to_be_bytes());
         for entry in self.paths.iter().take(Self::MAX_PATHS) {
             out.extend_from_slice(&entry.path.to_be_bytes());
-            out.push(u8::from(entry.heard));
+            let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+            out.push(bit(entry.heard, Self::HEARD) | bit(entry.shrunk, Self::SHRUNK));
         }
     }
 
@@ -144,9 +195,10 @@ impl Report {
         }
         let paths = entries
             .iter()
-            .map(|&[a, b, c, d, heard]| PathReport {
+            .map(|&[a, b, c, d, flags]| PathReport {
                 path: u32::from_be_bytes([a, b, c, d]),
-                heard: heard != 0,
+                heard: flags != 0,
+                shrunk: flags & Self::SHRUNK != 0,
             })
             .collect();
         Some(Self {
@@ -176,6 +228,21 @@ mod tests {
     }
 
     #[test]
+    fn a_half_survives_the_wire_and_bad_ones_are_refused() {
+        let half = Half {
+            last: true,
+            partial: true,
+            len: 4,
+        };
+        let mut wire = half.encode().to_vec();
+        wire.extend_from_slice(b"halfpadding");
+        assert_eq!(Half::decode(&wire), Some((half, &b"half"[..])));
+        assert_eq!(Half::decode(&wire[..6]), None);
+        assert_eq!(Half::decode(&[0; 8]), None);
+        assert_eq!(Half::decode(&[4, 0, 1, 0]), None);
+    }
+
+    #[test]
     fn a_report_survives_the_wire_and_bad_ones_are_refused() {
         let report = Report {
             sent_micros: u32::MAX,
@@ -183,10 +250,12 @@ mod tests {
                 PathReport {
                     path: 0,
                     heard: true,
+                    shrunk: true,
                 },
                 PathReport {
                     path: 7,
                     heard: false,
+                    shrunk: false,
                 },
             ],
         };

@@ -4,7 +4,7 @@
 //! belongs to, [`queue`] holds it under FQ-CoDel until a path can take it, [`schedule`] says which
 //! path that is (or which two), [`pacer`] says how much that path may send right now, [`numbering`]
 //! counts it and [`frame`] wraps it; [`flows`] remembers what became of each
-//! flow. At the far end [`resequence`] restores the order of flows and [`dedup`] drops
+//! flow. At the far end [`halves`] joins what a small path made two of, [`resequence`] restores the order of flows and [`dedup`] drops
 //! second copies. Beside the packet's way, [`health`]
 //! watches every path and says when to stop trusting it; [`floor`] keeps the least of late.
 //!
@@ -15,6 +15,7 @@ pub mod dedup;
 pub mod floor;
 pub mod flows;
 pub mod frame;
+pub mod halves;
 pub mod health;
 pub mod numbering;
 pub mod pacer;
@@ -27,6 +28,7 @@ pub use class::{ClassId, Classifier, FlowTable, FragmentTable, Rule};
 pub use dedup::Dedup;
 pub use floor::Floor;
 pub use flows::{FlowPattern, Flows};
+pub use halves::Halves;
 pub use health::{Health, Pace, PathState};
 pub use numbering::Numbering;
 pub use pacer::Pacer;

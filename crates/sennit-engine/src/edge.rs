@@ -152,9 +152,18 @@ pub struct LinkUpdate {
     pub v4: bool,
     /// Whether its socket can send IPv6.
     pub v6: bool,
+    /// Largest IP packet that its interface sends, if that is known.
+    pub mtu: Option<u32>,
 }
 
 impl LinkUpdate {
+    /// Largest UDP payload that its interface sends.
+    fn payload_to(&self, remote: SocketAddr) -> u16 {
+        let headers = if remote.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let payload = self.mtu.map(|mtu| mtu.saturating_sub(headers));
+        payload.map_or(u16::MAX, |payload| payload.try_into().unwrap_or(u16::MAX))
+    }
+
     fn reaches(&self, remote: SocketAddr) -> bool {
         if remote.is_ipv4() { self.v4 } else { self.v6 }
     }
@@ -764,6 +773,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         index: slot.id,
         treatment: slot.class.treatment,
         partial: true,
+        halves: true,
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -32,6 +32,7 @@ use noq_proto::{
 };
 use sennit_core::{Congestion, Floor};
 
+pub use self::sizes::{BASE, SizeSource};
 pub(crate) use self::{
     ledger::{Ledger, Payload},
     opening::PACKETS as OPENING,
@@ -78,8 +79,15 @@ pub(crate) struct GateState {
     frozen: AtomicBool,
     /// Some path was frozen or thawed since the last acknowledgement.
     rerouted: AtomicBool,
-    size_in_doubt: AtomicBool,
-    too_small: AtomicBool,
+    /// The largest packet that the path is known to carry, that should be tried (0: none), and that its interface
+    /// sends (0: not known).
+    carries: AtomicU64,
+    probing: AtomicU64,
+    interface: AtomicU64,
+    size_source: Mutex<SizeSource>,
+    small: AtomicBool,
+    /// The peer found the path to be smaller than it was, in its direction.
+    doubted: AtomicBool,
     ledger: Mutex<Ledger>,
     choice: Mutex<Option<Choice>>,
     /// The controller that is to take over.
@@ -134,16 +142,41 @@ impl GateState {
         ledger.start_over();
         *self.ledger() = ledger;
         self.set_frozen(before.frozen.load(Relaxed));
+        self.interface
+            .store(before.interface.load(Relaxed), Relaxed);
     }
 
-    /// Whether a full-size packet should be sent to see if it arrives.
-    pub(crate) fn is_size_in_doubt(&self) -> bool {
-        self.size_in_doubt.load(Relaxed)
+    /// The largest packet that the path is known to carry, in bytes of UDP payload.
+    pub(crate) fn carries(&self) -> u16 {
+        self.carries.load(Relaxed) as u16
     }
 
-    /// Whether the path carries smaller packets only.
-    pub(crate) fn is_too_small(&self) -> bool {
-        self.too_small.load(Relaxed)
+    /// The size of a packet that should be sent to see whether it arrives.
+    pub(crate) fn probing(&self) -> Option<u16> {
+        Some(self.probing.load(Relaxed) as u16).filter(|bytes| *bytes > 0)
+    }
+
+    /// Whether the path is known not to carry packets of full size.
+    pub(crate) fn is_small(&self) -> bool {
+        self.small.load(Relaxed)
+    }
+
+    /// How [`Self::carries`] is known.
+    pub(crate) fn size_source(&self) -> SizeSource {
+        *self
+            .size_source
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The peer found the path to be smaller than it was, in its direction.
+    pub(crate) fn doubt_size(&self) {
+        self.doubted.store(true, Relaxed);
+    }
+
+    /// The interface that the path leaves by sends UDP payloads of at most `bytes`.
+    pub(crate) fn set_interface(&self, bytes: u16) {
+        self.interface.store(bytes.into(), Relaxed);
     }
 
     /// The path could have carried more than there was for it.
@@ -267,6 +300,10 @@ pub(crate) struct Gate {
     trial: Trial,
     opening: Opening,
     sizes: Sizes,
+    /// When the newest small packet left that the acknowledgement at hand is about.
+    small_sent: Option<Instant>,
+    /// Bytes that were lost because of their size since the last congestion event.
+    lost_by_size: u64,
     least_rtt: Option<Floor<Duration>>,
     /// What noq takes for the least one, which at first is a guess.
     noq_least: Duration,
@@ -288,6 +325,8 @@ impl Gate {
             trial: Trial::new(mtu),
             opening: Opening::default(),
             sizes: Sizes::new(mtu),
+            small_sent: None,
+            lost_by_size: 0,
             least_rtt: None,
             noq_least: INITIAL_RTT,
         };
@@ -324,8 +363,14 @@ impl Gate {
         });
         *state.choice.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice);
         state.known.store(self.trial.is_over(), Relaxed);
-        state.size_in_doubt.store(self.sizes.is_in_doubt(), Relaxed);
-        state.too_small.store(self.sizes.is_too_small(), Relaxed);
+        state.carries.store(self.sizes.carries().into(), Relaxed);
+        let probing = self.sizes.probing().unwrap_or(0);
+        state.probing.store(probing.into(), Relaxed);
+        state.small.store(self.sizes.is_small(), Relaxed);
+        *state
+            .size_source
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = self.sizes.source();
         let starts = self.control.in_slow_start();
         state.slow_start.store(starts, Relaxed);
         // What overflows while a controller looks for the path's limit must keep it from sending more.
@@ -396,6 +441,7 @@ impl Controller for Gate {
             self.control.on_restart(now);
         }
         self.state.ledger().on_sent(pn, bytes, now);
+        self.sizes.on_sent(pn, bytes, now);
         self.usage.on_sent(pn, after);
         self.opening.on_sent(pn, bytes, now);
     }
@@ -411,7 +457,11 @@ impl Controller for Gate {
     ) {
         self.usage.on_ack(pn, self.in_flight());
         self.delivery.on_acked(pn, bytes, sent, now);
-        self.sizes.on_acked(pn, bytes);
+        if bytes > u64::from(BASE) {
+            self.sizes.on_large_acked(pn, bytes, now);
+        } else {
+            self.small_sent = self.small_sent.max(Some(sent));
+        }
         if !self.opening.has(pn) {
             self.trial.on_acked(pn, bytes, self.usage.newest_sent);
         }
@@ -440,8 +490,19 @@ impl Controller for Gate {
             ledger.on_acked(pn, sent, now);
         }
         ledger.sweep(self.control.in_slow_start());
-        let written_off = ledger.written_off();
+        let (written_off, jitter) = (ledger.written_off(), ledger.jitter());
         drop(ledger);
+        let interface = self.state.interface.load(Relaxed) as u16;
+        if self.state.doubted.swap(false, Relaxed) {
+            self.sizes.doubt();
+        }
+        if interface > 0 {
+            self.sizes.set_interface(interface);
+        }
+        if let Some(sent) = self.small_sent.take() {
+            let before = sent.checked_sub(jitter).unwrap_or(sent);
+            self.sizes.on_small_acked(before, now);
+        }
         if self.state.rerouted.swap(false, Relaxed) {
             self.delivery.forget();
             self.control.on_route_change();
@@ -470,7 +531,10 @@ impl Controller for Gate {
         lost: u64,
         _: u64,
     ) {
-        if self.state.frozen.load(Relaxed) {
+        let by_size = std::mem::take(&mut self.lost_by_size);
+        let excused = by_size > 0 && by_size >= lost;
+        let lost = lost.saturating_sub(by_size);
+        if excused || self.state.frozen.load(Relaxed) {
             self.publish();
             return;
         }
@@ -489,7 +553,9 @@ impl Controller for Gate {
         let left = self.in_flight().saturating_sub(lost);
         self.state.in_flight.store(left, Relaxed);
         self.delivery.on_lost(pn, lost);
-        self.sizes.on_lost(pn, lost);
+        if self.sizes.excuses(lost) {
+            self.lost_by_size += lost;
+        }
         self.state
             .ledger()
             .on_lost(pn, self.control.in_slow_start());
@@ -531,7 +597,9 @@ impl Controller for Gate {
             usage: self.usage,
             trial: self.trial,
             opening: self.opening,
-            sizes: self.sizes,
+            sizes: self.sizes.clone(),
+            small_sent: self.small_sent,
+            lost_by_size: self.lost_by_size,
             least_rtt: self.least_rtt,
             noq_least: self.noq_least,
             initial_window: self.initial_window,

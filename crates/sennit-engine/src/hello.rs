@@ -6,14 +6,16 @@
 //! (RFC 9651 §3.3.3): a version, then parameters; unknown parameters are ignored.
 //!
 //! ```text
-//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;checksums=partial
+//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;checksums=partial;halves=joined
 //! ```
 //!
 //! A hub also says which addresses it has itself in the tunnel: `inside=10.200.0.1,fd5e:1::1`.
 //!
-//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`].
+//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`], and `halves=joined`
+//! that it takes those of [`CONTEXT_HALF`].
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
+//! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF
 
 use std::net::IpAddr;
 
@@ -25,6 +27,7 @@ use crate::tunnel::{MOST_COPIES, Peer, Treatment};
 pub(crate) const NAME: &str = "sennit";
 const VERSION: &str = "1";
 const PARTIAL: &str = ";checksums=partial";
+const HALVES: &str = ";halves=joined";
 const INSIDE: &str = ";inside=";
 /// One address for each family.
 const MAX_INSIDE: usize = 2;
@@ -39,6 +42,8 @@ pub(crate) struct Hello {
     pub(crate) treatment: Treatment,
     /// It takes packets with partial checksums.
     pub(crate) partial: bool,
+    /// It joins halves of packets.
+    pub(crate) halves: bool,
 }
 
 impl Hello {
@@ -48,6 +53,7 @@ impl Hello {
             index,
             treatment,
             partial,
+            halves,
         } = self;
         let Treatment {
             policy,
@@ -57,9 +63,10 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion}{}",
+             congestion={congestion}{}{}",
             index.0,
-            if *partial { PARTIAL } else { "" }
+            if *partial { PARTIAL } else { "" },
+            if *halves { HALVES } else { "" }
         )
     }
 
@@ -70,7 +77,7 @@ impl Hello {
             return None;
         }
         let (mut class, mut index) = (None, None);
-        let (mut treatment, mut partial) = (Treatment::default(), false);
+        let (mut treatment, mut partial, mut halves) = (Treatment::default(), false, false);
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
@@ -80,6 +87,7 @@ impl Hello {
                 ("copies", number) => treatment.copies = copies_of(number)?,
                 ("congestion", word) => treatment.congestion = word.parse().ok()?,
                 ("checksums", word) => partial = word == "partial",
+                ("halves", word) => halves = word == "joined",
                 _ => {}
             }
         }
@@ -88,6 +96,7 @@ impl Hello {
             index: index?,
             treatment,
             partial,
+            halves,
         })
     }
 
@@ -95,13 +104,14 @@ impl Hello {
     pub(crate) fn peer(&self) -> Peer {
         Peer::Sennit {
             partial: self.partial,
+            halves: self.halves,
         }
     }
 }
 
 /// The answer of a hub that understood, and that has these addresses in the tunnel.
 pub(crate) fn answer(inside: &[IpAddr]) -> String {
-    let mut answer = format!("{VERSION}{PARTIAL}");
+    let mut answer = format!("{VERSION}{PARTIAL}{HALVES}");
     if !inside.is_empty() {
         let inside: Vec<String> = inside.iter().map(ToString::to_string).collect();
         answer += &format!("{INSIDE}{}", inside.join(","));
@@ -133,8 +143,12 @@ pub(crate) fn answered(value: &str) -> Peer {
     if parts.next() != Some(VERSION) {
         return Peer::Standard;
     }
-    let partial = parts.any(|part| part == &PARTIAL[1..]);
-    Peer::Sennit { partial }
+    let (mut partial, mut halves) = (false, false);
+    for part in parts {
+        partial |= part == &PARTIAL[1..];
+        halves |= part == &HALVES[1..];
+    }
+    Peer::Sennit { partial, halves }
 }
 
 fn copies_of(number: &str) -> Option<u8> {
@@ -165,14 +179,17 @@ mod tests {
                 congestion: Congestion::Bbr,
             },
             partial: true,
+            halves: true,
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         assert_eq!(
             Hello::decode(&format!("{}; later=1", hello.encode())),
             Some(hello)
         );
-        assert_eq!(answered(&answer(&[])), Peer::Sennit { partial: true });
-        assert_eq!(answered("1; later=1"), Peer::Sennit { partial: false });
+        let peer = |partial, halves| Peer::Sennit { partial, halves };
+        assert_eq!(answered(&answer(&[])), peer(true, true));
+        assert_eq!(answered("1;checksums=partial"), peer(true, false));
+        assert_eq!(answered("1; later=1"), peer(false, false));
         assert_eq!(answered("2;checksums=partial"), Peer::Standard);
     }
 

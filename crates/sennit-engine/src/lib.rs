@@ -32,6 +32,7 @@ mod tunnel;
 
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
+pub use gate::BASE as LEAST_PAYLOAD;
 pub use hub::{Credential, Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
 pub use inner::Packet;
 pub use locals::{Local, SocketId};

@@ -62,8 +62,12 @@ pub(crate) struct Path {
     pub(crate) gate: Arc<GateState>,
     pub(crate) pacer: Pacer,
     pub(crate) health: Health,
-    /// A full-size packet is to be sent along with the last probe.
-    pub(crate) probes_size: bool,
+    /// A packet of this size is to be sent along with the last probe.
+    pub(crate) probes_size: Option<u16>,
+    /// The peer says that it carries less than before in its direction.
+    pub(crate) peer_shrunk: bool,
+    /// Room below which nothing is sent, in bytes: that of what a packet becomes.
+    pub(crate) least: u64,
     /// What has arrived here and is to be acknowledged.
     pub(crate) owed: Owed,
     /// When its round trip was last too long for a path that only carries what it should.
@@ -114,7 +118,9 @@ impl Path {
             gate,
             pacer: Pacer::new(now),
             health: Health::new(now),
-            probes_size: false,
+            probes_size: None,
+            peer_shrunk: false,
+            least: 0,
             owed: Owed::default(),
             crowded: None,
             worth: Worth::Unknown,
@@ -195,6 +201,8 @@ impl Path {
         {
             self.crowded = Some(now);
         }
+        let is_full = u64::from(self.gate.carries()) >= packet;
+        self.least = if is_full { packet } else { 2 * packet };
         let rate = self.gate.pacing_rate(srtt);
         let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();
@@ -205,8 +213,7 @@ impl Path {
             .led
             .is_some_and(|at| now.saturating_duration_since(at) >= LED_ROUNDS * srtt);
         PathView {
-            usable: (state == PathState::Up || all_suspect && state != PathState::Down)
-                && !self.gate.is_too_small(),
+            usable: state == PathState::Up || all_suspect && state != PathState::Down,
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
@@ -232,8 +239,8 @@ impl Path {
             } else {
                 Worth::Unknown
             },
-            budget: whole(self.gate.room().min(credit), packet),
-            room: whole(self.gate.room(), packet),
+            budget: whole(self.gate.room().min(credit), self.least),
+            room: whole(self.gate.room(), self.least),
         }
     }
 
@@ -276,7 +283,7 @@ impl Path {
     /// When the pacer will let another packet go, if the window allows one.
     pub(crate) fn ready_at(&self, packet: u64) -> Option<Instant> {
         let rate = self.gate.pacing_rate(self.rtt_ahead());
-        (self.gate.room() >= packet).then(|| self.pacer.ready_at(rate, packet))
+        (self.gate.room() >= self.least).then(|| self.pacer.ready_at(rate, packet))
     }
 
     /// Whether it carries packets and acknowledgements while others could.

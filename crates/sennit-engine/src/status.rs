@@ -13,7 +13,10 @@ use sennit_core::{
     schedule::Striping,
 };
 
-pub use crate::congestion::{Choice, Reason as ChoiceReason};
+pub use crate::{
+    congestion::{Choice, Reason as ChoiceReason},
+    gate::SizeSource,
+};
 use crate::{
     locals::SocketId,
     node::Conn,
@@ -107,14 +110,18 @@ pub struct PathStatus {
     pub cwnd: u64,
     /// Its congestion controller, and why it is that one.
     pub congestion: Option<Choice>,
-    /// Packets of full size do not arrive.
+    /// Packets of full size do not arrive, and the peer takes no halves.
     pub too_small: bool,
     /// What it is good for beside the others, under `bond`.
     pub worth: Worth,
     /// Bytes that are not acknowledged yet.
     pub in_flight: u64,
-    /// UDP payload size it carries.
+    /// UDP payload that it is known to carry.
     pub mtu: u16,
+    /// How that is known.
+    pub mtu_source: SizeSource,
+    /// It is known not to carry the tunnel's packets whole.
+    pub small: bool,
 }
 
 impl<R> Conn<R> {
@@ -130,10 +137,11 @@ impl<R> Conn<R> {
         status.stats = tunnel.stats();
         status.numbered = tunnel.is_numbered();
         status.striping = tunnel.striping();
+        let halves = tunnel.takes_halves();
         status.paths = tunnel
             .paths
             .iter()
-            .filter_map(|path| Some(describe(path, &tunnel.conn.path_stats(path.id)?)))
+            .filter_map(|path| Some(describe(path, halves, &tunnel.conn.path_stats(path.id)?)))
             .collect();
         if let Some((wanted, now)) = wanted {
             (status.flows, status.flow_count) = tunnel.flows(wanted, now);
@@ -141,7 +149,7 @@ impl<R> Conn<R> {
     }
 }
 
-fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
+fn describe(path: &Path, halves: bool, stats: &noq_proto::PathStats) -> PathStatus {
     let (state, reason) = path.state();
     PathStatus {
         id: number(path.id),
@@ -159,9 +167,11 @@ fn describe(path: &Path, stats: &noq_proto::PathStats) -> PathStatus {
         rate: path.gate.rate(path.srtt()),
         cwnd: path.gate.window(),
         congestion: path.gate.choice(),
-        too_small: path.gate.is_too_small(),
+        too_small: path.gate.is_small() && !halves,
         worth: path.worth,
         in_flight: path.gate.in_flight(),
-        mtu: stats.current_mtu,
+        mtu: path.gate.carries(),
+        mtu_source: path.gate.size_source(),
+        small: path.gate.is_small(),
     }
 }

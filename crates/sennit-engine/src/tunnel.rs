@@ -11,6 +11,7 @@
 //!
 //! What arrives is handed to [`Tunnel::poll_packet`] as bare IP packets.
 
+mod fitting;
 mod inbound;
 mod outbound;
 mod owed;
@@ -20,14 +21,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use noq_proto::{ClosePathError, Connection, PathId, VarInt};
 use sennit_core::{
-    Congestion, Delivery, Flows, FqCodel, Numbering, Pace, PathSet, PathView, Policy, Resequencer,
-    Scheduler, Sent,
+    Congestion, Delivery, Flows, FqCodel, Halves, Numbering, Pace, PathSet, PathView, Policy,
+    Resequencer, Scheduler, Sent,
     frame::{
-        CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT, Header,
-        PathReport, Report,
+        CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL,
+        CONTEXT_REPORT, Header, PathReport, Report,
     },
     queue::{Popped, Queued},
     resequence::ResequenceStats,
@@ -41,6 +42,7 @@ use sennit_masque::{
 use self::outbound::{Batch, Narrow, Repair, Sending};
 pub(crate) use self::owed::Owed;
 use crate::{
+    gate::SizeSource,
     inner::Packet,
     locals::SocketId,
     path::{LinkLabel, Path, number},
@@ -99,8 +101,8 @@ pub const MOST_COPIES: u8 = 8;
 pub(crate) enum Peer {
     /// RFC 9484 and nothing more.
     Standard,
-    /// Our own contexts as well, perhaps also that of packets with `partial` checksums.
-    Sennit { partial: bool },
+    /// Our own contexts as well, perhaps also that of packets with `partial` checksums, and that of `halves`.
+    Sennit { partial: bool, halves: bool },
 }
 
 /// Counters of a tunnel since it came up.
@@ -159,6 +161,10 @@ pub(crate) struct Tunnel {
     launched: Option<usize>,
     views: Vec<PathView>,
     batch: Batch,
+    /// Room for halves of packets.
+    chunk: BytesMut,
+    /// The longest inner packet that some usable path carries.
+    longest: usize,
     /// A packet whose path differed from that of the batch that was being filled.
     held: Option<Popped>,
     /// What went out since the scheduler was told.
@@ -195,13 +201,21 @@ struct DataPlane {
     partial: Prefix,
     /// What padding gets.
     padding: Prefix,
+    /// What half of a packet gets.
+    half: Prefix,
     numbering: Numbering,
+    halves: Halves,
     resequencer: Resequencer<Packet>,
 }
 
 impl DataPlane {
     fn is_numbered(&self) -> bool {
         self.peer != Peer::Standard
+    }
+
+    /// Bytes between the prefix and the inner packet.
+    fn header_len(&self) -> usize {
+        if self.is_numbered() { Header::LEN } else { 0 }
     }
 }
 
@@ -233,6 +247,8 @@ impl Tunnel {
             launched: None,
             views: Vec::new(),
             batch: Batch::default(),
+            chunk: BytesMut::new(),
+            longest: usize::MAX,
             held: None,
             sent: Sent::default(),
             polled: now,
@@ -264,7 +280,9 @@ impl Tunnel {
             prefix: prefix(context),
             partial: prefix(CONTEXT_PARTIAL),
             padding: prefix(CONTEXT_PADDING),
+            half: prefix(CONTEXT_HALF),
             numbering: Numbering::new(now),
+            halves: Halves::default(),
             resequencer: Resequencer::new(now),
         });
     }
@@ -307,7 +325,13 @@ impl Tunnel {
     /// Whether inner packets may have partial checksums.
     pub(crate) fn takes_partial(&self) -> bool {
         let peer = self.data.as_ref().map(|data| data.peer);
-        peer == Some(Peer::Sennit { partial: true })
+        matches!(peer, Some(Peer::Sennit { partial: true, .. }))
+    }
+
+    /// Whether packets that are too large for a path may be sent there in halves.
+    pub(crate) fn takes_halves(&self) -> bool {
+        let peer = self.data.as_ref().map(|data| data.peer);
+        matches!(peer, Some(Peer::Sennit { halves: true, .. }))
     }
 
     /// Takes over a path that noq validated.
@@ -396,15 +420,12 @@ impl Tunnel {
         (described.collect(), count)
     }
 
-    /// Largest inner packet that fits every path now.
+    /// Largest inner packet that can be sent now.
     pub(crate) fn max_packet(&mut self) -> usize {
         let Some(data) = &self.data else { return 0 };
         let prefix = data.prefix.len() + Header::LEN;
-        self.conn
-            .datagrams()
-            .max_size()
-            .unwrap_or(0)
-            .saturating_sub(prefix)
+        let size = self.conn.datagrams().max_size().unwrap_or(0);
+        size.saturating_sub(prefix).min(self.longest)
     }
 
     // ---- inner packets -------------------------------------------------------------------------
@@ -473,7 +494,7 @@ impl Tunnel {
             if path.health.poll_probe(now) {
                 // Fails only for a path that is closing, which needs no probe.
                 let _ = self.conn.ping_path(path.id);
-                path.probes_size = path.gate.is_size_in_doubt();
+                path.probes_size = path.gate.probing();
             }
             let (was_trusted, heard) = (path.is_trusted(), path.health.hears());
             let differs = listens && path.health.handle_timeout(now);
@@ -554,6 +575,9 @@ impl Tunnel {
             .map(|path| PathReport {
                 path: number(path.id),
                 heard: path.health.hears(),
+                shrunk: self.takes_halves()
+                    && path.health.hears()
+                    && path.gate.size_source() == SizeSource::BlackHole,
             })
             .collect();
         Report {

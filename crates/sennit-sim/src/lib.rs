@@ -270,6 +270,7 @@ impl World {
             label: self.labels[link].clone(),
             v4: up,
             v6: false,
+            mtu: None,
         };
         self.edge.handle_link(update, self.now);
         self.settle();

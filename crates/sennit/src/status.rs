@@ -305,8 +305,11 @@ pub struct PathStatus {
     pub congestion_reason: Option<String>,
     #[serde(default)]
     pub in_flight_bytes: u64,
-    /// Largest UDP payload.
+    /// Largest UDP payload that is known to arrive.
     pub mtu_bytes: u64,
+    /// How that is known: `assumed`, `probed`, `interface` or `black hole`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu_source: Option<String>,
     /// UDP payload.
     pub sent_bytes: u64,
     /// UDP payload.

@@ -285,6 +285,7 @@ fn path(link: &str, state: PathState) -> PathStatus {
         congestion_reason: Some("nothing asks for another".into()),
         in_flight_bytes: 700_000,
         mtu_bytes: 1_452,
+        mtu_source: Some("probed".into()),
         sent_bytes: 657_129_472,
         received_bytes: 1_288_490_188,
         share_ratio: Some(0.69),

@@ -314,6 +314,11 @@ impl Edge {
         let Some(conn) = self.node.get(id) else {
             return;
         };
+        for path in &conn.tunnel.paths {
+            let link = self.links.get(&path.socket);
+            let payload = link.map_or(u16::MAX, |link| link.payload_to(path.remote()));
+            path.gate.set_interface(payload);
+        }
         let ready = matches!(conn.role.stage, Stage::Up(_));
         if !ready || !conn.tunnel.conn.is_multipath_negotiated() {
             return;
@@ -381,11 +386,14 @@ impl Edge {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
+        if conn.tunnel.takes_halves() {
+            return;
+        }
         let small: Vec<(PathId, SocketId)> = conn
             .tunnel
             .paths
             .iter()
-            .filter(|path| path.gate.is_too_small())
+            .filter(|path| path.gate.is_small())
             .map(|path| (path.id, path.socket))
             .collect();
         for (path, socket) in small {

@@ -8,7 +8,8 @@ use std::{
 use bytes::{Buf, Bytes};
 use noq_proto::{ConnectionEvent, FourTuple, PathId};
 use sennit_core::frame::{
-    CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT, Header, Report,
+    CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT,
+    Half, Header, Report,
 };
 use sennit_masque::{
     Code,
@@ -141,6 +142,7 @@ impl Tunnel {
                 }
                 None => self.stats.malformed += 1,
             },
+            CONTEXT_HALF if numbered => self.handle_half(&payload, path, now),
             CONTEXT_REPORT if numbered => match Report::decode(&payload) {
                 Some(report) => self.handle_report(&report, path, now),
                 None => self.stats.malformed += 1,
@@ -148,6 +150,24 @@ impl Tunnel {
             CONTEXT_PADDING if numbered => {}
             // RFC 9484 §6: datagrams of contexts that are not known are dropped.
             _ => self.stats.malformed += 1,
+        }
+    }
+
+    /// Half of a packet; it is handled once the other one is there.
+    fn handle_half(&mut self, payload: &[u8], path: u32, now: Instant) {
+        let decoded =
+            Header::decode(payload).and_then(|(header, rest)| Some((header, Half::decode(rest)?)));
+        let (Some((header, (half, bytes))), Some(data)) = (decoded, &mut self.data) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let checksum = if half.partial {
+            Progress::Partial
+        } else {
+            Progress::Whole
+        };
+        if let Some(bytes) = data.halves.handle_half(&header, half, bytes, now) {
+            self.handle_numbered(&header, Packet { bytes, checksum }, path, now);
         }
     }
 
@@ -227,6 +247,10 @@ impl Tunnel {
             let id = PathId::from(entry.path);
             if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {
                 path.health.handle_report(entry.heard, now);
+                if entry.shrunk && !path.peer_shrunk {
+                    path.gate.doubt_size();
+                }
+                path.peer_shrunk = entry.shrunk;
             }
         }
     }

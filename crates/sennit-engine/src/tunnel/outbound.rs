@@ -19,7 +19,11 @@ use sennit_core::{
 use sennit_packet::checksum::Progress;
 use sennit_prefetch::prefetch;
 
-use super::{Owed, Tunnel, within};
+use super::{
+    Owed, Tunnel,
+    fitting::{Fit, Load},
+    within,
+};
 use crate::{
     gate::{OPENING, Payload},
     path::{Path, whole},
@@ -32,7 +36,7 @@ pub(super) const BATCH: usize = 40;
 /// milliseconds, for which a ping would stand before the queue, where nothing overtakes anything.
 const ROUND: u64 = 512 << 10;
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
-const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
+pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
 /// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
@@ -85,6 +89,7 @@ pub(super) enum Sending {
 pub(super) struct Batch {
     datagrams: Vec<Bytes>,
     histories: Vec<(Instant, u8)>,
+    load: Load,
 }
 
 impl Batch {
@@ -94,6 +99,7 @@ impl Batch {
             first_sent,
             repeats,
         } = payload;
+        self.load.add(bytes.len());
         self.datagrams.push(bytes);
         self.histories.push((first_sent, repeats));
     }
@@ -105,6 +111,7 @@ impl Batch {
     pub(super) fn clear(&mut self) {
         self.datagrams.clear();
         self.histories.clear();
+        self.load = Load::default();
     }
 
     /// Drops what is longer than `most`.
@@ -150,6 +157,12 @@ impl Repair {
             self.waiting.push_back(payload);
         }
         fits
+    }
+
+    /// Puts back what [`Self::pop`] gave.
+    fn put_back(&mut self, payload: Payload) {
+        self.bytes += payload.bytes.len();
+        self.waiting.push_front(payload);
     }
 
     fn pop(&mut self) -> Option<Payload> {
@@ -310,6 +323,7 @@ impl Tunnel {
                 view.worth = Worth::Unknown;
             }
         }
+        self.leave_out_small();
         let fastest = in_full_use(&self.views).map(|view| view.srtt).min();
         let fastest = fastest.unwrap_or_default();
         let rate: u64 = of_best_tier(&self.views).map(|view| view.rate).sum();
@@ -364,6 +378,26 @@ impl Tunnel {
         (best as f64 / now.max(1) as f64).max(1.0)
     }
 
+    /// A path that does not carry what others do is not used. If none carries full packets, inner ones must be
+    /// smaller.
+    fn leave_out_small(&mut self) {
+        if self.data.is_none() {
+            return;
+        }
+        let inner = |path: &Path| self.inner_of(path);
+        let usable = zip(&self.paths, &self.views).filter(|(_, view)| view.usable);
+        let Some(most) = usable.map(|(path, _)| inner(path)).max() else {
+            return;
+        };
+        let full = self.conn.datagrams().max_size().unwrap_or(0);
+        let full = full.saturating_sub(self.around());
+        self.longest = most;
+        for index in 0..self.views.len() {
+            let carries = self.inner_of(&self.paths[index]);
+            self.views[index].usable &= carries >= most.min(full);
+        }
+    }
+
     /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can go.
     fn fill_batch(&mut self, now: Instant) -> Option<PathSet> {
         self.batch.clear();
@@ -378,18 +412,20 @@ impl Tunnel {
         let (first, choice) = self.next_packet(now)?;
         let full = self.sent.bytes + self.batch_bytes();
         let paths = self.scheduler.spread(&self.views, choice, first.backlog);
-        self.stage(first, choice, paths, now);
+        let fit = self.fit(paths);
+        self.stage(first, choice, paths, fit, now);
         // Many small packets fit into one on the wire.
         while self.sent.bytes < full {
             let Some((packet, next)) = self.next_packet(now) else {
                 break;
             };
             let spread = self.scheduler.spread(&self.views, next, packet.backlog);
-            if (next, spread) != (choice, paths) {
+            let len = self.datagram_len(&packet);
+            if (next, spread) != (choice, paths) || !self.is_taken(len, fit, &self.batch.load) {
                 self.held = Some(packet);
                 break;
             }
-            self.stage(packet, choice, paths, now);
+            self.stage(packet, choice, paths, fit, now);
         }
         Some(paths)
     }
@@ -433,7 +469,14 @@ impl Tunnel {
     }
 
     /// Wraps a packet and puts it into the batch.
-    fn stage(&mut self, popped: Popped, choice: Choice, paths: PathSet, now: Instant) {
+    fn stage(
+        &mut self,
+        popped: Popped,
+        choice: Choice,
+        paths: PathSet,
+        fit: Option<Fit>,
+        now: Instant,
+    ) {
         let mut early = Duration::ZERO;
         let mut is_second = false;
         if let Choice::One(path) = choice {
@@ -447,18 +490,43 @@ impl Tunnel {
             self.sent.spilled += bytes.len() as u64;
         }
         self.sent.bytes += bytes.len() as u64;
-        self.charge(bytes.len(), paths);
-        self.batch.push(Payload {
+        let payload = Payload {
             bytes,
             first_sent: now,
             repeats: 0,
-        });
+        };
+        self.push(payload, paths, fit);
+    }
+
+    /// Puts a datagram into the batch, in two halves if it must be.
+    fn push(&mut self, payload: Payload, paths: PathSet, fit: Option<Fit>) {
+        let Some(halves) = self.halves(&payload.bytes, fit) else {
+            self.charge(payload.bytes.len(), paths);
+            self.batch.push(payload);
+            return;
+        };
+        for bytes in halves {
+            self.charge(bytes.len(), paths);
+            self.batch.push(Payload { bytes, ..payload });
+        }
+    }
+
+    /// How long the datagram of a packet will be.
+    fn datagram_len(&self, popped: &Popped) -> usize {
+        self.around() + popped.packet.packet_len()
+    }
+
+    /// What a datagram has in front of its inner packet, in bytes.
+    fn around(&self) -> usize {
+        let data = self.data.as_ref();
+        data.map_or(0, |data| data.prefix.len() + data.header_len())
     }
 
     /// Takes a datagram of this size from the budgets of the paths that will carry it.
     fn charge(&mut self, size: usize, paths: PathSet) {
-        let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), self.packet_size);
         for path in paths.iter() {
+            let least = self.paths[path].least;
+            let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), least);
             let view = &mut self.views[path];
             (view.budget, view.room) = (left(view.budget), left(view.room));
             self.stats.bytes_sent += size as u64;
@@ -626,7 +694,7 @@ impl Tunnel {
         }
     }
 
-    /// Stages a packet of full size for a path that has not shown that it carries them.
+    /// Stages padding for a path of which it is not known whether it carries packets of that size.
     fn size_probe_due(&mut self) -> Option<PathSet> {
         let padding = self
             .data
@@ -637,10 +705,14 @@ impl Tunnel {
             .paths
             .iter()
             .zip(&self.views)
-            .position(|(path, view)| path.probes_size && view.budget > 0)?;
-        self.paths[index].probes_size = false;
+            .position(|(path, view)| path.probes_size.is_some() && view.budget > 0)?;
+        let size = self.paths[index].probes_size.take()?;
+        let most = self.conn.datagrams().max_size()?;
         let mut probe = padding.to_vec();
-        probe.resize(self.conn.datagrams().max_size()?, 0);
+        probe.resize(
+            most.min(u64::from(size).saturating_sub(FRAMING) as usize),
+            0,
+        );
         let paths = PathSet::default().with(index);
         self.put_aside(probe.into(), paths);
         Some(paths)
@@ -661,7 +733,8 @@ impl Tunnel {
         }
         self.paths[index].opened = true;
         let mut full = padding.to_vec();
-        full.resize(self.conn.datagrams().max_size()?, 0);
+        let fits = u64::from(self.paths[index].gate.carries()).saturating_sub(FRAMING) as usize;
+        full.resize(self.conn.datagrams().max_size()?.min(fits), 0);
         let (full, paths) = (Bytes::from(full), PathSet::default().with(index));
         for _ in 0..OPENING {
             self.put_aside(full.clone(), paths);
@@ -746,18 +819,22 @@ impl Tunnel {
             .filter(|(_, view)| view.usable && view.worth == Worth::Full && view.budget > 0)
             .min_by_key(|(_, view)| (view.tier, view.srtt))?;
         let paths = PathSet::default().with(path);
+        let fit = self.fit(paths);
         while self.batch.len() < BATCH && self.views[path].budget > 0 {
             let Some(payload) = self.next_repair(now) else {
                 break;
             };
-            let bytes = self.redate(&payload.bytes, now);
-            self.charge(bytes.len(), paths);
-            self.stats.repaired += 1;
-            self.batch.push(Payload {
-                bytes,
+            if !self.is_taken(payload.bytes.len(), fit, &self.batch.load) {
+                self.repair.put_back(payload);
+                break;
+            }
+            let again = Payload {
+                bytes: self.redate(&payload.bytes, now),
                 first_sent: payload.first_sent,
                 repeats: payload.repeats.saturating_add(1),
-            });
+            };
+            self.stats.repaired += 1;
+            self.push(again, paths, fit);
         }
         Some(paths)
     }

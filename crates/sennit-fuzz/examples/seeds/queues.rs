@@ -22,6 +22,7 @@ fn frames() -> Vec<Seed> {
     let entry = |path| PathReport {
         path,
         heard: path % 2 == 0,
+        shrunk: false,
     };
     let report = |count| {
         let paths = (0..count).map(entry).collect();

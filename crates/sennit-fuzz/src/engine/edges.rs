@@ -58,6 +58,7 @@ impl EdgeSide {
             label,
             v4: up,
             v6: false,
+            mtu: None,
         };
         self.edge.handle_link(update, now);
     }

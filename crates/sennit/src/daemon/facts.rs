@@ -213,6 +213,7 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
         congestion_reason: path.congestion.map(|choice| choice.reason.to_string()),
         in_flight_bytes: path.in_flight,
         mtu_bytes: path.mtu.into(),
+        mtu_source: Some(path.mtu_source.to_string()),
         sent_bytes: path.sent_bytes,
         received_bytes: path.received_bytes,
         share_ratio: share,

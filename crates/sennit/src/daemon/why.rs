@@ -5,7 +5,7 @@ mod flow;
 use std::time::Duration;
 
 use sennit_core::{PathState, Policy, Worth};
-use sennit_engine::status::{Choice, ChoiceReason, PathStatus, TunnelStatus};
+use sennit_engine::status::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
 
@@ -16,10 +16,28 @@ const IDLE: f64 = 0.01;
 /// late, if it sent anything.
 pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
     let mut text = use_of(tunnel, index, share);
+    text += &halved(&tunnel.paths[index]).unwrap_or_default();
     if let Some(choice) = tunnel.paths[index].congestion {
         text += &switched(choice).unwrap_or_default();
     }
     text
+}
+
+/// That the tunnel's packets do not fit, and how that is known.
+fn halved(path: &PathStatus) -> Option<String> {
+    if !path.small || path.too_small || path.state != PathState::Up {
+        return None;
+    }
+    let known = match path.mtu_source {
+        SizeSource::Assumed => "larger ones do not arrive",
+        SizeSource::Probed => "found by probes",
+        SizeSource::Interface => "the MTU of its interface",
+        SizeSource::BlackHole => "larger ones arrived before and do not any more",
+    };
+    Some(format!(
+        "; full packets go in two halves: it carries UDP packets of {} bytes ({known})",
+        path.mtu
+    ))
 }
 
 /// That congestion control is not the one that `auto` starts with.
@@ -179,6 +197,8 @@ mod tests {
             congestion: None,
             in_flight: 0,
             mtu: 1450,
+            mtu_source: SizeSource::Probed,
+            small: false,
         }
     }
 

@@ -268,8 +268,17 @@ fn a_nat_may_give_the_edge_another_address() {
     assert!(tunnel.since_seconds > since, "it is the tunnel of before");
 }
 
+/// What is known of the path of a link.
+fn size_is_known(status: &Status, link: &str, mtu: u64, source: &str) -> bool {
+    path(status, "default", link).is_some_and(|path| {
+        path.mtu_source.as_deref() == Some(source)
+            && (mtu - 20..=mtu).contains(&path.mtu_bytes)
+            && path.why.contains("full packets go in two halves")
+    })
+}
+
 #[test]
-fn a_link_too_small_for_the_tunnel_is_kept_out() {
+fn full_packets_go_in_halves_over_a_link_with_a_small_interface() {
     let mut small = link("b", 10, 15);
     small.mtu = 1300;
     let Some(world) = World::new(&[link("a", 20, 5), small]) else {
@@ -280,14 +289,42 @@ fn a_link_too_small_for_the_tunnel_is_kept_out() {
 
     let edge = world.start_edge(&Edge::default());
 
-    assert_link_down(&edge, "b", "the MTU of interface wan-b, 1300, is too small");
-    edge.wait_for_path("default", "a", PathState::Up);
+    edge.wait_for_path("default", "b", PathState::Up);
     edge.wait_for_addresses();
+    edge.wait_for_log(&["wan-b", "two halves"]);
     let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    edge.wait("the size of the interface", |status| {
+        size_is_known(status, "b", 1272, "interface")
+    });
+    assert_both_used(&world);
     conversation.expect_progress(1 << 19);
     conversation.finish();
 
     edge.host.ip("link set dev wan-b mtu 1500\n").unwrap();
     hub.host.ip("link set dev wan-b mtu 1500\n").unwrap();
-    edge.wait_until_up();
+    edge.wait("full size", |status| {
+        path(status, "default", "b").is_some_and(|path| path.mtu_bytes == 1450)
+    });
+}
+
+#[test]
+fn a_site_of_which_the_only_path_is_small_inside_works() {
+    let mut small = link("a", 20, 10);
+    (small.up.mtu, small.down.mtu) = (1300, 1300);
+    let Some(world) = World::new(&[small]) else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge {
+        links: &[("a", "wan-a", "")],
+        ..Edge::default()
+    });
+
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(1 << 20);
+    conversation.finish();
+    for end in [&hub, &edge] {
+        end.wait("the size of the path", |status| {
+            size_is_known(status, "a", 1272, "probed")
+        });
+    }
 }

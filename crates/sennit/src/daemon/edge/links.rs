@@ -36,6 +36,8 @@ struct Link {
     reason: Option<String>,
     /// Its packets were refused by this host.
     refusal: Option<Refusal>,
+    /// Largest IP packet that its interface sends, if that was found.
+    mtu: Option<u32>,
 }
 
 /// This host has refused to send packets of a link.
@@ -56,6 +58,7 @@ impl Links {
             bound: [None; 2],
             reason: Some("not looked at yet".into()),
             refusal: None,
+            mtu: None,
         });
         Self {
             links: links.collect(),
@@ -69,7 +72,12 @@ impl Links {
         for (index, (link, found)) in self.links.iter_mut().zip(found).enumerate() {
             let before = (link.bound, link.reason.clone());
             link.follow(found, index, self.instance, io);
-            if before != (link.bound, link.reason.clone()) {
+            let resized = std::mem::replace(&mut link.mtu, found.mtu) != found.mtu;
+            if before == (link.bound, link.reason.clone()) {
+                if resized {
+                    edge.handle_link(link.update(index), now);
+                }
+            } else {
                 if self.first || link.reason != found.complaint {
                     link.log();
                 }
@@ -180,6 +188,7 @@ impl Link {
             },
             v4: self.bound[0].is_some(),
             v6: self.bound[1].is_some(),
+            mtu: self.mtu,
         }
     }
 

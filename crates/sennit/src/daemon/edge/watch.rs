@@ -2,6 +2,7 @@
 
 use std::{error::Error, net::IpAddr};
 
+use sennit_engine::LEAST_PAYLOAD;
 use sennit_linux::{
     Footprint,
     netlink::{Family, Interface, LinkState, Monitor, Netlink},
@@ -15,8 +16,10 @@ pub(super) struct Watch {
     netlink: Netlink,
     monitor: Monitor,
     links: Vec<config::Link>,
-    /// UDP payload that a link must carry in one packet.
+    /// UDP payload of the tunnel's packets.
     payload: u32,
+    /// What the log knows of the MTUs of their interfaces.
+    told: Vec<Option<u32>>,
 }
 
 /// What was found at a link's interface.
@@ -26,6 +29,8 @@ pub(super) struct Found {
     pub(super) sources: [Option<IpAddr>; 2],
     /// What is wrong with it, if anything.
     pub(super) complaint: Option<String>,
+    /// Largest IP packet that it sends.
+    pub(super) mtu: Option<u32>,
 }
 
 impl Watch {
@@ -34,6 +39,7 @@ impl Watch {
             netlink: Netlink::open()?,
             monitor: Monitor::open()?,
             links: links.to_vec(),
+            told: vec![None; links.len()],
             payload: payload.into(),
         })
     }
@@ -71,10 +77,15 @@ impl Watch {
                     return Found {
                         sources: [None; 2],
                         complaint: Some(explain(&error)),
+                        mtu: None,
                     };
                 }
             };
-            let found = examine(&interface, self.payload);
+            let found = examine(&interface);
+            let told = std::mem::replace(&mut self.told[index], found.mtu);
+            if told != found.mtu {
+                tell_size(link, &interface, &found, self.payload);
+            }
             if let Err(error) = footprint.route_link(index, interface) {
                 let error = &error as &dyn Error;
                 tracing::warn!(link = link.name, error, "cannot route the link's packets");
@@ -85,15 +96,32 @@ impl Watch {
     }
 }
 
-fn examine(interface: &Interface, payload: u32) -> Found {
+fn examine(interface: &Interface) -> Found {
     let sources = [Family::V4, Family::V6].map(|family| {
-        let fits = |address: &IpAddr| interface.mtu >= packet(payload, *address);
+        let fits = |address: &IpAddr| interface.mtu >= packet(LEAST_PAYLOAD.into(), *address);
         source(interface, family).filter(fits)
     });
     let usable = sources.iter().any(Option::is_some);
     Found {
         sources,
-        complaint: (!usable).then(|| complaint(interface, payload)),
+        complaint: (!usable).then(|| complaint(interface)),
+        mtu: Some(interface.mtu),
+    }
+}
+
+/// Says that the tunnel's packets leave a link in halves, if they do.
+fn tell_size(link: &config::Link, interface: &Interface, found: &Found, payload: u32) {
+    let mut sources = found.sources.iter().flatten();
+    let need = sources.clone().map(|source| packet(payload, *source)).max();
+    if sources.any(|source| interface.mtu < packet(payload, *source)) {
+        let (link, mtu) = (&link.name, interface.mtu);
+        tracing::info!(
+            link,
+            interface = interface.name,
+            mtu,
+            need,
+            "the interface's MTU is less than a full packet of the tunnel: those go in two halves there"
+        );
     }
 }
 
@@ -109,7 +137,7 @@ fn packet(payload: u32, source: IpAddr) -> u32 {
 }
 
 /// Why an interface cannot be used.
-fn complaint(interface: &Interface, payload: u32) -> String {
+fn complaint(interface: &Interface) -> String {
     let Interface {
         name, state, mtu, ..
     } = interface;
@@ -120,12 +148,8 @@ fn complaint(interface: &Interface, payload: u32) -> String {
         _ if *state != LinkState::Up => format!("interface {name} is {state}"),
         None => format!("interface {name} has no address"),
         Some(address) => {
-            let need = packet(payload, address);
-            format!(
-                "the MTU of interface {name}, {mtu}, is too small: the tunnel needs {need}; \
-                 set mtu lower by {} at the hub and here",
-                need.saturating_sub(*mtu)
-            )
+            let need = packet(LEAST_PAYLOAD.into(), address);
+            format!("the MTU of interface {name}, {mtu}, is too small: QUIC needs {need}")
         }
     }
 }

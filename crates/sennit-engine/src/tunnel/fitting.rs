@@ -1,0 +1,176 @@
+//! What fits a path: a packet as it is, or in two halves.
+//!
+//! noq believes that all paths carry packets of the tunnel's full size, and fills them with as many
+//! DATAGRAM frames as it is given. So what a small path is given must not fill them too far: either all of
+//! it together fits into one packet of the path, or each piece is so long that noq puts no two into one.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use sennit_core::{
+    PathSet,
+    frame::{Half, Header},
+};
+
+use super::{DataPlane, Tunnel, outbound::FRAMING};
+use crate::path::Path;
+
+/// What a packet has beside frames, at least: first octet, connection ID, packet number, tag.
+const LEAST_AROUND: usize = 1 + 8 + 1 + 16;
+/// What a DATAGRAM frame has beside its datagram: type and length.
+pub(super) const FRAME: usize = 3;
+/// Room for halves is taken from the system in pieces of this size, in bytes.
+const CHUNK: usize = 64 << 10;
+
+/// What may leave together on paths that do not carry packets of full size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// The longest datagram that fits into a packet of the path.
+    most: usize,
+    /// noq puts no two datagrams into one packet that have at least this length.
+    alone: usize,
+}
+
+/// The datagrams that are to leave together, as far as it matters to [`Fit`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    frames: usize,
+    shortest: Option<usize>,
+}
+
+impl Load {
+    pub(super) fn add(&mut self, len: usize) {
+        self.frames += len + FRAME;
+        self.shortest = Some(self.shortest.map_or(len, |shortest| shortest.min(len)));
+    }
+}
+
+impl Fit {
+    fn new(carries: u64, full: u64) -> Self {
+        Self {
+            most: carries.saturating_sub(FRAMING) as usize,
+            alone: (full as usize - LEAST_AROUND) / 2 - FRAME + 1,
+        }
+    }
+
+    /// Whether a datagram must be halved.
+    pub(super) fn halves(&self, len: usize) -> bool {
+        len > self.most
+    }
+
+    /// Whether another datagram may leave together with those.
+    pub(super) fn takes(&self, load: &Load, len: usize) -> bool {
+        let Some(shortest) = load.shortest else {
+            return true;
+        };
+        let each_alone = shortest >= self.alone && len >= self.alone;
+        each_alone || load.frames + len + FRAME <= self.most + FRAME
+    }
+}
+
+impl DataPlane {
+    /// The longest inner packet that leaves in two halves where a datagram has at most `datagram` bytes.
+    fn most_in_halves(&self, datagram: usize) -> usize {
+        2 * datagram.saturating_sub(self.half.len() + Header::LEN + Half::LEN)
+    }
+
+    /// The two halves of a datagram with a numbered packet; `None` if it is something else.
+    fn halve(&self, datagram: &[u8], fit: &Fit, chunk: &mut BytesMut) -> Option<[Bytes; 2]> {
+        let partial = datagram.starts_with(&self.partial);
+        if !partial && !datagram.starts_with(&self.prefix) {
+            return None;
+        }
+        let payload = &datagram[self.prefix.len()..];
+        let (head, packet) = payload.split_at_checked(Header::LEN)?;
+        let (first, last) = packet.split_at_checked(packet.len().div_ceil(2))?;
+        let mut half = |bytes: &[u8], last| {
+            let header = Half {
+                last,
+                partial,
+                len: bytes.len() as u16,
+            };
+            if chunk.capacity() < fit.alone + datagram.len() {
+                *chunk = BytesMut::with_capacity(CHUNK);
+            }
+            for piece in [&self.half[..], head, &header.encode(), bytes] {
+                chunk.extend_from_slice(piece);
+            }
+            chunk.put_bytes(0, fit.alone.saturating_sub(chunk.len()));
+            chunk.split().freeze()
+        };
+        Some([half(first, false), half(last, true)])
+    }
+}
+
+impl Tunnel {
+    /// What may leave on these paths together; `None` if all of them carry packets of full size.
+    pub(super) fn fit(&self, paths: PathSet) -> Option<Fit> {
+        if !self.takes_halves() {
+            return None;
+        }
+        let carries = paths.iter().map(|path| self.paths[path].gate.carries());
+        let carries = carries.min().map_or(u64::MAX, u64::from);
+        (carries < self.packet_size).then(|| Fit::new(carries, self.packet_size))
+    }
+
+    /// The two halves of a datagram that must be halved.
+    pub(super) fn halves(&mut self, datagram: &[u8], fit: Option<Fit>) -> Option<[Bytes; 2]> {
+        let fit = fit.filter(|fit| fit.halves(datagram.len()))?;
+        self.data.as_ref()?.halve(datagram, &fit, &mut self.chunk)
+    }
+
+    /// How long datagrams become that are longer than a path carries.
+    pub(super) fn is_taken(&self, len: usize, fit: Option<Fit>, load: &Load) -> bool {
+        fit.is_none_or(|fit| fit.takes(load, if fit.halves(len) { fit.alone } else { len }))
+    }
+
+    /// The longest inner packet that the path carries, of those that fit into a packet of full size.
+    pub(super) fn inner_of(&self, path: &Path) -> usize {
+        let Some(data) = &self.data else { return 0 };
+        let datagram = |bytes: u16| u64::from(bytes).saturating_sub(FRAMING) as usize;
+        let carries = path.gate.carries();
+        if u64::from(carries) >= self.packet_size {
+            return usize::MAX;
+        }
+        if self.takes_halves() {
+            return data.most_in_halves(datagram(carries));
+        }
+        // Packets of the peer's size are the probes, where there are no others.
+        let tried = path.gate.probing().map_or(carries, |it| it.max(carries));
+        if u64::from(tried) >= self.packet_size {
+            return usize::MAX;
+        }
+        datagram(tried).saturating_sub(data.prefix.len() + data.header_len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a tunnel for inner packets of 1400 bytes.
+    const FULL: u64 = 1450;
+
+    #[test]
+    fn what_leaves_on_a_small_path_fills_no_packet_too_far() {
+        let fit = Fit::new(1252, FULL);
+        for first in 20..=fit.most {
+            let mut load = Load::default();
+            load.add(first);
+            for second in 20..=fit.most {
+                let together = LEAST_AROUND + first + second + 2 * FRAME;
+                // noq puts both into one packet if it may.
+                let joined = together as u64 <= FULL;
+                assert!(!fit.takes(&load, second) || !joined || together <= 1252);
+            }
+        }
+    }
+
+    #[test]
+    fn halves_of_full_packets_leave_in_one_batch() {
+        let fit = Fit::new(1200, FULL);
+        let half = 700 + 2 + Header::LEN + Half::LEN;
+        assert!(half >= fit.alone && half <= fit.most);
+        let mut load = Load::default();
+        load.add(half);
+        assert!(fit.takes(&load, half) && !fit.takes(&load, 600));
+    }
+}

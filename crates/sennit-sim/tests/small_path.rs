@@ -1,0 +1,152 @@
+//! Paths that do not carry packets of the tunnel's full size: from the start, beside others, and from some moment
+//! on.
+
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
+
+use sennit_core::Policy;
+use sennit_engine::status::{PathStatus, SizeSource};
+use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
+
+/// A world whose links carry IP packets of at most so many bytes.
+fn world(links: &[(&str, usize)], policy: Policy) -> World {
+    let links: Vec<LinkSpec> = links
+        .iter()
+        .map(|(text, mtu)| {
+            let mut link: LinkSpec = text.parse().expect("a link");
+            (link.up.mtu, link.down.mtu) = (*mtu, *mtu);
+            link
+        })
+        .collect();
+    let count = links.len();
+    let mut world = World::new(&links, policy, 1, Instant::now());
+    assert!(world.connect(count), "{:?}", world.edge.status());
+    world
+}
+
+fn flows(world: &World, direction: Direction) -> Transfer {
+    Transfer::new(Kind::Tcp, direction, 2, world.now())
+}
+
+/// What the edge, or the hub, knows of a path.
+fn path(world: &mut World, at_hub: bool, path: usize) -> PathStatus {
+    let status = if at_hub {
+        world.hub.status()
+    } else {
+        world.edge.status()
+    };
+    status[0].paths[path].clone()
+}
+
+/// Whether both ends found that a path carries IP packets of `mtu` bytes and not many more: a packet as large as
+/// a probe may vary by some bytes.
+fn is_known(world: &mut World, index: usize, mtu: u16) -> bool {
+    let right: RangeInclusive<u16> = mtu - 28 - 20..=mtu - 28;
+    [false, true]
+        .map(|at_hub| path(world, at_hub, index))
+        .iter()
+        .all(|path| path.small && right.contains(&path.mtu))
+}
+
+#[test]
+fn a_small_path_that_is_the_only_one_is_filled() {
+    for mtu in [1400, 1280, 1228] {
+        for direction in BOTH {
+            let mut world = world(&[("30/10", mtu)], Policy::Bond);
+            let mut flows = flows(&world, direction);
+            flows.run(&mut world, 4 * SECOND);
+            let rate = flows.measure(&mut world, 3 * SECOND);
+            assert!(rate > 20.0, "{mtu} {direction:?}: {rate}");
+            assert!(
+                is_known(&mut world, 0, mtu as u16),
+                "{mtu}: {:?}",
+                path(&mut world, false, 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_small_path_beside_a_good_one_carries_halves_and_loses_nothing() {
+    for direction in BOTH {
+        let mut world = world(&[("40/10", 1500), ("30/20", 1280)], Policy::Bond);
+        let mut flows = flows(&world, direction);
+        flows.run(&mut world, 2 * SECOND);
+        let rate = flows.measure(&mut world, 3 * SECOND);
+        assert!(rate > 55.0, "{direction:?}: {rate}");
+        let good = path(&mut world, false, 0);
+        assert_eq!((good.small, good.mtu), (false, 1450));
+        for at_hub in [false, true] {
+            let small = path(&mut world, at_hub, 1);
+            assert!(small.lost_packets < 40, "more than its probes: {small:?}");
+        }
+        assert!(is_known(&mut world, 1, 1280));
+    }
+}
+
+#[test]
+fn packets_of_every_size_pass_a_small_path() {
+    for policy in [Policy::Bond, Policy::Redundant] {
+        let mut world = world(&[("20/10", 1280), ("20/20", 1400)], policy);
+        for len in (60..=1400).step_by(67) {
+            let mut stream = Stream::new(5 * MS, len, world.now());
+            stream.run(&mut world, 200 * MS);
+            stream.finish(&mut world);
+            assert_eq!(stream.lost(), 0, "{policy} {len}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_shrinks_is_found_out_by_both_ends_and_one_that_heals_as_well() {
+    for direction in BOTH {
+        let mut world = world(&[("40/10", 1500), ("30/20", 1500)], Policy::Bond);
+        let mut flows = flows(&world, direction);
+        flows.run(&mut world, 4 * SECOND);
+        flows.longest_stall = Duration::ZERO;
+
+        world.change(0, |config| config.mtu = 1400);
+        let dip = flows.measure(&mut world, SECOND);
+        for at_hub in [false, true] {
+            let found = path(&mut world, at_hub, 0).mtu_source;
+            assert_eq!(found, SizeSource::BlackHole, "{direction:?} {at_hub}");
+        }
+        let after = flows.measure(&mut world, 3 * SECOND);
+        assert!(dip > 30.0 && after > 55.0, "{direction:?}: {dip} {after}");
+        assert!(
+            flows.longest_stall < 300 * MS,
+            "{direction:?}: {:?}",
+            flows.longest_stall
+        );
+
+        world.change(0, |config| config.mtu = 1500);
+        flows.run(&mut world, 15 * SECOND);
+        for at_hub in [false, true] {
+            let healed = path(&mut world, at_hub, 0);
+            assert_eq!((healed.small, healed.mtu), (false, 1450), "{direction:?}");
+        }
+    }
+}
+
+#[test]
+fn losses_and_outages_are_no_matter_of_size() {
+    let mut world = world(&[("40/10/10%", 1500), ("30/20", 1500)], Policy::Bond);
+    let mut flows = flows(&world, Direction::Down);
+    for _ in 0..8 {
+        flows.run(&mut world, 500 * MS);
+        world.blackhole(1, true);
+        flows.run(&mut world, 300 * MS);
+        world.blackhole(1, false);
+    }
+    flows.run(&mut world, SECOND);
+    for (at_hub, index) in [(false, 0), (true, 0), (false, 1), (true, 1)] {
+        let path = path(&mut world, at_hub, index);
+        assert_eq!((path.mtu, path.mtu_source), (1450, SizeSource::Probed));
+    }
+}
