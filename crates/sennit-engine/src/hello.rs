@@ -199,7 +199,13 @@ mod tests {
             .map(|address| address.parse().unwrap())
             .into();
         assert_eq!(inside(&answer(&both)), both);
-        assert_eq!(answered(&answer(&both)), Peer::Sennit { partial: true });
+        assert_eq!(
+            answered(&answer(&both)),
+            Peer::Sennit {
+                partial: true,
+                halves: true
+            }
+        );
         assert!(inside(&answer(&[])).is_empty());
         assert!(inside("1;inside=0.0.0.0,127.0.0.1,10.9.0.1").is_empty());
         assert_eq!(inside("1;inside=x,10.9.0.1").len(), 1);
