@@ -10,6 +10,10 @@
 //! whether the driver had more to send. noq's own pacer is switched off by showing it an endless
 //! window; [`sennit_core::Pacer`] does that work, because a packet held back inside noq has already
 //! lost its path.
+//!
+//! An acknowledgement has two times. What is told of a path, its round trip and its jitter, goes by when it
+//! *arrived*. A controller goes by when it is *read*: nothing can leave for it before that, so what the
+//! window must cover includes how long this host lets it wait, and what this host reads at once is a heap to it.
 
 mod ledger;
 mod opening;
@@ -73,6 +77,9 @@ pub(crate) struct GateState {
     /// Bytes per second at which the first packets that left at once arrived; 0 before.
     opening_rate: AtomicU64,
     way_back: WayBack,
+    waited_micros: AtomicU64,
+    /// The same, smoothed as a round trip is (RFC 9002 §5.3).
+    waits_micros: AtomicU64,
     /// The window is never taken for less than this.
     floor: AtomicU64,
     /// Losses are not news of congestion for now.
@@ -215,7 +222,7 @@ impl GateState {
         micros(&self.srtt_micros)
     }
 
-    /// The least round trip of the last minutes.
+    /// The least round trip of the last minutes that was seen more than once.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         micros(&self.min_rtt_micros)
     }
@@ -225,15 +232,35 @@ impl GateState {
         Duration::from_micros(self.held_up_micros.load(Relaxed))
     }
 
-    /// Smoothed round trip, had its acknowledgements come by the quickest way.
+    /// Smoothed round trip until this host reads of it, had its acknowledgements come by the quickest way.
     pub(crate) fn rtt_ahead(&self) -> Option<Duration> {
         let ahead = self.srtt()?.saturating_sub(self.way_back.smoothed());
-        Some(ahead.max(self.min_rtt().unwrap_or_default()))
+        let waits = Duration::from_micros(self.waits_micros.load(Relaxed));
+        Some(ahead.max(self.min_rtt().unwrap_or_default()) + waits)
     }
 
     /// The acknowledgements that arrive now are so late.
     pub(crate) fn set_acks_late(&self, late: Duration) {
         self.way_back.set(late);
+    }
+
+    /// The acknowledgements that are read now arrived so long ago.
+    pub(crate) fn set_waited(&self, waited: Duration) {
+        self.waited_micros.store(waited.as_micros() as u64, Relaxed);
+    }
+
+    /// A round trip was measured.
+    fn smooth_waits(&self) {
+        let (now, smoothed) = (
+            self.waited_micros.load(Relaxed),
+            self.waits_micros.load(Relaxed),
+        );
+        self.waits_micros.store((7 * smoothed + now) / 8, Relaxed);
+    }
+
+    /// When an acknowledgement is read that arrived at `arrived`.
+    fn read_at(&self, arrived: Instant) -> Instant {
+        arrived + Duration::from_micros(self.waited_micros.load(Relaxed))
     }
 
     /// Still looking for what the path carries, and not for want of something to send.
@@ -242,9 +269,11 @@ impl GateState {
     }
 
     /// Bytes in flight that are no reason to send less: the ledger knows that they are `lost`, or they have
-    /// arrived.
+    /// arrived, and their acknowledgements are late, or wait here to be read.
     fn settled(&self, lost: u64) -> u64 {
-        lost + self.way_back.unheard(self.delivery_rate.load(Relaxed))
+        let waits = Duration::from_micros(self.waits_micros.load(Relaxed)).as_secs_f64();
+        let rate = self.delivery_rate.load(Relaxed);
+        lost + self.way_back.unheard(rate) + (rate as f64 * waits) as u64
     }
 
     /// Bytes per second at which packets may leave.
@@ -456,7 +485,8 @@ impl Controller for Gate {
         rtt: &RttEstimator,
     ) {
         self.usage.on_ack(pn, self.in_flight());
-        self.delivery.on_acked(pn, bytes, sent, now);
+        let read = self.state.read_at(now);
+        self.delivery.on_acked(pn, bytes, sent, read);
         if bytes > u64::from(BASE) {
             self.sizes.on_large_acked(pn, bytes, now);
         } else {
@@ -480,7 +510,8 @@ impl Controller for Gate {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
-        self.switch(now);
+        let read = self.state.read_at(now);
+        self.switch(read);
         self.state.in_flight.store(in_flight, Relaxed);
         if let Some(sent) = self.acked.iter().map(|(_, sent)| *sent).max() {
             self.measure(now.saturating_duration_since(sent), now);
@@ -508,17 +539,19 @@ impl Controller for Gate {
             self.control.on_route_change();
         }
         let least = self.state.min_rtt().unwrap_or_default();
-        let acked = self.delivery.end_batch(now).map(|acked| Acked {
-            rtt: self.state.way_back.take_off(acked.rtt, least),
+        let acked = self.delivery.end_batch(read).map(|acked| Acked {
+            // A single one below the least that was borne out is an error, see [`Floor`].
+            rtt: self.state.way_back.take_off(acked.rtt.max(least), least),
             ..acked
         });
         self.state.way_back.smooth();
+        self.state.smooth_waits();
         let ack = Ack {
             acked,
             in_flight: in_flight.saturating_sub(self.state.settled(written_off)),
             window_unused: self.window_unused(),
         };
-        self.control.on_ack(&ack, now);
+        self.control.on_ack(&ack, read);
         self.publish();
     }
 
@@ -544,7 +577,7 @@ impl Controller for Gate {
             persistent,
             marked,
         };
-        self.control.on_congestion(&event, now);
+        self.control.on_congestion(&event, self.state.read_at(now));
         self.publish();
     }
 

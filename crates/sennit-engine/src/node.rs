@@ -59,6 +59,10 @@ pub struct Received {
     pub ecn: u8,
     /// Size of each packet but the last.
     pub segment: usize,
+    /// When the last of them arrived, which may be some time before they are handed over, and even before what
+    /// was handed over last. Round trips and delays are measured by this; an instant that is too early spoils
+    /// them, one that is too late hardly does.
+    pub arrived: Instant,
 }
 
 /// Something that happened to a connection.
@@ -284,7 +288,11 @@ impl<R> Node<R> {
     ) {
         let ecn = EcnCodepoint::from_bits(from.ecn);
         let mut buffer = Vec::new();
-        match self.endpoint.handle(now, network, ecn, packet, &mut buffer) {
+        let arrived = from.arrived.min(now);
+        match self
+            .endpoint
+            .handle(arrived, network, ecn, packet, &mut buffer)
+        {
             None => {}
             Some(DatagramEvent::Response(transmit)) => {
                 self.queue_stateless(&transmit, from.local, buffer);
@@ -303,7 +311,8 @@ impl<R> Node<R> {
                     if conn.tunnel.conn.is_handshaking() {
                         conn.tunnel.conn.handle_timeout(now);
                     }
-                    if let Err(code) = conn.tunnel.handle_event(event, network, now) {
+                    let handled = conn.tunnel.handle_event(event, network, arrived, now);
+                    if let Err(code) = handled {
                         conn.h3.http.close(code, "a datagram of no stream");
                     }
                 }

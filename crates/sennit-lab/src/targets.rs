@@ -248,7 +248,13 @@ impl Reach {
         };
         match self {
             Self::AtLeast { .. } | Self::AtMost { .. } => limit,
-            Self::Share { share, .. } => format!("{limit} ({:.0} % of best link)", share * 100.0),
+            Self::Share { share, of } => {
+                let of = match of.as_slice() {
+                    [only] => only,
+                    _ => "best link",
+                };
+                format!("{limit} ({:.0} % of {of})", share * 100.0)
+            }
             Self::Within { within, of } => format!("{limit} ({of} + {within})"),
             Self::Part { part, of } => format!("{limit} ({:.0} % of {of})", part * 100.0),
         }

@@ -2,7 +2,8 @@
 
 use std::{
     fs::File,
-    io,
+    io::{self, IoSliceMut},
+    mem,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     ptr,
 };
@@ -126,6 +127,109 @@ pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
         )
     })?;
     Ok(info[8])
+}
+
+/// `SO_TIMESTAMPNS_NEW` of asm-generic/socket.h, which is also the type of its control message: a
+/// `struct __kernel_timespec` of the wall clock, on machines of 32 bits as well.
+pub(crate) const TIMESTAMP: libc::c_int = 64;
+
+/// Has the kernel say when it got each datagram that `socket` receives.
+pub(crate) fn stamp_received(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one int and keeps no reference.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            TIMESTAMP,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    })
+}
+
+/// Messages that one call of [`receive_messages`] takes.
+pub(crate) const MESSAGES: usize = 32;
+
+/// Room for the control messages of a datagram: a time (32 bytes), the size of segments (24), our own
+/// address (40) and the traffic class (24).
+const CONTROL: usize = 128;
+
+/// What the kernel says of a message beside its bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub(crate) struct Envelope {
+    control: [u8; CONTROL],
+    control_len: usize,
+    name: [u8; size_of::<libc::sockaddr_in6>()],
+    len: usize,
+}
+
+impl Envelope {
+    pub(crate) const EMPTY: Self = Self {
+        control: [0; CONTROL],
+        control_len: 0,
+        name: [0; size_of::<libc::sockaddr_in6>()],
+        len: 0,
+    };
+
+    /// The sender's `struct sockaddr_in` or `sockaddr_in6`.
+    pub(crate) fn name(&self) -> &[u8; size_of::<libc::sockaddr_in6>()] {
+        &self.name
+    }
+
+    /// Control messages.
+    pub(crate) fn control(&self) -> &[u8] {
+        &self.control[..self.control_len.min(CONTROL)]
+    }
+
+    /// Bytes of the message.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// `recvmmsg(2)` of an IP socket: fills as many of `bufs` and of `envelopes` as there are messages, and says
+/// how many. At most [`MESSAGES`] are taken.
+pub(crate) fn receive_messages(
+    socket: BorrowedFd<'_>,
+    bufs: &mut [IoSliceMut<'_>],
+    envelopes: &mut [Envelope],
+) -> io::Result<usize> {
+    // SAFETY: these are structs of C of which zeros are a value: null pointers and lengths of 0.
+    let mut headers: [libc::mmsghdr; MESSAGES] = unsafe { mem::zeroed() };
+    let mut count = 0;
+    for ((header, buf), envelope) in headers.iter_mut().zip(bufs).zip(envelopes.iter_mut()) {
+        let header = &mut header.msg_hdr;
+        header.msg_name = envelope.name.as_mut_ptr().cast();
+        header.msg_namelen = size_of_val(&envelope.name) as libc::socklen_t;
+        header.msg_iov = ptr::from_mut(buf).cast();
+        header.msg_iovlen = 1;
+        header.msg_control = envelope.control.as_mut_ptr().cast();
+        header.msg_controllen = CONTROL as _;
+        count += 1;
+    }
+    // SAFETY: the first `count` headers are filled in. Each points to a buffer of its own (an `IoSliceMut` has
+    // the layout of `struct iovec`), to a name and to control bytes, with their lengths, all of which outlive the
+    // call and are not used otherwise meanwhile. The kernel writes no more than these lengths.
+    let received = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count,
+            0,
+            ptr::null_mut(),
+        )
+    };
+    if received < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let received = received as usize;
+    for (header, envelope) in headers[..received].iter().zip(envelopes) {
+        envelope.control_len = header.msg_hdr.msg_controllen as _;
+        envelope.len = header.msg_len as usize;
+    }
+    Ok(received)
 }
 
 /// `mallopt(3)`: freed memory is kept up to `bytes`, and larger pieces are no mappings of their own.

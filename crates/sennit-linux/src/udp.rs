@@ -2,15 +2,19 @@
 //!
 //! Everything is non-blocking and in batches. A send may carry up to 64 datagrams of one size
 //! (UDP GSO); a receive fills many buffers with one system call, each with a run of datagrams of
-//! one size (UDP GRO). Both carry the ECN field and our own address.
+//! one size (UDP GRO). Both carry the ECN field and our own address; and the kernel says when it got each run,
+//! whenever the caller comes to read it ([`Run::arrived`]).
 //!
-//! The receiving side and the socket options are `noq-udp`. Sending is our own, because there one
+//! The socket options are those of `noq-udp`. Receiving is our own, because `noq-udp` 1.4 has the kernel's times
+//! switched off and no room for them beside the rest. Sending is our own, because there one
 //! refused packet (`EINVAL` after an address went away) turns GSO and ECN off for the whole
 //! socket. Here a refused batch is tried again datagram by datagram, and nothing is remembered
 //! but "this device cannot segment", and that only for a while.
 
+mod arrivals;
 mod buffers;
 mod control;
+mod received;
 mod steering;
 
 use std::{
@@ -23,9 +27,13 @@ use noq_udp::UdpSocketState;
 pub use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit};
 use socket2::{Domain, MsgHdr, Protocol, SockAddr, Socket, Type};
 
-pub use self::buffers::ReceiveBuffers;
+pub use self::buffers::{ReceiveBuffers, Run};
 use self::control::Control;
-use crate::{Error, error::Doing, sys};
+use crate::{
+    Error,
+    error::Doing,
+    sys::{self, Envelope},
+};
 
 /// A receive buffer of this size takes any run of datagrams that GRO may form.
 pub const UDP_BUFFER: usize = 65_536;
@@ -86,7 +94,7 @@ pub enum SendError {
 #[derive(Debug)]
 pub struct LinkSocket {
     socket: Socket,
-    state: UdpSocketState,
+    envelopes: Box<[Envelope; sys::MESSAGES]>,
     local: SocketAddr,
     /// Bound to one device, so that errors tell about the link.
     bound: bool,
@@ -155,6 +163,9 @@ impl LinkSocket {
         grow_buffers(&socket);
         let state = UdpSocketState::new((&socket).into())
             .doing(|| "set the options of a UDP socket".into())?;
+        if let Err(error) = sys::stamp_received(socket.as_fd()) {
+            tracing::debug!(%error, "the kernel does not say when datagrams arrive");
+        }
         let local = socket
             .local_addr()
             .doing(|| "read a socket's address".into())?
@@ -163,7 +174,7 @@ impl LinkSocket {
         Ok(Self {
             gso_available: state.max_gso_segments().get() > 1,
             socket,
-            state,
+            envelopes: Box::new([Envelope::EMPTY; sys::MESSAGES]),
             local,
             bound,
             gso_hold_off: 0,
@@ -230,15 +241,21 @@ impl LinkSocket {
         metas: &mut [RecvMeta],
     ) -> io::Result<usize> {
         let room = bufs.len().min(metas.len());
-        match self
-            .state
-            .recv((&self.socket).into(), &mut bufs[..room], metas)
-        {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            // What an ICMP error said about some earlier packet; reading it cleared it.
-            Err(error) if is_about_an_earlier_packet(&error) => Ok(0),
-            received => received,
+        let bufs = &mut bufs[..room];
+        let count = loop {
+            match sys::receive_messages(self.socket.as_fd(), bufs, &mut self.envelopes[..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                // What an ICMP error said about some earlier packet; reading it cleared it.
+                Err(error) if is_about_an_earlier_packet(&error) => return Ok(0),
+                received => break received?,
+            }
+        };
+        for (meta, envelope) in metas.iter_mut().zip(&self.envelopes[..count]) {
+            *meta = received::meta(envelope)
+                .ok_or_else(|| io::Error::other("a datagram from no IP address"))?;
         }
+        Ok(count)
     }
 
     /// Receives as many runs of datagrams as there are, at most [`BATCH_SIZE`]; they are to be taken out of

@@ -133,20 +133,21 @@ impl Way {
         told
     }
 
-    /// What arrives now; all of it does a second time after `repeats_after`.
+    /// What has arrived by now, and when; all of it does a second time after `repeats_after`.
     pub(crate) fn poll_output(
         &mut self,
         repeats_after: Option<Duration>,
         now: Instant,
-    ) -> Option<Wire> {
-        if let Some((_, wire)) = self.repeats.pop_front_if(|(at, _)| *at <= now) {
-            return Some(wire);
+    ) -> Option<(Instant, Wire)> {
+        if let Some(repeat) = self.repeats.pop_front_if(|(at, _)| *at <= now) {
+            return Some(repeat);
         }
+        let at = self.link.poll_timeout()?;
         let wire = self.link.poll_output(now)?;
         if let Some(after) = repeats_after {
-            self.repeats.push_back((now + after, wire.clone()));
+            self.repeats.push_back((at + after, wire.clone()));
         }
-        Some(wire)
+        Some((at, wire))
     }
 
     /// When something may arrive.

@@ -42,6 +42,7 @@ pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
 pub use transfer::{Direction, Kind, Transfer};
 pub use trial::{Outcome, Trial};
+pub use turns::Clock;
 use turns::Turns;
 
 /// Where the hub listens.
@@ -263,6 +264,16 @@ impl World {
         (self.edge_turns.every, self.hub_turns.every) = (edge, hub);
     }
 
+    /// By which clock both machines go that act in turns.
+    pub fn set_clock(&mut self, clock: Clock) {
+        (self.edge_turns.clock, self.hub_turns.clock) = (clock, clock);
+    }
+
+    /// What arrives at the edge within `span` seems to it to have arrived too early by `early`.
+    pub fn misstamp(&mut self, early: Duration, span: Duration) {
+        self.edge_turns.misstamp(early, span, self.now);
+    }
+
     /// What the kernel would say of a link.
     pub fn set_link(&mut self, link: usize, up: bool) {
         let update = LinkUpdate {
@@ -363,24 +374,26 @@ impl World {
             self.edge_turns.is_due(self.now),
             self.hub_turns.is_due(self.now),
         );
-        if edge {
+        let edge = edge.then(|| self.edge_turns.begin(self.now));
+        let hub = hub.then(|| self.hub_turns.begin(self.now));
+        if edge.is_some() {
             self.deliver_to_edge();
         }
-        if hub {
+        if hub.is_some() {
             self.deliver_to_hub();
         }
-        if edge {
-            if self.edge.poll_timeout().is_some_and(|at| at <= self.now) {
-                self.edge.handle_timeout(self.now);
+        if let Some(now) = edge {
+            if self.edge.poll_timeout().is_some_and(|at| at <= now) {
+                self.edge.handle_timeout(now);
             }
-            self.settle_edge();
+            self.settle_edge(now);
             self.edge_turns.end(self.now);
         }
-        if hub {
-            if self.hub.poll_timeout().is_some_and(|at| at <= self.now) {
-                self.hub.handle_timeout(self.now);
+        if let Some(now) = hub {
+            if self.hub.poll_timeout().is_some_and(|at| at <= now) {
+                self.hub.handle_timeout(now);
             }
-            self.settle_hub();
+            self.settle_hub(now);
             self.hub_turns.end(self.now);
         }
         true
@@ -426,7 +439,7 @@ impl World {
     /// Hands out what the links deliver now.
     fn deliver_to_edge(&mut self) {
         for index in 0..self.cables.len() {
-            while let Some(wire) = self.cables[index]
+            while let Some((at, wire)) = self.cables[index]
                 .down
                 .poll_output(self.repeats_after, self.now)
             {
@@ -435,8 +448,9 @@ impl World {
                         socket: SocketId(index as u32),
                         ip: None,
                     };
+                    let (at, now) = (self.edge_turns.stamp(at), self.edge_turns.now());
                     self.edge
-                        .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+                        .handle_datagrams(received(local, &wire, at), wire.bytes, now);
                 }
             }
         }
@@ -444,7 +458,7 @@ impl World {
 
     fn deliver_to_hub(&mut self) {
         for index in 0..self.cables.len() {
-            while let Some(wire) = self.cables[index]
+            while let Some((at, wire)) = self.cables[index]
                 .up
                 .poll_output(self.repeats_after, self.now)
             {
@@ -453,8 +467,9 @@ impl World {
                         socket: SocketId(0),
                         ip: Some(wire.to.ip()),
                     };
+                    let (at, now) = (self.hub_turns.stamp(at), self.hub_turns.now());
                     self.hub
-                        .handle_datagrams(received(local, &wire), wire.bytes, self.now);
+                        .handle_datagrams(received(local, &wire, at), wire.bytes, now);
                 }
             }
         }
@@ -463,15 +478,16 @@ impl World {
     /// Drains both machines, or has them drained at their next turn.
     fn settle(&mut self) {
         if self.edge_turns.ask() {
-            self.settle_edge();
+            self.settle_edge(self.now);
         }
         if self.hub_turns.ask() {
-            self.settle_hub();
+            self.settle_hub(self.now);
         }
     }
 
-    fn settle_edge(&mut self) {
-        while let Some(event) = self.edge.poll_event(self.now) {
+    /// Drains the edge, which takes it to be `now`.
+    fn settle_edge(&mut self, now: Instant) {
+        while let Some(event) = self.edge.poll_event(now) {
             self.edge_events.push((self.elapsed(), event));
         }
         while let Some((_, packet)) = self.edge.poll_packet() {
@@ -482,7 +498,7 @@ impl World {
             });
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(transmit) = self.edge.poll_transmit(&mut buffer, self.now) {
+        while let Some(transmit) = self.edge.poll_transmit(&mut buffer, now) {
             let link = transmit.local.socket.0 as usize;
             let cable = &mut self.cables[link];
             if let Some(from) = cable.source(transmit.remote, self.now) {
@@ -498,19 +514,20 @@ impl World {
         self.buffer = buffer;
     }
 
-    fn settle_hub(&mut self) {
-        while let Some(event) = self.hub.poll_event(self.now) {
+    /// Drains the hub, which takes it to be `now`.
+    fn settle_hub(&mut self, now: Instant) {
+        while let Some(event) = self.hub.poll_event(now) {
             if let HubEvent::Connect { request, .. } = event {
                 let grant = Grant {
                     site: "site".into(),
                     addresses: vec![EDGE.into()],
                     credential: CREDENTIAL,
                 };
-                self.hub.grant(request, grant, self.now);
+                self.hub.grant(request, grant, now);
             }
             self.hub_events.push((self.elapsed(), event));
         }
-        while let Some(packet) = self.hub.poll_packet(self.now) {
+        while let Some(packet) = self.hub.poll_packet(now) {
             self.at_hub.push_back(Arrival {
                 at: self.now,
                 packet: packet.bytes,
@@ -518,7 +535,7 @@ impl World {
             });
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(transmit) = self.hub.poll_transmit(&mut buffer, self.now) {
+        while let Some(transmit) = self.hub.poll_transmit(&mut buffer, now) {
             let cables = self.cables.iter_mut().enumerate();
             let to = |cable: &Cable| cable.address.ip() == transmit.remote.ip();
             if let Some((link, cable)) = cables.into_iter().find(|(_, cable)| to(cable)) {
@@ -582,11 +599,12 @@ fn label(index: usize, link: &LinkSpec) -> LinkLabel {
     }
 }
 
-fn received(local: Local, wire: &Wire) -> Received {
+fn received(local: Local, wire: &Wire, arrived: Instant) -> Received {
     Received {
         local,
         remote: wire.from,
         ecn: wire.ecn,
         segment: wire.bytes.len(),
+        arrived,
     }
 }

@@ -1,13 +1,29 @@
-//! When a machine acts.
+//! When a machine acts, and what it takes for the time then.
 
 use std::time::{Duration, Instant};
 
 use crate::Dice;
 
+/// What a machine that acts in turns takes for the time at which things happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// A datagram arrived when it did, however late it is read, and what leaves does so now.
+    #[default]
+    Right,
+    /// All that a turn reads and sends has the time at which the turn began, up to half of the time between two turns
+    /// before it ends.
+    OfTurn,
+}
+
 /// One machine's turns. One that is not busy acts whenever something happens.
 pub(crate) struct Turns {
     /// How far apart they are, on average.
     pub(crate) every: Duration,
+    pub(crate) clock: Clock,
+    /// What arrives until then is stamped so much too early.
+    error: Option<(Instant, Duration)>,
+    /// What the machine takes for the time.
+    now: Instant,
     next: Instant,
     /// Something was handed to it since the last one.
     asked: bool,
@@ -18,10 +34,18 @@ impl Turns {
     pub(crate) fn new(seed: u64, now: Instant) -> Self {
         Self {
             every: Duration::ZERO,
+            clock: Clock::default(),
+            error: None,
+            now,
             next: now,
             asked: false,
             dice: Dice::new(seed),
         }
+    }
+
+    /// Stamps all that arrives within `span` too early by `early`.
+    pub(crate) fn misstamp(&mut self, early: Duration, span: Duration, now: Instant) {
+        self.error = Some((now + span, early));
     }
 
     /// When it acts if something happens at `event`.
@@ -32,6 +56,36 @@ impl Turns {
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.next <= now
+    }
+
+    /// It acts now; what it takes for the time.
+    pub(crate) fn begin(&mut self, now: Instant) -> Instant {
+        let behind = match self.clock {
+            Clock::Right => Duration::ZERO,
+            Clock::OfTurn => {
+                let part = self.dice.roll(1000) as f64 / 1000.0;
+                self.every.mul_f64(0.5 * part)
+            }
+        };
+        self.now = now - behind;
+        self.now
+    }
+
+    /// What it takes for the time.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// When it thinks that a datagram arrived which did so at `at`.
+    pub(crate) fn stamp(&self, at: Instant) -> Instant {
+        let stamp = match self.clock {
+            Clock::Right => at.min(self.now),
+            Clock::OfTurn => self.now,
+        };
+        match self.error {
+            Some((until, early)) if at < until => stamp - early,
+            Some(_) | None => stamp,
+        }
     }
 
     /// Something was handed to it; whether it acts at once.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Loss};
-use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World};
+use sennit_sim::{Clock, Direction, Kind, LinkSpec, Transfer, World};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -63,4 +63,85 @@ fn a_very_busy_machine_is_no_queue() {
     let runs = (1..=8).map(|seed| goodput(32, 8, Direction::Up, Kind::Tcp, seed));
     let mean = runs.sum::<f64>() / 8.0;
     assert!(mean > 12.5, "{mean:.1} Mbit/s");
+}
+
+/// Least round trips in milliseconds over the links of [`two_links`]: all acknowledgements come back on the first.
+const ROUND_TRIPS: [f64; 2] = [20.0, 40.0];
+
+fn two_links() -> [LinkSpec; 2] {
+    [link(50, 10, 0.0), link(20, 30, 0.0)]
+}
+
+/// The shortest round trip that either end takes for a path's, as part of what it is.
+fn shortest(world: &mut World) -> f64 {
+    let ends = [world.edge.status(), world.hub.status()];
+    let paths = ends.iter().flatten().flat_map(|tunnel| &tunnel.paths);
+    let parts = paths.flat_map(|path| {
+        let physical = ROUND_TRIPS[usize::from(path.link.name == "b")];
+        let measured = [path.rtt_min, path.rtt];
+        measured
+            .into_iter()
+            .flatten()
+            .map(move |rtt| rtt.as_secs_f64() * 1e3 / physical)
+    });
+    parts.fold(f64::MAX, f64::min)
+}
+
+/// The same of any time of a transfer between machines with turns of this many milliseconds.
+fn shortest_of_transfer(edge: u32, hub: u32, clock: Clock, direction: Direction) -> f64 {
+    let mut world = World::new(&two_links(), Policy::Bond, 1, Instant::now());
+    assert!(world.connect(2));
+    world.set_turns(MS * edge, MS * hub);
+    world.set_clock(clock);
+    let mut transfer = Transfer::new(Kind::Tcp, direction, 1, world.now());
+    (0..150)
+        .map(|_| {
+            transfer.run(&mut world, 20 * MS);
+            shortest(&mut world)
+        })
+        .fold(f64::MAX, f64::min)
+}
+
+#[test]
+fn a_late_machine_measures_no_round_trip_shorter_than_the_path() {
+    for (edge, hub) in [(8, 8), (1, 16), (40, 4)] {
+        for direction in [Direction::Down, Direction::Up] {
+            let right = shortest_of_transfer(edge, hub, Clock::Right, direction);
+            assert!(right >= 1.0, "{edge}, {hub} ms, {direction:?}: {right}");
+        }
+    }
+    // Otherwise this could not fail.
+    let of_turn = shortest_of_transfer(16, 16, Clock::OfTurn, Direction::Up);
+    assert!(of_turn < 1.0, "{of_turn}");
+}
+
+/// What the edge's least round trips are as part of those of the links, and Mbit/s, after its clock was wrong
+/// for a moment.
+fn after_wrong_times(from_the_start: bool) -> (f64, f64) {
+    let mut world = World::new(&two_links(), Policy::Bond, 1, Instant::now());
+    let wrong = |world: &mut World| world.misstamp(18 * MS, 20 * MS);
+    if from_the_start {
+        wrong(&mut world);
+    }
+    assert!(world.connect(2));
+    let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 1, world.now());
+    transfer.run(&mut world, 3000 * MS);
+    if !from_the_start {
+        wrong(&mut world);
+    }
+    transfer.run(&mut world, 1000 * MS);
+    let goodput = transfer.measure(&mut world, 3000 * MS);
+    (shortest(&mut world), goodput)
+}
+
+/// It was the least of two to four minutes, and the window followed it.
+#[test]
+fn a_moment_of_wrong_times_does_no_harm_for_longer() {
+    for from_the_start in [false, true] {
+        let (shortest, goodput) = after_wrong_times(from_the_start);
+        assert!(
+            shortest >= 0.999 && goodput > 60.0,
+            "from the start: {from_the_start}, {shortest} of the round trip, {goodput:.1} Mbit/s"
+        );
+    }
 }

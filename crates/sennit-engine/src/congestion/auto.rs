@@ -29,7 +29,7 @@
 
 use std::time::{Duration, Instant};
 
-use sennit_core::Congestion;
+use sennit_core::{Congestion, Least};
 
 use super::{
     Ack, Acked, Choice, CongestionEvent, Control, Reason,
@@ -83,8 +83,8 @@ pub(super) struct Auto {
     trial_after: Duration,
     slice: Slice,
     rounds: Rounds,
-    /// The least round trip ever, by this way.
-    least_rtt: Duration,
+    /// The least round trip of any slice ever, by this way.
+    least_rtt: Option<Least<Duration>>,
     /// Bytes per second of the best slice of late.
     best: WindowedMax,
     crowded: u32,
@@ -127,7 +127,7 @@ impl Auto {
             trial_after: FIRST_TRIAL,
             slice: Slice::new(now),
             rounds: Rounds::default(),
-            least_rtt: Duration::MAX,
+            least_rtt: None,
             best: WindowedMax::new(BEST_OF, now),
             crowded: 0,
             share: 0,
@@ -195,12 +195,11 @@ impl Auto {
 
     fn judge(&mut self, slice: &Slice, in_flight: u64, now: Instant) {
         let rate = slice.rate(now);
-        self.least_rtt = self.least_rtt.min(slice.shortest);
-        let queued = slice.shortest
-            > self
-                .least_rtt
-                .mul_f64(INFLATED)
-                .max(self.least_rtt + MIN_QUEUE);
+        self.least_rtt
+            .get_or_insert_with(|| Least::new(slice.shortest, now))
+            .update(slice.shortest, now);
+        let least = self.least_rtt();
+        let queued = slice.shortest > least.mul_f64(INFLATED).max(least + MIN_QUEUE);
         let starved = (rate as f64) < STARVED * self.best.get() as f64;
         let is_crowded = queued && slice.is_standing() && starved && !slice.is_limited();
         self.best.insert(rate, now);
@@ -219,9 +218,14 @@ impl Auto {
 
     // ---- what follows --------------------------------------------------------------------------
 
+    /// As far as it was borne out by a second slice; zero before the first.
+    fn least_rtt(&self) -> Duration {
+        self.least_rtt.map_or(Duration::ZERO, |least| least.get())
+    }
+
     fn decide(&mut self, slice: &Slice, in_flight: u64, now: Instant) {
         let stay = now.saturating_duration_since(self.since);
-        let near = slice.shortest <= self.least_rtt.mul_f64(NEAR) + NEAR_BY;
+        let near = slice.shortest <= self.least_rtt().mul_f64(NEAR) + NEAR_BY;
         match self.reason {
             Reason::Usual if self.crowded >= self.crowded_slices(now) => {
                 self.postpone_trial(now);
@@ -276,7 +280,7 @@ impl Auto {
         let mut model = self.model().clone();
         if self.reason == Reason::Crowded {
             // What it saw of late may have been the others' queue, or CUBIC's own.
-            model.set_min_rtt(self.least_rtt, now);
+            model.set_min_rtt(self.least_rtt(), now);
             self.tried = Some(now);
         }
         let bbr3 = Bbr3::resume(model, self.window());
@@ -313,7 +317,7 @@ impl Auto {
             ?reason,
             rate = self.model().rate(),
             loss = self.model().unmoved_loss(),
-            least_rtt = ?self.least_rtt,
+            least_rtt = ?self.least_rtt(),
             "congestion controller changes"
         );
         self.running = running;
@@ -355,7 +359,7 @@ impl Control for Auto {
         if let Running::Cubic(_, model) = &mut self.running {
             model.forget_rtt();
         }
-        self.least_rtt = Duration::MAX;
+        self.least_rtt = None;
         self.crowded = 0;
     }
 

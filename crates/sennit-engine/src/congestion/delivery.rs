@@ -15,10 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sennit_core::Floor;
+
 use crate::in_order;
 
 /// A path whose least round trip is shorter shows the hosts,
 const SHORT: Duration = Duration::from_millis(2);
+/// by the least of this time, or of twice that: the path may become longer.
+const LEAST_RTT_OF: Duration = Duration::from_secs(60);
 /// and a sample of it covers at least so much: many turns of both.
 const SPAN: Duration = Duration::from_millis(20);
 /// States that are remembered lie so far apart, at least.
@@ -43,7 +47,7 @@ pub(crate) struct Delivery {
     state: State,
     /// On a short path, states of the last [`SPAN`] and one older.
     past: VecDeque<State>,
-    least_rtt: Duration,
+    least_rtt: Option<Floor<Duration>>,
     /// Packets that leave before this much is delivered are marked as limited.
     limited_until: u64,
     /// The newest packet of the batch that is being digested.
@@ -125,7 +129,7 @@ impl Delivery {
                 first_sent: now,
             },
             past: VecDeque::new(),
-            least_rtt: Duration::MAX,
+            least_rtt: None,
             limited_until: 0,
             newest: None,
             acked: 0,
@@ -179,7 +183,7 @@ impl Delivery {
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
         self.past.clear();
-        self.least_rtt = Duration::MAX;
+        self.least_rtt = None;
         self.newest = None;
         self.train = None;
     }
@@ -210,7 +214,9 @@ impl Delivery {
         let sending = newest.at.saturating_duration_since(newest.base.first_sent);
         let acking = now.saturating_duration_since(newest.base.at);
         let rtt = now.saturating_duration_since(newest.at);
-        self.least_rtt = self.least_rtt.min(rtt);
+        self.least_rtt
+            .get_or_insert_with(|| Floor::new(rtt, now))
+            .update(rtt, LEAST_RTT_OF, now);
         self.remember(now);
         let train = self.follow_train(bytes, newest.at, now);
         Some(Acked {
@@ -251,7 +257,7 @@ impl Delivery {
 
     /// Keeps the state for samples of packets that leave later.
     fn remember(&mut self, now: Instant) {
-        if self.least_rtt >= SHORT {
+        if self.least_rtt.is_none_or(|least| least.get() >= SHORT) {
             self.past.clear();
             return;
         }

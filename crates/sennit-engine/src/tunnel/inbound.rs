@@ -38,34 +38,44 @@ const UNUSED_REPAIR: Duration = Duration::from_millis(200);
 const REPORT_OLD: Duration = Duration::from_secs(10);
 
 impl Tunnel {
-    /// A QUIC packet arrived on `network`. A datagram without a stream id is an error of the connection
+    /// A QUIC packet has `arrived` on `network` and is read now. A datagram without a stream id is an error of the connection
     /// (RFC 9297 §2.1).
     pub(crate) fn handle_event(
         &mut self,
         event: ConnectionEvent,
         network: FourTuple,
+        arrived: Instant,
         now: Instant,
     ) -> Result<(), Code> {
         let path = self.paths.iter().position(|path| path.network == network);
-        self.note_lateness(path, now);
+        self.note_lateness(path, arrived);
+        self.note_waited(now.saturating_duration_since(arrived));
         self.conn.handle_event(event);
+        self.note_waited(Duration::ZERO);
         let id = path.map_or(u32::MAX, |index| {
             let path = &mut self.paths[index];
-            path.health.handle_heard(now);
+            path.health.handle_heard(arrived);
             number(path.id)
         });
         let (mut empty, mut matters) = (true, false);
         while let Some(datagram) = self.conn.datagrams().recv() {
             empty = false;
             matters |= !self.is_padding(&datagram);
-            self.handle_datagram(datagram, id, now)?;
+            self.handle_datagram(datagram, id, arrived)?;
         }
         let index = path.filter(|_| !empty);
         if let Some(index) = index {
-            self.paths[index].owed.handle_packet(matters, now);
+            self.paths[index].owed.handle_packet(matters, arrived);
         }
         self.only_acks = Some(self.only_acks.unwrap_or(true) && index.is_some());
         Ok(())
+    }
+
+    /// Tells all paths how long the packet has waited to be read whose acknowledgements they hear now.
+    fn note_waited(&self, waited: Duration) {
+        for path in &self.paths {
+            path.gate.set_waited(waited);
+        }
     }
 
     /// Tells all paths how late acknowledgements are that arrive on this one now.

@@ -95,7 +95,7 @@ impl EdgeSide {
 impl Machine for EdgeSide {
     fn handle(&mut self, wire: Wire, now: Instant) {
         let socket = u32::from(wire.to == LINKS[1]);
-        let (mut from, bytes) = arrival(socket, &wire);
+        let (mut from, bytes) = arrival(socket, &wire, now);
         from.local.ip = None;
         self.edge.handle_datagrams(from, bytes, now);
     }

@@ -164,7 +164,7 @@ impl HubSide {
 
 impl Machine for HubSide {
     fn handle(&mut self, wire: Wire, now: Instant) {
-        let (from, bytes) = arrival(0, &wire);
+        let (from, bytes) = arrival(0, &wire, now);
         self.hub.handle_datagrams(from, bytes, now);
     }
 

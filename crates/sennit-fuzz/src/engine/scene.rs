@@ -166,7 +166,7 @@ pub(super) fn settings(salt: u8) -> Settings {
 }
 
 /// A packet as it arrives on a socket.
-pub(super) fn arrival(socket: u32, wire: &Wire) -> (Received, BytesMut) {
+pub(super) fn arrival(socket: u32, wire: &Wire, now: Instant) -> (Received, BytesMut) {
     let local = Local {
         socket: SocketId(socket),
         ip: Some(wire.to.ip()),
@@ -176,6 +176,7 @@ pub(super) fn arrival(socket: u32, wire: &Wire) -> (Received, BytesMut) {
         remote: wire.from,
         ecn: 0,
         segment: wire.bytes.len(),
+        arrived: now,
     };
     (received, BytesMut::from(&wire.bytes[..]))
 }

@@ -7,12 +7,13 @@
 use std::{
     collections::VecDeque,
     io::{self, IoSliceMut},
+    time::Instant,
 };
 
 use bytes::BytesMut;
 use noq_udp::{BATCH_SIZE, RecvMeta};
 
-use super::UDP_BUFFER;
+use super::{UDP_BUFFER, arrivals::Arrivals};
 use crate::sys::LendingBuffer;
 
 /// Runs of this length leave with their buffer: what is kept is no more than four times what is used.
@@ -22,6 +23,20 @@ const LONG_RUNS: usize = 16;
 /// Buffers that may be out at the same time: 8 MB. Beyond that everything is copied.
 const MOST_LENT: usize = 128;
 
+/// Datagrams of one size (the last may be shorter), from one sender.
+#[derive(Debug)]
+pub struct Run {
+    /// What the kernel says of them.
+    pub meta: RecvMeta,
+    /// The datagrams, one behind the other.
+    pub data: BytesMut,
+    /// When the kernel got the last of them, as far as that is known: never earlier than it was, and never later than
+    /// the call that received them.
+    pub arrived: Instant,
+    /// When that call had received them.
+    pub read: Instant,
+}
+
 /// The buffers of a worker.
 #[derive(Debug)]
 pub struct ReceiveBuffers {
@@ -29,6 +44,7 @@ pub struct ReceiveBuffers {
     /// In the order in which they left, which is nearly that in which they come back.
     lent: VecDeque<LendingBuffer>,
     metas: [RecvMeta; BATCH_SIZE],
+    arrivals: Arrivals,
     /// The last call received long runs.
     long: bool,
     /// The last call received as much as it could.
@@ -41,6 +57,7 @@ impl Default for ReceiveBuffers {
             ready: (0..BATCH_SIZE).map(|_| new_buffer()).collect(),
             lent: VecDeque::new(),
             metas: [RecvMeta::default(); BATCH_SIZE],
+            arrivals: Arrivals::new(Instant::now()),
             long: false,
             full: false,
         }
@@ -49,18 +66,26 @@ impl Default for ReceiveBuffers {
 
 impl ReceiveBuffers {
     /// Takes out run number `index` of those that [`LinkSocket::recv_runs`](super::LinkSocket::recv_runs) has received last.
-    pub fn take(&mut self, index: usize) -> (RecvMeta, BytesMut) {
+    pub fn take(&mut self, index: usize) -> Run {
         let meta = self.metas[index];
+        Run {
+            meta,
+            data: self.take_data(index, &meta),
+            arrived: self.arrivals.at(meta.timestamp),
+            read: self.arrivals.looked(),
+        }
+    }
+
+    fn take_data(&mut self, index: usize, meta: &RecvMeta) -> BytesMut {
         if meta.len >= LEND_FROM
             && let Some(spare) = self.spare()
         {
             let mut full = std::mem::replace(&mut self.ready[index], spare);
             let run = full.lend(meta.len);
             self.lent.push_back(full);
-            return (meta, run);
+            return run;
         }
-        let bytes = &self.ready[index].bytes()[..meta.len];
-        (meta, BytesMut::from(bytes))
+        BytesMut::from(&self.ready[index].bytes()[..meta.len])
     }
 
     /// Whether more may wait in the socket. If not, what comes next comes singly, and is better waited for.
@@ -88,6 +113,9 @@ impl ReceiveBuffers {
         });
         let most = if self.long { LONG_RUNS } else { BATCH_SIZE };
         let runs = receive(&mut slices[..most], &mut self.metas)?;
+        if runs > 0 {
+            self.arrivals.look();
+        }
         self.full = runs == most;
         self.long = self.metas[..runs].iter().any(|run| run.len >= LEND_FROM);
         Ok(runs)
@@ -105,7 +133,7 @@ mod tests {
     fn received(buffers: &mut ReceiveBuffers, len: usize) -> BytesMut {
         buffers.metas[0].len = len;
         buffers.ready[0].bytes()[..len].fill(7);
-        let (_, run) = buffers.take(0);
+        let run = buffers.take(0).data;
         assert_eq!(run, vec![7; len]);
         run
     }

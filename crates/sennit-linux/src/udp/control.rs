@@ -1,4 +1,4 @@
-//! Control messages of `sendmsg(2)`, in the kernel's layout.
+//! Control messages of `sendmsg(2)` and `recvmmsg(2)`, in the kernel's layout.
 
 use std::net::IpAddr;
 
@@ -74,6 +74,27 @@ impl Control {
     }
 }
 
+/// The level, type and value of each message that was received.
+pub(super) fn messages(
+    mut bytes: &[u8],
+) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
+    std::iter::from_fn(move || {
+        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+        let (len, kind) = header.split_first_chunk::<WORD>()?;
+        let value = usize::from_ne_bytes(*len).checked_sub(HEADER)?;
+        let value = rest.get(..value)?;
+        bytes = rest
+            .get(value.len().next_multiple_of(WORD)..)
+            .unwrap_or(&[]);
+        Some((int(kind)?, int(kind.get(4..)?)?, value))
+    })
+}
+
+/// The `int` that `bytes` begin with.
+pub(super) fn int(bytes: &[u8]) -> Option<libc::c_int> {
+    bytes.first_chunk().copied().map(libc::c_int::from_ne_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +120,34 @@ mod tests {
         assert_eq!(bytes[WORD..WORD + 4], libc::SOL_UDP.to_ne_bytes());
         assert_eq!(bytes[WORD + 4..HEADER], libc::UDP_SEGMENT.to_ne_bytes());
         assert_eq!(bytes[HEADER..HEADER + 2], 1200u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        let mut control = Control::default();
+        control.push_ecn("2001:db8::1".parse().unwrap(), Some(EcnCodepoint::Ce));
+        control.push_segment_size(1200);
+        control.push_source("2001:db8::2".parse().unwrap());
+
+        let read: Vec<_> = messages(control.as_bytes()).collect();
+
+        let ecn = 3_i32.to_ne_bytes();
+        let size = 1200_u16.to_ne_bytes();
+        assert_eq!(read.len(), 3);
+        assert_eq!(read[0], (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &ecn[..]));
+        assert_eq!(read[1], (libc::SOL_UDP, libc::UDP_SEGMENT, &size[..]));
+        assert_eq!(read[2].2.len(), 20);
+    }
+
+    #[test]
+    fn a_message_that_is_cut_off_ends_the_list() {
+        let mut control = Control::default();
+        control.push_segment_size(1200);
+        for len in 0..HEADER + 2 {
+            assert_eq!(messages(&control.as_bytes()[..len]).count(), 0);
+        }
+        let mut short = [0_u8; HEADER];
+        short[..WORD].copy_from_slice(&(HEADER - 1).to_ne_bytes());
+        assert_eq!(messages(&short).count(), 0);
     }
 }

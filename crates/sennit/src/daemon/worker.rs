@@ -2,7 +2,26 @@
 //!
 //! Every turn reads what is ready (bounded, so that neither side starves the other), lets the
 //! machine digest it, writes what came out, and sleeps until there is more or the machine wants to
-//! be woken. The clock is read once per turn.
+//! be woken.
+//!
+//! # What time it is
+//!
+//! A turn may take long, and the thread may be held up at any point of it. A round trip is the time of an arrival
+//! less the time of a departure, and the least one steers everything: one sample too short does harm for long,
+//! one too long is one among many. So:
+//!
+//! | what happens | is told to the machine as | if the thread is held up |
+//! | --- | --- | --- |
+//! | datagrams arrive | when the kernel got them ([`Run::arrived`](sennit_linux::udp::Run)), at most 50 ms ago | nothing changes |
+//! | datagrams leave | the clock as read before the machine made them | they leave later than they say: too long |
+//! | anything else | the clock as read just before | the queue is older than it seems |
+//!
+//! Nothing ever lies in the future, and no departure is later than it says. Departures are made in many batches, so the
+//! clock is read again when making them has taken long; but not for ever, because each reading lets more
+//! leave. Arrivals are told in the order in which they are read, which is that of each socket but not of several; and
+//! some are older than what the machine was told last. It takes both, as QUIC does: what it compares are an
+//! arrival and a departure, or arrivals of one path. As long as a socket has more than was read, timers do not
+//! run ahead of it: what they wait for may be in there.
 
 mod moderation;
 
@@ -16,7 +35,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -26,7 +45,7 @@ use sennit_linux::{
     memory,
     poller::{Events, Interest, Poller, Ready, Waker, set_timer_slack},
     tun::{MAX_SLICES, OffloadTier, TUN_BUFFER, Tun},
-    udp::{LinkSocket, ReceiveBuffers, SendError},
+    udp::{LinkSocket, ReceiveBuffers, Run, SendError},
 };
 use sennit_packet::{
     coalesce::Coalescer,
@@ -43,6 +62,11 @@ const TUN_BYTES: usize = 8 << 20;
 /// end, all of it as late as the last, and out of the caches if it is not too much for them.
 const SOCKET_READS: usize = 16;
 const SOCKET_BYTES: usize = 768 << 10;
+/// Batches that take longer than this to make and send are not made by the clock of before: it is what a pacer
+/// lets through at a time.
+const LONG_STRETCH: Duration = Duration::from_millis(1);
+/// But no more than this often in a turn: where the host is slower than the path, each reading lets more leave.
+const MOST_STRETCHES: u32 = 2;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
 /// The kernel may delay our timers by this much; pacing works in steps of a millisecond.
@@ -55,6 +79,7 @@ const FIRST_TUN: u64 = 1 << 32;
 
 /// The state machine with its events turned into deeds.
 pub(super) trait Machine {
+    /// A run of datagrams that is read now.
     fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant);
     fn handle_packet(&mut self, tun: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant);
     fn handle_timeout(&mut self, now: Instant);
@@ -143,8 +168,8 @@ pub(super) struct Io {
     outlets: Vec<[Option<Outlet>; 2]>,
     devices: Vec<Device>,
     received: ReceiveBuffers,
-    /// A socket may have more than was read in this turn.
-    unread: bool,
+    /// A socket may have more than was read in this turn: that arrived after this.
+    unread: Option<Instant>,
     moved: Moved,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
 }
@@ -156,7 +181,7 @@ impl Io {
             outlets: Vec::new(),
             devices: Vec::new(),
             received: ReceiveBuffers::default(),
-            unread: false,
+            unread: None,
             moved: Moved::default(),
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
@@ -227,9 +252,10 @@ impl Io {
         Ok(())
     }
 
-    fn read_socket(&mut self, token: u64, machine: &mut impl Machine, now: Instant) {
+    fn read_socket(&mut self, token: u64, machine: &mut impl Machine) {
         let (index, family) = socket_place(token);
         let mut taken = 0;
+        let mut newest = None;
         for _ in 0..SOCKET_READS {
             let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
                 return;
@@ -244,8 +270,14 @@ impl Io {
             // A socket of many addresses must answer from the one that was asked.
             let many = outlet.socket.local_addr().ip().is_unspecified();
             for run in 0..count {
-                let (meta, data) = self.received.take(run);
+                let Run {
+                    meta,
+                    data,
+                    arrived,
+                    read,
+                } = self.received.take(run);
                 taken += data.len();
+                newest = Some(arrived);
                 self.moved.count(data.len());
                 let ip = meta.dst_ip.filter(|_| many);
                 let from = Received {
@@ -256,8 +288,9 @@ impl Io {
                     remote: meta.addr,
                     ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
                     segment: meta.stride,
+                    arrived,
                 };
-                machine.handle_datagrams(from, data, now);
+                machine.handle_datagrams(from, data, read);
             }
             if !self.received.is_full() {
                 return;
@@ -266,19 +299,15 @@ impl Io {
                 break;
             }
         }
-        self.unread = true;
+        self.unread = earlier(self.unread, newest);
     }
 
     /// Reads what a device has, and says whether that is anything.
-    fn read_tun(
-        &mut self,
-        number: usize,
-        machine: &mut impl Machine,
-        now: Instant,
-    ) -> io::Result<bool> {
+    fn read_tun(&mut self, number: usize, machine: &mut impl Machine) -> io::Result<bool> {
         let Some(device) = self.devices.get_mut(number) else {
             return Ok(false);
         };
+        let now = Instant::now();
         let mut taken = 0;
         for _ in 0..TUN_READS {
             if taken >= TUN_BYTES {
@@ -303,11 +332,11 @@ impl Io {
     }
 
     /// Reads again the devices that were written to, and says whether one had anything.
-    fn read_answers(&mut self, machine: &mut impl Machine, now: Instant) -> io::Result<bool> {
+    fn read_answers(&mut self, machine: &mut impl Machine) -> io::Result<bool> {
         let mut any = false;
         for number in 0..self.devices.len() {
             if self.devices[number].was_written {
-                any |= self.read_tun(number, machine, now)?;
+                any |= self.read_tun(number, machine)?;
             }
         }
         Ok(any)
@@ -339,6 +368,22 @@ impl Io {
             self.send(&transmit, buffer);
             buffer.clear();
         }
+    }
+
+    /// Sends all that the machine has to send now.
+    fn flush(&mut self, machine: &mut impl Machine, buffer: &mut Vec<u8>) {
+        let mut now = Instant::now();
+        let mut stretches = 0;
+        self.flush_transmits(
+            |buffer| {
+                if stretches < MOST_STRETCHES && now.elapsed() >= LONG_STRETCH {
+                    now = Instant::now();
+                    stretches += 1;
+                }
+                machine.poll_transmit(buffer, now)
+            },
+            buffer,
+        );
     }
 
     fn send(&mut self, transmit: &Transmit, bytes: &[u8]) {
@@ -501,37 +546,41 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     set_timer_slack(TIMER_SLACK)?;
     let mut events = Events::with_capacity(EVENTS);
     let mut buffer = Vec::with_capacity(1 << 16);
-    let mut now = Instant::now();
-    let mut moderation = Moderation::of_this_thread(now);
+    let mut moderation = Moderation::of_this_thread(Instant::now());
     while !stop.is_requested() {
+        let now = Instant::now();
         moderation.look(io.moved, machine.tunnels(), now);
         // What was left over goes on at once.
-        let rest =
-            std::mem::take(&mut io.unread) || machine.poll_timeout().is_some_and(|at| at <= now);
+        let rest = io.unread.take().is_some() || machine.poll_timeout().is_some_and(|at| at <= now);
         if !rest && let Some(pause) = moderation.pause(now) {
             thread::sleep(pause);
         }
         let timeout = machine
             .poll_timeout()
-            .map(|at| at.saturating_duration_since(now));
+            .map(|at| at.saturating_duration_since(Instant::now()));
         io.poller.clone().wait(&mut events, timeout)?;
-        now = Instant::now();
         for ready in events.iter() {
-            dispatch(ready, machine, io, now)?;
+            dispatch(ready, machine, io)?;
         }
-        if machine.poll_timeout().is_some_and(|at| at <= now) {
-            machine.handle_timeout(now);
+        let heard_until = io.unread.unwrap_or_else(Instant::now);
+        if machine.poll_timeout().is_some_and(|at| at <= heard_until) {
+            machine.handle_timeout(heard_until);
         }
-        settle(machine, io, moderation.is_rare(), now)?;
-        io.flush_transmits(|buffer| machine.poll_transmit(buffer, now), &mut buffer);
+        settle(machine, io, moderation.is_rare())?;
+        io.flush(machine, &mut buffer);
     }
-    machine.close(now);
-    settle(machine, io, false, now)?;
-    io.flush_transmits(|buffer| machine.poll_transmit(buffer, now), &mut buffer);
+    machine.close(Instant::now());
+    settle(machine, io, false)?;
+    io.flush(machine, &mut buffer);
     if stop.panicked.load(Ordering::Acquire) {
         return Err(io::Error::other("a thread of the daemon panicked"));
     }
     Ok(())
+}
+
+/// The earlier of two instants, of which one may not be known.
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
 }
 
 fn socket_token(index: usize, family: usize) -> u64 {
@@ -547,35 +596,32 @@ fn family(address: IpAddr) -> usize {
     usize::from(address.is_ipv6())
 }
 
-fn dispatch(ready: Ready, machine: &mut impl Machine, io: &mut Io, now: Instant) -> io::Result<()> {
+fn dispatch(ready: Ready, machine: &mut impl Machine, io: &mut Io) -> io::Result<()> {
     match ready.token {
         FIRST_TUN.. => {
-            io.read_tun((ready.token - FIRST_TUN) as usize, machine, now)?;
+            io.read_tun((ready.token - FIRST_TUN) as usize, machine)?;
         }
         FIRST_SOCKET.. => {
             if ready.writable {
                 io.resume(ready.token);
             }
             if ready.readable {
-                io.read_socket(ready.token, machine, now);
+                io.read_socket(ready.token, machine);
             }
         }
-        own => machine.handle_ready(own, io, now),
+        own => machine.handle_ready(own, io, Instant::now()),
     }
     Ok(())
 }
 
 /// Lets the machine digest what came, and hands the host what came out for it. The host answers at once to much of
 /// that; where turns are rare its answers are not left to the next, which otherwise is larger for them.
-fn settle(
-    machine: &mut impl Machine,
-    io: &mut Io,
-    takes_answers: bool,
-    now: Instant,
-) -> io::Result<()> {
+fn settle(machine: &mut impl Machine, io: &mut Io, takes_answers: bool) -> io::Result<()> {
+    let now = Instant::now();
     machine.digest(io, now);
     io.write_tuns(machine, now);
-    if takes_answers && io.read_answers(machine, now)? {
+    if takes_answers && io.read_answers(machine)? {
+        let now = Instant::now();
         machine.digest(io, now);
         io.write_tuns(machine, now);
     }
@@ -584,7 +630,7 @@ fn settle(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::{io::Write as _, net::UdpSocket};
 
     use sennit_linux::{
         netlink::{Interface, Netlink},
@@ -599,10 +645,20 @@ mod tests {
     struct Mock {
         question: Option<Packet>,
         answers: usize,
+        /// When datagrams arrived, and how long it takes to handle one.
+        arrived: Vec<Instant>,
+        takes: Duration,
+        /// Batches to send, and the times of those that were made.
+        batches: usize,
+        made: Vec<Instant>,
     }
 
     impl Machine for Mock {
-        fn handle_datagrams(&mut self, _: Received, _: BytesMut, _: Instant) {}
+        fn handle_datagrams(&mut self, from: Received, _: BytesMut, now: Instant) {
+            assert!(from.arrived <= now && now <= Instant::now());
+            self.arrived.push(from.arrived);
+            thread::sleep(self.takes);
+        }
         fn handle_packet(&mut self, _: usize, _: &VirtioNetHdr, _: &[u8], _: Instant) {
             self.answers += 1;
         }
@@ -612,8 +668,19 @@ mod tests {
         fn poll_packet(&mut self, _: Instant) -> Option<(usize, Packet)> {
             Some((0, self.question.take()?))
         }
-        fn poll_transmit(&mut self, _: &mut Vec<u8>, _: Instant) -> Option<Transmit> {
-            None
+        fn poll_transmit(&mut self, _: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
+            self.batches = self.batches.checked_sub(1)?;
+            thread::sleep(self.takes);
+            self.made.push(now);
+            Some(Transmit {
+                local: Local {
+                    socket: SocketId(9),
+                    ip: None,
+                },
+                remote: SocketAddr::from(([127, 0, 0, 1], 9)),
+                ecn: 0,
+                segment: None,
+            })
         }
         fn poll_timeout(&self) -> Option<Instant> {
             None
@@ -649,7 +716,7 @@ mod tests {
         };
         let mut io = Io::new(Arc::new(Poller::new().unwrap()));
         io.add_tun(tun).unwrap();
-        settle(&mut machine, &mut io, takes_answers, Instant::now()).unwrap();
+        settle(&mut machine, &mut io, takes_answers).unwrap();
         machine.answers
     }
 
@@ -665,6 +732,80 @@ mod tests {
             let found = host.run(|| answers(takes_answers)).unwrap();
             assert_eq!(found, expected);
         }
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A worker's socket, its token, and a socket that sends to it.
+    fn socket(io: &mut Io, number: u32) -> (u64, UdpSocket) {
+        let socket = LinkSocket::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr();
+        io.set_socket(SocketId(number), address.ip(), Some(socket))
+            .unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(address).unwrap();
+        (socket_token(number as usize, 0), sender)
+    }
+
+    #[test]
+    fn a_datagram_that_waited_for_the_thread_arrived_when_it_did() {
+        let mut io = Io::new(Arc::new(Poller::new().unwrap()));
+        let (token, sender) = socket(&mut io, 0);
+        // The kernel begins to note times some moments after it was first asked to on this host.
+        let found = (0..100).any(|_| {
+            let before = Instant::now();
+            sender.send(b"x").unwrap();
+            let after = Instant::now();
+            thread::sleep(20 * MS);
+            let mut machine = Mock::default();
+            io.read_socket(token, &mut machine);
+            let arrived = machine.arrived[0];
+            assert!(before <= arrived && arrived <= Instant::now());
+            arrived <= after
+        });
+        assert!(found, "all datagrams arrive when they are read");
+    }
+
+    #[test]
+    fn a_datagram_that_comes_while_the_thread_is_busy_is_not_stamped_before_it_was_sent() {
+        let mut io = Io::new(Arc::new(Poller::new().unwrap()));
+        let (first_token, first) = socket(&mut io, 0);
+        let (second_token, second) = socket(&mut io, 1);
+        let mut machine = Mock {
+            takes: 5 * MS,
+            ..Mock::default()
+        };
+        first.send(b"x").unwrap();
+        io.read_socket(first_token, &mut machine);
+        let sent = Instant::now();
+        second.send(b"x").unwrap();
+        io.read_socket(second_token, &mut machine);
+        assert!(machine.arrived[1] >= sent);
+    }
+
+    #[test]
+    fn what_leaves_is_stamped_after_all_that_was_done_before_but_not_for_ever_anew() {
+        let mut io = Io::new(Arc::new(Poller::new().unwrap()));
+        let mut machine = Mock {
+            batches: 10,
+            takes: 2 * LONG_STRETCH,
+            ..Mock::default()
+        };
+        let before = Instant::now();
+        io.flush(&mut machine, &mut Vec::new());
+        let mut times = machine.made.clone();
+        assert!(times[0] >= before && times.is_sorted());
+        times.dedup();
+        assert_eq!((machine.made.len(), times.len()), (10, 3));
+    }
+
+    #[test]
+    fn timers_do_not_run_ahead_of_what_a_socket_still_has() {
+        let start = Instant::now();
+        let newest = |ms| Some(start + MS * ms);
+        assert_eq!(earlier(None, None), None);
+        assert_eq!(earlier(None, newest(5)), newest(5));
+        assert_eq!(earlier(newest(3), newest(5)), newest(3));
     }
 
     /// How the loop ended, and how the thread that ended it.
