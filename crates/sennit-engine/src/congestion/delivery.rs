@@ -15,15 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::Floor;
-
 use crate::in_order;
 
-/// A path whose least round trip is shorter shows the hosts,
+/// A path with a shorter round trip shows the hosts.
 const SHORT: Duration = Duration::from_millis(2);
-/// by the least of this time, or of twice that: the path may become longer.
-const LEAST_RTT_OF: Duration = Duration::from_secs(60);
-/// and a sample of it covers at least so much: many turns of both.
+/// It does for so long after one: twice as long as until BBR sees the least one again (draft-ietf-ccwg-bbr-06
+/// §2.13). One that was measured wrong does no harm for longer.
+const SHORT_FOR: Duration = Duration::from_secs(20);
+/// A sample of a short path covers at least so much: many turns of both hosts.
 const SPAN: Duration = Duration::from_millis(20);
 /// States that are remembered lie so far apart, at least.
 const APART: Duration = Duration::from_millis(1);
@@ -47,7 +46,8 @@ pub(crate) struct Delivery {
     state: State,
     /// On a short path, states of the last [`SPAN`] and one older.
     past: VecDeque<State>,
-    least_rtt: Option<Floor<Duration>>,
+    /// When a round trip was short.
+    short: Option<Instant>,
     /// Packets that leave before this much is delivered are marked as limited.
     limited_until: u64,
     /// The newest packet of the batch that is being digested.
@@ -129,7 +129,7 @@ impl Delivery {
                 first_sent: now,
             },
             past: VecDeque::new(),
-            least_rtt: None,
+            short: None,
             limited_until: 0,
             newest: None,
             acked: 0,
@@ -183,7 +183,7 @@ impl Delivery {
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
         self.past.clear();
-        self.least_rtt = None;
+        self.short = None;
         self.newest = None;
         self.train = None;
     }
@@ -214,9 +214,9 @@ impl Delivery {
         let sending = newest.at.saturating_duration_since(newest.base.first_sent);
         let acking = now.saturating_duration_since(newest.base.at);
         let rtt = now.saturating_duration_since(newest.at);
-        self.least_rtt
-            .get_or_insert_with(|| Floor::new(rtt, now))
-            .update(rtt, LEAST_RTT_OF, now);
+        if rtt < SHORT {
+            self.short = Some(now);
+        }
         self.remember(now);
         let train = self.follow_train(bytes, newest.at, now);
         Some(Acked {
@@ -257,15 +257,15 @@ impl Delivery {
 
     /// Keeps the state for samples of packets that leave later.
     fn remember(&mut self, now: Instant) {
-        if self.least_rtt.is_none_or(|least| least.get() >= SHORT) {
+        let age = |at: Instant| now.saturating_duration_since(at);
+        if self.short.is_none_or(|at| age(at) >= SHORT_FOR) {
             self.past.clear();
             return;
         }
-        let age = |state: &State| now.saturating_duration_since(state.at);
-        if self.past.back().is_none_or(|last| age(last) >= APART) {
+        if self.past.back().is_none_or(|last| age(last.at) >= APART) {
             self.past.push_back(self.state);
         }
-        while self.past.get(1).is_some_and(|next| age(next) >= SPAN) {
+        while self.past.get(1).is_some_and(|next| age(next.at) >= SPAN) {
             self.past.pop_front();
         }
     }
