@@ -679,6 +679,7 @@ mod tests {
                 },
                 remote: SocketAddr::from(([127, 0, 0, 1], 9)),
                 ecn: 0,
+                size: 0,
                 segment: None,
             })
         }
