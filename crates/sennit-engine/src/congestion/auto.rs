@@ -166,7 +166,7 @@ impl Auto {
     // ---- what is seen --------------------------------------------------------------------------
 
     fn look(&mut self, acked: &Acked, in_flight: u64, now: Instant) {
-        let least = self.least_rtt.min(self.model().min_rtt());
+        let least = self.least_rtt().min(self.model().min_rtt());
         let mtu = self.model().mtu();
         self.swings.on_ack(acked, least, mtu, now);
         match self.reason {
@@ -218,9 +218,9 @@ impl Auto {
 
     // ---- what follows --------------------------------------------------------------------------
 
-    /// As far as it was borne out by a second slice; zero before the first.
+    /// As far as it was borne out by a second slice; endless before the first.
     fn least_rtt(&self) -> Duration {
-        self.least_rtt.map_or(Duration::ZERO, |least| least.get())
+        self.least_rtt.map_or(Duration::MAX, |least| least.get())
     }
 
     fn decide(&mut self, slice: &Slice, in_flight: u64, now: Instant) {
