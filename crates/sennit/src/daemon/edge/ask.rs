@@ -183,6 +183,7 @@ impl Sockets {
                     remote,
                     ecn: 0,
                     segment: length,
+                    arrived: now,
                 };
                 edge.handle_datagrams(from, BytesMut::from(&buffer[..length]), now);
             }
