@@ -2,7 +2,7 @@
 //! super-packet) to stand-alone packets of the tunnel's MTU, each with room for its prefix.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
@@ -159,7 +159,8 @@ pub(crate) fn stays_local(packet: &IpPacket<'_>) -> bool {
 }
 
 /// Whether somebody far away may send to this address: not "this" host or network, loopback,
-/// link-local, multicast, broadcast or reserved space (RFC 6890), in either family.
+/// link-local, multicast, broadcast or reserved space (RFC 6890), in either family, nor IPv6 that
+/// a translator or a 6to4 router would turn into such (RFC 6052 §3.1, RFC 3964 §5.1).
 pub(crate) fn is_deliverable(destination: IpAddr) -> bool {
     match destination {
         IpAddr::V4(v4) => {
@@ -168,9 +169,22 @@ pub(crate) fn is_deliverable(destination: IpAddr) -> bool {
         }
         IpAddr::V6(v6) => {
             let first_half_is_zero = v6.to_bits() >> 64 == 0;
-            !(v6.is_multicast() || v6.is_unicast_link_local() || first_half_is_zero)
+            let special = v6.is_multicast() || v6.is_unicast_link_local() || first_half_is_zero;
+            let inside = embedded(v6).map(IpAddr::V4);
+            !(special || inside.is_some_and(|v4| !is_deliverable(v4)))
         }
     }
+}
+
+/// The IPv4 address that an IPv6 address stands for, where everybody knows how to find it.
+fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let bits = v6.to_bits();
+    let v4 = match v6.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, _, _] => bits as u32,
+        [0x2002, ..] => (bits >> 80) as u32,
+        _ => return None,
+    };
+    Some(v4.into())
 }
 
 /// The address of `ours` that answers for errors about a packet of this family.
@@ -179,4 +193,34 @@ pub(crate) fn error_source(
     mut ours: impl Iterator<Item = IpAddr>,
 ) -> Option<IpAddr> {
     ours.find(|address| address.is_ipv4() == packet.src().is_ipv4())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_reaches_a_hosts_own_space_by_another_name() {
+        let deliverable = |text: &str| is_deliverable(text.parse().unwrap());
+        for special in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::169.254.169.254",
+            "64:ff9b::127.0.0.1",
+            "2002:a9fe:a9fe::1",
+            "2002:7f00:1::",
+            "::1",
+            "fe80::1",
+        ] {
+            assert!(!deliverable(special), "{special}");
+        }
+        for usual in [
+            "64:ff9b::1.1.1.1",
+            "2002:101:101::1",
+            "64:ff9b:1::7f00:1",
+            "2001:db8::1",
+        ] {
+            assert!(deliverable(usual), "{usual}");
+        }
+    }
 }

@@ -83,6 +83,11 @@ const NOT_PUBLIC_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 
     172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
 /// All IPv6 space that is given to anybody as a public address (RFC 4291 §2.4, RFC 6052).
 const PUBLIC_V6: &str = "64:ff9b::/96, 2000::/3";
+/// Of that, what a translator (RFC 6052 §3.1) or a 6to4 router (RFC 7526) of the hub's would turn
+/// into IPv4 space that is not the internet.
+const NOT_PUBLIC_V6: &str = "64:ff9b::/104, 64:ff9b::a00:0/104, 64:ff9b::6440:0/106, \
+    64:ff9b::7f00:0/104, 64:ff9b::a9fe:0/112, 64:ff9b::ac10:0/108, 64:ff9b::c000:0/120, \
+    64:ff9b::c0a8:0/112, 64:ff9b::c612:0/111, 64:ff9b::e000:0/99, 2002::/16";
 
 /// Puts `rules` into the table of `device`, replacing what was there.
 pub(crate) fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
@@ -243,7 +248,10 @@ impl Hook {
                 script,
                 "    {elsewhere} ip daddr != {{ {NOT_PUBLIC_V4} }} accept"
             );
-            let _ = writeln!(script, "    {elsewhere} ip6 daddr {{ {PUBLIC_V6} }} accept");
+            let _ = writeln!(
+                script,
+                "    {elsewhere} ip6 daddr {{ {PUBLIC_V6} }} ip6 daddr != {{ {NOT_PUBLIC_V6} }} accept"
+            );
         }
         let _ = writeln!(script, "    reject with icmpx type admin-prohibited\n  }}");
         format!("goto {chain}")
@@ -348,7 +356,7 @@ table inet sennit_hub {{
   chain forward_0 {{
     ip daddr 10.9.0.0/16 accept
     oifname != "hub" ip daddr != {{ {NOT_PUBLIC_V4} }} accept
-    oifname != "hub" ip6 daddr {{ {PUBLIC_V6} }} accept
+    oifname != "hub" ip6 daddr {{ {PUBLIC_V6} }} ip6 daddr != {{ {NOT_PUBLIC_V6} }} accept
     reject with icmpx type admin-prohibited
   }}
   chain forward_from {{
@@ -377,6 +385,28 @@ table inet sennit_hub {{
 "#
         );
         assert_eq!(script.replace("10.200.0.7/32", "10.200.0.7"), expected);
+    }
+
+    #[test]
+    fn ipv6_that_stands_for_ipv4_is_the_internet_only_where_that_is() {
+        let nets = |list: &str| -> Vec<ipnet::IpNet> {
+            let words = list.split(", ").map(str::trim);
+            words.map(|word| word.parse().unwrap()).collect()
+        };
+        let translated = nets(NOT_PUBLIC_V4).into_iter().map(|net| {
+            let ipnet::IpNet::V4(net) = net else {
+                panic!("{net}")
+            };
+            let bits = 0x64_ff9b_u128 << 96 | u128::from(u32::from(net.addr()));
+            let whole = ipnet::Ipv6Net::new(bits.into(), 96 + net.prefix_len());
+            ipnet::IpNet::V6(whole.unwrap())
+        });
+        let six_to_four = "2002::/16".parse().unwrap();
+        let expected: Vec<_> = translated.chain([six_to_four]).collect();
+        assert_eq!(
+            nets(NOT_PUBLIC_V6).into_iter().collect::<BTreeSet<_>>(),
+            expected.into_iter().collect()
+        );
     }
 
     #[test]
