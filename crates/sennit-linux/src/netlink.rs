@@ -29,7 +29,7 @@ use rustix::net::{
 };
 
 pub use self::{
-    interface::{Interface, InterfaceAddress, LinkState},
+    interface::{HostAddress, Interface, InterfaceAddress, LinkState},
     monitor::{LinkEvent, Monitor},
     route::{Route, TABLE_MAIN},
     rule::Rule,

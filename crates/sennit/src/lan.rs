@@ -34,7 +34,7 @@ const LARGEST_PUBLIC: [u8; 2] = [16, 32];
 /// The largest prefix of private IPv6 space: each site has 48 bits of its own there (RFC 4193 §3.1).
 const LARGEST_PRIVATE_V6: u8 = 16;
 
-/// What the hub has and nobody may announce.
+/// What the hub has and needs itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Where sites get their addresses from.
@@ -53,6 +53,8 @@ pub enum Objection {
     Pool(Prefix),
     /// It holds an address of the hub.
     Hub(IpAddr),
+    /// It is a part of a network that the hub is attached to, and only a grant of more covers it.
+    Attached(Prefix),
     NotGranted,
     /// It holds the outer address of a site that is connected.
     Outer(SiteName),
@@ -67,6 +69,12 @@ impl fmt::Display for Objection {
             Self::TooLarge(most) => write!(f, "it is too large to be a LAN: at most a /{most}"),
             Self::Pool(pool) => write!(f, "it overlaps the hub's pool {pool}"),
             Self::Hub(address) => write!(f, "it holds {address}, an address of the hub"),
+            Self::Attached(network) => {
+                write!(
+                    f,
+                    "it lies in the hub's own network {network} and was not granted by itself"
+                )
+            }
             Self::NotGranted => f.write_str("the hub has not granted it to the site"),
             Self::Outer(site) => write!(f, "site `{site}` is connected from an address in it"),
             Self::Taken(site) => write!(f, "it overlaps a LAN of site `{site}`"),

@@ -163,6 +163,14 @@ impl Interface {
     }
 }
 
+/// An address of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostAddress {
+    pub address: IpAddr,
+    /// The network that is reached directly by it.
+    pub network: IpNet,
+}
+
 impl Netlink {
     /// The usable addresses of an interface, best first.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, Error> {
@@ -173,13 +181,13 @@ impl Netlink {
     }
 
     /// Every address of this host, on whatever interface.
-    pub fn host_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+    pub fn host_addresses(&mut self) -> Result<Vec<HostAddress>, Error> {
         let query = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let replies = self
             .dump(query)
             .doing(|| "list the addresses of this host".into())?;
         let addresses = replies.iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewAddress(message) => Some(local_address(message)?.addr()),
+            RouteNetlinkMessage::NewAddress(message) => host_address(message),
             _ => None,
         });
         Ok(addresses.collect())
@@ -240,6 +248,19 @@ pub(super) fn usable_address(message: &AddressMessage) -> Option<InterfaceAddres
         || net.addr() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
         || net.addr().is_unspecified();
     (!unusable).then(|| InterfaceAddress::new(net, has(AddressFlags::Deprecated)))
+}
+
+/// An address with its network. Where there is a peer, it is the peer's network.
+fn host_address(message: &AddressMessage) -> Option<HostAddress> {
+    let local = local_address(message)?;
+    let far = message.attributes.iter().find_map(|it| match it {
+        AddressAttribute::Address(address) => Some(*address),
+        _ => None,
+    });
+    Some(HostAddress {
+        address: local.addr(),
+        network: far.map_or(Some(local), |far| IpNet::new(far, local.prefix_len()).ok())?,
+    })
 }
 
 /// Our end: `IFA_LOCAL` where there is one (on point-to-point links `IFA_ADDRESS` is the peer).

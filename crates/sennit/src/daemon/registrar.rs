@@ -118,6 +118,8 @@ struct Registrar {
     lans: Lans,
     /// What nobody may announce.
     host: Host,
+    /// What is behind nobody unless it was granted by itself.
+    networks: Vec<crate::config::Prefix>,
     next_look: Instant,
     next_note: Instant,
 }
@@ -141,12 +143,13 @@ pub(super) fn start(
         confined: BTreeMap::new(),
         lans: Lans::default(),
         host: Host::default(),
+        networks: Vec::new(),
         next_look: now + LOOK_EVERY,
         next_note: now + NOTE_EVERY,
     };
     registrar.learn_host();
     registrar.learn_confined(SystemTime::now())?;
-    registrar.apply().map_err(Failure::from)?;
+    registrar.apply_filter().map_err(Failure::from)?;
     let (sender, queries) = mpsc::sync_channel(MAX_WAITING);
     let run = move || {
         let _lifeline = lifeline;
@@ -228,11 +231,11 @@ impl Registrar {
         let site = &admission.site;
         let lease = self.store.lease(site, &self.config.pool)?;
         let record = self.store.site(site, now)?;
-        let before = self.confined.get(site).cloned();
+        let was_confined = self.confined.contains_key(site);
         self.confine(&record);
-        if self.confined.get(site) != before.as_ref() {
-            // Before it can send anything.
-            self.apply().map_err(Refusal::CannotConfine)?;
+        if was_confined || self.confined.contains_key(site) {
+            // Before it can send anything, and however often that has failed.
+            self.apply_filter().map_err(Refusal::CannotConfine)?;
         }
         let grant = Grant {
             site: site.to_string(),
@@ -274,6 +277,9 @@ impl Registrar {
             .take(changed, |site| directory.announced(site), now)
         {
             self.decide_lans();
+        }
+        for known in self.lans.take_untold() {
+            self.tell(&known);
         }
     }
 
@@ -331,7 +337,7 @@ impl Registrar {
             return;
         };
         gateway.refresh();
-        self.host = gateway.host();
+        (self.host, self.networks) = gateway.host();
         if let Err(error) = self.store.set_host(&self.host) {
             tracing::warn!(%error, "cannot remember the hub's addresses");
         }
@@ -393,24 +399,37 @@ impl Registrar {
             .into_iter()
             .map(|site| (site.name.to_string(), site.granted));
         let outer = self.neighbours.directory.outer();
-        let news = self.lans.decide(&granted.collect(), &self.host, &outer);
-        for site in &news {
-            self.neighbours.directory.set_lan(&site.name, &site.lan);
-        }
-        if let Err(error) = self.apply() {
+        let (host, networks) = (&self.host, &self.networks);
+        let news = self.lans.decide(&granted.collect(), host, networks, &outer);
+        let failed = self.apply_filter();
+        let filtered = failed.is_ok();
+        if let Err(error) = failed.and_then(|()| self.apply_routes()) {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "cannot set up the host for the LANs of sites");
         }
-        for news in news {
-            news.log();
+        for mut news in news {
             self.remember(&news);
-            for worker in &*self.neighbours.verdicts {
-                worker.post(Verdict::Lan {
-                    site: news.name.clone(),
-                    lan: news.lan.clone(),
-                    refused: news.refused.clone(),
-                });
+            let site: Option<SiteName> = news.name.parse().ok();
+            let confined = site.is_some_and(|site| self.confined.contains_key(&site));
+            if confined && !filtered {
+                // Its LAN would reach what the site may not. It is decided anew in a while.
+                self.lans.reconsider(&news.name);
+                news.lan.clear();
             }
+            news.log();
+            self.neighbours.directory.set_lan(&news.name, &news.lan);
+            self.tell(&news);
+        }
+    }
+
+    /// Tells the workers what is routed to a site.
+    fn tell(&self, news: &lans::News) {
+        for worker in &*self.neighbours.verdicts {
+            worker.post(Verdict::Lan {
+                site: news.name.clone(),
+                lan: news.lan.clone(),
+                refused: news.refused.clone(),
+            });
         }
     }
 
@@ -430,20 +449,27 @@ impl Registrar {
         }
     }
 
-    /// Makes the host do what is decided.
-    fn apply(&self) -> Result<(), sennit_linux::Error> {
-        let Some(gateway) = self.neighbours.gateway.upgrade() else {
-            return Ok(());
-        };
+    /// Makes the host keep everybody to what they may reach.
+    fn apply_filter(&self) -> Result<(), sennit_linux::Error> {
+        let gateway = self.neighbours.gateway.upgrade();
+        gateway.map_or(Ok(()), |gateway| gateway.confine(&self.plan()))
+    }
+
+    fn apply_routes(&self) -> Result<(), sennit_linux::Error> {
+        let gateway = self.neighbours.gateway.upgrade();
+        gateway.map_or(Ok(()), |gateway| gateway.route(&self.plan()))
+    }
+
+    fn plan(&self) -> Plan {
         let confined = self.confined.iter().map(|(site, (addresses, reach))| {
             let lan = self.lans.of(site.as_str()).iter().copied();
             let sources = addresses.iter().copied().chain(lan).collect();
             (without_nested(sources), reach.clone())
         });
-        gateway.apply(&Plan {
+        Plan {
             lans: self.lans.all(),
             confined: confined.collect(),
-        })
+        }
     }
 }
 

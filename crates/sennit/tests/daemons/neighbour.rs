@@ -242,6 +242,32 @@ fn who_has_a_bearer_token_reaches_the_internet_and_what_else_the_hub_says() {
 }
 
 #[test]
+fn a_hub_that_cannot_filter_lets_nobody_in_whom_it_should_confine_however_often_it_asks() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let config = world.write("hub.toml", &world.hub_config("nat = false"));
+    let mut without_nft = world.host(Role::Hub).command("env");
+    without_nft.args(["PATH=/nowhere", env!("CARGO_BIN_EXE_sennit"), "hub"]);
+    without_nft.arg("--config").arg(config);
+    let hub = world.spawn("hub", Role::Hub, without_nft);
+    hub.wait_until_up();
+    let token = world.sennit("hub", &["invite", "phone", "--bearer"]);
+
+    let phone = world.start_edge(&Edge {
+        more: &bearer(&world, &token),
+        ..Edge::default()
+    });
+
+    let refusals = || hub.log().matches("cannot keep the site").count();
+    wait_for("the second refusal", refusals, |count| *count >= 2);
+    assert!(!hub.log().contains("tunnel is up"));
+    assert!(hub.status().tunnels.is_empty());
+    phone.wait_for_log(&["not connected", "cannot keep the site"]);
+}
+
+#[test]
 fn sites_are_kept_to_what_the_config_says_of_all() {
     let Some(world) = World::with_two_links() else {
         return;

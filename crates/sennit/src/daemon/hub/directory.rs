@@ -178,13 +178,12 @@ impl Sites {
         let gone = |site: &Site| {
             site.tunnels.is_empty() && site.announced.is_empty() && site.lan.is_empty()
         };
-        if self.sites.get(name).is_some_and(gone) {
-            self.sites.remove(name);
+        if self.sites.get(name).is_some_and(|site| !gone(site)) {
+            return;
         }
+        self.sites.remove(name);
         // An address may have gone to another site since.
-        let sites = &self.sites;
-        self.by_address
-            .retain(|_, site| site != name || sites.contains_key(name));
+        self.by_address.retain(|_, site| site != name);
     }
 }
 

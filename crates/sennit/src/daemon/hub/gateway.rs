@@ -91,8 +91,8 @@ impl Gateway {
         Ok((gateway, tuns))
     }
 
-    /// Makes the host do exactly this. What confines comes before what leads anywhere.
-    pub(crate) fn apply(&self, plan: &Plan) -> Result<(), sennit_linux::Error> {
+    /// Lets pass on this host what the plan says, and nothing else.
+    pub(crate) fn confine(&self, plan: &Plan) -> Result<(), sennit_linux::Error> {
         let mut state = self.state();
         let Some((footprint, done)) = state.as_mut() else {
             return Ok(());
@@ -102,6 +102,15 @@ impl Gateway {
             footprint.set_rules(&new)?;
             done.confined.clone_from(&plan.confined);
         }
+        Ok(())
+    }
+
+    /// Leads what is for the LANs of the plan into the tunnels, once [`Self::confine`] has succeeded.
+    pub(crate) fn route(&self, plan: &Plan) -> Result<(), sennit_linux::Error> {
+        let mut state = self.state();
+        let Some((footprint, done)) = state.as_mut() else {
+            return Ok(());
+        };
         if plan.lans != done.lans {
             let routes = plan.lans.iter().map(|&prefix| TunnelRoute {
                 prefix,
@@ -124,29 +133,28 @@ impl Gateway {
         }
     }
 
-    /// What nobody may announce.
-    pub(crate) fn host(&self) -> Host {
-        let addresses = Netlink::open().and_then(|mut netlink| netlink.host_addresses());
-        let mut addresses = addresses.unwrap_or_else(|error| {
+    /// What nobody may announce, and the networks that the host is attached to.
+    pub(crate) fn host(&self) -> (Host, Vec<IpNet>) {
+        let found = Netlink::open().and_then(|mut netlink| netlink.host_addresses());
+        let found = found.unwrap_or_else(|error| {
             let error = &error as &dyn Error;
             tracing::warn!(error, "cannot list the addresses of the host");
             Vec::new()
         });
+        let mut networks: Vec<IpNet> = found.iter().map(|it| it.network.trunc()).collect();
+        networks.retain(|network| !is_special(network.addr()));
+        networks.sort_unstable();
+        networks.dedup();
+        let mut addresses: Vec<IpAddr> = found.into_iter().map(|it| it.address).collect();
         let listen = self.config.listen.iter().map(SocketAddr::ip);
         addresses.extend(listen.filter(|address| !address.is_unspecified()));
         addresses.retain(|address| !is_special(*address));
         addresses.sort_unstable();
         addresses.dedup();
         let pool = &self.config.pool;
-        Host {
-            pool: pool
-                .v4
-                .map(IpNet::V4)
-                .into_iter()
-                .chain(pool.v6.map(IpNet::V6))
-                .collect(),
-            addresses,
-        }
+        let pool = pool.v4.map(IpNet::V4).into_iter();
+        let pool = pool.chain(self.config.pool.v6.map(IpNet::V6)).collect();
+        (Host { pool, addresses }, networks)
     }
 
     /// Takes everything away again.

@@ -32,6 +32,8 @@ pub(super) struct Lans {
     sites: BTreeMap<String, Site>,
     /// Those that changed something and are to be listened to later.
     waiting: BTreeSet<String>,
+    /// Those that say again what is decided already: their tunnels may be new, and know nothing.
+    untold: BTreeSet<String>,
     /// When a site's changes are all paid for; those of the past are forgotten.
     paid: BTreeMap<String, Instant>,
     next: Option<Instant>,
@@ -88,6 +90,7 @@ impl Lans {
         for name in std::mem::take(&mut self.waiting) {
             let new = announced(&name);
             if self.sites.get(&name).map(|site| &site.announced) == Some(&new) {
+                self.untold.insert(name);
                 continue;
             }
             let paid = self.paid.get(&name).copied().unwrap_or(now);
@@ -121,6 +124,7 @@ impl Lans {
         &mut self,
         granted: &BTreeMap<String, Vec<config::Prefix>>,
         host: &Host,
+        networks: &[config::Prefix],
         outer: &[(String, BTreeSet<IpAddr>)],
     ) -> Vec<News> {
         let mut taken: Vec<(Prefix, String)> = Vec::new();
@@ -135,7 +139,7 @@ impl Lans {
                         continue;
                     }
                     let granted = granted.get(*name).map_or(&[][..], Vec::as_slice);
-                    let objection = objection(prefix, granted, host)
+                    let objection = objection(prefix, granted, host, networks)
                         .or_else(|| used_by_another(name, prefix, &taken))
                         .or_else(|| if keeps { None } else { cuts_off(prefix, outer) });
                     match objection {
@@ -169,10 +173,35 @@ impl Lans {
                 left: site.announced == Announced::default(),
             });
             (site.lan, site.refused, site.changed) = (lan, refused, false);
+            self.untold.remove(name);
         }
         self.sites
             .retain(|_, site| site.announced != Announced::default());
         news
+    }
+
+    /// What was decided before on those that announced the same again.
+    pub(super) fn take_untold(&mut self) -> Vec<News> {
+        let names = std::mem::take(&mut self.untold).into_iter();
+        let known = names.filter_map(|name| {
+            let site = self.sites.get(&name).filter(|site| !site.changed)?;
+            Some(News {
+                announced: site.announced.prefixes.clone(),
+                left_out: site.announced.left_out,
+                lan: site.lan.clone(),
+                refused: site.refused.clone(),
+                left: false,
+                name,
+            })
+        });
+        known.collect()
+    }
+
+    /// The next decision is told to this site though nothing has changed.
+    pub(super) fn reconsider(&mut self, site: &str) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.changed = true;
+        }
     }
 
     /// What is routed to a site.
@@ -212,13 +241,32 @@ impl News {
     }
 }
 
-fn objection(prefix: &Prefix, granted: &[config::Prefix], host: &Host) -> Option<Objection> {
+fn objection(
+    prefix: &Prefix,
+    granted: &[config::Prefix],
+    host: &Host,
+    networks: &[config::Prefix],
+) -> Option<Objection> {
     let net = prefix.net();
     let never = lan::never(&net, host);
-    never.or_else(|| {
-        let allowed = granted.iter().any(|grant| grant.contains(&net));
-        (!allowed).then_some(Objection::NotGranted)
-    })
+    never.or_else(|| not_granted(&net, granted, networks))
+}
+
+/// A grant of much is none of the hub's own networks inside it: there its gateways and neighbours
+/// are, which a longer prefix would take from everybody.
+fn not_granted(
+    net: &config::Prefix,
+    granted: &[config::Prefix],
+    networks: &[config::Prefix],
+) -> Option<Objection> {
+    let around = |other: &&config::Prefix| other.contains(net);
+    let grants: Vec<_> = granted.iter().filter(around).collect();
+    if grants.is_empty() {
+        return Some(Objection::NotGranted);
+    }
+    let mut networks = networks.iter().filter(around);
+    let taken = networks.find(|network| !grants.iter().any(|grant| network.contains(*grant)));
+    taken.map(|network| Objection::Attached(*network))
 }
 
 fn used_by_another(site: &str, prefix: &Prefix, taken: &[(Prefix, String)]) -> Option<Objection> {
@@ -255,6 +303,7 @@ mod tests {
         lans: Lans,
         granted: BTreeMap<String, Vec<config::Prefix>>,
         host: Host,
+        networks: Vec<config::Prefix>,
         outer: Vec<(String, BTreeSet<IpAddr>)>,
         now: Instant,
     }
@@ -276,6 +325,7 @@ mod tests {
                     pool: vec!["10.200.0.0/16".parse().unwrap()],
                     addresses: vec!["192.168.1.1".parse().unwrap()],
                 },
+                networks: vec!["192.168.1.0/24".parse().unwrap()],
                 outer: Vec::new(),
                 now: Instant::now(),
             }
@@ -287,7 +337,14 @@ mod tests {
         }
 
         fn decide(&mut self) -> Vec<News> {
-            self.lans.decide(&self.granted, &self.host, &self.outer)
+            let World {
+                granted,
+                host,
+                networks,
+                outer,
+                ..
+            } = self;
+            self.lans.decide(granted, host, networks, outer)
         }
 
         /// What is refused of one announcement, and why.
@@ -322,15 +379,29 @@ mod tests {
     #[test]
     fn a_grant_of_too_much_gives_nobody_what_the_hub_needs() {
         let mut world = World::new();
-        let why = world.refused("ship", &["10.200.0.0/24", "192.168.1.0/24", "10.9.0.0/16"]);
+        let why = world.refused(
+            "ship",
+            &[
+                "10.200.0.0/24",
+                "192.168.1.0/24",
+                "192.168.1.254/32",
+                "10.9.0.0/16",
+            ],
+        );
         assert_eq!(
             why,
             [
                 "it overlaps the hub's pool 10.200.0.0/16",
-                "it holds 192.168.1.1, an address of the hub"
+                "it holds 192.168.1.1, an address of the hub",
+                "it lies in the hub's own network 192.168.1.0/24 and was not granted by itself"
             ]
         );
         assert_eq!(world.lans.of("ship"), [prefix("10.9.0.0/16")]);
+
+        let printer = "192.168.1.254/32";
+        let granted = world.granted.get_mut("ship").unwrap();
+        granted.push(printer.parse().unwrap());
+        assert_eq!(world.refused("ship", &[printer]), [""; 0], "it is meant");
     }
 
     #[test]
@@ -406,6 +477,36 @@ mod tests {
         assert!(world.announce("van", &["192.168.77.0/24"]));
         world.decide();
         assert_eq!(world.lans.of("van"), [prefix("192.168.77.0/24")]);
+    }
+
+    #[test]
+    fn a_site_that_left_and_came_back_unheard_is_told_again_what_it_has() {
+        let mut world = World::new();
+        world.refused("van", &["192.168.8.0/24", "172.16.0.0/16"]);
+        assert!(world.lans.take_untold().is_empty(), "all is told");
+
+        // By the time that it is listened to it announces what it did before.
+        assert!(!world.announce("van", &["192.168.8.0/24", "172.16.0.0/16"]));
+
+        let told = world.lans.take_untold();
+        assert_eq!(told.len(), 1);
+        assert_eq!((&*told[0].name, told[0].left), ("van", false));
+        assert_eq!(told[0].lan, [prefix("192.168.8.0/24")]);
+        assert_eq!(told[0].refused.len(), 1);
+        assert!(world.lans.take_untold().is_empty(), "once");
+    }
+
+    #[test]
+    fn what_could_not_be_done_is_decided_anew_and_told_to_nobody_meanwhile() {
+        let mut world = World::new();
+        world.refused("van", &["192.168.8.0/24"]);
+        world.lans.reconsider("van");
+
+        assert!(!world.announce("van", &["192.168.8.0/24"]));
+        assert!(world.lans.take_untold().is_empty());
+
+        assert_eq!(world.decide().len(), 1);
+        assert_eq!(world.decide(), []);
     }
 
     #[test]
