@@ -21,6 +21,7 @@ pub mod numbering;
 pub mod pacer;
 pub mod policy;
 pub mod queue;
+pub mod recent;
 pub mod resequence;
 pub mod schedule;
 

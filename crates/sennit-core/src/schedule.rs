@@ -35,6 +35,8 @@ pub enum Worth {
 pub struct PathView {
     /// Whether it is up and trusted.
     pub usable: bool,
+    /// Whether it was heard since the tunnel was last idle. If not, it may have died meanwhile.
+    pub alive: bool,
     /// Lower is preferred.
     pub tier: u8,
     /// Share of the flows under `balanced`.
@@ -225,12 +227,18 @@ impl Scheduler {
     }
 
     /// The paths that carry a packet for which this was chosen: with copies, those that are not known yet. What
-    /// is small and comes alone tells nothing of a path, and copies of acknowledgements crowd narrow ones.
+    /// is small and comes alone tells nothing of a path, and copies of acknowledgements crowd narrow ones. While
+    /// the chosen one may have died in an idle time, all of its tier carry a copy.
     pub fn spread(&self, paths: &[PathView], choice: Choice, backlog: usize) -> PathSet {
         let chosen = PathSet::from(choice);
         let Choice::One(index) = choice else {
             return chosen;
         };
+        if !paths[index].alive {
+            return of_tier(paths, paths[index].tier)
+                .filter(|(_, p)| p.room > 0)
+                .fold(chosen, |set, (other, _)| set.with(other));
+        }
         if self.policy != Policy::Bond || backlog <= ALONE {
             return chosen;
         }

@@ -9,6 +9,7 @@
 //! enrolment, hands back the answer, and is done.
 
 mod dial;
+mod ports;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -127,8 +128,18 @@ pub enum EdgeEvent {
         link: String,
         /// Its state.
         state: PathState,
+        /// The state before.
+        before: PathState,
         /// Why.
         reason: health::Reason,
+    },
+    /// Nothing passes on a link for long: its socket should be replaced by one with another port, because a
+    /// NAT may hold a mapping for this one that leads nowhere.
+    NewPort {
+        /// The link's socket.
+        socket: SocketId,
+        /// The link.
+        link: String,
     },
     /// A path was given up; it is opened again if its link is up.
     PathClosed {
@@ -215,6 +226,7 @@ pub struct Edge {
     links: BTreeMap<SocketId, LinkUpdate>,
     /// Addresses of the hub as each link's resolver knows them, beside those of the config.
     resolved: BTreeMap<SocketId, Vec<SocketAddr>>,
+    ports: ports::Ports,
     slots: Vec<Slot>,
     addresses: Vec<Prefix>,
     /// Those of our prefixes that the hub does not route, and why.
@@ -267,6 +279,7 @@ impl Edge {
             purpose,
             links: BTreeMap::new(),
             resolved: BTreeMap::new(),
+            ports: ports::Ports::default(),
             addresses: Vec::new(),
             refused: Vec::new(),
             hub_inside: Vec::new(),
@@ -419,7 +432,10 @@ impl Edge {
             .slots
             .iter()
             .filter_map(|slot| slot.dial.poll_timeout());
-        dials.chain(self.node.poll_timeout()).min()
+        dials
+            .chain(self.ports.poll_timeout())
+            .chain(self.node.poll_timeout())
+            .min()
     }
 
     /// How many tunnels there are.
@@ -466,7 +482,7 @@ impl Edge {
                 flows: Vec::new(),
                 flow_count: 0,
             };
-            if let Some(conn) = slot.live.and_then(|id| self.node.get_mut(id)) {
+            if let Some(conn) = slot.live.and_then(|id| self.node.peek_mut(id)) {
                 status.up = matches!(conn.role.stage, Stage::Up(_));
                 conn.describe(&mut status, wanted);
             }

@@ -106,6 +106,8 @@ pub enum HubEvent {
         link: String,
         /// Its state.
         state: PathState,
+        /// The state before.
+        before: PathState,
         /// Why.
         reason: health::Reason,
     },
@@ -484,7 +486,7 @@ impl Hub {
         id: ConnId,
         wanted: Option<(&FlowsWanted, Instant)>,
     ) -> Option<TunnelStatus> {
-        let conn = self.node.get_mut(id)?;
+        let conn = self.node.peek_mut(id)?;
         let Stage::Up {
             site,
             name,
@@ -627,6 +629,7 @@ impl Hub {
             class: name.clone(),
             link: path.link.name.clone(),
             state,
+            before: path.health.before(),
             reason,
         });
     }

@@ -29,6 +29,7 @@ mod path;
 pub mod status;
 mod transport;
 mod tunnel;
+mod ways;
 
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};

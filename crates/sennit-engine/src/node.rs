@@ -27,6 +27,7 @@ use crate::{
     path::{LinkLabel, Path},
     transport::Settings,
     tunnel::{Treatment, Tunnel},
+    ways::Ways,
 };
 
 /// Names a connection of a node; never reused while the node lives.
@@ -97,6 +98,7 @@ pub(crate) struct Node<R> {
     endpoint: Endpoint,
     settings: Settings,
     locals: Locals,
+    ways: Ways,
     conns: BTreeMap<ConnId, Conn<R>>,
     by_handle: BTreeMap<usize, ConnId>,
     next_id: u64,
@@ -120,6 +122,7 @@ impl<R> Node<R> {
             endpoint,
             settings,
             locals: Locals::default(),
+            ways: Ways::default(),
             conns: BTreeMap::new(),
             by_handle: BTreeMap::new(),
             next_id: 0,
@@ -145,6 +148,11 @@ impl<R> Node<R> {
         let conn = self.conns.get_mut(&id)?;
         self.dirty.insert(id);
         Some(conn)
+    }
+
+    /// The connection, to look at and not to change.
+    pub(crate) fn peek_mut(&mut self, id: ConnId) -> Option<&mut Conn<R>> {
+        self.conns.get_mut(&id)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -263,6 +271,7 @@ impl<R> Node<R> {
             .and_then(|network| self.locals.resolve(network.local_ip()?))
             .unwrap_or(conn.first_local);
         conn.tunnel.add_path(path, local.socket, link, now);
+        self.ways.prune(now);
         self.dirty.insert(id);
     }
 
@@ -392,11 +401,25 @@ impl<R> Node<R> {
             return;
         };
         conn.tunnel.handle_overdue(now);
+        conn.tunnel.consult(&self.ways, id, now);
         let events = &mut self.events;
         conn.tunnel.handle_health(
             |path| events.push_back(NodeEvent::PathState(id, path.id)),
             now,
         );
+        if conn.tunnel.inform(&mut self.ways, id, now) {
+            let (party, networks) = conn.tunnel.ways();
+            let shares = |other: &Conn<R>| {
+                let (theirs, ways) = other.tunnel.ways();
+                party == theirs && ways.iter().any(|way| networks.contains(way))
+            };
+            let concerned = self.conns.iter().filter(|(_, other)| shares(other));
+            self.dirty.extend(concerned.map(|(&other, _)| other));
+        }
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        let events = &mut self.events;
         if !conn.tunnel.close_stuck_paths(now) {
             let reason = "no data can be sent on the only path";
             conn.h3
@@ -443,6 +466,7 @@ impl<R> Node<R> {
                 self.wakes.remove(&(at, id));
             }
         }
+        self.ways.forget(id);
         self.dirty.remove(&id);
     }
 

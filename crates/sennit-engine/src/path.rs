@@ -7,7 +7,7 @@ use std::{
 };
 
 use noq_proto::{Connection, FourTuple, PathId, PathStatus, coding::Encodable};
-use sennit_core::{Health, Pacer, PathState, PathView, Worth, health::Reason};
+use sennit_core::{Health, Pacer, PathState, PathView, Worth, health::Reason, recent::Recent};
 use sennit_masque::varint;
 
 use crate::{
@@ -62,6 +62,12 @@ pub(crate) struct Path {
     pub(crate) gate: Arc<GateState>,
     pub(crate) pacer: Pacer,
     pub(crate) health: Health,
+    /// Whether it carries packets and acknowledgements while others could.
+    trusted: bool,
+    /// When the ways were last told of it, and what.
+    informed: Option<(Instant, PathState)>,
+    /// Bytes of inner packets that left on it of late.
+    pub(crate) carried: Recent,
     /// A packet of this size is to be sent along with the last probe.
     pub(crate) probes_size: Option<u16>,
     /// The peer says that it carries less than before in its direction.
@@ -118,6 +124,9 @@ impl Path {
             gate,
             pacer: Pacer::new(now),
             health: Health::new(now),
+            trusted: true,
+            informed: None,
+            carried: Recent::new(now),
             probes_size: None,
             peer_shrunk: false,
             least: 0,
@@ -213,7 +222,8 @@ impl Path {
             .led
             .is_some_and(|at| now.saturating_duration_since(at) >= LED_ROUNDS * srtt);
         PathView {
-            usable: state == PathState::Up || all_suspect && state != PathState::Down,
+            usable: self.trusted || all_suspect && state != PathState::Down,
+            alive: self.health.is_proven(),
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
@@ -288,15 +298,34 @@ impl Path {
 
     /// Whether it carries packets and acknowledgements while others could.
     pub(crate) fn is_trusted(&self) -> bool {
-        self.health.state().0 == PathState::Up
+        self.trusted
     }
 
-    /// The status noq should schedule by: what is not up carries neither data nor acknowledgements
+    /// Trusts it or no longer; true if that is a change.
+    pub(crate) fn set_trusted(&mut self, trusted: bool) -> bool {
+        self.gate.set_frozen(!trusted);
+        std::mem::replace(&mut self.trusted, trusted) != trusted
+    }
+
+    /// The status noq should schedule by: what is not trusted carries neither data nor acknowledgements
     /// while another path can.
     pub(crate) fn status(&self) -> PathStatus {
-        match self.health.state().0 {
-            PathState::Up => PathStatus::Available,
-            PathState::Probation | PathState::Suspect | PathState::Down => PathStatus::Backup,
+        if self.trusted {
+            PathStatus::Available
+        } else {
+            PathStatus::Backup
         }
+    }
+
+    /// Whether others should be told of it, for which there is no hurry unless its state changed.
+    pub(crate) fn is_news(&mut self, every: Duration, now: Instant) -> bool {
+        let (state, _) = self.health.state();
+        let told = self
+            .informed
+            .is_some_and(|(at, told)| told == state && now.saturating_duration_since(at) < every);
+        if !told {
+            self.informed = Some((now, state));
+        }
+        !told
     }
 }

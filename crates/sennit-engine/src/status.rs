@@ -10,6 +10,7 @@ use sennit_core::{
     flows::FlowAccount,
     health::Reason,
     queue::{FlowQueue, QueueStats},
+    recent::Recent,
     schedule::Striping,
 };
 
@@ -92,6 +93,12 @@ pub struct PathStatus {
     pub state: PathState,
     /// Why.
     pub reason: Reason,
+    /// Since when it is up, returning, or not to be used.
+    pub since: Instant,
+    /// It carries what is sent although it is not up: the peer hears us on it, and no path is up.
+    pub one_way: bool,
+    /// Bytes of inner packets that left on it in the last seconds, by the tunnel's clock.
+    pub carried: Recent,
     /// Smoothed round trip.
     pub rtt: Option<Duration>,
     /// Least round trip seen.
@@ -158,6 +165,9 @@ fn describe(path: &Path, halves: bool, stats: &noq_proto::PathStats) -> PathStat
         remote: path.remote(),
         state,
         reason,
+        since: path.health.since(),
+        one_way: path.is_trusted() && state != PathState::Up,
+        carried: path.carried,
         rtt: path.gate.srtt(),
         rtt_min: path.gate.min_rtt(),
         sent_packets: stats.sent_packets,

@@ -18,18 +18,20 @@ mod owed;
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_proto::{ClosePathError, Connection, PathId, VarInt};
+use noq_proto::{ClosePathError, Connection, FourTuple, PathId, VarInt};
 use sennit_core::{
-    Congestion, Delivery, Flows, FqCodel, Halves, Numbering, Pace, PathSet, PathView, Policy,
-    Resequencer, Scheduler, Sent,
+    Congestion, Delivery, Flows, FqCodel, Halves, Numbering, Pace, PathSet, PathState, PathView,
+    Policy, Resequencer, Scheduler, Sent,
     frame::{
         CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL,
         CONTEXT_REPORT, Header, PathReport, Report,
     },
+    health::Keep,
     queue::{Popped, Queued},
     resequence::ResequenceStats,
     schedule::Striping,
@@ -45,9 +47,11 @@ use crate::{
     gate::SizeSource,
     inner::Packet,
     locals::SocketId,
+    node::ConnId,
     path::{LinkLabel, Path, number},
     status::{FlowStatus, FlowsWanted},
     transport::MAX_PATHS,
+    ways::Ways,
 };
 
 /// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
@@ -63,10 +67,16 @@ const FLOOD_LASTS: Duration = Duration::from_secs(1);
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
 /// How often an active end reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// A change is reported this many times even by an idle end, as datagrams may be lost;
+/// A change is reported this many times even by an idle end, as datagrams may be lost.
 const REPORTS_PER_CHANGE: u8 = 5;
-/// and so often again while a path is not up: the peer does not believe it for good.
+/// How often bad news of a path is repeated: the peer does not believe it for good.
 const REPORT_AGAIN: Duration = Duration::from_secs(1);
+/// The same while nothing flows: less than half of the time for which the peer believes it then.
+const REPORT_IDLE: Duration = Duration::from_secs(100);
+/// A path that is not to be used for longer than this gets no news any more.
+const NEWS_FOR: Duration = Duration::from_secs(60);
+/// A tunnel in use tells the others of its paths this often: an idle one needs to know within seconds.
+const INFORM_EVERY: Duration = Duration::from_secs(1);
 
 /// How a class treats its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +147,8 @@ pub(crate) struct Tunnel {
     pub(crate) conn: Connection,
     pub(crate) paths: Vec<Path>,
     pub(crate) stats: TunnelStats,
+    /// Who is at the other end, if that is known: what its tunnels know of a way they know together.
+    pub(crate) party: Arc<str>,
     queue: FqCodel,
     flows: Flows,
     scheduler: Scheduler,
@@ -230,6 +242,7 @@ impl Tunnel {
             conn,
             paths: Vec::new(),
             stats: TunnelStats::default(),
+            party: Arc::default(),
             queue: FqCodel::default(),
             flows: Flows::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
@@ -473,13 +486,77 @@ impl Tunnel {
         }
     }
 
+    /// Learns what other tunnels know of the ways that an idle one shares with them.
+    pub(crate) fn consult(&mut self, ways: &Ways, id: ConnId, now: Instant) {
+        if !self.is_numbered() || self.pace(now) != Pace::Idle {
+            return;
+        }
+        for path in &mut self.paths {
+            let company = ways.company(&self.party, path.network, id, now);
+            path.health.set_company(company, now);
+        }
+    }
+
+    /// Tells other tunnels of the ways; true if they should hear of it at once.
+    pub(crate) fn inform(&mut self, ways: &mut Ways, id: ConnId, now: Instant) -> bool {
+        if !self.is_numbered() {
+            return false;
+        }
+        let pace = self.pace(now);
+        let every = if pace == Pace::Idle {
+            Duration::ZERO
+        } else {
+            INFORM_EVERY
+        };
+        let mut changed = false;
+        for path in &mut self.paths {
+            if path.is_news(every, now) {
+                changed |= ways.inform(&self.party, path.network, (id, pace), &path.health, now);
+            }
+        }
+        changed
+    }
+
+    /// Who is at the other end, and the ways there.
+    pub(crate) fn ways(&self) -> (Arc<str>, Vec<FourTuple>) {
+        let networks = self.paths.iter().map(|path| path.network);
+        (Arc::clone(&self.party), networks.collect())
+    }
+
+    /// How often an idle path is probed.
+    fn keep(&self, path: &Path) -> Keep {
+        let trusted = self.paths.iter().filter(|path| path.is_trusted());
+        let first = trusted.clone().next().map(|path| path.id);
+        let best = trusted.clone().map(|path| path.link.tier).min();
+        let stands_by = best.is_some_and(|best| path.link.tier > best);
+        let keep = match (self.is_numbered(), self.conn.side().is_client(), stands_by) {
+            (false, _, _) => Keep::ALONE,
+            (true, true, false) => Keep::ASKING,
+            (true, true, true) => Keep::ASKING_RARELY,
+            (true, false, false) => Keep::ANSWERING,
+            (true, false, true) => Keep::ANSWERING_RARELY,
+        };
+        // The first carries the acknowledgements, and keeps the connection.
+        if first == Some(path.id) {
+            keep.of_the_first()
+        } else {
+            keep
+        }
+    }
+
     /// Judges the paths and probes those that are due. Calls `changed` for each path whose state
     /// changed.
     pub(crate) fn handle_health(&mut self, mut changed: impl FnMut(&Path), now: Instant) {
         let pace = self.pace(now);
         // A peer that is no Sennit does not probe, so silence means nothing there.
         let listens = self.is_numbered();
-        let (mut rerouted, mut moved) = (false, false);
+        let mut moved = false;
+        if pace == Pace::Idle {
+            for index in 0..self.paths.len() {
+                let keep = self.keep(&self.paths[index]);
+                self.paths[index].health.set_keep(keep);
+            }
+        }
         let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
         for path in &mut self.paths {
             if probing {
@@ -496,22 +573,57 @@ impl Tunnel {
                 let _ = self.conn.ping_path(path.id);
                 path.probes_size = path.gate.probing();
             }
-            let (was_trusted, heard) = (path.is_trusted(), path.health.hears());
+            let heard = path.health.hears();
             let differs = listens && path.health.handle_timeout(now);
-            if differs || path.health.hears() != heard {
+            // Whoever judges for this path reports as well.
+            if (differs || path.health.hears() != heard) && !path.health.is_judged() {
                 self.reports_left = REPORTS_PER_CHANGE;
                 self.next_report = now;
             }
             if differs {
+                changed(path);
+                if path.health.state().0 == PathState::Down && !path.is_trusted() {
+                    path.gate.ledger().give_up();
+                }
+            }
+        }
+        self.trust(now);
+        if moved {
+            self.set_floors();
+            self.abort_batch();
+        }
+        // Where noq refuses to send, only reports show whether it still does.
+        let refuses = self.paths.iter().any(Path::refuses);
+        let again = if pace == Pace::Idle && !refuses {
+            REPORT_IDLE
+        } else {
+            REPORT_AGAIN
+        };
+        let all_up = self
+            .paths
+            .iter()
+            .all(|path| path.health.state().0 == PathState::Up);
+        let judged = !refuses && self.paths.iter().all(|path| path.health.is_judged());
+        if !all_up && !judged && now >= self.next_report + again {
+            self.reports_left = self.reports_left.max(1);
+        }
+    }
+
+    /// Decides which paths carry packets: those that are up. If none is, those on which the peer hears us: each
+    /// direction may have a link that works, and not the same.
+    fn trust(&mut self, now: Instant) {
+        let is_up = |path: &Path| path.health.state().0 == PathState::Up;
+        let none_up = !self.paths.iter().any(is_up);
+        let mut rerouted = false;
+        for path in &mut self.paths {
+            let trusted = is_up(path) || none_up && path.health.is_heard_by_peer(now);
+            if path.set_trusted(trusted) {
+                rerouted = true;
                 // Fails only for a path that is closing.
                 let _ = self.conn.set_path_status(path.id, path.status());
-                let trusted = path.is_trusted();
-                path.gate.set_frozen(!trusted);
                 if !trusted {
                     path.gate.ledger().give_up();
                 }
-                rerouted |= trusted != was_trusted;
-                changed(path);
             }
         }
         if rerouted {
@@ -519,17 +631,10 @@ impl Tunnel {
                 path.gate.set_rerouted();
             }
         }
-        if moved {
-            self.set_floors();
-            self.abort_batch();
-        }
-        let all_up = self.paths.iter().all(Path::is_trusted);
-        if !all_up && now >= self.next_report + REPORT_AGAIN {
-            self.reports_left = self.reports_left.max(1);
-        }
     }
 
-    /// Stages a report for every path that has room; news go out even where there is none.
+    /// Stages a report for every path that has room; news go out even where there is none, and on all paths: the
+    /// only one on which the peer hears may be one on which nothing arrives here.
     ///
     /// An active end reports regularly, which also tells the peer to probe quickly and how late each
     /// path is. If acknowledgements ride on a path that is dead in one direction, all windows fill up
@@ -546,8 +651,11 @@ impl Tunnel {
         let none_usable = !self.views.iter().any(|view| view.usable);
         let mut paths = PathSet::default();
         for (index, (path, view)) in self.paths.iter().zip(&self.views).enumerate() {
+            let gets_news = news
+                && (path.is_trusted()
+                    || now.saturating_duration_since(path.health.since()) < NEWS_FOR);
             // Nor would it be seen that noq sends again where it refused to.
-            if !(view.usable || none_usable || path.refuses()) {
+            if !(view.usable || none_usable || gets_news || path.refuses()) {
                 continue;
             }
             if news {

@@ -37,6 +37,8 @@ pub(crate) struct Cable {
     pub(crate) address: SocketAddr,
     /// Between the edge and the link.
     pub(crate) nat: Option<Nat>,
+    /// What leaves from this port or goes to it is swallowed.
+    pub(crate) wedged: Option<u16>,
 }
 
 impl Cable {
@@ -47,11 +49,15 @@ impl Cable {
             down: Way::new(link.down.clone(), seed + 1, start),
             address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
             nat: None,
+            wedged: None,
         }
     }
 
     /// The source address with which a packet of the edge leaves; `None` if a NAT box swallows it.
     pub(crate) fn source(&mut self, to: SocketAddr, now: Instant) -> Option<SocketAddr> {
+        if self.wedged == Some(self.address.port()) {
+            return None;
+        }
         let inside = SocketAddr::new(INSIDE, self.address.port());
         match &mut self.nat {
             None => Some(self.address),
@@ -64,6 +70,9 @@ impl Cable {
 
     /// Whether a packet that arrived reaches the edge.
     pub(crate) fn admits(&mut self, wire: &Wire, now: Instant) -> bool {
+        if self.wedged == Some(self.address.port()) {
+            return false;
+        }
         let inside = SocketAddr::new(INSIDE, self.address.port());
         match &mut self.nat {
             None => wire.to == self.address,
@@ -85,6 +94,8 @@ pub(crate) struct Way {
     link: Link<Wire>,
     /// What arrived and will once more, and when.
     repeats: VecDeque<(Instant, Wire)>,
+    /// Bytes of all IP packets that were put on it.
+    pub(crate) offered: u64,
 }
 
 impl Way {
@@ -94,6 +105,7 @@ impl Way {
         Self {
             link,
             repeats: VecDeque::new(),
+            offered: 0,
         }
     }
 
@@ -121,6 +133,7 @@ impl Way {
                 bytes: BytesMut::from(packet),
             };
             let len = packet.len() + UDP_OVERHEAD;
+            self.offered += len as u64;
             let Err(dropped) = self.link.handle_packet(len, wire, now) else {
                 continue;
             };

@@ -314,6 +314,18 @@ impl World {
         self.cables[link].address.set_port(address.port() + 1);
     }
 
+    /// The link's NAT has a mapping for the present port that leads nowhere, and keeps it as long as it is used.
+    pub fn wedge(&mut self, link: usize) {
+        let cable = &mut self.cables[link];
+        cable.wedged = Some(cable.address.port());
+    }
+
+    /// Bytes of all IP packets that both ends put on a link so far.
+    pub fn bytes_on(&self, link: usize) -> u64 {
+        let cable = &self.cables[link];
+        cable.up.offered + cable.down.offered
+    }
+
     /// The link's address changes, as behind a provider's NAT that uses another of its own.
     pub fn move_to(&mut self, link: usize, address: IpAddr) {
         self.cables[link].address.set_ip(address);
@@ -488,6 +500,9 @@ impl World {
     /// Drains the edge, which takes it to be `now`.
     fn settle_edge(&mut self, now: Instant) {
         while let Some(event) = self.edge.poll_event(now) {
+            if let EdgeEvent::NewPort { socket, .. } = event {
+                self.rebind(socket.0 as usize);
+            }
             self.edge_events.push((self.elapsed(), event));
         }
         while let Some((_, packet)) = self.edge.poll_packet() {

@@ -106,13 +106,17 @@ pub struct LinkStatus {
     /// While there is no tunnel, or nothing can be sent: what the hub answers over this link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<String>,
+    /// How long it has been in this state.
+    #[serde(default)]
+    pub since_seconds: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {
-    /// It has carrier and an address.
+    /// It has carrier and an address, and is not known to be dead.
     Up,
+    /// It has not, or nothing passes between it and the hub.
     Down,
 }
 
@@ -283,9 +287,15 @@ pub struct PathStatus {
     pub local: Option<SocketAddr>,
     pub remote: SocketAddr,
     pub state: PathState,
+    /// Why the state is not `up`, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How long it has been up, returning, or not to be used.
+    #[serde(default)]
+    pub since_seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,7 +324,8 @@ pub struct PathStatus {
     pub sent_bytes: u64,
     /// UDP payload.
     pub received_bytes: u64,
-    /// Of what the tunnel sent lately, 0 to 1.
+    /// Of the inner packets that the tunnel sent in the last two to four seconds, 0 to 1; absent if there were
+    /// none or the path is not in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ratio: Option<f64>,
     /// Why it carries what it carries.
@@ -335,4 +346,20 @@ pub enum PathState {
     Validating,
     /// It works and carries nothing until others fail.
     Backup,
+}
+
+/// Why a path is not up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Nothing arrives from the peer.
+    Silent,
+    /// The peer says that nothing arrives there.
+    Unheard,
+    /// It came back just now and has to prove itself.
+    Returned,
+    /// Its interface has no carrier or no address.
+    LinkDown,
+    /// The peer's new address is not validated yet (RFC 9000 §8.2).
+    NotValidated,
 }

@@ -19,9 +19,9 @@ use sennit::control::{
     BindError, Client, ClientError, MAX_REQUEST_BYTES, Request, Response, Server,
 };
 use sennit::status::{
-    FlowLinkStatus, FlowQueueStatus, FlowStatus, LinkState, LinkStatus, OrderStatus, PathState,
-    PathStatus, Placement, QueueStatus, RepairStatus, Role, SCHEMA, State, Status, TunnelStatus,
-    WorkerStatus, render, render_busiest, render_flows,
+    Cause, FlowLinkStatus, FlowQueueStatus, FlowStatus, LinkState, LinkStatus, OrderStatus,
+    PathState, PathStatus, Placement, QueueStatus, RepairStatus, Role, SCHEMA, State, Status,
+    TunnelStatus, WorkerStatus, render, render_busiest, render_flows,
 };
 use tempfile::TempDir;
 
@@ -275,7 +275,9 @@ fn path(link: &str, state: PathState) -> PathStatus {
         local: Some("100.64.3.7:40001".parse().unwrap()),
         remote: "203.0.113.10:443".parse().unwrap(),
         state,
+        cause: None,
         reason: None,
+        since_seconds: 42.0,
         rtt_seconds: Some(0.0384),
         rtt_min_seconds: Some(0.024),
         loss_ratio: Some(0.004),
@@ -304,14 +306,15 @@ fn sample() -> Status {
         state,
         reason: reason.map(Into::into),
         hub: None,
+        since_seconds: 42.0,
     };
     let dead = PathStatus {
-        state: PathState::Down,
-        reason: Some("nothing heard for 1.2 s".into()),
+        cause: Some(Cause::Silent),
+        reason: Some("nothing arrives from the peer".into()),
         rtt_seconds: None,
         loss_ratio: None,
         rate_bytes_per_second: None,
-        share_ratio: Some(0.0),
+        share_ratio: None,
         ..path("lte-a", PathState::Down)
     };
     Status {
@@ -361,14 +364,14 @@ degraded  edge on sennit0, running for 1 d 2 h, version 0.1.0
 LINK      INTERFACE  ADDRESS                                 TIER  WEIGHT  STATE
 starlink  eth1       2001:db8:1234:5678:9abc:def0:1234:5678     1       2  up
 lte-a     wwan0      -                                          1       2  down
-  ! lte-a: it has no address
+  ! lte-a is down for 42 s: it has no address
 
 TUNNEL class default: degraded for 1 min
   bond, repair; sent 1.0 KiB, received 5.0 GiB
   PATH      STATE      RTT   LOSS      RATE     SENT  RECEIVED  SHARE
   starlink  up     38.4 ms  0.4 %  148 Mb/s  627 MiB   1.2 GiB   69 %
-  lte-a     down         -      -         -  627 MiB   1.2 GiB    0 %
-  ! lte-a: nothing heard for 1.2 s
+  lte-a     down         -      -         -  627 MiB   1.2 GiB      -
+  ! lte-a is down for 42 s: nothing arrives from the peer
 ";
 
 #[test]

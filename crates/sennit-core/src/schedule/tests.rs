@@ -3,6 +3,7 @@ use super::*;
 fn path(tier: u8, millis: u64, budget: u64) -> PathView {
     PathView {
         usable: true,
+        alive: true,
         tier,
         weight: 1,
         srtt: Duration::from_millis(millis),
@@ -232,6 +233,26 @@ fn what_nobody_knows_takes_copies() {
     assert_eq!(on(&paths, ALONE), [1]);
     paths[0].room = 0;
     assert_eq!(on(&paths, 1 << 20), [1]);
+}
+
+#[test]
+fn what_may_have_died_while_nothing_flowed_is_not_relied_on() {
+    let dozing = |tier, millis| PathView {
+        alive: false,
+        ..path(tier, millis, 9)
+    };
+    let policies = [Policy::Bond, Policy::Failover, Policy::Balanced];
+    for scheduler in policies.map(|policy| Scheduler::new(policy, 2)) {
+        let on = |paths: &[PathView]| {
+            let spread = scheduler.spread(paths, scheduler.choose(paths, 0, ALONE, false), ALONE);
+            spread.iter().collect::<Vec<_>>()
+        };
+        assert_eq!(on(&[dozing(1, 20), dozing(1, 60), dozing(2, 30)]), [0, 1]);
+        let [first, second] = [path(1, 20, 9), dozing(1, 60)];
+        if scheduler.policy() != Policy::Balanced {
+            assert_eq!(on(&[first, second]), [0]);
+        }
+    }
 }
 
 #[test]

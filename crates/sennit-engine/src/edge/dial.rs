@@ -8,7 +8,7 @@ use std::{
 };
 
 use noq_proto::{ClientConfig, FourTuple, PathError, PathId, PathStatus};
-use sennit_core::PathState;
+use sennit_core::{PathState, health::Reason};
 use sennit_masque::{self as masque, Capsule};
 
 use super::{Edge, EdgeEvent, Role, Stage, link_info};
@@ -89,6 +89,17 @@ impl Dial {
         attempts.into_values().map(|(id, _)| id).collect()
     }
 
+    /// The attempts over a link, to be closed.
+    fn take_attempts_over(&mut self, socket: SocketId) -> Vec<ConnId> {
+        let over = self.attempts.extract_if(.., |(link, _), _| *link == socket);
+        over.map(|(_, (id, _))| id).collect()
+    }
+
+    /// Whether an attempt over a link is under way.
+    fn is_tried(&self, socket: SocketId) -> bool {
+        self.attempts.keys().any(|(link, _)| *link == socket)
+    }
+
     /// The hub has granted what was asked of it. A handshake alone is no success: a hub that
     /// refuses would otherwise be asked again at once, by one link after the other.
     pub(super) fn granted(&mut self) {
@@ -151,6 +162,12 @@ impl Dial {
         turn
     }
 
+    /// Whether a link is about to be tried again after it failed.
+    fn is_held_briefly(&self, link: SocketId, now: Instant) -> bool {
+        let until = self.not_before.get(&link);
+        until.is_some_and(|&at| at > now && at <= now + RETRY_MAX)
+    }
+
     fn may_try(&self, link: SocketId, now: Instant) -> bool {
         self.not_before.get(&link).is_none_or(|&at| now >= at)
     }
@@ -159,6 +176,7 @@ impl Dial {
 impl Edge {
     /// Starts whatever should be running and is not.
     pub(super) fn settle(&mut self, now: Instant) {
+        self.look_at_ports(now);
         for index in 0..self.slots.len() {
             self.slots[index].dial.next_look = None;
             let Some(id) = self.slots[index].live else {
@@ -180,13 +198,68 @@ impl Edge {
         }
     }
 
+    /// Asks for another port for every link on which nothing passes for long.
+    fn look_at_ports(&mut self, now: Instant) {
+        let links: Vec<SocketId> = self.links.keys().copied().collect();
+        for socket in links {
+            let passes = self.passes(socket, now);
+            if !self.ports.look(socket, passes, now) {
+                continue;
+            }
+            // A handshake is bound to the port that it began with.
+            for slot in 0..self.slots.len() {
+                for id in self.slots[slot].dial.take_attempts_over(socket) {
+                    self.node.close(id, 0, "the link gets another port", now);
+                    if let Some(conn) = self.node.get_mut(id) {
+                        conn.role.stage = Stage::Closing;
+                    }
+                }
+            }
+            if let Some(link) = self.links.get(&socket) {
+                let link = link.label.name.clone();
+                self.events.push_back(EdgeEvent::NewPort { socket, link });
+            }
+        }
+    }
+
+    /// Whether anything passes on a link, for any class; `None` if nothing is expected to.
+    fn passes(&self, socket: SocketId, now: Instant) -> Option<bool> {
+        if !self.links.get(&socket)?.is_up() {
+            return None;
+        }
+        let is_up = |path: &Path| path.health.state().0 == PathState::Up;
+        let found = self.slots.iter().filter_map(|slot| {
+            let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {
+                return slot.dial.is_tried(socket).then_some(false);
+            };
+            let mut paths = conn.paths().iter().filter(|path| path.socket == socket);
+            match paths.next() {
+                Some(path) if path.is_trusted() => Some(true),
+                Some(path) => match path.state() {
+                    (PathState::Up | PathState::Probation, _) => Some(true),
+                    // The only way from the hub may be one on which it hears nothing.
+                    (_, Reason::PeerHearsNothing) => Some(!conn.paths().iter().any(is_up)),
+                    (_, Reason::Silent) => Some(false),
+                    (_, _) => None,
+                },
+                None => {
+                    let mut opening = conn.role.opening.values();
+                    let tried = opening.any(|&opening| opening == socket)
+                        || slot.dial.is_held_briefly(socket, now);
+                    tried.then_some(false)
+                }
+            }
+        });
+        found.reduce(|one, other| one || other)
+    }
+
     /// Whether the class has a tunnel of which nothing is heard for long, so that another one is welcome.
     pub(super) fn is_cut_off(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {
             return false;
         };
-        let down = |path: &Path| path.health.state().0 == PathState::Down;
+        let down = |path: &Path| path.health.state().0 == PathState::Down && !path.is_trusted();
         if !conn.paths().iter().all(down) {
             slot.dial.cut_off = None;
             return false;
@@ -210,7 +283,7 @@ impl Edge {
         let links: Vec<SocketId> = self.links.keys().copied().collect();
         for socket in links {
             let dial = &self.slots[index].dial;
-            if dial.attempts.keys().any(|(link, _)| *link == socket) {
+            if dial.is_tried(socket) {
                 continue;
             }
             if dial.may_try(socket, now) {
@@ -511,6 +584,7 @@ impl Edge {
             class,
             link,
             state,
+            before: path.health.before(),
             reason,
         });
     }

@@ -76,6 +76,7 @@ impl Hub {
         };
         conn.tunnel.set_treatment(treatment);
         let sennit = conn.tunnel.is_numbered();
+        conn.tunnel.party = grant.site.as_str().into();
         let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
         conn.role.stage = Stage::Up {
             site: site.clone(),

@@ -8,9 +8,9 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use noq_proto::{PathId, Transmit};
+use noq_proto::{PathId, PathStatus, Transmit};
 use sennit_core::{
-    Choice, Delivery, PathSet, PathState, PathView, Policy, Scheduler, Sent, Worth,
+    Choice, Delivery, PathSet, PathView, Policy, Scheduler, Sent, Worth,
     frame::{HEADROOM, Header},
     numbering::FULL,
     queue::{Popped, Queued, Start, TARGET},
@@ -298,10 +298,7 @@ impl Tunnel {
     fn refresh_views(&mut self, now: Instant) {
         (self.polled, self.goes_on) = (now, false);
         self.set_floors();
-        let none_up = self
-            .paths
-            .iter()
-            .all(|path| path.health.state().0 != PathState::Up);
+        let none_up = !self.paths.iter().any(Path::is_trusted);
         self.views.clear();
         let (packet, reports) = (self.packet_size, self.is_numbered());
         self.views.extend(self.paths.iter_mut().map(|path| {
@@ -312,6 +309,7 @@ impl Tunnel {
             let worth = if reports { view.worth } else { Worth::Full };
             PathView {
                 usable,
+                alive: view.alive || !reports,
                 worth,
                 ..view
             }
@@ -490,6 +488,7 @@ impl Tunnel {
             self.sent.spilled += bytes.len() as u64;
         }
         self.sent.bytes += bytes.len() as u64;
+        self.note_carried(bytes.len(), paths, now);
         let payload = Payload {
             bytes,
             first_sent: now,
@@ -533,6 +532,13 @@ impl Tunnel {
         }
     }
 
+    /// Counts a packet for the share of these paths.
+    fn note_carried(&mut self, size: usize, paths: PathSet, now: Instant) {
+        for path in paths.iter() {
+            self.paths[path].carried.count(size as u64, now);
+        }
+    }
+
     /// Writes the prefix into the packet's headroom, and notes on which paths it leaves.
     fn wrap(&mut self, popped: Popped, paths: PathSet, early: Duration, now: Instant) -> Bytes {
         let data = self
@@ -567,6 +573,7 @@ impl Tunnel {
         let Some(path) = paths.first() else {
             return Sending::Data;
         };
+        self.lend(path, PathStatus::Available);
         // What leaves on a path that is not known yet is not missed there.
         let is_spare = copied && self.views[path].worth == Worth::Unknown;
         let repairs = self.repairs() && !is_spare;
@@ -600,8 +607,18 @@ impl Tunnel {
         Sending::Batch(paths)
     }
 
+    /// Changes the status of a path that is not trusted for as long as a batch leaves there: noq sends nothing on
+    /// it while it is `Backup` and another is not.
+    fn lend(&mut self, path: usize, status: PathStatus) {
+        if !self.paths[path].is_trusted() {
+            // Fails only for a path that is closing.
+            let _ = self.conn.set_path_status(self.paths[path].id, status);
+        }
+    }
+
     fn finish_batch(&mut self, paths: PathSet) -> Sending {
         if let Some(path) = paths.first() {
+            self.lend(path, PathStatus::Backup);
             let kept = self.launched == Some(self.conn.datagrams().send_buffer_space());
             self.paths[path].handle_batch(kept, self.polled);
             self.paths[path].gate.ledger().end_batch();
@@ -828,6 +845,7 @@ impl Tunnel {
                 self.repair.put_back(payload);
                 break;
             }
+            self.note_carried(payload.bytes.len(), paths, now);
             let again = Payload {
                 bytes: self.redate(&payload.bytes, now),
                 first_sent: payload.first_sent,

@@ -87,6 +87,7 @@ impl EdgeSide {
             | EdgeEvent::TunnelDown { .. }
             | EdgeEvent::Refused { .. }
             | EdgeEvent::Path { .. }
+            | EdgeEvent::NewPort { .. }
             | EdgeEvent::PathClosed { .. } => {}
         }
     }

@@ -29,7 +29,7 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
-    DEFAULT_MTU, facts,
+    DEFAULT_MTU,
     mailbox::{self, Question, Slot},
     pollers,
     strays::Strays,
@@ -41,8 +41,8 @@ use crate::{
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     control::{Request, Response, Server},
     status::{
-        LinkState, LinkStatus, PathState, RefusedPrefix, Role, SCHEMA, State, Status, TunnelStatus,
-        WorkerStatus,
+        LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA, State, Status,
+        TunnelStatus, WorkerStatus,
     },
 };
 pub use ask::{Asked, ask};
@@ -121,7 +121,6 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
                 letters,
                 letter_slots: Arc::clone(&letter_slots),
                 strays: Strays::new(inbox, Arc::clone(&hatches)),
-                recent: facts::Recent::default(),
                 resolved: Arc::default(),
                 lead: lead.take(),
             };
@@ -306,6 +305,9 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         classes.position(|class| class.name == tunnel.class)
     };
     tunnels.sort_by_key(position);
+    for link in &mut links {
+        judge(link, &tunnels);
+    }
     let (state, reason) = state(&addresses, &links, &tunnels, config.classes.len());
     let any = tunnels.iter().any(|tunnel| tunnel.state == State::Up);
     let reason = verdict.filter(|_| !any).or(reason);
@@ -323,6 +325,25 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         refused_lan,
         tunnels,
         workers,
+    }
+}
+
+/// A link is down if all its paths are, whatever its interface says.
+fn judge(link: &mut LinkStatus, tunnels: &[TunnelStatus]) {
+    let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+    let paths = paths.filter(|path| path.link.as_ref() == Some(&link.name));
+    let dead = |path: &&PathStatus| matches!(path.state, PathState::Suspect | PathState::Down);
+    let paths: Vec<&PathStatus> = paths.collect();
+    if link.state == LinkState::Down || !paths.iter().all(dead) {
+        return;
+    }
+    let latest = |one: &&&PathStatus, other: &&&PathStatus| {
+        one.since_seconds.total_cmp(&other.since_seconds)
+    };
+    if let Some(path) = paths.iter().min_by(latest) {
+        link.state = LinkState::Down;
+        link.reason.clone_from(&path.reason);
+        link.since_seconds = path.since_seconds;
     }
 }
 
@@ -416,6 +437,7 @@ mod tests {
             state,
             reason: None,
             hub: None,
+            since_seconds: 0.0,
         }
     }
 

@@ -1,11 +1,11 @@
 //! From what the engine knows to the status document.
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
+use sennit_core::health::Reason;
 use sennit_engine::{
     SocketId,
     status::{self, FlowsWanted},
@@ -17,7 +17,7 @@ use crate::{
     control::Request,
     site::SiteName,
     status::{
-        FlowLinkStatus, FlowQueueStatus, FlowStatus, OrderStatus, PathState, PathStatus,
+        Cause, FlowLinkStatus, FlowQueueStatus, FlowStatus, OrderStatus, PathState, PathStatus,
         QueueStatus, RepairStatus, State, StripingStatus, TunnelStatus,
     },
 };
@@ -26,56 +26,6 @@ use crate::{
 const BUSIEST: usize = 16;
 /// Of those that somebody asked for by name.
 const NAMED: usize = 64;
-
-/// Shares are of what was sent between two looks at least this far apart.
-const WINDOW: Duration = Duration::from_secs(1);
-
-/// Remembers counters between two looks.
-#[derive(Debug, Default)]
-pub(super) struct Recent {
-    before: BTreeMap<(String, u32), u64>,
-    now: BTreeMap<(String, u32), u64>,
-    taken: Option<Instant>,
-}
-
-impl Recent {
-    fn look(&mut self, tunnels: &[status::TunnelStatus], now: Instant) {
-        if self
-            .taken
-            .is_some_and(|taken| now.saturating_duration_since(taken) < WINDOW)
-        {
-            return;
-        }
-        self.taken = Some(now);
-        self.before = std::mem::take(&mut self.now);
-        for tunnel in tunnels {
-            let key = key(tunnel);
-            self.now.extend(
-                tunnel
-                    .paths
-                    .iter()
-                    .map(|p| ((key.clone(), p.id), p.sent_bytes)),
-            );
-        }
-    }
-
-    fn sent(&self, tunnel: &str, path: &status::PathStatus) -> u64 {
-        let before = self
-            .before
-            .get(&(tunnel.to_owned(), path.id))
-            .copied()
-            .unwrap_or(0);
-        path.sent_bytes.saturating_sub(before)
-    }
-}
-
-fn key(tunnel: &status::TunnelStatus) -> String {
-    format!(
-        "{}/{}",
-        tunnel.site.as_deref().unwrap_or_default(),
-        tunnel.class
-    )
-}
 
 /// The flows that go with the answer to a request.
 pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
@@ -96,11 +46,9 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
 pub(super) fn tunnels(
     tunnels: Vec<status::TunnelStatus>,
     site: Option<&SiteName>,
-    recent: &mut Recent,
     local: impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
     now: Instant,
 ) -> Vec<TunnelStatus> {
-    recent.look(&tunnels, now);
     tunnels
         .into_iter()
         .filter_map(|tunnel| {
@@ -108,7 +56,6 @@ pub(super) fn tunnels(
             Some(self::tunnel(
                 &tunnel,
                 name.or_else(|| site.cloned())?,
-                recent,
                 &local,
                 now,
             ))
@@ -119,26 +66,20 @@ pub(super) fn tunnels(
 fn tunnel(
     tunnel: &status::TunnelStatus,
     site: SiteName,
-    recent: &Recent,
     local: &impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
     now: Instant,
 ) -> TunnelStatus {
-    let key = key(tunnel);
-    let total: u64 = tunnel
-        .paths
-        .iter()
-        .map(|path| recent.sent(&key, path))
-        .sum();
-    let usable = tunnel
-        .paths
-        .iter()
-        .any(|path| path.state == sennit_core::PathState::Up);
+    let carried = |path: &status::PathStatus| path.carried.bytes(now);
+    let total: u64 = tunnel.paths.iter().map(carried).sum();
+    let in_use =
+        |path: &status::PathStatus| path.one_way || path.state == sennit_core::PathState::Up;
+    let usable = tunnel.paths.iter().any(in_use);
     let (state, reason) = match (tunnel.up, usable) {
         (true, true) => (State::Up, None),
         (true, false) => (State::Down, Some("no path is up".to_owned())),
         (false, _) => (State::Connecting, Some(tunnel.reason.clone())),
     };
-    let share = |path| (total > 0).then(|| recent.sent(&key, path) as f64 / total as f64);
+    let share = |path| (total > 0 && in_use(path)).then(|| carried(path) as f64 / total as f64);
     TunnelStatus {
         class: tunnel.class.clone(),
         site,
@@ -182,14 +123,19 @@ fn tunnel(
             .iter()
             .enumerate()
             .map(|(index, p)| PathStatus {
-                why: why(tunnel, index, share(p)),
-                ..path(p, share(p), local(p.socket, p.remote.ip()))
+                why: why(tunnel, index, share(p), now),
+                ..path(p, share(p), local(p.socket, p.remote.ip()), now)
             })
             .collect(),
     }
 }
 
-fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>) -> PathStatus {
+fn path(
+    path: &status::PathStatus,
+    share: Option<f64>,
+    local: Option<SocketAddr>,
+    now: Instant,
+) -> PathStatus {
     let state = match path.state {
         sennit_core::PathState::Up => PathState::Up,
         sennit_core::PathState::Probation => PathState::Probation,
@@ -202,7 +148,9 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
         local,
         remote: path.remote,
         state,
+        cause: cause(path.reason),
         reason: (state != PathState::Up).then(|| path.reason.to_string()),
+        since_seconds: now.saturating_duration_since(path.since).as_secs_f64(),
         rtt_seconds: path.rtt.map(|rtt| rtt.as_secs_f64()),
         rtt_min_seconds: path.rtt_min.map(|rtt| rtt.as_secs_f64()),
         loss_ratio: (path.sent_packets > 0)
@@ -218,6 +166,17 @@ fn path(path: &status::PathStatus, share: Option<f64>, local: Option<SocketAddr>
         received_bytes: path.received_bytes,
         share_ratio: share,
         why: String::new(),
+    }
+}
+
+fn cause(reason: Reason) -> Option<Cause> {
+    match reason {
+        Reason::Heard => None,
+        Reason::Returned => Some(Cause::Returned),
+        Reason::Silent => Some(Cause::Silent),
+        Reason::PeerHearsNothing => Some(Cause::Unheard),
+        Reason::LinkDown => Some(Cause::LinkDown),
+        Reason::NotValidated => Some(Cause::NotValidated),
     }
 }
 

@@ -20,7 +20,7 @@ use sennit_engine::{Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, 
 use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
-    DEFAULT_MTU, facts,
+    DEFAULT_MTU,
     mailbox::{self, Question, Slot},
     pollers, random_seed,
     registrar::{self, Neighbours},
@@ -106,7 +106,6 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
             verdicts,
             verdict_slots: Arc::clone(&verdict_slots),
             strays: Strays::new(inbox, Arc::clone(&hatches)),
-            recent: facts::Recent::default(),
         };
         workers.push(Worker { machine, io });
     }

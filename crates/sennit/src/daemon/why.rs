@@ -2,20 +2,21 @@
 
 mod flow;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sennit_core::{PathState, Policy, Worth};
 use sennit_engine::status::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
+use crate::status::duration;
 
 /// A share below this is probes and acknowledgements.
 const IDLE: f64 = 0.01;
 
 /// The reason for path `index` of a tunnel. `share` is what it carried of all that the tunnel sent of
 /// late, if it sent anything.
-pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
-    let mut text = use_of(tunnel, index, share);
+pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant) -> String {
+    let mut text = use_of(tunnel, index, share, now);
     text += &halved(&tunnel.paths[index]).unwrap_or_default();
     if let Some(choice) = tunnel.paths[index].congestion {
         text += &switched(choice).unwrap_or_default();
@@ -51,13 +52,21 @@ fn switched(choice: Choice) -> Option<String> {
     }
 }
 
-fn use_of(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
+fn use_of(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant) -> String {
     let path = &tunnel.paths[index];
     if path.too_small {
         return "unused: it does not carry packets as large as the tunnel's".into();
     }
+    let seconds = now.saturating_duration_since(path.since).as_secs_f64();
+    let since = duration(seconds);
+    if path.one_way {
+        return format!(
+            "carries what is sent from here, for {since}: no link works both ways, and the peer hears \
+             us on this one"
+        );
+    }
     if path.state != PathState::Up {
-        return format!("unused: {}", path.reason);
+        return format!("unused for {since}: {}", path.reason);
     }
     let best_tier = usable(tunnel).map(|other| other.link.tier).min();
     let in_reserve = best_tier.is_some_and(|tier| path.link.tier > tier);
@@ -165,9 +174,7 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use sennit_core::{Congestion, health::Reason};
+    use sennit_core::{Congestion, health::Reason, recent::Recent};
     use sennit_engine::{LinkLabel, SocketId, Treatment, TunnelStats};
 
     use super::*;
@@ -184,6 +191,9 @@ mod tests {
             remote: "203.0.113.1:443".parse().unwrap(),
             state: PathState::Up,
             reason: Reason::Heard,
+            since: Instant::now(),
+            one_way: false,
+            carried: Recent::new(Instant::now()),
             too_small: false,
             worth: Worth::Full,
             rtt: Some(Duration::from_millis(rtt_ms)),
@@ -222,6 +232,10 @@ mod tests {
             flows: Vec::new(),
             flow_count: 0,
         }
+    }
+
+    fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
+        super::why(tunnel, index, share, Instant::now())
     }
 
     #[test]
@@ -281,9 +295,10 @@ mod tests {
         paths[0].state = PathState::Suspect;
         paths[0].reason = Reason::Silent;
         let failover = tunnel(Policy::Failover, paths);
+        let later = failover.paths[0].since + Duration::from_secs(42);
         assert_eq!(
-            why(&failover, 0, None),
-            "unused: nothing arrives from the peer"
+            super::why(&failover, 0, None, later),
+            "unused for 42 s: nothing arrives from the peer"
         );
         assert!(why(&failover, 1, None).starts_with("carries everything"));
     }

@@ -152,8 +152,9 @@ impl Text {
                     mood,
                 },
             ];
-            let note = link.reason.as_ref().or(link.hub.as_ref());
-            (cells, note.map(|note| format!("{}: {note}", link.name)))
+            let note = trouble(&link.name, word, link.since_seconds, link.reason.as_ref());
+            let hub = || Some(format!("{}: {}", link.name, link.hub.as_ref()?));
+            (cells, note.or_else(hub))
         });
         self.lines.push(String::new());
         self.table("", columns, rows.collect());
@@ -232,12 +233,8 @@ impl Text {
                 bytes(path.received_bytes).into(),
                 known(path.share_ratio, |share| format!("{:.0} %", share * 100.0)),
             ];
-            (
-                cells,
-                path.reason
-                    .as_ref()
-                    .map(|reason| format!("{name}: {reason}")),
-            )
+            let note = trouble(&name, word, path.since_seconds, path.reason.as_ref());
+            (cells, note)
         });
         self.table("  ", columns, rows.collect());
     }
@@ -302,6 +299,12 @@ impl Text {
             .collect();
         self.lines.push(format!("  ! {note}"));
     }
+}
+
+/// Which link or path is in which state, since when and why, if there is a reason.
+fn trouble(name: &str, state: &str, seconds: f64, reason: Option<&String>) -> Option<String> {
+    let since = duration(seconds);
+    reason.map(|reason| format!("{name} is {state} for {since}: {reason}"))
 }
 
 /// Takes from the widest column until all fit.

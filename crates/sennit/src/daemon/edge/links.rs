@@ -38,6 +38,8 @@ struct Link {
     refusal: Option<Refusal>,
     /// Largest IP packet that its interface sends, if that was found.
     mtu: Option<u32>,
+    /// Since when that is so.
+    since: Instant,
 }
 
 /// This host has refused to send packets of a link.
@@ -59,6 +61,7 @@ impl Links {
             reason: Some("not looked at yet".into()),
             refusal: None,
             mtu: None,
+            since: Instant::now(),
         });
         Self {
             links: links.collect(),
@@ -78,6 +81,7 @@ impl Links {
                     edge.handle_link(link.update(index), now);
                 }
             } else {
+                link.since = now;
                 if self.first || link.reason != found.complaint {
                     link.log();
                 }
@@ -130,6 +134,27 @@ impl Links {
         }
     }
 
+    /// Puts sockets with other ports in place of a link's.
+    pub(super) fn renew(&mut self, id: SocketId, io: &mut Io) {
+        let index = id.0 as usize;
+        let Some(link) = self.links.get(index) else {
+            return;
+        };
+        for address in link.bound.into_iter().flatten() {
+            let renewed = link
+                .open(address, index, self.instance)
+                .map_err(|error| explain(&error))
+                .and_then(|socket| {
+                    let set = io.set_socket(id, address, Some(socket));
+                    set.map_err(|error| error.to_string())
+                });
+            // The one so far stays.
+            if let Err(error) = renewed {
+                tracing::warn!(link = link.config.name, error, "cannot bind another port");
+            }
+        }
+    }
+
     /// That this host refuses to send on a link of this name, in words.
     pub(super) fn refusal(&self, name: &str, now: Instant) -> Option<String> {
         let link = self.links.iter().find(|link| link.config.name == name)?;
@@ -156,14 +181,7 @@ impl Link {
         if self.bound[family] == Some(address) {
             return;
         }
-        let bound = instance.link_mark(index).and_then(|mark| {
-            LinkSocket::bind(&LinkBinding {
-                device: &self.config.interface,
-                address,
-                mark: Some(mark),
-            })
-        });
-        match bound {
+        match self.open(address, index, instance) {
             Ok(socket) => {
                 if let Err(error) = io.set_socket(SocketId(index as u32), address, Some(socket)) {
                     self.reason = Some(format!("cannot watch the socket: {error}"));
@@ -176,6 +194,21 @@ impl Link {
                 self.reason = Some(explain(&error));
             }
         }
+    }
+
+    /// A socket with a port of the kernel's choice.
+    fn open(
+        &self,
+        address: IpAddr,
+        index: usize,
+        instance: Instance,
+    ) -> Result<LinkSocket, sennit_linux::Error> {
+        let mark = instance.link_mark(index)?;
+        LinkSocket::bind(&LinkBinding {
+            device: &self.config.interface,
+            address,
+            mark: Some(mark),
+        })
     }
 
     fn update(&self, index: usize) -> LinkUpdate {
@@ -222,6 +255,7 @@ impl Link {
             state: if up { LinkState::Up } else { LinkState::Down },
             reason: self.reason.clone(),
             hub: self.refused(now),
+            since_seconds: now.saturating_duration_since(self.since).as_secs_f64(),
         }
     }
 }

@@ -60,7 +60,6 @@ pub(super) struct EdgeMachine {
     /// Of all workers.
     pub(super) letter_slots: Arc<[Slot<Letter>]>,
     pub(super) strays: Strays<Stray>,
-    pub(super) recent: facts::Recent,
     /// The hub's addresses that were looked up.
     pub(super) resolved: Arc<Resolved>,
     /// At the first worker.
@@ -131,9 +130,20 @@ impl EdgeMachine {
                 class,
                 link,
                 state,
+                before,
                 reason,
             } => {
-                tracing::info!(class, link, %state, %reason, "path changed");
+                // What happens to a path that is not to be used anyway is of no interest to most.
+                let up = sennit_core::PathState::Up;
+                if (before == up) == (state == up) {
+                    tracing::debug!(class, link, %state, %reason, "path changed");
+                } else {
+                    tracing::info!(class, link, %state, %reason, "path changed");
+                }
+            }
+            EdgeEvent::NewPort { socket, link } => {
+                tracing::info!(link, "nothing passes: trying from another port");
+                self.links.renew(socket, io);
             }
             EdgeEvent::PathClosed {
                 class,
@@ -225,7 +235,6 @@ impl EdgeMachine {
         let mut tunnels = facts::tunnels(
             self.edge.status_with_flows(&wanted, now),
             Some(&self.site),
-            &mut self.recent,
             local,
             now,
         );

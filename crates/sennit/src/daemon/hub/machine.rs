@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use sennit_core::ClassId;
+use sennit_core::{ClassId, PathState};
 use sennit_engine::{Hub, HubEvent, Packet, Received, RequestId, Transmit};
 use sennit_packet::{IpPacket, gso::VirtioNetHdr};
 
@@ -45,7 +45,6 @@ pub(super) struct HubMachine {
     /// Of all workers.
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
     pub(super) strays: Strays<Stray>,
-    pub(super) recent: facts::Recent,
 }
 
 impl HubMachine {
@@ -119,9 +118,15 @@ impl HubMachine {
                 class,
                 link,
                 state,
+                before,
                 reason,
             } => {
-                tracing::info!(site, class, link, %state, %reason, "path changed");
+                // What happens to a path that is not to be used anyway is of no interest to most.
+                if (before == PathState::Up) == (state == PathState::Up) {
+                    tracing::debug!(site, class, link, %state, %reason, "path changed");
+                } else {
+                    tracing::info!(site, class, link, %state, %reason, "path changed");
+                }
                 self.note_outer(&site);
             }
         }
@@ -186,7 +191,7 @@ impl HubMachine {
         }
         let wanted = facts::wanted_flows(request);
         let tunnels = self.hub.status_with_flows(&wanted, now);
-        let tunnels = facts::tunnels(tunnels, None, &mut self.recent, |_, _| None, now);
+        let tunnels = facts::tunnels(tunnels, None, |_, _| None, now);
         Report {
             worker: self.strays.counters.status(tunnels.len()),
             tunnels,

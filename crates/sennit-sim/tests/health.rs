@@ -1,0 +1,275 @@
+//! What each end knows of its paths, while packets flow and while none do, and what that costs.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::{ClassId, Classifier, PathState, Policy};
+use sennit_engine::{EdgeEvent, status::TunnelStatus};
+use sennit_sim::{EDGE, LinkSpec, SERVER, Stream, World, class, udp};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+/// Longest silence when a link dies under load.
+const FAILOVER: Duration = Duration::from_millis(150);
+
+fn link(text: &str) -> LinkSpec {
+    text.parse().expect("a link")
+}
+
+fn backup(text: &str) -> LinkSpec {
+    LinkSpec {
+        tier: 2,
+        ..link(text)
+    }
+}
+
+/// A world of so many classes, of which the first takes everything.
+fn world_of(links: &[LinkSpec], policy: Policy, classes: usize) -> World {
+    let names = ["voice", "bulk", "rest"];
+    let classes = names[..classes].iter().map(|name| class(name, policy));
+    let everything = Classifier::new(Vec::new(), ClassId(0));
+    let mut world = World::with_classes(links, classes.collect(), everything, 1, Instant::now());
+    assert!(world.connect(links.len()), "{:?}", world.edge.status());
+    world
+}
+
+fn world(links: &[LinkSpec]) -> World {
+    world_of(links, Policy::Bond, 1)
+}
+
+fn both_ends(world: &mut World) -> impl Iterator<Item = TunnelStatus> {
+    let ends = [world.edge.status(), world.hub.status()];
+    ends.into_iter().flatten()
+}
+
+/// Whether all paths over a link are up, or none is, at both ends.
+fn is_up(world: &mut World, link: &str) -> bool {
+    let tunnels: Vec<TunnelStatus> = both_ends(world).collect();
+    let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+    let states = paths.filter(|path| path.link.name == link);
+    let up: Vec<bool> = states.map(|path| path.state == PathState::Up).collect();
+    assert!(
+        !up.is_empty(),
+        "no path over {link}: {:?}",
+        world.edge_events
+    );
+    up.iter().all(|&up| up)
+}
+
+fn changes(world: &World, from: usize) -> Vec<&EdgeEvent> {
+    let events = world.edge_events[from..].iter().map(|(_, event)| event);
+    let is_change = |event: &&EdgeEvent| {
+        matches!(event, EdgeEvent::Path { before, state, .. }
+            if (*before == PathState::Up) != (*state == PathState::Up))
+    };
+    events.filter(is_change).collect()
+}
+
+/// Each class probed each link every two seconds: 49 MB a day on the first link, 15 on the second.
+#[test]
+fn an_idle_site_costs_two_megabytes_a_day_on_a_link_and_half_of_one_on_one_that_stands_by() {
+    let links = [link("50/20"), link("20/40"), backup("10/50")];
+    let mut world = world_of(&links, Policy::Bond, 3);
+    world.run(SECOND * 60);
+    let before = [0, 1, 2].map(|link| world.bytes_on(link));
+    world.run(SECOND * 3600);
+    let mut over = false;
+    for (link, most) in [2e6, 2e6, 0.5e6].into_iter().enumerate() {
+        let a_day = 24.0 * (world.bytes_on(link) - before[link]) as f64;
+        println!("link {link}: {:.2} MB a day", a_day / 1e6);
+        over |= a_day >= most;
+    }
+    for status in both_ends(&mut world) {
+        let up = status
+            .paths
+            .iter()
+            .filter(|path| path.state == PathState::Up);
+        assert_eq!(up.count(), 3, "{status:?}");
+    }
+    assert!(!over);
+}
+
+/// `up` was said of dead links, every 1.65 s anew.
+#[test]
+fn an_idle_site_notices_a_dead_link_within_a_minute_and_says_so_once() {
+    for classes in [1, 3] {
+        let mut world = world_of(&[link("50/20"), link("20/40")], Policy::Bond, classes);
+        world.run(SECOND * 100);
+        let from = world.edge_events.len();
+        world.blackhole(0, true);
+        world.run(SECOND * 50);
+        assert!(!is_up(&mut world, "a") && is_up(&mut world, "b"));
+        world.run(SECOND * 600);
+        let fell = changes(&world, from);
+        assert_eq!(fell.len(), classes, "{fell:?}");
+
+        let from = world.edge_events.len();
+        world.blackhole(0, false);
+        world.run(SECOND * 20);
+        assert!(is_up(&mut world, "a"), "{:?}", world.edge.status());
+        let rose = changes(&world, from);
+        assert_eq!(rose.len(), classes, "{rose:?}");
+    }
+}
+
+#[test]
+fn a_dead_link_costs_an_idle_site_no_more_than_one_that_works() {
+    let mut world = world_of(&[link("50/20"), link("20/40")], Policy::Bond, 3);
+    world.blackhole(0, true);
+    world.run(SECOND * 100);
+    let before = [0, 1].map(|link| world.bytes_on(link));
+    world.run(SECOND * 3600);
+    let a_day = |link: usize| 24.0 * (world.bytes_on(link) - before[link]) as f64 / 1e6;
+    println!("dead: {:.2} MB a day, the other: {:.2}", a_day(0), a_day(1));
+    assert!(a_day(1) < 2.0, "{:.2}", a_day(1));
+}
+
+/// A link that died while nothing flowed is found out by the packets that come next, none of which may be lost.
+#[test]
+fn the_first_packets_after_an_idle_time_are_not_lost_to_a_link_that_died_meanwhile() {
+    for dead in [0, 1] {
+        for (name, from_edge) in [("up", true), ("down", false)] {
+            let mut world = world(&[link("50/20"), link("20/40")]);
+            world.run(SECOND * 100);
+            world.blackhole(dead, true);
+            world.run(SECOND * 5);
+            let sent = world.now();
+            for number in 0..20 {
+                if from_edge {
+                    world.send_from_edge(&udp(EDGE, SERVER, 7, number, 100));
+                } else {
+                    world.send_from_hub(&udp(SERVER, EDGE, 7, number, 100));
+                }
+                world.run(MS * 20);
+            }
+            world.run(SECOND);
+            let arrived = if from_edge {
+                &world.at_hub
+            } else {
+                &world.at_edge
+            };
+            assert_eq!(arrived.len(), 20, "{name}, link {dead} dead");
+            let first = arrived[0].at - sent;
+            assert!(first < MS * 45, "{name}, link {dead} dead: {first:?}");
+        }
+    }
+}
+
+/// Where the only link of the best tier died in an idle time, the next tier takes over as fast as ever.
+#[test]
+fn a_link_of_the_next_tier_takes_over_after_an_idle_time_as_fast_as_under_load() {
+    let mut world = world_of(&[link("50/20"), backup("20/40")], Policy::Failover, 1);
+    world.run(SECOND * 100);
+    world.blackhole(0, true);
+    world.run(SECOND * 5);
+    let mut stream = Stream::new(MS * 10, 600, world.now());
+    stream.run(&mut world, SECOND * 3);
+    println!("{:?}", stream.longest_gap);
+    // Silence counts from when the peer could have answered at the quicker pace: a round trip and a probe later.
+    assert!(
+        stream.longest_gap < FAILOVER + MS * 100,
+        "{:?}",
+        stream.longest_gap
+    );
+}
+
+/// Sends a packet each way every `period`; the longest time without an arrival at the hub and at the edge.
+fn converse(world: &mut World, period: Duration, span: Duration) -> [Duration; 2] {
+    let (end, mut number) = (world.now() + span, 0);
+    let mut last = [world.now(); 2];
+    let mut longest = [Duration::ZERO; 2];
+    while world.now() < end {
+        world.send_from_edge(&udp(EDGE, SERVER, 7, number, 600));
+        world.send_from_hub(&udp(SERVER, EDGE, 7, number, 600));
+        number += 1;
+        world.run(period);
+        for (side, arrived) in [&mut world.at_hub, &mut world.at_edge]
+            .into_iter()
+            .enumerate()
+        {
+            for arrival in arrived.drain(..) {
+                longest[side] = longest[side].max(arrival.at - last[side]);
+                last[side] = arrival.at;
+            }
+        }
+    }
+    let silent = last.map(|last| end - last);
+    [0, 1].map(|side| longest[side].max(silent[side]))
+}
+
+/// Each end took the link for good on which it still heard something, and sent there in vain: 4 s.
+#[test]
+fn of_two_links_that_die_in_opposite_directions_each_carries_what_it_can() {
+    for dead_up in [0, 1] {
+        for period in [MS, MS * 10] {
+            let mut world = world(&[link("50/10"), link("50/30")]);
+            converse(&mut world, period, SECOND * 5);
+            world.blackhole_one_way(dead_up, true, true);
+            world.blackhole_one_way(1 - dead_up, false, true);
+            let silences = converse(&mut world, period, SECOND * 20);
+            println!("link {dead_up} dead up, every {period:?}: {silences:?}");
+            assert!(
+                silences.into_iter().all(|it| it < FAILOVER + MS * 100),
+                "{silences:?}"
+            );
+
+            world.blackhole(0, false);
+            world.blackhole(1, false);
+            converse(&mut world, period, SECOND * 3);
+            assert!(is_up(&mut world, "a") && is_up(&mut world, "b"));
+        }
+    }
+}
+
+/// What was sent from the old port kept the mapping alive for ever.
+#[test]
+fn a_link_whose_nat_has_a_dead_mapping_returns_from_another_port() {
+    for classes in [1, 3] {
+        let mut world = world_of(&[link("50/20"), link("20/40")], Policy::Bond, classes);
+        world.run(SECOND * 5);
+        let mut stream = Stream::new(MS * 10, 600, world.now());
+        stream.run(&mut world, SECOND * 2);
+        world.wedge(0);
+        stream.longest_gap = Duration::ZERO;
+        let mut waited = 0;
+        while waited < 120 && (waited < 2 || !is_up(&mut world, "a")) {
+            stream.run(&mut world, SECOND);
+            waited += 1;
+        }
+        println!("{classes} classes: up after {waited} s");
+        assert!(waited < 60, "{:?}", world.edge.status());
+        let silence = stream.longest_gap;
+        assert!(silence < FAILOVER + MS * 100, "{silence:?}");
+        assert_eq!(new_ports(&world), ["a"]);
+    }
+}
+
+#[test]
+fn a_first_handshake_gets_through_a_nat_with_a_dead_mapping() {
+    let mut world = World::new(&[link("50/20")], Policy::Bond, 1, Instant::now());
+    world.wedge(0);
+    let up = |world: &mut World| world.edge.status()[0].up;
+    assert!(
+        world.run_until(SECOND * 60, up),
+        "{:?}",
+        world.edge.status()
+    );
+}
+
+#[test]
+fn a_link_that_is_just_dead_gets_another_port_ever_more_rarely_and_the_others_none() {
+    let mut world = world_of(&[link("50/20"), link("20/40")], Policy::Bond, 3);
+    world.blackhole(0, true);
+    world.run(SECOND * 1000);
+    let ports = new_ports(&world);
+    assert!((4..8).contains(&ports.len()), "{ports:?}");
+    assert!(ports.iter().all(|link| link == "a"), "{ports:?}");
+}
+
+fn new_ports(world: &World) -> Vec<String> {
+    let events = world.edge_events.iter();
+    let port = |(_, event): &(Duration, EdgeEvent)| match event {
+        EdgeEvent::NewPort { link, .. } => Some(link.clone()),
+        _ => None,
+    };
+    events.filter_map(port).collect()
+}
