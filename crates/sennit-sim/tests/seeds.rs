@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
+use sennit_engine::status::PathStatus;
 use sennit_sim::{Dice, Direction, Kind, Transfer, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -23,7 +24,8 @@ fn the_same_seed_gives_the_same_run() {
 fn run(kind: Kind, seed: u64) -> (Vec<u64>, Duration, String) {
     let mut dice = Dice::new(seed);
     let links = [dice.link(4..=30), dice.link(4..=30)];
-    let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
+    let begin = Instant::now();
+    let mut world = World::new(&links, Policy::Bond, seed, begin);
     assert!(world.connect(2), "seed {seed}: {:?}", world.edge.status());
     let mut transfer = Transfer::new(kind, Direction::Down, 2, world.now());
     let arrived = (0..1000).map(|_| {
@@ -32,6 +34,17 @@ fn run(kind: Kind, seed: u64) -> (Vec<u64>, Duration, String) {
     });
     let arrived = arrived.collect();
     let ends = [world.edge.status(), world.hub.status()].concat();
-    let paths: Vec<_> = ends.iter().map(|end| &end.paths).collect();
-    (arrived, transfer.longest_stall, format!("{paths:?}"))
+    let paths = ends.iter().flat_map(|end| &end.paths);
+    let told: Vec<_> = paths.map(|path| told(path, begin)).collect();
+    (arrived, transfer.longest_stall, told.concat())
+}
+
+/// All there is to say of a path, but for its names.
+fn told(path: &PathStatus, begin: Instant) -> String {
+    let health = (path.state, path.reason, path.since - begin, path.one_way);
+    let sent = (path.sent_packets, path.lost_packets, path.sent_bytes);
+    let times = (path.rtt, path.rtt_min, path.received_bytes);
+    let control = (path.rate, path.cwnd, path.congestion, path.in_flight);
+    let size = (path.mtu, path.mtu_source, path.small, path.worth);
+    format!("{health:?} {sent:?} {times:?} {control:?} {size:?}")
 }

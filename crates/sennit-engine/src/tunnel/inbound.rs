@@ -32,8 +32,10 @@ const REPAIR_SLACK: Duration = Duration::from_millis(15);
 /// A flow is kept waiting for a repair no longer than this, whatever a path's round trip is said to be: a repair
 /// over a geostationary satellite (600 ms) takes 765 ms, and a TCP that hears nothing for longer starts over.
 const LONGEST_REPAIR: Duration = Duration::from_millis(800);
-/// A path that brings nothing of its own is waited for no longer than this.
-const UNUSED_REPAIR: Duration = Duration::from_millis(200);
+/// A flow is kept waiting this long for a path that brings nothing of its own, or whose round trip has just grown.
+const USUAL_REPAIR: Duration = Duration::from_millis(200);
+/// A round trip is taken for usual up to this many times the least.
+const USUAL_RTT: f64 = 1.5;
 /// No copy of a report is under way for longer.
 const REPORT_OLD: Duration = Duration::from_secs(10);
 
@@ -232,8 +234,8 @@ impl Tunnel {
             slowest.unwrap_or_default().mul_f64(REPAIR_ROUNDS) + REPAIR_SLACK
         };
         let of_all = time(self.paths.iter().map(Path::srtt).max());
-        let of_used = time(self.paths.iter().filter(is_used).map(Path::srtt).max());
-        of_all.min(UNUSED_REPAIR).max(of_used.min(LONGEST_REPAIR))
+        let of_used = time(self.paths.iter().filter(is_used).map(usual_rtt).max());
+        of_all.min(USUAL_REPAIR).max(of_used.min(LONGEST_REPAIR))
     }
 
     fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {
@@ -264,6 +266,12 @@ impl Tunnel {
             }
         }
     }
+}
+
+/// The smoothed round trip of a path, without what it has just grown by.
+fn usual_rtt(path: &Path) -> Duration {
+    let least = path.gate.min_rtt().unwrap_or_default();
+    path.srtt().min(least.mul_f64(USUAL_RTT))
 }
 
 fn release(packet: Packet, stats: &mut TunnelStats, received: &mut VecDeque<Packet>) {
