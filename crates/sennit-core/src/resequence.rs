@@ -240,14 +240,13 @@ impl<T> Resequencer<T> {
             .is_some_and(|clock| clock.is_used(now))
     }
 
-    /// By how much the least delays of the paths that are used differ, and how far packets of one come apart. A
-    /// delay that has just grown does not count: what stands on the way is no reason to stop a flow for as long.
+    /// By how much the least delays of the paths that are used differ. A delay that has just grown, or jitters, does
+    /// not count: what stands on the way is no reason to stop a flow for as long.
     fn apart(&self, now: Instant) -> Duration {
         let (mut least, mut most) = (f64::MAX, f64::MIN);
         for path in self.paths.values().filter(|path| path.is_used(now)) {
             let delay = path.least.get();
-            least = least.min(delay);
-            most = most.max(delay + path.slack());
+            (least, most) = (least.min(delay), most.max(delay));
         }
         Duration::from_secs_f64(((most - least) / 1e6).clamp(0.0, 1.0))
     }

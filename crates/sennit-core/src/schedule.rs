@@ -480,7 +480,11 @@ fn leader(paths: &[PathView]) -> Option<usize> {
             LEAD_RATE
         };
         let is_wide = |carried: u64| path.promises as f64 > least * carried as f64;
-        one_way(path).saturating_sub(nearest) > LEAD_BEHIND && carried.is_some_and(is_wide)
+        // What is behind because more stands on it than usual is no far path, and soon none at all.
+        let is_far = path.leads || !path.crowded;
+        is_far
+            && one_way(path).saturating_sub(nearest) > LEAD_BEHIND
+            && carried.is_some_and(is_wide)
     };
     of_tier(paths, tier)
         .filter(leads)
