@@ -196,15 +196,24 @@ fn jitter_does_not_end_startup() {
 }
 
 /// A flow that starts on the near link stops doubling its window there, and then grows slowly into the far one: 0.41
-/// (four flows) and 0.8 of what the far link carries alone in 20 s from the start. One flow up still has 0.7 with
-/// this seed, where startup over the far link ends too early.
+/// (four flows) and 0.8 of what the far link carries alone in 20 s from the start. Single runs have 0.7 to 3.5 of it,
+/// because startup over the far link alone may end too early as well.
 #[test]
 fn a_wide_link_far_behind_is_used_from_the_start() {
+    let links = links("5/40/1% 20/300");
     for streams in [1, 4] {
-        let trial = from_the_start(Direction::Down, streams);
-        let gain = trial.gain(&links("5/40/1% 20/300"));
-        println!("{streams}: {gain:.2}");
-        assert!(gain > TOLERANCE, "{streams}: {gain:.2}");
+        let seeds = 1..7;
+        let gains = seeds.map(|seed| {
+            let trial = Trial {
+                seed,
+                ..from_the_start(Direction::Down, streams)
+            };
+            trial.gain(&links)
+        });
+        let gains: Vec<f64> = gains.collect();
+        let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+        println!("{streams}: {mean:.2} of {gains:.2?}");
+        assert!(mean > TOLERANCE, "{streams}: {mean:.2}");
     }
 }
 
