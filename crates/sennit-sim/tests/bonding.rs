@@ -59,14 +59,14 @@ const QUIC_TRIPLES: Check = Check {
 const TCP_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[1, 13],
+    broken: &[1, 13, 16],
     ..TCP_PAIRS
 };
 
 const QUIC_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[1],
+    broken: &[1, 5, 16, 27],
     ..QUIC_PAIRS
 };
 
