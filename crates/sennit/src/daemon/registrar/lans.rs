@@ -337,7 +337,7 @@ mod tests {
         }
 
         fn decide(&mut self) -> Vec<News> {
-            let World {
+            let Self {
                 granted,
                 host,
                 networks,
