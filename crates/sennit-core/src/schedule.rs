@@ -458,9 +458,9 @@ fn worth(paths: &[PathView], index: usize) -> Worth {
 /// A leader's packets arrive this much later than the nearest path's, at least: less is made up for by what stands
 /// ([`MOST_STANDING`]). Before acknowledgements come by the quickest way, paths seem up to twice as far apart.
 const LEAD_BEHIND: Duration = Duration::from_millis(45);
-/// It carries so many times as much as all faster paths, or it would not be worth their delay,
+/// It carries so many times as much as all faster paths, or it would not be worth their delay.
 const LEAD_RATE: f64 = 1.5;
-/// and no less than this for as long as it leads, so that it is not taken and left in turn.
+/// A path goes on leading while it carries this many times as much, so that it is not taken and left in turn.
 const LEAD_RATE_LEFT: f64 = 1.0;
 
 fn leader(paths: &[PathView]) -> Option<usize> {
