@@ -32,7 +32,8 @@ use crate::{daemon, logging};
 #[derive(Debug, Parser)]
 #[command(name = "sennit", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
-    /// What to log, like warn, debug or sennit_engine=trace [default: $SENNIT_LOG, else info or, for commands that end, warn]
+    /// What to log, like warn, debug or sennit_engine=trace [default: $SENNIT_LOG, else info or,
+    /// for commands that end, warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     #[command(subcommand)]

@@ -74,7 +74,7 @@ pub struct HubConfig {
     pub workers: Option<u8>,
     /// What sites may reach of which the store says nothing.
     pub reach: Reach,
-    /// The same for clients with a bearer token.
+    /// What clients with a bearer token may reach of which the store says nothing.
     pub bearer_reach: Reach,
 }
 
@@ -97,7 +97,7 @@ pub struct EdgeConfig {
     pub routes: Vec<Prefix>,
     /// What becomes of `routes` while there is no tunnel.
     pub leak: Leak,
-    /// The same after an orderly stop.
+    /// What becomes of `routes` after an orderly stop.
     pub leak_when_stopped: Leak,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,

@@ -26,7 +26,8 @@ pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
 pub enum Request {
     /// The [`crate::status::Status`] document.
     Status,
-    /// The same with no flows but these, and not only the busiest of them.
+    /// The [`crate::status::Status`] document with no flows but these, and not only the busiest of
+    /// them.
     Flow { flow: FlowName },
     /// Drop the tunnels of a site whose permission was withdrawn (hub).
     Disconnect { site: SiteName },

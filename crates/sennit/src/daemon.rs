@@ -2,10 +2,10 @@
 //!
 //! What carries packets is a thread that runs to completion ([`worker`]): it owns an epoll set, UDP
 //! sockets, TUN devices and a state machine, and between two sleeps it moves whatever there is to
-//! move, in batches. A daemon has one or several, each with tunnels of its own; what the host gives to
-//! the wrong one is handed over ([`strays`]). Other threads only ask them for something and wait: the
-//! control socket, and on a hub the registrar, which is the one that touches the disk. They reach a
-//! worker by a channel and a waker ([`mailbox`]).
+//! move, in batches. A daemon has one or several, each with tunnels of its own; what the host gives
+//! to the wrong one is handed over ([`strays`]). Other threads only ask them for something and
+//! wait: the control socket, and on a hub the registrar, which is the one that touches the disk.
+//! They reach a worker by a channel and a waker ([`mailbox`]).
 
 pub mod edge;
 mod facts;
@@ -66,7 +66,7 @@ fn random_seed() -> Result<[u8; 32], Failure> {
 struct Signals {
     /// SIGINT and SIGTERM; SIGUSR1 too, for a daemon that is soon started again.
     stop: worker::Stop,
-    /// It was SIGUSR1.
+    /// Set if the signal was SIGUSR1.
     restarting: Arc<AtomicBool>,
 }
 
@@ -75,7 +75,7 @@ fn stop_on_signal(pollers: &[Arc<Poller>], token: u64) -> Result<worker::Stop, F
     Ok(watch_signals(pollers, token)?.stop)
 }
 
-/// The same, and who asked.
+/// Makes the signals end the workers with these pollers, and says which signal it was.
 fn watch_signals(pollers: &[Arc<Poller>], token: u64) -> Result<Signals, Failure> {
     let wakers = pollers.iter().map(|poller| Waker::new(poller, token));
     let wakers: Vec<Waker> = wakers.collect::<Result<_, _>>().map_err(Failure::runtime)?;

@@ -28,10 +28,11 @@ const PRIVATE: [&str; 5] = [
     "100.64.0.0/10",
     "fc00::/7",
 ];
-/// The largest prefixes of public space that can be granted: what a large provider has. Nobody's LAN
-/// is larger, and a part of the internet that is would be gone for everybody else.
+/// The largest prefixes of public space that can be granted: what a large provider has. Nobody's
+/// LAN is larger, and a part of the internet that is would be gone for everybody else.
 const LARGEST_PUBLIC: [u8; 2] = [16, 32];
-/// The largest prefix of private IPv6 space: each site has 48 bits of its own there (RFC 4193 §3.1).
+/// The largest prefix of private IPv6 space: each site has 48 bits of its own there (RFC 4193
+/// §3.1).
 const LARGEST_PRIVATE_V6: u8 = 16;
 
 /// What the hub has and needs itself.

@@ -1,8 +1,8 @@
 //! The parts of the `sennit` binary: what its tests can reach.
 //!
 //! [`cli`] reads the command line and calls the rest: [`config`] and [`identity`] for what is on
-//! disk, [`store`] for what a hub remembers ([`lan`] and [`reach`] are what it grants to a site), [`control`] and [`status`] for talking to a daemon, and
-//! [`daemon`] to be one.
+//! disk, [`store`] for what a hub remembers ([`lan`] and [`reach`] are what it grants to a site),
+//! [`control`] and [`status`] for talking to a daemon, and [`daemon`] to be one.
 
 pub mod cli;
 pub mod config;

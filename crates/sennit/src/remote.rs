@@ -114,8 +114,8 @@ impl fmt::Display for Remote {
     }
 }
 
-/// Whether it is a host's name (RFC 1123 §2.1): its last label is no number, so that no address that
-/// was mistyped is one.
+/// Whether it is a host's name (RFC 1123 §2.1): its last label is no number, so that no address
+/// that was mistyped is one.
 fn is_name(host: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let is_label = |label: &str| {

@@ -161,7 +161,8 @@ pub struct TunnelStatus {
     pub flows: Vec<FlowStatus>,
 }
 
-/// What slower links bring to a bond, and what they cost it: the account of the last few round trips.
+/// What slower links bring to a bond, and what they cost it: the account of the last few round
+/// trips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StripingStatus {
     /// How long packets wait for faster links before a slower one is used, at most.
@@ -324,8 +325,8 @@ pub struct PathStatus {
     pub sent_bytes: u64,
     /// UDP payload.
     pub received_bytes: u64,
-    /// Of the inner packets that the tunnel sent in the last two to four seconds, 0 to 1; absent if there were
-    /// none or the path is not in use.
+    /// Of the inner packets that the tunnel sent in the last two to four seconds, 0 to 1; absent if
+    /// there were none or the path is not in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ratio: Option<f64>,
     /// Why it carries what it carries.

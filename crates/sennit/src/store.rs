@@ -206,8 +206,8 @@ impl Store {
         })
     }
 
-    /// Uses up an invitation for a certificate, if it is good now: one step, so that of two keys with
-    /// one token one gets a certificate, and a revocation meanwhile counts.
+    /// Uses up an invitation for a certificate, if it is good now: one step, so that of two keys
+    /// with one token one gets a certificate, and a revocation meanwhile counts.
     pub fn redeem(
         &mut self,
         token: &Digest,

@@ -54,7 +54,8 @@ fn connect_ip_go_is_a_client_of_our_hub() {
     assert_eq!(hub.tunnels(), 1);
 }
 
-/// While noq validates the new address it keeps what it is given, and no reports of ours show when it is done.
+/// While noq validates the new address it keeps what it is given, and no reports of ours show when
+/// it is done.
 #[test]
 fn a_nat_may_give_connect_ip_go_another_address() {
     let Some(go) = interop() else { return };

@@ -1,4 +1,5 @@
-//! The first `hub.toml` and `edge.toml`, written by `sennit hub init` and `join` where there is none.
+//! The first `hub.toml` and `edge.toml`, written by `sennit hub init` and `join` where there is
+//! none.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

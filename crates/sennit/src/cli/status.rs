@@ -82,7 +82,8 @@ fn why_flows(args: &WhyArgs, status: &Status, flow: Option<&FlowName>) -> Result
     })
 }
 
-/// The daemon's document as it came, so that `--json` loses nothing that this version does not know.
+/// The daemon's document as it came, so that `--json` loses nothing that this version does not
+/// know.
 fn ask(control: &Path, patience: Duration) -> Result<Value, ClientError> {
     Client::connect(control, patience)?.request(&Request::Status)
 }
@@ -110,8 +111,8 @@ fn read(document: &Value) -> Result<Status, Failure> {
         .map_err(|error| Failure::runtime(format!("the daemon's status makes no sense: {error}")))
 }
 
-/// Asks until the state is `up`; a daemon that is still starting is waited for as well, and so is its
-/// socket.
+/// Asks until the state is `up`; a daemon that is still starting is waited for as well, and so is
+/// its socket.
 fn wait_up(
     control: impl Fn() -> Result<PathBuf, Failure>,
     timeout: Duration,

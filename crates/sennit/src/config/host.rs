@@ -1,7 +1,7 @@
 //! What only the host can tell about a config: interfaces that are there or not, and their subnets.
 //!
-//! A config may well be checked on another machine, or before a modem is plugged in; so these findings
-//! stand beside those of the file, and keep no daemon from starting.
+//! A config may well be checked on another machine, or before a modem is plugged in; so these
+//! findings stand beside those of the file, and keep no daemon from starting.
 
 use std::fmt;
 

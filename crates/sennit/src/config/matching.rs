@@ -1,7 +1,7 @@
 //! The `match` language of a class.
 //!
-//! A rule is a few conditions, all of which must hold: `udp port 5060`, `dscp ef`,
-//! `tcp dst 10.9.0.0/16 dport 8000-8999`, in capitals or not. A list of rules matches when one of them does.
+//! A rule is a few conditions, all of which must hold: `udp port 5060`, `dscp ef`, `tcp dst
+//! 10.9.0.0/16 dport 8000-8999`, in capitals or not. A list of rules matches when one of them does.
 
 use std::ops::Range;
 

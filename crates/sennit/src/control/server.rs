@@ -42,7 +42,8 @@ pub enum BindError {
 }
 
 impl Server {
-    /// Makes the socket with mode 0660 and answers each request by `handler`, on threads of its own.
+    /// Makes the socket with mode 0660 and answers each request by `handler`, on threads of its
+    /// own.
     pub fn bind(
         path: &Path,
         handler: impl Fn(Request) -> Response + Send + Sync + 'static,

@@ -1,11 +1,11 @@
 //! `sennit edge`.
 //!
-//! An edge has several workers, at most one for each class. Each has an engine with its classes, sockets
-//! of its own on all links, and a queue of the TUN device. A tunnel belongs to one worker for all its
-//! life, and its packets cross no thread: what comes for it from the hub comes to its own sockets, and
-//! what comes from the host to the queue that its flow was last answered on. What is first of its flow
-//! is the exception ([`super::strays`]). The first worker sees to what there is only one of ([`lead`]),
-//! and tells the others by letter.
+//! An edge has several workers, at most one for each class. Each has an engine with its classes,
+//! sockets of its own on all links, and a queue of the TUN device. A tunnel belongs to one worker
+//! for all its life, and its packets cross no thread: what comes for it from the hub comes to its
+//! own sockets, and what comes from the host to the queue that its flow was last answered on. What
+//! is first of its flow is the exception ([`super::strays`]). The first worker sees to what there
+//! is only one of ([`lead`]), and tells the others by letter.
 
 mod ask;
 mod far_side;
@@ -217,8 +217,8 @@ fn class_devices(config: &EdgeConfig) -> impl Iterator<Item = (ClassId, &DeviceN
     classes.filter_map(|(id, class)| Some((id, class.device.as_ref()?)))
 }
 
-/// Opens the main TUN device, with a queue for each worker, and those of classes, each at the class's
-/// own; their interface indices.
+/// Opens the main TUN device, with a queue for each worker, and those of classes, each at the
+/// class's own; their interface indices.
 fn open_devices(config: &EdgeConfig, ios: &mut [Io]) -> Result<Vec<u32>, Failure> {
     let mut indices = vec![open_device(config, &config.device, ios)?];
     for (class, device) in class_devices(config) {

@@ -2,10 +2,10 @@
 //!
 //! A hub has several workers, each with an engine, a socket per address and a queue of the TUN
 //! device. A tunnel belongs to one worker for all its life, and its packets cross no thread: the
-//! kernel brings UDP packets to the worker that their connection ID names, and packets from the host
-//! to the queue that their flow was last answered on. What is first of its flow is the exception
-//! ([`super::strays`]). Workers share what each needs to know of the others ([`directory`]), the
-//! registrar, and the host's routes ([`gateway`]).
+//! kernel brings UDP packets to the worker that their connection ID names, and packets from the
+//! host to the queue that their flow was last answered on. What is first of its flow is the
+//! exception ([`super::strays`]). Workers share what each needs to know of the others
+//! ([`directory`]), the registrar, and the host's routes ([`gateway`]).
 
 mod directory;
 mod gateway;

@@ -477,7 +477,7 @@ fn around(net: IpNet) -> Prefix {
     Prefix::around(net.network(), net.prefix_len())
 }
 
-/// The same addresses by prefixes of which none lies in another.
+/// What these prefixes cover together, by prefixes of which none lies in another.
 fn without_nested(mut prefixes: Vec<Prefix>) -> Vec<Prefix> {
     prefixes.sort_by_key(Prefix::bits);
     let mut outermost: Vec<Prefix> = Vec::new();

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::status::WorkerStatus;
 
-/// What a box has room for: all that one turn reads, packets of at most 64 KB. Its owner is woken when
-/// that turn ends.
+/// What a box has room for: all that one turn reads, packets of at most 64 KB. Its owner is woken
+/// when that turn ends.
 const ROOM: usize = TUN_READS;
 
 /// What became of strays.
@@ -94,7 +94,8 @@ impl<S> Strays<S> {
         strays
     }
 
-    /// The same before we are told. To look into an empty box costs next to nothing.
+    /// What others gave to us, before we are told of it. To look into an empty box costs next to
+    /// nothing.
     pub(super) fn take_early(&self) -> Vec<S> {
         std::iter::from_fn(|| self.inbox.next())
             .take(ROOM)

@@ -13,8 +13,8 @@ use crate::status::duration;
 /// A share below this is probes and acknowledgements.
 const IDLE: f64 = 0.01;
 
-/// The reason for path `index` of a tunnel. `share` is what it carried of all that the tunnel sent of
-/// late, if it sent anything.
+/// The reason for path `index` of a tunnel. `share` is what it carried of all that the tunnel sent
+/// of late, if it sent anything.
 pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant) -> String {
     let mut text = use_of(tunnel, index, share, now);
     text += &halved(&tunnel.paths[index]).unwrap_or_default();

@@ -6,22 +6,24 @@
 //!
 //! # What time it is
 //!
-//! A turn may take long, and the thread may be held up at any point of it. A round trip is the time of an arrival
-//! less the time of a departure, and the least one steers everything: one sample too short does harm for long,
-//! one too long is one among many. So:
+//! A turn may take long, and the thread may be held up at any point of it. A round trip is the time
+//! of an arrival less the time of a departure, and the least one steers everything: one sample too
+//! short does harm for long, one too long is one among many. So:
 //!
 //! | what happens | is told to the machine as | if the thread is held up |
 //! | --- | --- | --- |
-//! | datagrams arrive | when the kernel got them ([`Run::arrived`](sennit_linux::udp::Run)), at most 50 ms ago | nothing changes |
-//! | datagrams leave | the clock as read before the machine made them | they leave later than they say: too long |
-//! | anything else | the clock as read just before | the queue is older than it seems |
+//! | datagrams arrive | when the kernel got them, at most 50 ms ago | nothing changes |
+//! | datagrams leave | the clock before the machine made them | round trips seem too long |
+//! | anything else | the clock just before | the queue is older than it seems |
 //!
-//! Nothing ever lies in the future, and no departure is later than it says. Departures are made in many batches, so the
-//! clock is read again when making them has taken long; but not for ever, because each reading lets more
-//! leave. Arrivals are told in the order in which they are read, which is that of each socket but not of several; and
-//! some are older than what the machine was told last. It takes both, as QUIC does: what it compares are an
-//! arrival and a departure, or arrivals of one path. As long as a socket has more than was read, timers do not
-//! run ahead of it: what they wait for may be in there.
+//! When the kernel got a run of datagrams is in [`Run::arrived`](sennit_linux::udp::Run).
+//! Nothing ever lies in the future, and no departure is later than it says. Departures are made in
+//! many batches, so the clock is read again when making them has taken long; but not for ever,
+//! because each reading lets more leave. Arrivals are told in the order in which they are read,
+//! which is that of each socket but not of several; and some are older than what the machine was
+//! told last. It takes both, as QUIC does: what it compares are an arrival and a departure, or
+//! arrivals of one path. As long as a socket has more than was read, timers do not run ahead of it:
+//! what they wait for may be in there.
 
 mod moderation;
 
@@ -54,18 +56,20 @@ use sennit_packet::{
 
 use moderation::{Moderation, Moved};
 
-/// Packets (or super-packets) read from a TUN device per turn, and their bytes: all that came since the
-/// last turn, or it waits in the device, where there is no AQM, and in order.
+/// Packets (or super-packets) read from a TUN device per turn, and their bytes: all that came since
+/// the last turn, or it waits in the device, where there is no AQM, and in order.
 pub(super) const TUN_READS: usize = 512;
 const TUN_BYTES: usize = 8 << 20;
-/// Receive calls per socket and turn, and their bytes: what is received in a turn leaves for the host at its
-/// end, all of it as late as the last, and out of the caches if it is not too much for them.
+/// Receive calls per socket and turn, and their bytes: what is received in a turn leaves for the
+/// host at its end, all of it as late as the last, and out of the caches if it is not too much for
+/// them.
 const SOCKET_READS: usize = 16;
 const SOCKET_BYTES: usize = 768 << 10;
-/// Batches that take longer than this to make and send are not made by the clock of before: it is what a pacer
-/// lets through at a time.
+/// Batches that take longer than this to make and send are not made by the clock of before: it is
+/// what a pacer lets through at a time.
 const LONG_STRETCH: Duration = Duration::from_millis(1);
-/// But no more than this often in a turn: where the host is slower than the path, each reading lets more leave.
+/// The clock is read again at most this often in a turn: where the host is slower than the path,
+/// each reading lets more leave.
 const MOST_STRETCHES: u32 = 2;
 /// Bytes kept for a socket whose kernel buffer is full; what the pacer lets through fits easily.
 const UNSENT_LIMIT: usize = 1 << 20;
@@ -614,8 +618,9 @@ fn dispatch(ready: Ready, machine: &mut impl Machine, io: &mut Io) -> io::Result
     Ok(())
 }
 
-/// Lets the machine digest what came, and hands the host what came out for it. The host answers at once to much of
-/// that; where turns are rare its answers are not left to the next, which otherwise is larger for them.
+/// Lets the machine digest what came, and hands the host what came out for it. The host answers at
+/// once to much of that; where turns are rare its answers are not left to the next, which otherwise
+/// is larger for them.
 fn settle(machine: &mut impl Machine, io: &mut Io, takes_answers: bool) -> io::Result<()> {
     let now = Instant::now();
     machine.digest(io, now);

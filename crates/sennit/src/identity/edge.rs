@@ -1,7 +1,8 @@
 //! The edge's side: who it is, and with what it proves that.
 //!
 //! Three files of the state directory: `edge.key`; `site.json` with what the invitation said, in
-//! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is one.
+//! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -28,8 +29,8 @@ const RENEW_BEFORE: Duration = Duration::from_secs(120 * 86_400);
 /// What is left of a certificate's lifetime when it is renewed, as time since it was issued.
 pub const RENEW_AFTER: Duration = SITE_LIFETIME.saturating_sub(RENEW_BEFORE);
 
-/// A certificate that seems to have been issued so far from now tells of a wrong clock. A hub repeats
-/// one for a day at most.
+/// A certificate that seems to have been issued so far from now tells of a wrong clock. A hub
+/// repeats one for a day at most.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(2 * 86_400);
 
 /// All that an edge is known by.

@@ -3,9 +3,9 @@
 //! The text is `sennit_` and base64url of: version, expiry (seconds since 1970, 8 bytes), the
 //! authority's fingerprint (32), the secret (32), the site's name (length, bytes), the number of
 //! hub addresses and each of them (4 or 6, address, port; or 0, length, name, port), and the first
-//! four bytes of the SHA-256 of all that, by which a token cut short in copying is told from a foreign
-//! one. Integers are big-endian. Version 1 has no names, and is still what is written when there are
-//! none.
+//! four bytes of the SHA-256 of all that, by which a token cut short in copying is told from a
+//! foreign one. Integers are big-endian. Version 1 has no names, and is still what is written when
+//! there are none.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

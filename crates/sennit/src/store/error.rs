@@ -67,7 +67,8 @@ impl StoreError {
                 Self::ReadOnly { path }
             }
             Some(ErrorCode::DiskFull) => Self::Full { path },
-            // The index of the write-ahead log found no room, for which there is no code of its own.
+            // The index of the write-ahead log found no room, for which there is no code of its
+            // own.
             Some(ErrorCode::SystemIoFailure) if extended(&source) == ffi::SQLITE_IOERR_SHMSIZE => {
                 Self::Full { path }
             }

@@ -10,7 +10,8 @@ use super::grant::join;
 use crate::config::Prefix;
 use crate::lan;
 
-/// What makes format n+1 of format n: SQL, and what SQL cannot say. A released step is never edited.
+/// What makes format n+1 of format n: SQL, and what SQL cannot say. A released step is never
+/// edited.
 struct Step {
     sql: &'static str,
     then: fn(&Connection) -> rusqlite::Result<()>,

@@ -341,7 +341,8 @@ fn a_daemon_whose_device_is_taken_away_ends_and_leaves_only_its_block() {
     assert_eq!(traces(edge.host), before);
 }
 
-// ---- state directories that take no more ---------------------------------------------------------
+// ---- state directories that take no more
+// ---------------------------------------------------------
 
 /// Starts a daemon that sees its state directory as a file system of its own, of `size`.
 fn start_on_tmpfs<'w>(

@@ -23,8 +23,8 @@ impl Noise {
     }
 }
 
-/// What the kernel does to the packets for the ports from [`BENT`] on, as it hands them to a tunnel's
-/// device: one field of the IPv4 header (offset and length in bits) gets another value.
+/// What the kernel does to the packets for the ports from [`BENT`] on, as it hands them to a
+/// tunnel's device: one field of the IPv4 header (offset and length in bits) gets another value.
 const BENDINGS: [(u32, u32, u32); 19] = [
     // Version and header length.
     (0, 8, 0x00),

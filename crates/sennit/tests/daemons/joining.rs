@@ -23,7 +23,7 @@ fn join_at(world: &World, site: &str, now: SystemTime) -> EdgeIdentity {
     EdgeIdentity::join(&world.path(site.as_str()), &invited, false).unwrap()
 }
 
-/// The same, and the token was exchanged for a certificate then.
+/// An edge that was invited at `now` and exchanged its token for a certificate then.
 pub(crate) fn enrol_at(world: &World, site: &str, now: SystemTime) {
     let mut edge = join_at(world, site, now);
     let hub = HubIdentity::load(&world.path("hub")).unwrap();

@@ -1,12 +1,12 @@
 //! The whole program in network namespaces: real daemons, kernel TCP, links that fail.
 //!
-//! A [`world::World`] is a lab with links that can be cut, an operator's directory, and daemons that
-//! are joined, started, stopped and killed as an operator would. [`traffic`] is what passes through
-//! their tunnels. The tests are sorted by what goes wrong: [`joining`] (who is let in), [`tunnel`]
-//! (nothing: it works), [`workers`] (nothing either, with several of them), [`links`], [`daemons`] (they
-//! die, or start in a bad place), [`leaks`] (what would leave beside the tunnel), [`absent`] (the hub is not
-//! to be found) and [`input`] (packets that nobody should have sent). They take
-//! turns, because each of them wants the machine for itself.
+//! A [`world::World`] is a lab with links that can be cut, an operator's directory, and daemons
+//! that are joined, started, stopped and killed as an operator would. [`traffic`] is what passes
+//! through their tunnels. The tests are sorted by what goes wrong: [`joining`] (who is let in),
+//! [`tunnel`] (nothing: it works), [`workers`] (nothing either, with several of them), [`links`],
+//! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
+//! [`absent`] (the hub is not to be found) and [`input`] (packets that nobody should have sent).
+//! They take turns, because each of them wants the machine for itself.
 
 #![expect(
     clippy::unwrap_used,

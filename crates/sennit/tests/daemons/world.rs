@@ -139,7 +139,7 @@ impl World {
         run(command.arg("--state").arg(self.path(state)))
     }
 
-    /// The same, for a command that has to succeed; its output.
+    /// The output of a command that has to succeed.
     #[track_caller]
     pub(crate) fn sennit(&self, state: &str, words: &[&str]) -> String {
         let ended = self.try_sennit(state, words);
@@ -170,7 +170,7 @@ impl World {
         self.start_hub_with("")
     }
 
-    /// The same, with more lines of `[hub]`.
+    /// Makes a hub unless there is one, and starts it with more lines of `[hub]`.
     pub(crate) fn start_hub_with(&self, more: &str) -> Daemon<'_> {
         if !self.path("hub").exists() {
             self.sennit("hub", &["hub", "init", "--name", "hub.example"]);

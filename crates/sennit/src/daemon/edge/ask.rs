@@ -1,7 +1,7 @@
 //! One question to a hub, without a daemon: whether it takes an invitation.
 //!
-//! `sennit join` exchanges the token at once where it reaches the hub, so that a token that is used or
-//! revoked is refused then and there. It has no links yet: packets leave as the host sends them.
+//! `sennit join` exchanges the token at once where it reaches the hub, so that a token that is used
+//! or revoked is refused then and there. It has no links yet: packets leave as the host sends them.
 
 use std::{
     collections::BTreeMap,
@@ -49,7 +49,8 @@ pub enum Asked {
     NoAnswer,
 }
 
-/// Exchanges the invitation of `identity` for a certificate, if the hub answers within some seconds.
+/// Exchanges the invitation of `identity` for a certificate, if the hub answers within some
+/// seconds.
 pub fn ask(identity: &mut EdgeIdentity) -> Result<Asked, Failure> {
     let hubs: Vec<SocketAddr> = identity.hubs.iter().flat_map(addresses).collect();
     let sockets = Sockets::open();

@@ -81,8 +81,8 @@ impl FarSide {
         }
     }
 
-    /// An engine for each worker. A certificate is the business of the first, and until there is one
-    /// the others have no classes.
+    /// An engine for each worker. A certificate is the business of the first, and until there is
+    /// one the others have no classes.
     pub(super) fn engines(
         &self,
         config: &EdgeConfig,

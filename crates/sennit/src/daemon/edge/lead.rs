@@ -111,7 +111,8 @@ impl Lead {
         put_off
     }
 
-    /// Whether to start over now, as something failed a while ago, or the certificate has become old.
+    /// Whether to start over now, as something failed a while ago, or the certificate has become
+    /// old.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let due = || self.far_side.is_renewal_due();
         self.enrol_at.is_some_and(|at| at <= now) || self.renewal.is_due(due, now)
@@ -137,8 +138,8 @@ impl Lead {
         }
     }
 
-    /// Gives the TUN devices their addresses and routes, unless they have them: each worker hears of
-    /// them from the hub.
+    /// Gives the TUN devices their addresses and routes, unless they have them: each worker hears
+    /// of them from the hub.
     pub(super) fn handle_addresses(&mut self, addresses: Vec<Prefix>) {
         if self.addresses == addresses {
             return;

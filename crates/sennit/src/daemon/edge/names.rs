@@ -1,9 +1,9 @@
 //! Looking up the hub's name, over each link.
 //!
 //! A thread asks the resolvers that the host knows, by a socket of each link, so that the question
-//! leaves by that link and the answer is the one that its network gives; a resolver of the host itself
-//! is asked without. Whoever has found addresses last has them kept in the state directory, for when no
-//! resolver answers. The packet threads only ever hear of the result, by letter.
+//! leaves by that link and the answer is the one that its network gives; a resolver of the host
+//! itself is asked without. Whoever has found addresses last has them kept in the state directory,
+//! for when no resolver answers. The packet threads only ever hear of the result, by letter.
 
 use std::{
     collections::BTreeMap,
@@ -25,8 +25,8 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 use super::machine::Letter;
 use crate::{cli::Failure, config::EdgeConfig, daemon::mailbox::Slot, remote::Remote};
 
-/// Where the nameservers of this host stand: the second to fourth have those behind a local stub, of
-/// systemd-resolved, NetworkManager and OpenWrt.
+/// Where the nameservers of this host stand: the second to fourth have those behind a local stub,
+/// of systemd-resolved, NetworkManager and OpenWrt.
 const RESOLVER_FILES: [&str; 4] = [
     "/etc/resolv.conf",
     "/run/systemd/resolve/resolv.conf",
@@ -44,7 +44,8 @@ const OTHER_FAMILY: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(20);
 /// Addresses of one name; a hub has a few.
 const MOST_ADDRESSES: usize = 8;
-/// A lookup that found nothing is repeated after this, and later after the double, up to the second.
+/// A lookup that found nothing is repeated after this, and later after the double, up to the
+/// second.
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// While there is no tunnel, the hub may have moved.

@@ -1,4 +1,5 @@
-//! What there is to see of the hub while there is no tunnel: where its name leads, and what answers there.
+//! What there is to see of the hub while there is no tunnel: where its name leads, and what answers
+//! there.
 
 use std::{
     collections::BTreeMap,

@@ -2,9 +2,9 @@
 //!
 //! A handshake that nobody answers does not tell a hub that is away from a network that lets no UDP
 //! through, or from a portal that wants a login. So while there is no tunnel, a thread sends to the
-//! hub's own address, over each link, a QUIC packet of a version that does not exist (RFC 9000 §6: any
-//! QUIC server answers it) from a socket that hears of ICMP errors, and opens a TCP connection to the
-//! same port. It looks nowhere else.
+//! hub's own address, over each link, a QUIC packet of a version that does not exist (RFC 9000 §6:
+//! any QUIC server answers it) from a socket that hears of ICMP errors, and opens a TCP connection
+//! to the same port. It looks nowhere else.
 
 use std::{
     fmt,

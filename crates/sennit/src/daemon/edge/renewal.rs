@@ -1,14 +1,15 @@
 //! When to ask for a certificate in place of the one there is.
 //!
-//! Whether one is old is told by the host's clock, and that may be wrong by years. So one that was just
-//! received is used, however old it seems to be; from then on its age is what has passed since.
+//! Whether one is old is told by the host's clock, and that may be wrong by years. So one that was
+//! just received is used, however old it seems to be; from then on its age is what has passed
+//! since.
 
 use std::time::{Duration, Instant};
 
 use crate::identity::RENEW_AFTER;
 
-/// A certificate is renewed at most this often, and so often it is looked whether it is old. To a hub, a
-/// request each hour from an edge that it refuses is nothing; and months of trying remain.
+/// A certificate is renewed at most this often, and so often it is looked whether it is old. To a
+/// hub, a request each hour from an edge that it refuses is nothing; and months of trying remain.
 const PAUSE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -68,7 +69,8 @@ impl Renewal {
 mod tests {
     use super::*;
 
-    /// How often an edge starts over for a certificate within `time`, each of which seems to be old.
+    /// How often an edge starts over for a certificate within `time`, each of which seems to be
+    /// old.
     fn renewals(mut renewal: Renewal, start: Instant, time: Duration) -> usize {
         let (mut now, mut count) = (start, 0);
         while now <= start + time {

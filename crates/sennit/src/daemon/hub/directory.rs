@@ -48,7 +48,8 @@ pub(crate) struct Announced {
 }
 
 impl Directory {
-    /// A site has a tunnel at `worker`; returns the other worker that had the one of the same class.
+    /// A site has a tunnel at `worker`; returns the other worker that had the one of the same
+    /// class.
     pub(super) fn enter(
         &self,
         worker: usize,

@@ -44,7 +44,8 @@ pub(crate) struct Plan {
 }
 
 impl Gateway {
-    /// Opens the TUN device, with one queue for each worker, and makes the host route and translate.
+    /// Opens the TUN device, with one queue for each worker, and makes the host route and
+    /// translate.
     pub(super) fn open(
         mut footprint: Footprint,
         config: Arc<HubConfig>,
@@ -105,7 +106,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Leads what is for the LANs of the plan into the tunnels, once [`Self::confine`] has succeeded.
+    /// Leads what is for the LANs of the plan into the tunnels, once [`Self::confine`] has
+    /// succeeded.
     pub(crate) fn route(&self, plan: &Plan) -> Result<(), sennit_linux::Error> {
         let mut state = self.state();
         let Some((footprint, done)) = state.as_mut() else {

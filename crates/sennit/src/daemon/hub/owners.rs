@@ -1,8 +1,8 @@
 //! Which worker a UDP packet is for.
 //!
-//! The kernel steers by the first packet of a run, and so a packet comes to the wrong worker when it
-//! was joined to one with another connection ID, which happens only to a client that has connections
-//! to several workers.
+//! The kernel steers by the first packet of a run, and so a packet comes to the wrong worker when
+//! it was joined to one with another connection ID, which happens only to a client that has
+//! connections to several workers.
 
 use bytes::BytesMut;
 use sennit_engine::steering_octet;

@@ -19,9 +19,10 @@ use crate::{
     lan::{self, Host, Objection},
 };
 
-/// A site may change its announcement once in this time,
+/// A site may change its announcement once in this time on average.
 const CHANGE_EVERY: Duration = Duration::from_secs(2);
-/// A site may do this many changes at once: it starts, loses its links and returns without waiting.
+/// A site may make this many changes of its announcement at once: it starts, loses its links and
+/// returns without waiting.
 const CHANGES_AT_ONCE: u32 = 4;
 /// Lines of the log for one change: enough to see what is wrong.
 const LOGGED: usize = 8;

@@ -7,34 +7,39 @@ use sennit_linux::{
     waits::{Spent, Waits},
 };
 
-/// Turns that may follow each other at once, and how often another is allowed. Under load packets
-/// would otherwise arrive one by one, each at the price of a whole turn; a ping does not notice.
+/// Turns that may follow each other at once.
 const TURNS: u32 = 8;
+/// Time after which one more turn is allowed. Under load packets would otherwise arrive one by one,
+/// each at the price of a whole turn; a ping does not notice.
 const TURN_EVERY: Duration = Duration::from_millis(1);
-/// Where the host is short of processors they become rarer, up to this, if little flows: a turn costs the same
+/// Time between turns where the host is short of processors and little flows: a turn costs the same
 /// whatever it moves.
 const LONG_TURN: Duration = Duration::from_millis(8);
-/// It is short of them if a thread waits for one for this part of the time, and so many times as long as it runs.
+/// A host is short of processors only if a thread waits for one for this fraction of the time.
 const WAITS: f64 = 0.05;
+/// A host is short of processors only if a thread waits for one this many times as long as it runs.
 const WAITS_PER_RUN: f64 = 2.5;
-/// It is not any more if the thread waits for less than this part of that.
+/// Long turns end when the thread waits for less than this fraction of what began them.
 const CALM: f64 = 0.4;
-/// Bytes per second that are little.
+/// Bytes per second below which little flows through a thread.
 const LITTLE: f64 = 8e6;
-/// It is very short of them if the thread has waited so many times as long as it ran for a while; turns become as rare
-/// as this then, which costs some of a link's rate, but less than what is spent on turns.
+/// A host is very short of processors if a thread waits this many times as long as it runs.
 const LONG_WAITS_PER_RUN: f64 = 4.5;
+/// Time between turns where the host is very short of processors. It costs some of a link's rate,
+/// but less than what is spent on turns.
 const LONGEST_TURN: Duration = Duration::from_millis(16);
-/// With each look, what was seen before counts as so much less: the last half second tells.
+/// What was seen before is multiplied by this with each look, so that the last half second tells.
 const FADES: f64 = 0.8;
-/// Where a thread serves so many tunnels, runs much and still moves little at a time, they become rarer sooner:
+/// A thread that serves this many tunnels, runs much and still moves little in a turn has long
+/// turns sooner than others.
 const MANY: usize = 8;
-/// if it waits so many times as long as it runs;
+/// A thread of [`MANY`] tunnels has long turns if it waits this many times as long as it runs.
 const WAITS_PER_MUCH: f64 = 1.25;
-/// and these are the bytes that are little at a time, where turns are a millisecond apart.
+/// Bytes in a turn that are little, where turns are a millisecond apart.
 const SLIVER: f64 = 4096.0;
-/// A thread that runs for this part of the time, or waits for so long as to say that the host is short, goes
-/// ahead of other programs. Otherwise it might as well wait: what they send then leaves in larger runs.
+/// A thread that runs for this part of the time, or waits for so long as to say that the host is
+/// short, goes ahead of other programs. Otherwise it might as well wait: what they send then leaves
+/// in larger runs.
 const RUNS: f64 = 0.25;
 /// How often all of this is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -68,7 +73,8 @@ pub(super) struct Moderation {
     paid_at: Instant,
     waits: Option<Waits>,
     priority: Option<Priority>,
-    /// When it was last seen whether the host is short of processors, and what was moved until then.
+    /// When it was last seen whether the host is short of processors, and what was moved until
+    /// then.
     looked: (Instant, Moved),
     /// What was spent lately ([`FADES`]).
     lately: Spent,
@@ -140,8 +146,8 @@ fn longest_turn(lately: Spent) -> Duration {
     }
 }
 
-/// How far apart turns are when they were `every`, and the thread spent this of the time that passed and moved so
-/// much for its tunnels.
+/// How far apart turns are when they were `every`, and the thread spent this of the time that
+/// passed and moved so much for its tunnels.
 fn next_turn(
     every: Duration,
     longest: Duration,
