@@ -130,11 +130,11 @@ impl FlowTable {
     }
 }
 
-/// Slots of a [`FragmentTable`]: datagrams whose fragments are on their way at one time. A collision
-/// makes the later fragments of one of them be sorted without ports.
+/// Slots of a [`FragmentTable`]: datagrams whose fragments are on their way at one time. A
+/// collision makes the later fragments of one of them be sorted without ports.
 const DATAGRAMS: usize = 1024;
-/// The fragments of a datagram leave their sender together; a number is used again after 65536 datagrams
-/// of IPv4, which at 10 Gbit/s of large ones take longer than this.
+/// The fragments of a datagram leave their sender together; a number is used again after 65536
+/// datagrams of IPv4, which at 10 Gbit/s of large ones take longer than this.
 const TOGETHER: Duration = Duration::from_secs(2);
 
 /// Remembers the class of datagrams that come in fragments, in bounded memory.
@@ -154,8 +154,9 @@ struct Datagram {
 }
 
 impl FragmentTable {
-    /// The class of a packet: what `decide` says of a whole one and of the first fragment of a datagram,
-    /// and what was said before of the others. A first fragment that comes late follows the others.
+    /// The class of a packet: what `decide` says of a whole one and of the first fragment of a
+    /// datagram, and what was said before of the others. A first fragment that comes late follows
+    /// the others.
     pub fn class(
         &mut self,
         packet: &IpPacket<'_>,
@@ -294,7 +295,7 @@ mod tests {
         packet
     }
 
-    /// The same over IPv6.
+    /// A fragment of a UDP datagram over IPv6.
     fn fragment_v6(id: u32, offset: u16, more: bool) -> Vec<u8> {
         let mut packet = vec![0; 48];
         packet[0] = 0x60;

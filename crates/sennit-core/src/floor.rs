@@ -1,14 +1,15 @@
 //! Windowed minimum that no single wrong value can lower.
 //!
-//! A measurement of time may be too short: the host stopped between two readings of a clock, or somebody set it. In a
-//! minimum over minutes one such value would stand for minutes. So a value counts once it is *borne out* by
-//! another one, at another time, that is as low: the minimum is that of all values but those of one
-//! moment. A path that has really become shorter is known to be so a moment later.
+//! A measurement of time may be too short: the host stopped between two readings of a clock, or
+//! somebody set it. In a minimum over minutes one such value would stand for minutes. So a value
+//! counts once it is *borne out* by another one, at another time, that is as low: the minimum is
+//! that of all values but those of one moment. A path that has really become shorter is known to be
+//! so a moment later.
 
 use std::time::{Duration, Instant};
 
-/// Values this close to each other may be wrong for the same reason: all that a thread reads after it was held up, which
-/// is seldom for more than a tenth of this.
+/// Values this close to each other may be wrong for the same reason: all that a thread reads after
+/// it was held up, which is seldom for more than a tenth of this.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// The least value that was borne out; of the only moment, as long as there is no other.

@@ -1,9 +1,9 @@
 //! What became of each flow, for whoever asks: the account behind `sennit why FLOW`.
 //!
-//! Queues and schedulers know a flow only by its hash. Here it has its addresses, which are read from
-//! the first packet, and what left for it on each path. Memory is bounded: a few flows of each queue
-//! of [`crate::queue`]. A new one takes the place of one that fell silent; while none is, it is not
-//! remembered, and nothing but this account misses it.
+//! Queues and schedulers know a flow only by its hash. Here it has its addresses, which are read
+//! from the first packet, and what left for it on each path. Memory is bounded: a few flows of each
+//! queue of [`crate::queue`]. A new one takes the place of one that fell silent; while none is, it
+//! is not remembered, and nothing but this account misses it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -113,8 +113,8 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// `packet` of the flow with this hash leaves on `paths`, and is put in order if `ordered`. `before`
-    /// is what its queue has done so far.
+    /// `packet` of the flow with this hash leaves on `paths`, and is put in order if `ordered`.
+    /// `before` is what its queue has done so far.
     pub fn handle_sent(
         &mut self,
         hash: u32,
@@ -162,7 +162,8 @@ impl Flows {
         self.run = Some(run);
     }
 
-    /// What is known of a flow from when it had another queue than this, which is one of the same few.
+    /// What is known of a flow from when it had another queue than this, which is one of the same
+    /// few.
     fn take_moved(&mut self, place: usize, key: &FlowKey) -> Option<Flow> {
         let first = place - place % WAYS;
         self.queues[first..first + WAYS]
@@ -280,7 +281,8 @@ impl Flow {
         recent.age(now);
         let active = |flow: &&Self| now.saturating_duration_since(flow.last) < 2 * WINDOW;
         let others = queue.iter().filter(|flow| flow.hash != self.hash);
-        // The last packet alone does not say it: an acknowledgement between data has no order to keep.
+        // The last packet alone does not say it: an acknowledgement between data has no order to
+        // keep.
         let ordered = |at| self.last.saturating_duration_since(at) < WINDOW;
         FlowAccount {
             key: self.key,

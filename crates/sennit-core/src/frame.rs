@@ -10,11 +10,12 @@
 //! | 4 | a [`Report`] on the paths, from the receiver's side |
 //! | 6 | padding: it is of interest whether it arrives, not what it is |
 //! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
-//! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding; used only if the other side said that it joins them |
+//! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding |
 //!
-//! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network card
-//! (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). It has gone through no wire yet, and QUIC's tag covers what follows; the
-//! far end's kernel adds the rest if the packet travels on.
+//! Context 10 is used only if the other side said that it joins halves.
+//! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network
+//! card (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). It has gone through no wire yet, and QUIC's tag covers
+//! what follows; the far end's kernel adds the rest if the packet travels on.
 //!
 //! All numbers are big endian.
 
@@ -45,8 +46,8 @@ pub struct Header {
     pub flow: u8,
     /// Packets of the flow that come before this one should be waited for.
     pub ordered: bool,
-    /// How long after this one the last of those will have been sent: it took a slower path ahead of its
-    /// turn. In steps of 2 ms, at most 254 ms.
+    /// How long after this one the last of those will have been sent: it took a slower path ahead
+    /// of its turn. In steps of 2 ms, at most 254 ms.
     pub early: Duration,
     /// Position in the flow, from [`Self::FIRST`]; wraps.
     pub seq: u32,
@@ -57,8 +58,8 @@ pub struct Header {
 impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 10;
-    /// Number of a flow's first packet. It is so near to the wrap that every flow of some size passes there,
-    /// in tests too.
+    /// Number of a flow's first packet. It is so near to the wrap that every flow of some size
+    /// passes there, in tests too.
     pub const FIRST: u32 = 0_u32.wrapping_sub(1000);
     const ORDERED: u8 = 1 << 7;
     const EARLY_STEP_MS: u64 = 2;
@@ -129,8 +130,8 @@ impl Half {
         [flags, high, low]
     }
 
-    /// Splits what follows a [`Header`] into this and the half, without its padding; `None` if it is empty or
-    /// not all there, or if a flag is set that nobody knows.
+    /// Splits what follows a [`Header`] into this and the half, without its padding; `None` if it
+    /// is empty or not all there, or if a flag is set that nobody knows.
     pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
         let (&[flags, high, low], rest) = payload.split_first_chunk::<{ Self::LEN }>()?;
         let len = u16::from_be_bytes([high, low]);
@@ -164,8 +165,8 @@ pub struct PathReport {
     pub path: u32,
     /// Whether packets arrive on it.
     pub heard: bool,
-    /// The sender found that larger packets, which it carried before, do not arrive on it any more. Said only to
-    /// who joins [`Half`]s, and only of a path that is heard: others take it for that.
+    /// The sender found that larger packets, which it carried before, do not arrive on it any more.
+    /// Said only to who joins [`Half`]s, and only of a path that is heard: others take it for that.
     pub shrunk: bool,
 }
 

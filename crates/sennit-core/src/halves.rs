@@ -1,7 +1,7 @@
 //! Joins packets that came in two halves, because some path carries no datagram of their size.
 //!
-//! The halves of a packet have its flow and number, so each is known again whatever path it took, and a
-//! copy of either will do. What waits for its other half is bounded, in number and in time.
+//! The halves of a packet have its flow and number, so each is known again whatever path it took,
+//! and a copy of either will do. What waits for its other half is bounded, in number and in time.
 
 use std::{
     collections::VecDeque,
@@ -12,8 +12,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::frame::{Half, Header};
 
-/// Halves that wait at most; of packets of 1400 bytes they take 700 KB. At 20,000 halves a second, of which
-/// every twentieth is lost, they are those of a second.
+/// Halves that wait at most; of packets of 1400 bytes they take 700 KB. At 20,000 halves a second,
+/// of which every twentieth is lost, they are those of a second.
 const MOST: usize = 1024;
 /// How long a half waits: longer than the other one may be sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,7 +37,8 @@ struct Waiting {
 impl Halves {
     /// Takes a half; returns the packet if it is complete with it.
     ///
-    /// The half is copied, so that one which waits does not hold the buffer that it was received in.
+    /// The half is copied, so that one which waits does not hold the buffer that it was received
+    /// in.
     pub fn handle_half(
         &mut self,
         header: &Header,

@@ -10,14 +10,14 @@
 //!
 //! Probing is quick while packets flow, and quicker while many do. Quickness is catching: an end
 //! that is probed quickly probes quickly too, so both ends agree on what silence means. A busy path
-//! is suspected after twice the longest silence that it had lately, so one that is steady is given up
-//! within a few probes and one that stutters is not.
+//! is suspected after twice the longest silence that it had lately, so one that is steady is given
+//! up within a few probes and one that stutters is not.
 //!
 //! While a tunnel is idle its probes only keep the mappings of NATs, and cost money: one end asks
 //! rarely ([`Keep`]) and the other answers. What other tunnels hear on the same way counts as heard
 //! here ([`Company`]), so that all of them together need no more probes than one. How an idle path
-//! fares is known only to within half a minute; the first packets after a silence therefore leave as
-//! copies on paths that have not been heard since ([`Health::is_proven`]).
+//! fares is known only to within half a minute; the first packets after a silence therefore leave
+//! as copies on paths that have not been heard since ([`Health::is_proven`]).
 
 use std::{
     fmt,
@@ -41,8 +41,8 @@ const GAP_WINDOW: Duration = Duration::from_secs(2);
 const CONFIRM: Duration = Duration::from_secs(1);
 /// Probes that an idle path may leave unanswered in a row, each [`CONFIRM`] after the one before.
 const CONFIRMS: u32 = 4;
-/// An idle end that hears something answers with a probe if its last one is older than this, which is less
-/// than any end waits before it asks.
+/// An idle end that hears something answers with a probe if its last one is older than this, which
+/// is less than any end waits before it asks.
 const ANSWER_AFTER: Duration = Duration::from_secs(9);
 /// Longest time between probes of an idle path that is down: 12 bytes a second with all headers.
 const PROBE_LOST: Duration = Duration::from_secs(5);
@@ -50,20 +50,21 @@ const PROBE_LOST: Duration = Duration::from_secs(5);
 const LOST_FRACTION: u32 = 128;
 /// A suspect path that stays silent this long is called down.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
-/// How long the peer's word on a path is believed while packets flow. It repeats bad news several times
-/// meanwhile; that it hears the path again it may have said in vain.
+/// How long the peer's word on a path is believed while packets flow. It repeats bad news several
+/// times meanwhile; that it hears the path again it may have said in vain.
 const BELIEVED_FOR: Duration = Duration::from_secs(4);
-/// The same while nothing flows, when the peer repeats bad news at the pace of idle probes.
+/// How long the peer's word on a path is believed while nothing flows, when it repeats bad news at
+/// the pace of idle probes.
 const BELIEVED_IDLE: Duration = Duration::from_secs(240);
-/// How long a path must be heard again before it is trusted: its probation. Each recent fall doubles it,
-/// so that a link that comes and goes is soon left alone.
+/// How long a path must be heard again before it is trusted: its probation. Each recent fall
+/// doubles it, so that a link that comes and goes is soon left alone.
 const TRUST_AFTER: Duration = Duration::from_millis(120);
 /// The longest probation.
 const MOST_PROBATION: Duration = Duration::from_secs(4);
 /// A fall counts as recent for this long.
 const FALLS_FORGOTTEN: Duration = Duration::from_secs(20);
-/// How often a path must be heard before it is trusted again: one packet is no sign of life, it may have
-/// been held up on its way.
+/// How often a path must be heard before it is trusted again: one packet is no sign of life, it may
+/// have been held up on its way.
 const TRUST_COUNT: u32 = 3;
 
 /// How often an idle path is probed.
@@ -78,27 +79,27 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// At the end that opened the path, which is the one behind a NAT. Many NATs forget a UDP mapping
-    /// after 30 s (RFC 4787 §4.3 asks for two minutes).
+    /// At the end that opened the path, which is the one behind a NAT. Many NATs forget a UDP
+    /// mapping after 30 s (RFC 4787 §4.3 asks for two minutes).
     pub const ASKING: Self = Self {
         way: Duration::from_secs(25),
         own: Duration::from_secs(300),
         answers: true,
     };
-    /// The same for a path that is used only when better ones fail, where a mapping may be lost: the first
-    /// probe makes another.
+    /// What an edge does on a path that is used only when better ones fail. A mapping may be lost
+    /// there: the first probe makes another.
     pub const ASKING_RARELY: Self = Self {
         way: Duration::from_secs(50),
         ..Self::ASKING
     };
-    /// At the end that answers. It asks by itself only when the other should have, so that there is one
-    /// exchange and not two.
+    /// At the end that answers. It asks by itself only when the other should have, so that there is
+    /// one exchange and not two.
     pub const ANSWERING: Self = Self {
         way: Duration::from_secs(40),
         own: Duration::from_secs(400),
         answers: true,
     };
-    /// The same for a path that is used only when better ones fail.
+    /// What a hub does on a path that is used only when better ones fail.
     pub const ANSWERING_RARELY: Self = Self {
         way: Duration::from_secs(80),
         ..Self::ANSWERING
@@ -112,7 +113,8 @@ impl Keep {
     /// The longest silence of the path that keeps the connection, which must not time out.
     const FIRST: Duration = Duration::from_secs(120);
 
-    /// The same for the path that carries the acknowledgements of all: they answer what is heard there.
+    /// How often the path is probed that carries the acknowledgements of all: they answer what is
+    /// heard there.
     pub fn of_the_first(self) -> Self {
         let own = match self.own {
             own if own > Self::ASKING.own => Self::FIRST + Self::FIRST / 4,
@@ -133,8 +135,8 @@ pub struct Company {
     pub heard: Instant,
     /// When any of them last sent a probe.
     pub probed: Instant,
-    /// What the one that judges for all has found: a reason not to use the way, or that there is none.
-    /// Absent if this path has to judge for itself.
+    /// What the one that judges for all has found: a reason not to use the way, or that there is
+    /// none. Absent if this path has to judge for itself.
     pub verdict: Option<Option<Reason>>,
 }
 
@@ -176,7 +178,8 @@ pub enum Reason {
     PeerHearsNothing,
     /// The link has no carrier, no address, or was taken down.
     LinkDown,
-    /// The peer's address is new and not validated, so QUIC sends it no data (RFC 9000 §9.3). Not found here.
+    /// The peer's address is new and not validated, so QUIC sends it no data (RFC 9000 §9.3). Not
+    /// found here.
     NotValidated,
 }
 
@@ -314,8 +317,8 @@ impl Health {
         }
     }
 
-    /// Whether the peer hears us on the path, as it said not long ago. Such a path carries what we send even
-    /// if nothing arrives on it.
+    /// Whether the peer hears us on the path, as it said not long ago. Such a path carries what we
+    /// send even if nothing arrives on it.
     pub fn is_heard_by_peer(&self, now: Instant) -> bool {
         self.link_up && self.peer_says(now) == Some(true)
     }
@@ -356,8 +359,8 @@ impl Health {
         }
     }
 
-    /// Something is sent: while nothing flows, a probe that would be due soon joins it, which saves turns of
-    /// both ends' loops and the peer's acknowledgement a packet of its own.
+    /// Something is sent: while nothing flows, a probe that would be due soon joins it, which saves
+    /// turns of both ends' loops and the peer's acknowledgement a packet of its own.
     pub fn probe_in_company(&mut self, now: Instant) {
         if self.is_idle() && self.probe_at() <= now + self.keep.way / 4 {
             self.owed.get_or_insert(now);

@@ -3,10 +3,10 @@
 //! A packet that enters a tunnel meets the modules in this order: [`class`] decides which tunnel it
 //! belongs to, [`queue`] holds it under FQ-CoDel until a path can take it, [`schedule`] says which
 //! path that is (or which two), [`pacer`] says how much that path may send right now, [`numbering`]
-//! counts it and [`frame`] wraps it; [`flows`] remembers what became of each
-//! flow. At the far end [`halves`] joins what a small path made two of, [`resequence`] restores the order of flows and [`dedup`] drops
-//! second copies. Beside the packet's way, [`health`]
-//! watches every path and says when to stop trusting it; [`floor`] keeps the least of late.
+//! counts it and [`frame`] wraps it; [`flows`] remembers what became of each flow. At the far end
+//! [`halves`] joins what a small path made two of, [`resequence`] restores the order of flows and
+//! [`dedup`] drops second copies. Beside the packet's way, [`health`] watches every path and says
+//! when to stop trusting it; [`floor`] keeps the least of late.
 //!
 //! Everything takes `now` as its last argument and nothing here reads a clock or a random number.
 

@@ -1,9 +1,9 @@
 //! Heads packets with their number, the time, and whether their order matters.
 //!
-//! It matters to TCP, which delivers in order anyway, and to any transfer: it fills the time with other
-//! packets, and its transport would slow down if it saw them out of order. A call or a game would
-//! rather have what is there at once. What UDP carries is told by its packets: transfers fill theirs,
-//! also while reordering holds them down to a few in a round trip.
+//! It matters to TCP, which delivers in order anyway, and to any transfer: it fills the time with
+//! other packets, and its transport would slow down if it saw them out of order. A call or a game
+//! would rather have what is there at once. What UDP carries is told by its packets: transfers fill
+//! theirs, also while reordering holds them down to a few in a round trip.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ use crate::{
     queue::{FLOWS, Popped},
 };
 
-/// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call;
+/// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call.
 const BULK: usize = 64 << 10;
-/// and so is one with packets as big as this.
+/// A flow with packets of this many bytes is a transfer too.
 pub const FULL: usize = 1150;
-/// What sent so much stays a transfer for this long when it sends less: over a longer path it may take some round
-/// trips to send as much again.
+/// A flow stays a transfer for this long when it sends less: over a longer path it may take some
+/// round trips to send as much again.
 const TRANSFER_FOR: Duration = Duration::from_secs(3);
 const WINDOW: Duration = Duration::from_millis(200);
-/// The same in bytes per second: what sends less is thin.
+/// Bytes per second below which a flow is thin: [`BULK`] in each [`WINDOW`].
 pub const THIN: u64 = BULK as u64 * 1000 / WINDOW.as_millis() as u64;
 
-/// The clock says this at first, in microseconds: a second before it wraps, so that every tunnel passes
-/// there, in tests too.
+/// The clock says this at first, in microseconds: a second before it wraps, so that every tunnel
+/// passes there, in tests too.
 const CLOCK_FROM: u32 = 0_u32.wrapping_sub(1_000_000);
 
 /// The sending side's account of each flow queue of [`crate::queue`].

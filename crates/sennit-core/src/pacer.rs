@@ -6,11 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-/// The bucket may hold this much sending time.
+/// The bucket may hold this much sending time of a path.
 const BURST: Duration = Duration::from_millis(1);
-/// What a path earns while it waits for credit is not lost to a host that wakes up late, up to this.
+/// What a path earns while it waits for credit is not lost to a host that wakes up late, up to
+/// this.
 const LATE: Duration = Duration::from_millis(32);
-/// And never less than this many packets, so that slow paths still send in small batches.
+/// The bucket may hold at least this many packets, so that slow paths still send in small batches.
 const MIN_BURST_PACKETS: u64 = 4;
 /// A path that has used up its credit waits for this part of a burst before it sends again. Waking
 /// for every single packet would make all batches small and cost several times as much CPU.

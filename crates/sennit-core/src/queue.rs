@@ -6,8 +6,9 @@
 //! interval, its packets are marked CE if they can be and dropped if not, more often the longer it
 //! lasts. Nothing else in a tunnel decides to drop an inner packet, except the memory limit here.
 //!
-//! The queue also numbers the packets of a flow, in the order in which they joined it. On a slower path
-//! a packet can leave ahead of its turn, so early that it arrives in its turn: see [`Start::Behind`].
+//! The queue also numbers the packets of a flow, in the order in which they joined it. On a slower
+//! path a packet can leave ahead of its turn, so early that it arrives in its turn: see
+//! [`Start::Behind`].
 
 use std::{
     collections::VecDeque,
@@ -19,17 +20,17 @@ use sennit_packet::checksum::Progress;
 
 use crate::frame::{HEADROOM, Header};
 
-/// Flow queues, as many as a packet's header can tell apart; RFC 8290 §5.2 suggests 1024, and that flows are
-/// hashed into them. A call would share one with one of ten transfers with probability 4 %, so each flow has
-/// the choice of several.
+/// Flow queues, as many as a packet's header can tell apart; RFC 8290 §5.2 suggests 1024, and that
+/// flows are hashed into them. A call would share one with one of ten transfers with probability 4
+/// %, so each flow has the choice of several.
 pub const FLOWS: usize = 256;
 /// Queues that a flow may have: eight in a row (set-associative hashing, as in tc-cake(8)).
 pub(crate) const WAYS: usize = 8;
 /// A flow that was silent for so long has no claim to its queue any more.
 const QUIET: Duration = Duration::from_secs(1);
-/// Bytes a flow may send per turn, at least (RFC 8290 §5.2), and as time at the rate at which the queue
-/// empties. On a fast link a flow thus sends a run of packets, which the far end joins to one large
-/// packet for its host; a round of sixteen busy flows takes four milliseconds.
+/// Bytes a flow may send per turn, at least (RFC 8290 §5.2), and as time at the rate at which the
+/// queue empties. On a fast link a flow thus sends a run of packets, which the far end joins to one
+/// large packet for its host; a round of sixteen busy flows takes four milliseconds.
 const QUANTUM: i64 = 1514;
 const TURN: Duration = Duration::from_micros(250);
 /// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
@@ -41,7 +42,8 @@ const LIMIT: usize = 8 << 20;
 const LEAST_LIMIT: usize = 256 << 10;
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
-/// The time CoDel waits for a sender to react (RFC 8289 §4.3), unless the caller knows that it takes longer.
+/// The time CoDel waits for a sender to react (RFC 8289 §4.3), unless the caller knows that it
+/// takes longer.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A flow that has this part of what waits has the queue to itself.
@@ -52,7 +54,8 @@ const ALONE: f64 = 0.75;
 pub struct Queued {
     /// Headroom, then the IP packet.
     pub buffer: BytesMut,
-    /// Hash of the inner flow; in the queue its last eight bits become the number of the flow's queue.
+    /// Hash of the inner flow; in the queue its last eight bits become the number of the flow's
+    /// queue.
     pub flow: u32,
     /// Its transport delivers in order (TCP), so nobody can use it before the packets ahead of it.
     pub in_order: bool,
@@ -74,8 +77,8 @@ pub enum Start {
     Nowhere,
     /// The one whose turn it is.
     Head,
-    /// The one before which so many bytes would leave, or the last: those ahead of it go another way
-    /// and arrive first all the same.
+    /// The one before which so many bytes would leave, or the last: those ahead of it go another
+    /// way and arrive first all the same.
     Behind(usize),
 }
 
@@ -197,8 +200,9 @@ impl FqCodel {
         }
     }
 
-    /// The queue of the flow with this hash: its own, or else the first of its choice that is free. Where none
-    /// is, it shares the first until one becomes free, and may overtake itself as it moves there.
+    /// The queue of the flow with this hash: its own, or else the first of its choice that is free.
+    /// Where none is, it shares the first until one becomes free, and may overtake itself as it
+    /// moves there.
     fn queue_of(&mut self, hash: u32, now: Instant) -> usize {
         let home = hash as usize % FLOWS;
         let mut choice = (home..home + WAYS).map(|way| home - home % WAYS + way % WAYS);
@@ -211,8 +215,8 @@ impl FqCodel {
         found.unwrap_or(home)
     }
 
-    /// Takes a packet of the next flow of which `start` lets one go; it is told the packet whose turn it is and
-    /// how many bytes would leave before the last packet of the flow.
+    /// Takes a packet of the next flow of which `start` lets one go; it is told the packet whose
+    /// turn it is and how many bytes would leave before the last packet of the flow.
     pub fn pop(&mut self, start: impl Fn(&Queued, usize) -> Start, now: Instant) -> Option<Popped> {
         // After a round in which every flow was refused the next one would be the same.
         let mut changed = true;
@@ -293,16 +297,17 @@ impl FqCodel {
         }
     }
 
-    /// Tells at which rate the queue empties, in bytes per second: it decides how many bytes may wait, and
-    /// how many a flow sends per turn.
+    /// Tells at which rate the queue empties, in bytes per second: it decides how many bytes may
+    /// wait, and how many a flow sends per turn.
     pub fn set_rate(&mut self, rate: u64) {
         let within = |time: Duration| rate as f64 * time.as_secs_f64();
         self.limit = (within(LONGEST_WAIT) as usize).clamp(LEAST_LIMIT, LIMIT);
         self.quantum = (within(TURN) as i64).max(QUANTUM);
     }
 
-    /// Sets how long packets may stand before CoDel objects, and how long it takes until a sender that is told
-    /// so sends less. A flow that is alone is not told again before, or it is left with half of its window.
+    /// Sets how long packets may stand before CoDel objects, and how long it takes until a sender
+    /// that is told so sends less. A flow that is alone is not told again before, or it is left
+    /// with half of its window.
     pub fn set_target(&mut self, target: Duration, reaction: Duration) {
         self.law = Law {
             target,
@@ -333,8 +338,8 @@ impl FqCodel {
         }
     }
 
-    /// The next packet of one flow, its number, and that nothing is ahead of it. Of one that CoDel drops
-    /// after its followers' numbers were given away, the number leaves without the packet.
+    /// The next packet of one flow, its number, and that nothing is ahead of it. Of one that CoDel
+    /// drops after its followers' numbers were given away, the number leaves without the packet.
     fn dequeue(&mut self, index: u16, now: Instant) -> Option<(Queued, u32, usize)> {
         let flow = &mut self.flows[usize::from(index)];
         while let Some((since, mut packet)) = flow.pop() {
@@ -432,8 +437,8 @@ impl Flow {
         Some(taken)
     }
 
-    /// Takes out the oldest packet, or the newest where later ones have left with their numbers: the far end
-    /// waits for what is missing before them, but not for what is missing after.
+    /// Takes out the oldest packet, or the newest where later ones have left with their numbers:
+    /// the far end waits for what is missing before them, but not for what is missing after.
     fn drop_one(&mut self) -> Option<Queued> {
         if !self.has_given_away() {
             return Some(self.pop()?.1);
@@ -459,8 +464,8 @@ impl Flow {
         self.waiting < self.packets.len()
     }
 
-    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with its number and
-    /// how many really are ahead. All packets are taken for as large as the mean.
+    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with its number
+    /// and how many really are ahead. All packets are taken for as large as the mean.
     fn take_behind(&mut self, bytes: usize) -> Option<(Queued, u32, usize)> {
         let mean = self.bytes.checked_div(self.waiting)?.max(1);
         let places = self.packets.len();
@@ -489,8 +494,8 @@ struct Law {
 }
 
 impl Law {
-    /// For a flow that has `own` of the bytes that wait. To one of several, no patience is due: each drop costs
-    /// it a part of its share only, and what it leaves the others take.
+    /// For a flow that has `own` of the bytes that wait. To one of several, no patience is due:
+    /// each drop costs it a part of its share only, and what it leaves the others take.
     fn of(self, own: usize, all: usize) -> Self {
         let alone = own as f64 >= ALONE * all as f64;
         Self {

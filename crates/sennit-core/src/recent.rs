@@ -35,7 +35,7 @@ impl Recent {
         seen.bytes + seen.before
     }
 
-    /// The same count as it is at `now`.
+    /// This count as it is at `now`.
     fn at(self, now: Instant) -> Self {
         let age = now.saturating_duration_since(self.since);
         if age < WINDOW {

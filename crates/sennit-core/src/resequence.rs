@@ -5,9 +5,9 @@
 //! ([`Header::ordered`]); here those that come early are held until what is missing
 //!
 //! 1. arrives; or
-//! 2. cannot arrive any more: every path has delivered something that was sent later, or would have by
-//!    now, judging by its own delay and jitter; and, where lost packets are sent again, the time that
-//!    takes is over as well; or
+//! 2. cannot arrive any more: every path has delivered something that was sent later, or would have
+//!    by now, judging by its own delay and jitter; and, where lost packets are sent again, the time
+//!    that takes is over as well; or
 //! 3. would cost too much memory.
 //!
 //! Nothing is held for long, nothing is dropped but second copies, and a flow whose order does not
@@ -31,14 +31,18 @@ const JUMP: i64 = 1 << 16;
 const SLACK: Duration = Duration::from_millis(2);
 /// A path on which nothing came for this long is not waited for.
 const ACTIVE_FOR: Duration = Duration::from_millis(500);
-/// What came of late on a path, jitter aside; but what came before is of little use where a queue grows,
+/// The quickest packet of this time says how late a path is now. It is short because what came
+/// before is of little use where a queue grows.
 const RECENT: Duration = Duration::from_millis(1);
-/// and what it is compared with: the clocks of both ends drift apart by less than a millisecond in that time.
+/// The quickest packet of this time says how late a path is at least. The clocks of both ends drift
+/// apart by less than a millisecond meanwhile.
 const LEAST_OF: Duration = Duration::from_secs(10);
-/// A packet may be held this long whatever paths seem to be like, because what was learned of them may be wrong
-/// by as much; it is held longer only where their delays differ by more, or a repair takes longer.
+/// A packet may be held this long whatever paths seem to be like, because what was learned of them
+/// may be wrong by as much; it is held longer only where their delays differ by more, or a repair
+/// takes longer.
 const LONGEST: Duration = Duration::from_millis(250);
-/// No packet is held longer than this: twice what a satellite is behind a short path, and a repair over it.
+/// No packet is held longer than this: twice what a satellite is behind a short path, and a repair
+/// over it.
 const LONGEST_OF_ALL: Duration = Duration::from_millis(1500);
 
 /// What happened, since it was made.
@@ -102,7 +106,8 @@ struct PathClock {
     deviation: f64,
     /// How much earlier than usual the newest packet came.
     early: f64,
-    /// The least difference of late and of longer ago, in microseconds: what is between them stands on the way.
+    /// The least difference of late and of longer ago, in microseconds: what is between them stands
+    /// on the way.
     recent: Floor<f64>,
     least: Floor<f64>,
 }
@@ -186,8 +191,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Gives up on what cannot arrive any more. `repair` is how long it takes, beyond that, for a lost
-    /// packet to be sent again and arrive; zero where that is not done.
+    /// Gives up on what cannot arrive any more. `repair` is how long it takes, beyond that, for a
+    /// lost packet to be sent again and arrive; zero where that is not done.
     pub fn handle_timeout(&mut self, repair: Duration, mut release: impl FnMut(T), now: Instant) {
         let mut holding = std::mem::take(&mut self.holding);
         holding.retain(|index| {
@@ -240,8 +245,8 @@ impl<T> Resequencer<T> {
             .is_some_and(|clock| clock.is_used(now))
     }
 
-    /// By how much the least delays of the paths that are used differ. A delay that has just grown, or jitters, does
-    /// not count: what stands on the way is no reason to stop a flow for as long.
+    /// By how much the least delays of the paths that are used differ. A delay that has just grown,
+    /// or jitters, does not count: what stands on the way is no reason to stop a flow for as long.
     fn apart(&self, now: Instant) -> Duration {
         let (mut least, mut most) = (f64::MAX, f64::MIN);
         for path in self.paths.values().filter(|path| path.is_used(now)) {
@@ -276,7 +281,8 @@ impl<T> Resequencer<T> {
             .update(delay, sent_micros, now);
     }
 
-    /// How much longer all packets took of late on `path` than the quickest one of any path that `counts`.
+    /// How much longer all packets took of late on `path` than the quickest one of any path that
+    /// `counts`.
     pub fn lateness(&self, path: u32, counts: impl Fn(u32) -> bool, now: Instant) -> Duration {
         let Some(clock) = self.paths.get(&path).filter(|clock| clock.is_active(now)) else {
             return Duration::ZERO;

@@ -26,7 +26,8 @@ impl Receiver {
         }
     }
 
-    /// It knows that path 1 is 20 ms slower than path 0, and has seen packets 0 to 39 by the time 200.
+    /// It knows that path 1 is 20 ms slower than path 0, and has seen packets 0 to 39 by the time
+    /// 200.
     fn with_two_paths() -> Self {
         let mut receiver = Self::new();
         for seq in 0..20 {
@@ -42,7 +43,7 @@ impl Receiver {
         self.early(seq, path, (sent, 0), arrives, ordered);
     }
 
-    /// The same of one that left ahead of its turn.
+    /// Packet `seq` of flow 1, sent ahead of its turn, arrives by a path at another time.
     fn early(&mut self, seq: u32, path: u32, sent: (u32, u32), arrives: u32, ordered: bool) {
         let now = self.start + MS * arrives;
         self.expire(now);
