@@ -1,9 +1,9 @@
 //! The site side: one tunnel per class, each over all links.
 //!
 //! Every class starts by racing: one handshake per link, all at once, and the first to complete is
-//! the tunnel; the others are dropped. So a dead link delays nothing. Then a path is opened on every
-//! other link that is up ([`dial`]), and CONNECT-IP is requested. A tunnel that is lost is raced for
-//! again; inner addresses and inner connections survive that.
+//! the tunnel; the others are dropped. So a dead link delays nothing. Then a path is opened on
+//! every other link that is up ([`dial`]), and CONNECT-IP is requested. A tunnel that is lost is
+//! raced for again; inner addresses and inner connections survive that.
 //!
 //! An edge without a certificate makes an `Edge` of purpose [`Purpose::Enrol`], which posts the
 //! enrolment, hands back the answer, and is done.
@@ -133,8 +133,8 @@ pub enum EdgeEvent {
         /// Why.
         reason: health::Reason,
     },
-    /// Nothing passes on a link for long: its socket should be replaced by one with another port, because a
-    /// NAT may hold a mapping for this one that leads nowhere.
+    /// Nothing passes on a link for long: its socket should be replaced by one with another port,
+    /// because a NAT may hold a mapping for this one that leads nowhere.
     NewPort {
         /// The link's socket.
         socket: SocketId,
@@ -458,7 +458,7 @@ impl Edge {
         self.collect_status(None)
     }
 
-    /// The same with flows, as they are in the direction to the hub.
+    /// The state of every class with its flows, as they are in the direction to the hub.
     pub fn status_with_flows(&mut self, wanted: &FlowsWanted, now: Instant) -> Vec<TunnelStatus> {
         self.collect_status(Some((wanted, now)))
     }
@@ -510,8 +510,8 @@ impl Edge {
         }
     }
 
-    /// The first link to complete the handshake wins the race of its class. A tunnel that is only cut off is
-    /// replaced, unless it is heard again by now.
+    /// The first link to complete the handshake wins the race of its class. A tunnel that is only
+    /// cut off is replaced, unless it is heard again by now.
     fn handle_connected(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.node.get(id) else {
             return;

@@ -6,13 +6,15 @@
 //! (RFC 9651 §3.3.3): a version, then parameters; unknown parameters are ignored.
 //!
 //! ```text
-//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;checksums=partial;halves=joined
+//! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;
+//!         checksums=partial;halves=joined
 //! ```
 //!
-//! A hub also says which addresses it has itself in the tunnel: `inside=10.200.0.1,fd5e:1::1`.
+//! It is one line on the wire. A hub also says which addresses it has itself in the tunnel:
+//! `inside=10.200.0.1,fd5e:1::1`.
 //!
-//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`], and `halves=joined`
-//! that it takes those of [`CONTEXT_HALF`].
+//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`], and
+//! `halves=joined` that it takes those of [`CONTEXT_HALF`].
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 //! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF

@@ -191,10 +191,11 @@ impl Role {
 /// Why a tunnel is closed whose class has a newer one.
 pub(crate) const REPLACED: &str = "replaced by a newer connection";
 
-/// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake, and for as long for
-/// the answer.
+/// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake,
+/// and for as long for the answer.
 const STRANGER_FOR: Duration = Duration::from_secs(10);
-/// Beyond this part of the places for strangers a newcomer must show that its address is its own (RFC 9000 §8.1.2).
+/// Beyond this part of the places for strangers a newcomer must show that its address is its own
+/// (RFC 9000 §8.1.2).
 const UNPROVEN: usize = 4;
 
 /// Paths before a tunnel is granted. noq 1.4 panics when the PATH_ACKs of many paths with many gaps
@@ -272,7 +273,8 @@ impl Hub {
         }
     }
 
-    /// The same, but leaves a packet to the caller whose destination is at no site.
+    /// Takes a packet of the TUN device like [`Self::handle_packet`], but leaves one to the caller
+    /// whose destination is at no site.
     ///
     /// # Errors
     /// If another hub of the same host may have its site; if none has, it is one for
@@ -354,7 +356,8 @@ impl Hub {
         }
     }
 
-    /// Gives a site exactly these prefixes, and tells it what of its announcement is refused, and why.
+    /// Gives a site exactly these prefixes, and tells it what of its announcement is refused, and
+    /// why.
     pub fn set_lan(&mut self, site: &str, lan: &[Prefix], refused: &[(Prefix, String)]) {
         let refused = refused
             .iter()
@@ -469,7 +472,7 @@ impl Hub {
         self.collect_status(None)
     }
 
-    /// The same with flows, as they are in the direction to the sites.
+    /// The state of every tunnel with its flows, as they are in the direction to the sites.
     pub fn status_with_flows(&mut self, wanted: &FlowsWanted, now: Instant) -> Vec<TunnelStatus> {
         self.collect_status(Some((wanted, now)))
     }
@@ -555,9 +558,10 @@ impl Hub {
         }
     }
 
-    /// noq 1.4 updates its keys after 10 to 1000 packets, and then cannot read what is still under way on
-    /// other paths under the old ones: it compares numbers of packets of different paths. An update
-    /// before there are other paths costs nothing, and the next is due after eight million packets.
+    /// noq 1.4 updates its keys after 10 to 1000 packets, and then cannot read what is still under
+    /// way on other paths under the old ones: it compares numbers of packets of different paths. An
+    /// update before there are other paths costs nothing, and the next is due after eight million
+    /// packets.
     fn update_keys(&mut self, id: ConnId) {
         if let Some(conn) = self.node.get_mut(id) {
             conn.tunnel.conn.force_key_update();

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 /// Index of the first entry that is not `before`, as [`VecDeque::partition_point`] says it.
 ///
-/// Acknowledgements come for what left first, so the search begins there and widens: a binary search
-/// through everything in flight would touch memory that has long left the caches.
+/// Acknowledgements come for what left first, so the search begins there and widens: a binary
+/// search through everything in flight would touch memory that has long left the caches.
 pub(crate) fn first_not<T>(queue: &VecDeque<T>, before: impl Fn(&T) -> bool) -> usize {
     let (mut low, mut step) = (0, 1);
     while queue.get(low + step - 1).is_some_and(&before) {

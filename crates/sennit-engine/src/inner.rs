@@ -59,8 +59,8 @@ pub(crate) enum Refused {
     TooBig,
 }
 
-/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`. Their checksums are partial if that
-/// of `packet` is and the other end takes it: `partial`.
+/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`. Their checksums are
+/// partial if that of `packet` is and the other end takes it: `partial`.
 pub(crate) fn segment(
     header: &VirtioNetHdr,
     packet: &[u8],
@@ -148,8 +148,8 @@ impl Errors {
     }
 }
 
-/// Whether a packet must not leave its link: multicast and link-local (RFC 9484 §8). Kernels send such
-/// packets into any interface that is up.
+/// Whether a packet must not leave its link: multicast and link-local (RFC 9484 §8). Kernels send
+/// such packets into any interface that is up.
 pub(crate) fn stays_local(packet: &IpPacket<'_>) -> bool {
     let local = |address: IpAddr| match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),

@@ -3,16 +3,17 @@
 //! This is the only crate that knows noq. It reads no clock, no randomness and no socket. The
 //! caller's loop is the same for both machines, and the order matters:
 //!
-//! 1. one mutation: `handle_datagrams`, `handle_packet`, `handle_link`, `handle_timeout`, …; several
-//!    of the same kind may follow each other, which is how batches are made;
+//! 1. one mutation: `handle_datagrams`, `handle_packet`, `handle_link`, `handle_timeout`, …;
+//!    several of the same kind may follow each other, which is how batches are made;
 //! 2. `poll_event` until `None`: connections digest what they were given;
 //! 3. `poll_packet` until `None`: packets for the TUN device;
 //! 4. `poll_transmit` until `None`: batches for the sockets;
 //! 5. sleep until `poll_timeout` or more input.
 //!
 //! Inside, a [`node`] holds the connections; a [`tunnel`] is one of them with its paths, queue and
-//! scheduler; [`gate`] is how packets are steered to paths, with [`congestion`] control behind it; [`h3`] carries the HTTP/3 machine of
-//! `sennit-masque` over streams; [`edge`] and [`hub`] are what differs between the two ends.
+//! scheduler; [`gate`] is how packets are steered to paths, with [`congestion`] control behind it;
+//! [`h3`] carries the HTTP/3 machine of `sennit-masque` over streams; [`edge`] and [`hub`] are what
+//! differs between the two ends.
 
 mod cid;
 mod congestion;

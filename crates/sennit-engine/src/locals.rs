@@ -1,10 +1,10 @@
 //! Names for local endpoints that the QUIC engine can carry.
 //!
-//! noq tells local endpoints apart by IP address alone, but two links may well have the same address
-//! (two LTE routers that both hand out 192.168.8.100), and the first path of a connection has none.
-//! So the engine never shows noq a real local address: each pair of socket and source address gets
-//! a number, and noq sees that number as an address in 0.0.0.0/8, which no network uses
-//! (RFC 1122 §3.2.1.3).
+//! noq tells local endpoints apart by IP address alone, but two links may well have the same
+//! address (two LTE routers that both hand out 192.168.8.100), and the first path of a connection
+//! has none. So the engine never shows noq a real local address: each pair of socket and source
+//! address gets a number, and noq sees that number as an address in 0.0.0.0/8, which no network
+//! uses (RFC 1122 §3.2.1.3).
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -60,9 +60,9 @@ pub struct Received {
     pub ecn: u8,
     /// Size of each packet but the last.
     pub segment: usize,
-    /// When the last of them arrived, which may be some time before they are handed over, and even before what
-    /// was handed over last. Round trips and delays are measured by this; an instant that is too early spoils
-    /// them, one that is too late hardly does.
+    /// When the last of them arrived, which may be some time before they are handed over, and even
+    /// before what was handed over last. Round trips and delays are measured by this; an instant
+    /// that is too early spoils them, one that is too late hardly does.
     pub arrived: Instant,
 }
 

@@ -18,26 +18,29 @@ use crate::{
 
 /// Before a path has a sample of its own.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
-/// What noq refuses to carry for so long it will never carry: it validates a new address of the peer for three
-/// probe timeouts, at most once (RFC 9000 §8.2.4), and sends no data until it has.
+/// What noq refuses to carry for so long it will never carry: it validates a new address of the
+/// peer for three probe timeouts, at most once (RFC 9000 §8.2.4), and sends no data until it has.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
 
-/// A path is crowded if its round trip is so many times the least,
+/// A crowded path has a round trip of at least this many times its least one.
 const CROWDED: u32 = 3;
-/// and longer by this, which jitter may be.
+/// A crowded path has a round trip that is longer than its least one by this too, since jitter
+/// alone may triple a short one.
 const CROWDED_BY: Duration = Duration::from_millis(10);
 /// What crowds a path comes back as soon as it may; it is kept away for so long at a time.
 const CROWDED_FOR: Duration = Duration::from_secs(5);
 
-/// A path that brings next to nothing is tried again now and then, for so many round trips,
+/// A path that brings next to nothing is tried again now and then, for this many round trips.
 const TRY_ROUNDS: u32 = 8;
-/// and for so long at least, in which a controller finds out that it carries more.
+/// A trial of such a path lasts at least this long, in which a controller finds out that it carries
+/// more.
 const TRY_FOR: Duration = Duration::from_millis(500);
-/// So many round trips after it was first given transfers a path has shown what it carries, whatever its first
-/// packets seemed to tell: startup doubles the rate each round, and what it missed takes a dozen to grow.
-const LED_ROUNDS: u32 = 20;
-/// The times between are so many times as long.
+/// The time between two trials is this many times as long as a trial.
 const TRY_PAUSES: u32 = 4;
+/// So many round trips after it was first given transfers a path has shown what it carries,
+/// whatever its first packets seemed to tell: startup doubles the rate each round, and what it
+/// missed takes a dozen to grow.
+const LED_ROUNDS: u32 = 20;
 
 /// What the edge says of a link: how it is called and how a policy should treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +91,8 @@ pub(crate) struct Path {
     pub(crate) led: Option<Instant>,
     /// Packets were sent to see what it carries.
     pub(crate) opened: bool,
-    /// When noq first and last sent nothing of what it was given for this path, if it sent nothing since.
+    /// When noq first and last sent nothing of what it was given for this path, if it sent nothing
+    /// since.
     refused: Option<(Instant, Instant)>,
 }
 
@@ -146,7 +150,8 @@ impl Path {
         self.refused = kept.then(|| (self.refused.map_or(now, |(first, _)| first), now));
     }
 
-    /// Whether much more stood here of late than fits: acknowledgements and other small things go elsewhere.
+    /// Whether much more stood here of late than fits: acknowledgements and other small things go
+    /// elsewhere.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         self.crowded
             .is_some_and(|at| now.saturating_duration_since(at) < CROWDED_FOR)
@@ -171,8 +176,8 @@ impl Path {
         self.health.state()
     }
 
-    /// Follows a path that a NAT moved to another address, which noq does without an event. True if noq
-    /// measures the path anew since (RFC 9000 §9.4): then the gate of before is dead.
+    /// Follows a path that a NAT moved to another address, which noq does without an event. True if
+    /// noq measures the path anew since (RFC 9000 §9.4): then the gate of before is dead.
     pub(crate) fn follow(&mut self, conn: &Connection) -> bool {
         let Ok(network) = conn.network_path(self.id) else {
             return false;
@@ -254,14 +259,16 @@ impl Path {
         }
     }
 
-    /// Whether it was never seen what it carries, and it has room to find out. A round trip must be known.
+    /// Whether it was never seen what it carries, and it has room to find out. A round trip must be
+    /// known.
     pub(crate) fn may_open(&self, view: &PathView, packet: u64) -> bool {
         let is_new = !self.opened && view.unproven && self.gate.opening_rate() == 0;
         let is_ready = view.usable && self.gate.min_rtt().is_some();
         is_new && is_ready && view.room >= packet * OPENING as u64
     }
 
-    /// Whether it is taken for one that nobody knows: a slight path may have become better since it was used.
+    /// Whether it is taken for one that nobody knows: a slight path may have become better since it
+    /// was used.
     pub(crate) fn is_tried_again(&mut self, now: Instant) -> bool {
         if self.worth != Worth::Slight {
             self.tried = None;
@@ -276,11 +283,12 @@ impl Path {
         since >= TRY_PAUSES * span
     }
 
-    /// How much later than its round trip says packets are in order that fill this path. `repair` is how
-    /// long a packet takes to be sent again once it is missed.
+    /// How much later than its round trip says packets are in order that fill this path. `repair`
+    /// is how long a packet takes to be sent again once it is missed.
     ///
-    /// Jitter does not count: on a path that is hardly used, what varies is how late it is acknowledged.
-    /// Losses that come so often that one repair meets the next make everything as late as a repair.
+    /// Jitter does not count: on a path that is hardly used, what varies is how late it is
+    /// acknowledged. Losses that come so often that one repair meets the next make everything as
+    /// late as a repair.
     pub(crate) fn lateness(&self, packet: u64, repair: Duration, now: Instant) -> Duration {
         let rate = self.gate.rate(self.rtt_ahead());
         let ledger = self.gate.ledger();
@@ -307,8 +315,8 @@ impl Path {
         std::mem::replace(&mut self.trusted, trusted) != trusted
     }
 
-    /// The status noq should schedule by: what is not trusted carries neither data nor acknowledgements
-    /// while another path can.
+    /// The status noq should schedule by: what is not trusted carries neither data nor
+    /// acknowledgements while another path can.
     pub(crate) fn status(&self) -> PathStatus {
         if self.trusted {
             PathStatus::Available

@@ -15,16 +15,16 @@ use crate::{
 /// (at most 4), AEAD tag (16), DATAGRAM type and length (at most 9), and our own prefix: Quarter
 /// Stream ID of the first stream (1), context (1), header.
 const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + 1 + 1 + Header::LEN as u16;
-/// Without any sign of the peer for this long the tunnel is given up (RFC 9000 §10.1). An idle one is
-/// probed every 75 s at least, and two probes may be lost; short enough that a vanished edge is forgotten.
-/// That it is cut off both ends know much sooner (`sennit_core::health`).
+/// Without any sign of the peer for this long the tunnel is given up (RFC 9000 §10.1). An idle one
+/// is probed every 75 s at least, and two probes may be lost; short enough that a vanished edge is
+/// forgotten. That it is cut off both ends know much sooner (`sennit_core::health`).
 const IDLE: Duration = Duration::from_secs(180);
 /// Before the first sample: most links answer sooner, and the first retransmission of a handshake
 /// is due after three of these.
 pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(100);
-/// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002 §6.1.2,
-/// as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none, so it gets
-/// two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
+/// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002
+/// §6.1.2, as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none,
+/// so it gets two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
 const ANY_ORDER: u32 = 1 << 16;
 const LOST_AFTER: f32 = 2.0;
 /// The far end acknowledges after so many packets, or after this time if fewer come.

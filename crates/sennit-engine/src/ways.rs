@@ -1,10 +1,10 @@
 //! What the tunnels of a node know of the ways that they share.
 //!
-//! Classes are tunnels of their own, but their paths over a link leave by the same socket to the same
-//! address of the hub, so they share the mapping of a NAT and the fate of the link. What one hears
-//! counts for all, and while nothing flows one of them judges the way for the others: the one with the
-//! most traffic, or else whoever came first. So an idle link costs one exchange of probes, however many
-//! classes there are, and all of them say the same of it.
+//! Classes are tunnels of their own, but their paths over a link leave by the same socket to the
+//! same address of the hub, so they share the mapping of a NAT and the fate of the link. What one
+//! hears counts for all, and while nothing flows one of them judges the way for the others: the one
+//! with the most traffic, or else whoever came first. So an idle link costs one exchange of probes,
+//! however many classes there are, and all of them say the same of it.
 //!
 //! Ways of different parties are never mixed: an address can be forged.
 
@@ -23,8 +23,8 @@ use sennit_core::{
 
 use crate::node::ConnId;
 
-/// A verdict that was not renewed for this long is nobody's any more. An idle judge renews it whenever a
-/// probe is due.
+/// A verdict that was not renewed for this long is nobody's any more. An idle judge renews it
+/// whenever a probe is due.
 const VERDICT_FOR: Duration = Duration::from_secs(180);
 /// A way of which nothing was heard for this long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -83,7 +83,8 @@ impl Ways {
         })
     }
 
-    /// Takes down what a connection's path has heard and found; true if the others should hear of it at once.
+    /// Takes down what a connection's path has heard and found; true if the others should hear of
+    /// it at once.
     pub(crate) fn inform(
         &mut self,
         party: &Arc<str>,

@@ -19,27 +19,29 @@ use crate::{
     tunnel::POOR,
 };
 
-/// A handshake that is not answered by then is begun anew, perhaps to another address of the hub; and so is a
-/// connection whose request is not answered. A hub that could not validate an address that changed after the
-/// handshake says nothing for good (RFC 9000 §8.2), but its acknowledgements keep the connection alive.
+/// A handshake that is not answered by then is begun anew, perhaps to another address of the hub;
+/// and so is a connection whose request is not answered. A hub that could not validate an address
+/// that changed after the handshake says nothing for good (RFC 9000 §8.2), but its acknowledgements
+/// keep the connection alive.
 const ATTEMPT: Duration = Duration::from_secs(4);
-/// If no path is heard any more for so long, on top of the seconds after which a path is called down, the hub may
-/// have forgotten the connection, or be gone while another of its addresses is not.
+/// If no path is heard any more for so long, on top of the seconds after which a path is called
+/// down, the hub may have forgotten the connection, or be gone while another of its addresses is
+/// not.
 const CUT_OFF: Duration = Duration::from_secs(2);
-/// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled with
-/// every further one.
+/// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled
+/// with every further one.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
-/// Two boxes with one identity (a copied disk) would take the tunnel from each other for ever; the one
-/// that lost it waits for so long, so that it is a nuisance and not a storm.
+/// Two boxes with one identity (a copied disk) would take the tunnel from each other for ever; the
+/// one that lost it waits for so long, so that it is a nuisance and not a storm.
 const DISPLACED_FOR: Duration = Duration::from_secs(30);
 /// A path that could not be opened is tried again after this.
 const PATH_RETRY: Duration = Duration::from_millis(500);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
-/// Addresses of the hub that are tried at once on a link; if there are more, the others have their turn
-/// after these.
+/// Addresses of the hub that are tried at once on a link; if there are more, the others have their
+/// turn after these.
 const RACED: usize = 4;
 
 /// The race of one class.
@@ -50,8 +52,8 @@ pub(super) struct Dial {
     unanswered: BTreeSet<SocketId>,
     /// When a link may be tried again, for a handshake or a path.
     not_before: BTreeMap<SocketId, Instant>,
-    /// Rounds of handshakes begun on a link since the last success: each is for the next addresses of
-    /// the hub.
+    /// Rounds of handshakes begun on a link since the last success: each is for the next addresses
+    /// of the hub.
     turns: BTreeMap<SocketId, usize>,
     /// Of all links, since then.
     failures: u32,
@@ -253,7 +255,8 @@ impl Edge {
         found.reduce(|one, other| one || other)
     }
 
-    /// Whether the class has a tunnel of which nothing is heard for long, so that another one is welcome.
+    /// Whether the class has a tunnel of which nothing is heard for long, so that another one is
+    /// welcome.
     pub(super) fn is_cut_off(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {

@@ -1,10 +1,10 @@
 //! When a link gets another local port.
 //!
-//! A NAT or a firewall may hold a mapping that leads nowhere, for example since the line behind it was
-//! dialled anew, and whatever is sent by that mapping keeps it alive. So retries from the same port fail
-//! for ever. A link on which nothing passes is therefore tried from another port after a while, and then
-//! ever more rarely, because most links that are silent are just dead. A new port costs those that work
-//! nothing: there are none.
+//! A NAT or a firewall may hold a mapping that leads nowhere, for example since the line behind it
+//! was dialled anew, and whatever is sent by that mapping keeps it alive. So retries from the same
+//! port fail for ever. A link on which nothing passes is therefore tried from another port after a
+//! while, and then ever more rarely, because most links that are silent are just dead. A new port
+//! costs those that work nothing: there are none.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,12 @@ use std::{
 
 use crate::locals::SocketId;
 
-/// Time without anything passing after which another port is tried: seven handshakes that nobody answered, and
-/// longer than most outages of a moving vehicle, after which the hub would first have to validate the new one.
+/// Time without anything passing after which another port is tried: seven handshakes that nobody
+/// answered, and longer than most outages of a moving vehicle, after which the hub would first have
+/// to validate the new one.
 const FIRST: Duration = Duration::from_secs(30);
-/// The longest time between two new ports: a mapping that lives for ever is left within this time, and the
-/// tables of a NAT are not filled.
+/// The longest time between two new ports: a mapping that lives for ever is left within this time,
+/// and the tables of a NAT are not filled.
 const MOST: Duration = Duration::from_secs(300);
 
 /// The links on which nothing passes.
@@ -34,7 +35,8 @@ struct Silent {
 }
 
 impl Ports {
-    /// Takes down whether anything passes on a link, if that is known; true if it is time for another port.
+    /// Takes down whether anything passes on a link, if that is known; true if it is time for
+    /// another port.
     pub(super) fn look(&mut self, link: SocketId, passes: Option<bool>, now: Instant) -> bool {
         if passes != Some(false) {
             self.silent.remove(&link);

@@ -1,4 +1,5 @@
-//! What peers ask of a hub, and what it answers: tunnels, certificates, and the capsules of a tunnel.
+//! What peers ask of a hub, and what it answers: tunnels, certificates, and the capsules of a
+//! tunnel.
 
 use std::{net::IpAddr, time::Instant};
 

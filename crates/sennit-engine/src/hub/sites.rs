@@ -116,7 +116,8 @@ impl Sites {
         changed.then_some(announced)
     }
 
-    /// Routes exactly these prefixes to a site; true if what is refused of its announcement changed.
+    /// Routes exactly these prefixes to a site; true if what is refused of its announcement
+    /// changed.
     pub(super) fn set_lan(
         &mut self,
         name: &str,
