@@ -38,8 +38,7 @@ pub fn hub(data: &[u8]) {
     assert!(is_up, "{:?}", scene.site.edge.status());
 }
 
-/// The same from the other side: strangers send to the edge, and what the hub sends is meddled
-/// with.
+/// Strangers send to an edge, and what its hub sends is meddled with; the edge gets over it.
 pub fn edge(data: &[u8]) {
     let mut input = Input::new(data);
     let edge = EdgeSide::new(1 + usize::from(input.byte() % 2), Purpose::Tunnels);

@@ -74,7 +74,7 @@ impl<S: Machine, H: Machine> Scene<S, H> {
         }
     }
 
-    /// The same with another hub in the place of this one.
+    /// This scene with another hub in the place of its own.
     pub(super) fn with_hub<O: Machine>(self, hub: O) -> Scene<S, O> {
         Scene {
             site: self.site,
