@@ -1,9 +1,10 @@
 //! The hosts of a lab: named network namespaces, and programs that run in them.
 //!
-//! A namespace is called `snt<pid>-<n>-<host>`, or `…-<host>-<e>` at one edge of several, so that several labs of one process and several
-//! processes never meet, and a human can look inside with `ip netns exec`. All names in use are
-//! kept in one list: a lab removes its own when it is dropped, [`remove_all`] those of this process
-//! when a signal ends it, and [`remove_leftovers`] those of processes that died without doing so.
+//! A namespace is called `snt<pid>-<n>-<host>`, or `…-<host>-<e>` at one edge of several, so that
+//! several labs of one process and several processes never meet, and a human can look inside with
+//! `ip netns exec`. All names in use are kept in one list: a lab removes its own when it is
+//! dropped, [`remove_all`] those of this process when a signal ends it, and [`remove_leftovers`]
+//! those of processes that died without doing so.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -49,8 +49,9 @@ const SETTINGS: [&str; 10] = [
     // Let one connection fill 1 Gbit/s at 100 ms.
     "net.ipv4.tcp_rmem=4096 262144 33554432",
     "net.ipv4.tcp_wmem=4096 262144 33554432",
-    // Traffic chooses its congestion control itself, iperf3 once it is connected. But a connection that began
-    // with BBR, which may be this machine's default, goes on pacing itself under any other.
+    // Traffic chooses its congestion control itself, iperf3 once it is connected. But a connection
+    // that began with BBR, which may be this machine's default, goes on pacing itself under any
+    // other.
     "net.ipv4.tcp_congestion_control=reno",
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
@@ -207,7 +208,8 @@ impl Lab {
         }
     }
 
-    /// Starts the traces of all links, so that whatever runs from now on meets the same; gives when that was.
+    /// Starts the traces of all links, so that whatever runs from now on meets the same; gives when
+    /// that was.
     pub(crate) fn begin_traces(&self) -> Option<Instant> {
         self.control()?.begin()
     }
@@ -418,8 +420,8 @@ fn connect_veth([edge, hub]: [&Host; 2], link: &Attached) -> Result<(), Error> {
 
 /// Puts the kernel's token bucket (tc-tbf(8)) at the sending end of each direction.
 ///
-/// It counts frames with their Ethernet header, as the emulator does, and cuts super-packets that are
-/// more than a bucket.
+/// It counts frames with their Ethernet header, as the emulator does, and cuts super-packets that
+/// are more than a bucket.
 fn limit_rate(hosts: [&Host; 2], link: &Attached) -> Result<(), Error> {
     programs::require(&programs::RATES)?;
     let device = link.device();

@@ -16,8 +16,8 @@ use crate::site::{Site, numbered};
 /// One link between edge and hub.
 #[derive(Debug, Clone)]
 pub struct LinkSpec {
-    /// Up to 11 characters; the devices are called `wan-<name>`, or `wan-<name>-<number>` at one edge
-    /// of several.
+    /// Up to 11 characters; the devices are called `wan-<name>`, or `wan-<name>-<number>` at one
+    /// edge of several.
     pub name: String,
     /// How it is made.
     pub kind: Kind,
@@ -30,16 +30,18 @@ pub struct LinkSpec {
     /// Whether a veth carries UDP super-packets whole, or its kernel cuts them before it
     /// (`tx-udp-segmentation`, as with many network cards).
     pub uso: bool,
-    /// What a token bucket saves up for, at most, as time at its rate. What is more than that, like a super-packet
-    /// of 64 KB, is cut; packets of it then leave one by one, at the cost of a timer each.
+    /// What a token bucket saves up for, at most, as time at its rate. What is more than that, like
+    /// a super-packet of 64 KB, is cut; packets of it then leave one by one, at the cost of a timer
+    /// each.
     pub bucket: Duration,
-    /// The NAT box between the edge and an emulated link. It changes ports only: the edge's address on the link is
-    /// what the hub sees.
+    /// The NAT box between the edge and an emulated link. It changes ports only: the edge's address
+    /// on the link is what the hub sees.
     pub nat: Option<NatConfig>,
 }
 
-/// Shorter than the queues and round trips of any link, and longer than timers come late, also on a virtual machine
-/// that shares its processors. What a full bucket does not hold any more is lost to the rate.
+/// Shorter than the queues and round trips of any link, and longer than timers come late, also on a
+/// virtual machine that shares its processors. What a full bucket does not hold any more is lost to
+/// the rate.
 pub(crate) const BUCKET: Duration = Duration::from_millis(4);
 
 /// How a link is made.

@@ -2,7 +2,7 @@
 //!
 //! | where | IPv4 | IPv6 |
 //! | --- | --- | --- |
-//! | link *n* of all edges (from 1), hub `.1`, edge `.2` | 198.18.*n*.0/24 (RFC 2544) | fd18:*n*::/64 |
+//! | link *n* (from 1), hub `.1`, edge `.2` | 198.18.*n*.0/24 (RFC 2544) | fd18:*n*::/64 |
 //! | the hub's own, on its `lo` | 198.19.0.1 | fd19::1 |
 //! | edge *e* (from 0) `.1` and LAN host `.2` | 192.168.(8+*e*).0/24 | fd08:*e*::/64 |
 //! | hub `.1` and server `.10` | 203.0.113.0/24 (RFC 5737) | 2001:db8:113::/64 (RFC 3849) |

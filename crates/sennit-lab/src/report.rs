@@ -110,7 +110,8 @@ pub struct TrafficResult {
     pub gap_seconds: Option<f64>,
     /// Median goodput before the first fault, or overall (TCP and QUIC only).
     pub usual_goodput: Option<f64>,
-    /// If there are several edges: what each of them got, while the rest of this is of all together.
+    /// If there are several edges: what each of them got, while the rest of this is of all
+    /// together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<Self>,
 }

@@ -19,19 +19,21 @@
 //! loss_percent = 0.5
 //! burst = 4                        # mean length of loss bursts; absent = independent losses
 //! queue_ms = 50                    # or queue_bytes; default 50 ms, at least 64 KiB
-//! bucket_ms = 4                    # what a "tbf" saves up, in time of its rate; a super-packet of more is cut
-//! trace = "lte@7"                  # moves: word[@seed][*factor] of `sennit_netem::Motion`, or a file of
-//!                                  # mahimahi's form or of lines `seconds,Mbit/s[,delay in ms[,held|lost]]`
-//! path_mtu = 1400                  # larger IP packets are lost inside; may be set while traffic runs
-//! path_mtu_icmp = false            # true: their senders are told, as far as they asked not to fragment
+//! bucket_ms = 4                    # what a "tbf" saves up, in time of its rate; larger
+//!                                  # super-packets are cut
+//! trace = "lte@7"                  # moves: word[@seed][*factor] of `sennit_netem::Motion`, or a
+//!                                  # file of mahimahi's form or of lines
+//!                                  # `seconds,Mbit/s[,delay in ms[,held|lost]]`
+//! path_mtu = 1400                  # larger IP packets are lost inside; a fault may set it
+//! path_mtu_icmp = false            # true: senders are told if they asked not to fragment
 //! nat = { mapping = "address-and-port", filtering = "address-and-port", timeout_s = 30 }
-//!                                  # a box at the edge's end that changes ports (RFC 4787); or "address",
-//!                                  # "endpoint-independent"; inbound_refreshes = false. Its faults are the
-//!                                  # actions "nat_forget" and "nat_wedge"
+//!                                  # a box at the edge's end that changes ports (RFC 4787); or
+//!                                  # "address", "endpoint-independent"; inbound_refreshes = false.
+//!                                  # Its faults are the actions "nat_forget" and "nat_wedge"
 //! up = { rate_mbit = 40 }          # differs in this direction (edge to hub); also `down`
 //!
 //! [tunnel]                         # absent: no step may use the tunnel
-//! kind = ["sennit"]                # also "wireguard-go" and "ideal": all steps over each, from edge to hub
+//! kind = ["sennit"]                # also "wireguard-go" and "ideal": all steps over each
 //! edge = { mtu = 1400 }            # added to [edge] of the edge's config, also `hub`
 //! link.fast = { tier = 1 }         # added to the [[link]] of the edge's config
 //! [[tunnel.class]]                 # the [[class]] tables of the edge's config, as they are
@@ -70,11 +72,11 @@
 //! link = [{ name = "a", rate_mbit = 50, delay_ms = 70 }]
 //! ```
 //!
-//! With several edges each traffic of a step runs at all of them at the same time, through the tunnel
-//! or over a link of each. The results have what each of them got, and what that comes to.
+//! With several edges each traffic of a step runs at all of them at the same time, through the
+//! tunnel or over a link of each. The results have what each of them got, and what that comes to.
 //!
-//! Unknown keys are errors. After each step the links have their properties again; a carrier, a device,
-//! an address or a firewall stays as the last fault has left it.
+//! Unknown keys are errors. After each step the links have their properties again; a carrier, a
+//! device, an address or a firewall stays as the last fault has left it.
 
 mod fault;
 mod link;

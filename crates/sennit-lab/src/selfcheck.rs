@@ -7,8 +7,8 @@
 //! more than that, measured without any link at the same time, is not taken for a wrong link: each
 //! step reports how late it was.
 //!
-//! A link that follows a trace is measured against what the trace says of those moments: the delays that the
-//! probes should have had, and the area under the rate while too many were offered.
+//! A link that follows a trace is measured against what the trace says of those moments: the delays
+//! that the probes should have had, and the area under the rate while too many were offered.
 
 mod machine;
 mod probe;
@@ -43,7 +43,8 @@ const DELAY_BURST: Burst = Burst {
     payload: PROBE,
 };
 
-/// Directions probed at the same time: each has a sender and a receiver that the CPU must not forget.
+/// Directions probed at the same time: each has a sender and a receiver that the CPU must not
+/// forget.
 const TOGETHER: usize = 32;
 
 /// Of links that are probed at the same time for more than they carry, in each direction.
@@ -123,8 +124,8 @@ impl fmt::Display for Check {
     }
 }
 
-/// Measures all links but unshaped ones and sets them back to their start. What is not as asked is measured
-/// again, a few times.
+/// Measures all links but unshaped ones and sets them back to their start. What is not as asked is
+/// measured again, a few times.
 pub fn run(lab: &Lab) -> Result<Vec<Check>, Error> {
     let epoch = lab.begin_traces();
     let probes = probes(lab, epoch)?;

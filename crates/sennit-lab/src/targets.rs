@@ -1,8 +1,8 @@
 //! What is to be reached, beside what was measured here and what others have published.
 //!
 //! `lab/targets.toml` has a row for each figure that matters. It is compared with the medians of
-//! whatever `results.json` files are given; a scenario that is in none of them is named below the table.
-//! Where a scenario has played its steps over several tunnels, they stand side by side.
+//! whatever `results.json` files are given; a scenario that is in none of them is named below the
+//! table. Where a scenario has played its steps over several tunnels, they stand side by side.
 
 mod comparison;
 

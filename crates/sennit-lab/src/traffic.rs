@@ -1,10 +1,10 @@
 //! The traffic of a step: real programs and sockets of the kernel, measured at the receiver.
 //!
-//! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is `quinn`.
-//! [`packets`] looks for the most small packets per second.
-//! The iperf3 of Debian knows no MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver
-//! of our own: for MPTCP, for TCP while things break, and for that of several edges, because so many
-//! programs start one after the other.
+//! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is
+//! `quinn`. [`packets`] looks for the most small packets per second. The iperf3 of Debian knows no
+//! MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver of our own: for MPTCP, for
+//! TCP while things break, and for that of several edges, because so many programs start one after
+//! the other.
 
 mod bulk;
 mod iperf;

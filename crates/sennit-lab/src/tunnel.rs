@@ -1,7 +1,7 @@
 //! The tunnel under test: a daemon on the hub, one on each edge, and what they use.
 //!
-//! It is Sennit, or another tunnel that the same steps run over to compare: those know no more than the
-//! hub, the edge and the first link between them, and their inner addresses.
+//! It is Sennit, or another tunnel that the same steps run over to compare: those know no more than
+//! the hub, the edge and the first link between them, and their inner addresses.
 
 mod rival;
 mod sennit;
@@ -318,7 +318,8 @@ fn usage(pid: u32) -> Result<Usage, Error> {
     })
 }
 
-/// proc_pid_stat(5): utime and stime are fields 14 and 15; the name before them may hold spaces.
+/// Processor time of a process in `/proc/PID/stat` (proc_pid_stat(5)): fields 14 and 15, utime and
+/// stime; the name before them may hold spaces.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

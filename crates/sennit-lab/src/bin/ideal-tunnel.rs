@@ -1,10 +1,11 @@
 //! The least that an encrypted tunnel must do, to see what more of it costs.
 //!
-//! Super-packets are read from a TUN device, cut into inner packets, each sealed with AES-128-GCM, and
-//! sent as UDP datagrams by GSO; what GRO receives is opened, coalesced and written to the device. One
-//! thread, and nothing else: no handshake, no order, no loss, no congestion control.
+//! Super-packets are read from a TUN device, cut into inner packets, each sealed with AES-128-GCM,
+//! and sent as UDP datagrams by GSO; what GRO receives is opened, coalesced and written to the
+//! device. One thread, and nothing else: no handshake, no order, no loss, no congestion control.
 //!
-//! The key is known to everybody, so this protects nothing: it is for `sennit lab` and its namespaces.
+//! The key is known to everybody, so this protects nothing: it is for `sennit lab` and its
+//! namespaces.
 //!
 //! ```text
 //! datagram = counter (8 bytes, big endian) | ciphertext | tag (16 bytes)

@@ -1,4 +1,5 @@
-//! A NAT box on packets: it changes ports, and leaves the addresses, which are those of the link already.
+//! A NAT box on packets: it changes ports, and leaves the addresses, which are those of the link
+//! already.
 
 use std::net::SocketAddr;
 use std::time::Instant;

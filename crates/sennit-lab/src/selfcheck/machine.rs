@@ -10,8 +10,9 @@ use crate::emulator::take_priority;
 /// Any delay that makes the thread sleep, shorter than what is between two of a burst.
 const DELAY: Duration = Duration::from_millis(2);
 
-/// By how many seconds each of a burst comes late that goes where a packet over an emulated link goes,
-/// without packets and without a link: a thread is woken, waits for the delay and wakes another.
+/// By how many seconds each of a burst comes late that goes where a packet over an emulated link
+/// goes, without packets and without a link: a thread is woken, waits for the delay and wakes
+/// another.
 pub(super) fn lateness(burst: Burst) -> Vec<f64> {
     let (enter, entered) = mpsc::channel::<Instant>();
     let (leave, left) = mpsc::channel::<Instant>();

@@ -1,4 +1,5 @@
-//! Bulk data over the kernel's TCP or MPTCP (RFC 8684): as much as the connections take, for a time.
+//! Bulk data over the kernel's TCP or MPTCP (RFC 8684): as much as the connections take, for a
+//! time.
 //!
 //! With MPTCP the edge connects from its first link to the server; the path manager of its kernel
 //! adds a subflow from each other link. Every subflow is as good as the first, none is a backup.
@@ -68,7 +69,8 @@ fn socket(tcp: &Tcp, address: SocketAddr) -> std::io::Result<Socket> {
     };
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol))?;
     socket.set_tcp_congestion(tcp.congestion.as_bytes())?;
-    // DSCP is the upper six bits of the octet (RFC 2474 §3). A connection takes it from its listener.
+    // DSCP is the upper six bits of the octet (RFC 2474 §3). A connection takes it from its
+    // listener.
     let traffic_class = u32::from(tcp.dscp) << 2;
     match address {
         _ if traffic_class == 0 => {}

@@ -4,8 +4,8 @@
 //! between the best that passed and the least that did not. A rate that fails is tried once more,
 //! because a host that is busy elsewhere for a moment loses packets too.
 //!
-//! Every packet is handed to the kernel by itself, as those of many small senders are, in `sendmmsg`
-//! calls; the receiver takes what the kernel has joined (UDP GRO).
+//! Every packet is handed to the kernel by itself, as those of many small senders are, in
+//! `sendmmsg` calls; the receiver takes what the kernel has joined (UDP GRO).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -42,8 +42,8 @@ const PRECISION: f64 = 1.04;
 /// A sender that offers less than this share of what it should has found its own limit.
 const OFFERED: f64 = 0.95;
 
-/// The sender sleeps between two bursts, so that it leaves the CPU to the tunnel; at the highest rates
-/// of today this is far less than the queue of a TUN device (500 packets) takes.
+/// The sender sleeps between two bursts, so that it leaves the CPU to the tunnel; at the highest
+/// rates of today this is far less than the queue of a TUN device (500 packets) takes.
 const BETWEEN_BURSTS: Duration = Duration::from_micros(250);
 const SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("1 µs is not zero");
 
@@ -355,7 +355,8 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    /// A tunnel that carries so many packets per second, from a sender that offers at most `offers`.
+    /// A tunnel that carries so many packets per second, from a sender that offers at most
+    /// `offers`.
     fn limited(limit: f64, offers: f64) -> impl FnMut(f64) -> io::Result<Attempt> {
         move |asked| {
             let sent = asked.min(offers);

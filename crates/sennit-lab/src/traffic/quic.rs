@@ -1,7 +1,7 @@
 //! Bulk data over QUIC: a plain `quinn` client and server with one stream, for a time.
 //!
-//! Everything is as quinn comes (CUBIC, a packet is lost when three later ones have arrived, GSO), but
-//! for windows, which are as large as TCP's here, and the receive buffers of the sockets.
+//! Everything is as quinn comes (CUBIC, a packet is lost when three later ones have arrived, GSO),
+//! but for windows, which are as large as TCP's here, and the receive buffers of the sockets.
 
 use std::error::Error as StdError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -31,7 +31,8 @@ const NAME: &str = "server.lab";
 /// 1 Gbit/s at 100 ms each way fits, as with the TCP buffers of the hosts.
 const WINDOW: u32 = 32 << 20;
 
-/// What QUIC programs ask for: a receiver that the CPU leaves for 50 ms at 300 Mbit/s loses nothing.
+/// What QUIC programs ask for: a receiver that the CPU leaves for 50 ms at 300 Mbit/s loses
+/// nothing.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;

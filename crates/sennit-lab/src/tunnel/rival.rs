@@ -24,8 +24,8 @@ const SOCKETS: &str = "/var/run/wireguard";
 /// What wireguard-go and `wg-quick` give a device over 1500 bytes.
 const WIREGUARD_MTU: u32 = 1420;
 
-/// Debian 12's: it has no offloads, and carries a fourth of what v0.0.20250522 does (measured). Those in between
-/// were not.
+/// Debian 12's: it has no offloads, and carries a fourth of what v0.0.20250522 does (measured).
+/// Those in between were not.
 const WITHOUT_OFFLOADS: &str = "v0.0.20220316";
 
 /// What else it takes to set up wireguard-go.
