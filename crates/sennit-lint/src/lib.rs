@@ -1,9 +1,9 @@
 //! Rules of this workspace that no compiler checks.
 //!
-//! [`layers`] says which crate may depend on which, and which of them are pure. [`purity`] reads the
-//! sources of the pure ones for clocks, sockets, threads, files and randomness; tests may use them.
-//! [`licences`] looks at everything we link to. All three work on what `cargo metadata` says, so
-//! nothing is listed twice.
+//! [`layers`] says which crate may depend on which, and which of them are pure. [`purity`] reads
+//! the sources of the pure ones for clocks, sockets, threads, files and randomness; tests may use
+//! them. [`licences`] looks at everything we link to. All three work on what `cargo metadata` says,
+//! so nothing is listed twice.
 
 pub mod layers;
 pub mod licences;
