@@ -6,8 +6,8 @@
 //! puts the kernel's switches back. [`cleanup`] does the same without running. How instances are
 //! told apart says [`crate::Instance`].
 //!
-//! What is blocked ([`Footprint::begin_blocking`]) is the exception: what belongs into the tunnel is
-//! to leave by no other way because a daemon failed. It goes by [`Footprint::remove`] and by
+//! What is blocked ([`Footprint::begin_blocking`]) is the exception: what belongs into the tunnel
+//! is to leave by no other way because a daemon failed. It goes by [`Footprint::remove`] and by
 //! [`cleanup`], and is taken over by the next start without a gap.
 
 use std::{fs, path::Path};
@@ -34,8 +34,8 @@ pub struct Footprint {
     addresses: Vec<(u32, IpNet)>,
     /// What is unreachable while there is no tunnel.
     blocked: Vec<Prefix>,
-    /// What stays so if this is dropped: at first what an earlier run left, so that a start that fails
-    /// changes nothing.
+    /// What stays so if this is dropped: at first what an earlier run left, so that a start that
+    /// fails changes nothing.
     left: Vec<Prefix>,
     removed: bool,
     _lock: InstanceLock,
@@ -46,7 +46,8 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
     Footprint::begin(device, directory)?.remove()
 }
 
-/// The same, but what was unreachable without a tunnel stays so.
+/// Removes what a daemon with `device` left behind, but what was unreachable without a tunnel stays
+/// so; fails if it still runs.
 pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<(), Error> {
     privilege::require_net_admin()?;
     let blocked = Routing::open(device)?.find_blocked()?;
@@ -62,7 +63,8 @@ impl Footprint {
         Self::begin_blocking(device, directory, &[])
     }
 
-    /// The same; from now on `blocked` is unreachable unless it is routed into the tunnel.
+    /// Begins like [`Self::begin`]; from now on `blocked` is unreachable unless it is routed into
+    /// the tunnel.
     pub fn begin_blocking(
         device: &DeviceName,
         directory: &Path,
@@ -113,7 +115,8 @@ impl Footprint {
         self.routing.set_tunnel(routes)
     }
 
-    /// Keeps the packets of sockets with the returned mark out of the tunnel, whatever is routed there.
+    /// Keeps the packets of sockets with the returned mark out of the tunnel, whatever is routed
+    /// there.
     pub fn keep_outside(&mut self) -> Result<u32, Error> {
         self.routing.keep_outside()
     }

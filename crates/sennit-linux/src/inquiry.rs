@@ -1,5 +1,5 @@
-//! Plain sockets that keep to a link, for a question now and then: a name to look up, or whether the
-//! far side is there at all. They block, with a time limit, and belong on threads of their own.
+//! Plain sockets that keep to a link, for a question now and then: a name to look up, or whether
+//! the far side is there at all. They block, with a time limit, and belong on threads of their own.
 
 use std::{
     io,

@@ -43,8 +43,8 @@ const TABLES: u32 = 0x5300_0000;
 /// to 1000, connected networks 0 or 256) is closer to it.
 const METRIC: u32 = 8300;
 
-/// Metric of the routes that make unreachable what belongs into the tunnel: behind the tunnel's own of
-/// all instances (8300 + 6991), so that each of them is better.
+/// Metric of the routes that make unreachable what belongs into the tunnel: behind the tunnel's own
+/// of all instances (8300 + 6991), so that each of them is better.
 const BLOCK_METRIC: u32 = 15_300;
 
 /// Only the kernel's local table comes before the rules that keep tunnel packets on their links.

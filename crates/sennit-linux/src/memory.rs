@@ -4,8 +4,8 @@
 #[cfg(target_env = "gnu")]
 const KEPT: i32 = 32 << 20;
 
-/// Has the allocator keep what is freed. By default it gives 128 KB and more back to the kernel at once, and
-/// the next packets get them as new pages: filled with zeros, one fault each.
+/// Has the allocator keep what is freed. By default it gives 128 KB and more back to the kernel at
+/// once, and the next packets get them as new pages: filled with zeros, one fault each.
 pub fn keep_freed() {
     #[cfg(target_env = "gnu")]
     if !crate::sys::keep_freed_memory(KEPT) {

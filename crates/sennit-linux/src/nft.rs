@@ -23,7 +23,8 @@ pub struct Masquerade {
 
 /// What may pass from our device to somewhere else.
 ///
-/// Whoever is reached may answer: only packets in the direction in which their flow began are judged.
+/// Whoever is reached may answer: only packets in the direction in which their flow began are
+/// judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// What these sources may reach. No two of them overlap.

@@ -4,8 +4,8 @@ use std::io;
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// Niceness (-20 to 19) of a thread that is ahead. The kernel carries packets before any program runs; beside
-/// such a thread others still get a tenth of a processor.
+/// Niceness (-20 to 19) of a thread that is ahead. The kernel carries packets before any program
+/// runs; beside such a thread others still get a tenth of a processor.
 const AHEAD: i32 = -10;
 const DEFAULT: i32 = 0;
 

@@ -13,9 +13,9 @@
 //!
 //! A hub's sockets belong to no link. Their packets are marked too, and for each prefix that leads
 //! into the tunnel a table has the ways that the main table would have without it: so a tunnel's
-//! own packets never go into a tunnel, whatever a site says is behind it.
-//! A single host in the tunnel, like the hub, is also in a table for what is sent from our own address
-//! there: two daemons of a host may have tunnels to one hub, and the main table knows but one way.
+//! own packets never go into a tunnel, whatever a site says is behind it. A single host in the
+//! tunnel, like the hub, is also in a table for what is sent from our own address there: two
+//! daemons of a host may have tunnels to one hub, and the main table knows but one way.
 //!
 //! What belongs into the tunnel can be *blocked* while there is none: for each prefix there is a
 //! second route behind the tunnel's, by a worse metric, that says unreachable. The tunnel's routes

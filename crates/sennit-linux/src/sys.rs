@@ -151,8 +151,8 @@ pub(crate) fn stamp_received(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Messages that one call of [`receive_messages`] takes.
 pub(crate) const MESSAGES: usize = 32;
 
-/// Room for the control messages of a datagram: a time (32 bytes), the size of segments (24), our own
-/// address (40) and the traffic class (24).
+/// Room for the control messages of a datagram: a time (32 bytes), the size of segments (24), our
+/// own address (40) and the traffic class (24).
 const CONTROL: usize = 128;
 
 /// What the kernel says of a message beside its bytes.
@@ -189,8 +189,8 @@ impl Envelope {
     }
 }
 
-/// `recvmmsg(2)` of an IP socket: fills as many of `bufs` and of `envelopes` as there are messages, and says
-/// how many. At most [`MESSAGES`] are taken.
+/// `recvmmsg(2)` of an IP socket: fills as many of `bufs` and of `envelopes` as there are messages,
+/// and says how many. At most [`MESSAGES`] are taken.
 pub(crate) fn receive_messages(
     socket: BorrowedFd<'_>,
     bufs: &mut [IoSliceMut<'_>],
@@ -209,9 +209,10 @@ pub(crate) fn receive_messages(
         header.msg_controllen = CONTROL as _;
         count += 1;
     }
-    // SAFETY: the first `count` headers are filled in. Each points to a buffer of its own (an `IoSliceMut` has
-    // the layout of `struct iovec`), to a name and to control bytes, with their lengths, all of which outlive the
-    // call and are not used otherwise meanwhile. The kernel writes no more than these lengths.
+    // SAFETY: the first `count` headers are filled in. Each points to a buffer of its own (an
+    // `IoSliceMut` has the layout of `struct iovec`), to a name and to control bytes, with their
+    // lengths, all of which outlive the call and are not used otherwise meanwhile. The kernel
+    // writes no more than these lengths.
     let received = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -232,7 +233,8 @@ pub(crate) fn receive_messages(
     Ok(received)
 }
 
-/// `mallopt(3)`: freed memory is kept up to `bytes`, and larger pieces are no mappings of their own.
+/// `mallopt(3)`: freed memory is kept up to `bytes`, and larger pieces are no mappings of their
+/// own.
 #[cfg(target_env = "gnu")]
 pub(crate) fn keep_freed_memory(bytes: libc::c_int) -> bool {
     // SAFETY: it takes both arguments by value.
@@ -297,8 +299,8 @@ impl LendingBuffer {
         if !self.rest.try_reclaim(self.size) {
             return false;
         }
-        // SAFETY: this is the allocation of `new`, whose `size` bytes were all initialised there, as
-        // neither `split_to` nor `clear` nor `try_reclaim` changes to another one.
+        // SAFETY: this is the allocation of `new`, whose `size` bytes were all initialised there,
+        // as neither `split_to` nor `clear` nor `try_reclaim` changes to another one.
         unsafe { self.rest.set_len(self.size) };
         true
     }

@@ -33,8 +33,8 @@ pub const TUN_BUFFER: usize = 65_536;
 /// Slices per write: a header and the payloads of the 64 segments that UDP GSO allows.
 pub const MAX_SLICES: usize = 65;
 
-/// Packets, or super-packets, that a queue holds until they are read; the kernel drops what comes on top. Its own
-/// 500 are fewer than sixty connections send at once as they start.
+/// Packets, or super-packets, that a queue holds until they are read; the kernel drops what comes
+/// on top. Its own 500 are fewer than sixty connections send at once as they start.
 const QUEUE: u32 = 10_000;
 
 /// Bit values of linux/if_tun.h.

@@ -1,15 +1,15 @@
 //! UDP sockets of tunnels: one per link on an edge, wildcard listeners on a hub.
 //!
-//! Everything is non-blocking and in batches. A send may carry up to 64 datagrams of one size
-//! (UDP GSO); a receive fills many buffers with one system call, each with a run of datagrams of
-//! one size (UDP GRO). Both carry the ECN field and our own address; and the kernel says when it got each run,
-//! whenever the caller comes to read it ([`Run::arrived`]).
+//! Everything is non-blocking and in batches. A send may carry up to 64 datagrams of one size (UDP
+//! GSO); a receive fills many buffers with one system call, each with a run of datagrams of one
+//! size (UDP GRO). Both carry the ECN field and our own address; and the kernel says when it got
+//! each run, whenever the caller comes to read it ([`Run::arrived`]).
 //!
-//! The socket options are those of `noq-udp`. Receiving is our own, because `noq-udp` 1.4 has the kernel's times
-//! switched off and no room for them beside the rest. Sending is our own, because there one
-//! refused packet (`EINVAL` after an address went away) turns GSO and ECN off for the whole
-//! socket. Here a refused batch is tried again datagram by datagram, and nothing is remembered
-//! but "this device cannot segment", and that only for a while.
+//! The socket options are those of `noq-udp`. Receiving is our own, because `noq-udp` 1.4 has the
+//! kernel's times switched off and no room for them beside the rest. Sending is our own, because
+//! there one refused packet (`EINVAL` after an address went away) turns GSO and ECN off for the
+//! whole socket. Here a refused batch is tried again datagram by datagram, and nothing is
+//! remembered but "this device cannot segment", and that only for a while.
 
 mod arrivals;
 mod buffers;
@@ -258,8 +258,8 @@ impl LinkSocket {
         Ok(count)
     }
 
-    /// Receives as many runs of datagrams as there are, at most [`BATCH_SIZE`]; they are to be taken out of
-    /// `buffers` before the next call.
+    /// Receives as many runs of datagrams as there are, at most [`BATCH_SIZE`]; they are to be
+    /// taken out of `buffers` before the next call.
     pub fn recv_runs(&mut self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         buffers.fill(|slices, metas| self.recv(slices, metas))
     }

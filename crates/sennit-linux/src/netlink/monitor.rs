@@ -1,8 +1,8 @@
 //! What happens to links while we run.
 //!
 //! The kernel repeats itself: every change of any attribute of a link, every renewed lease and
-//! every refreshed route is a message. The monitor remembers what it has said and reports only
-//! what differs: a link that can or cannot carry packets, or not as large ones as before, an address
+//! every refreshed route is a message. The monitor remembers what it has said and reports only what
+//! differs: a link that can or cannot carry packets, or not as large ones as before, an address
 //! that can or cannot be used.
 
 use std::{

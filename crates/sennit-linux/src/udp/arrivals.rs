@@ -1,24 +1,25 @@
 //! When datagrams arrived, by the clock that everything else goes by.
 //!
-//! The kernel stamps a datagram with the wall clock, which somebody may set at any time, and the program goes by
-//! the monotonic one. Both run alike (NTP steers both), so the difference between them is the same until the
-//! wall clock is *set*, or the machine sleeps, which only the wall clock counts. So the difference is looked at
-//! after each receive call, between two looks at the monotonic clock:
+//! The kernel stamps a datagram with the wall clock, which somebody may set at any time, and the
+//! program goes by the monotonic one. Both run alike (NTP steers both), so the difference between
+//! them is the same until the wall clock is *set*, or the machine sleeps, which only the wall clock
+//! counts. So the difference is looked at after each receive call, between two looks at the
+//! monotonic clock:
 //!
 //! - As long as it is the same, a stamp less the difference is when the datagram arrived.
-//! - When it is another one, stamps of before say nothing any more. What would have arrived before the new
-//!   difference was seen, or after now, is taken to arrive now.
+//! - When it is another one, stamps of before say nothing any more. What would have arrived before
+//!   the new difference was seen, or after now, is taken to arrive now.
 //!
-//! What is not known is taken to be late, never early: a round trip that is measured too long is one bad sample among
-//! others, and one that is too short becomes the path's least.
+//! What is not known is taken to be late, never early: a round trip that is measured too long is
+//! one bad sample among others, and one that is too short becomes the path's least.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Both clocks count nanoseconds, and each rounds them in its own way.
 const ROUNDING: i128 = 1000;
-/// What waited longer counts as having waited so long. It is longer than any turn of a worker, and shorter than the
-/// silence after which a path is given up: whoever was stopped for a second finds what fitted into the
-/// socket's buffer, and must not take its age for a silence of the path.
+/// What waited longer counts as having waited so long. It is longer than any turn of a worker, and
+/// shorter than the silence after which a path is given up: whoever was stopped for a second finds
+/// what fitted into the socket's buffer, and must not take its age for a silence of the path.
 const MOST_AGE: Duration = Duration::from_millis(50);
 
 /// Turns stamps into instants.
@@ -30,7 +31,8 @@ pub(super) struct Arrivals {
     looked: Instant,
 }
 
-/// By how much the wall clock is ahead of the monotonic one, in nanoseconds since 1970 and since the epoch.
+/// By how much the wall clock is ahead of the monotonic one, in nanoseconds since 1970 and since
+/// the epoch.
 #[derive(Clone, Copy, Debug)]
 struct Difference {
     least: i128,

@@ -1,8 +1,8 @@
 //! Receive buffers that leave with what they hold.
 //!
-//! A run of datagrams that fills much of its buffer is handed out as it is, and another buffer takes its
-//! place; once all of the run has been dropped, its buffer is used again. A short run is copied, so that it
-//! does not hold a whole buffer for as long as somebody keeps it.
+//! A run of datagrams that fills much of its buffer is handed out as it is, and another buffer
+//! takes its place; once all of the run has been dropped, its buffer is used again. A short run is
+//! copied, so that it does not hold a whole buffer for as long as somebody keeps it.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,8 @@ use noq_udp::{BATCH_SIZE, RecvMeta};
 use super::{UDP_BUFFER, arrivals::Arrivals};
 use crate::sys::LendingBuffer;
 
-/// Runs of this length leave with their buffer: what is kept is no more than four times what is used.
+/// Runs of this length leave with their buffer: what is kept is no more than four times what is
+/// used.
 const LEND_FROM: usize = UDP_BUFFER / 4;
 /// Where runs are long, so many of them are received at a time: a megabyte.
 const LONG_RUNS: usize = 16;
@@ -30,8 +31,8 @@ pub struct Run {
     pub meta: RecvMeta,
     /// The datagrams, one behind the other.
     pub data: BytesMut,
-    /// When the kernel got the last of them, as far as that is known: never earlier than it was, and never later than
-    /// the call that received them.
+    /// When the kernel got the last of them, as far as that is known: never earlier than it was,
+    /// and never later than the call that received them.
     pub arrived: Instant,
     /// When that call had received them.
     pub read: Instant,
@@ -65,7 +66,8 @@ impl Default for ReceiveBuffers {
 }
 
 impl ReceiveBuffers {
-    /// Takes out run number `index` of those that [`LinkSocket::recv_runs`](super::LinkSocket::recv_runs) has received last.
+    /// Takes out run number `index` of those that
+    /// [`LinkSocket::recv_runs`](super::LinkSocket::recv_runs) has received last.
     pub fn take(&mut self, index: usize) -> Run {
         let meta = self.metas[index];
         Run {
@@ -88,7 +90,8 @@ impl ReceiveBuffers {
         BytesMut::from(&self.ready[index].bytes()[..meta.len])
     }
 
-    /// Whether more may wait in the socket. If not, what comes next comes singly, and is better waited for.
+    /// Whether more may wait in the socket. If not, what comes next comes singly, and is better
+    /// waited for.
     pub fn is_full(&self) -> bool {
         self.full
     }
