@@ -25,9 +25,9 @@
 //! ```
 //!
 //! What is spoken: SETTINGS, requests and responses with header fields (static QPACK), extended
-//! CONNECT with capsules, bodies up to [`MAX_BODY`], GOAWAY. What is understood and skipped: frames,
-//! streams, settings and capsules of unknown type. What is not there: server push, the dynamic
-//! table of QPACK, priorities, trailers and HEAD requests of our own.
+//! CONNECT with capsules, bodies up to [`MAX_BODY`], GOAWAY. What is understood and skipped:
+//! frames, streams, settings and capsules of unknown type. What is not there: server push, the
+//! dynamic table of QPACK, priorities, trailers and HEAD requests of our own.
 //!
 //! An error of the peer ends one stream ([`Event::Failed`]) or the connection ([`Output::Close`]),
 //! as the RFCs say for each rule. What the peer can make us hold is bounded: [`MAX_STREAMS`],

@@ -1,4 +1,5 @@
-//! Sennit's own capsule: which of the prefixes that an edge announced the hub does not route, and why.
+//! Sennit's own capsule: which of the prefixes that an edge announced the hub does not route, and
+//! why.
 //!
 //! ```text
 //! Refused Prefix {

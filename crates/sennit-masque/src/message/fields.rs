@@ -15,7 +15,7 @@ impl Fields {
         self.0.push(Field::new(name, value));
     }
 
-    /// The same, for building a head in one expression.
+    /// These fields and one more, for building a head in one expression.
     #[must_use]
     pub fn with(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         self.push(name, value);
@@ -40,7 +40,7 @@ impl Fields {
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// The same, where it is text.
+    /// The value of a field that occurs once, if it is text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(|value| str::from_utf8(value).ok())

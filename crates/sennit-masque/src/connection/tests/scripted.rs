@@ -86,7 +86,7 @@ pub(super) fn closed_by(
     close_code(connection)
 }
 
-/// The same, with an end to the stream.
+/// Code with which a connection closes when a stream ends after these bytes.
 pub(super) fn closed_at_end(
     connection: &mut Connection,
     stream: u64,
