@@ -145,8 +145,8 @@ impl Loss {
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Wire rate; without one, a packet takes no time on the wire. Of a link with a trace it is the usual rate,
-    /// which sizes the queue and holds where the trace names no other.
+    /// Wire rate; without one, a packet takes no time on the wire. Of a link with a trace it is the
+    /// usual rate, which sizes the queue and holds where the trace names no other.
     pub rate: Option<Bitrate>,
     /// How the link moves, from its first packet on, or from [`Link::begin`](crate::Link::begin).
     pub trace: Option<Arc<Trace>>,
@@ -164,8 +164,8 @@ pub struct Config {
     pub outage: bool,
     /// The largest packet that fits.
     pub mtu: usize,
-    /// Whether who sends a larger one is told so (ICMP "fragmentation needed", "packet too big"). The link only says
-    /// what it dropped; telling is up to who owns it.
+    /// Whether who sends a larger one is told so (ICMP "fragmentation needed", "packet too big").
+    /// The link only says what it dropped; telling is up to who owns it.
     pub tells_mtu: bool,
 }
 
@@ -187,7 +187,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same link following `trace`, whose mean becomes the usual rate if it does not depend on it.
+    /// This link following `trace`, whose mean becomes the usual rate if it does not depend on it.
     pub fn moving(self, trace: Arc<Trace>) -> Self {
         Self {
             rate: trace.mean_rate().or(self.rate),

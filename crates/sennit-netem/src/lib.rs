@@ -13,7 +13,8 @@
 //! # use sennit_netem::{Bitrate, Config, Link};
 //! # use std::time::{Duration, Instant};
 //! # let now = Instant::now();
-//! let config = Config { rate: Some(Bitrate::mbit(10)), delay: Duration::from_millis(20), ..Config::default() };
+//! let delay = Duration::from_millis(20);
+//! let config = Config { rate: Some(Bitrate::mbit(10)), delay, ..Config::default() };
 //! let mut link = Link::new(config, 1);
 //! link.handle_packet(1236, "hello", now).expect("the queue is empty");
 //! let due = link.poll_timeout().expect("a packet is on its way");
@@ -22,8 +23,8 @@
 //! ```
 //!
 //! A caller hands packets in with [`Link::handle_packet`], sleeps until [`Link::poll_timeout`], and
-//! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it, and a
-//! [`Trace`] makes it move by itself.
+//! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it,
+//! and a [`Trace`] makes it move by itself.
 
 mod config;
 mod jitter;

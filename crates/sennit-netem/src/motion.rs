@@ -1,13 +1,18 @@
-//! Scripts of links that move, made from a seed: the shapes that real ones have, not recordings of them.
+//! Scripts of links that move, made from a seed: the shapes that real ones have, not recordings of
+//! them.
 //!
-//! | word | shape | after |
-//! | --- | --- | --- |
-//! | `lte` | 0.1 to 20 Mbit/s, new each 100 ms: fading of a second on a drift of ten | drives with saturatr (Winstein et al., NSDI 2013) |
-//! | `starlink` | each 15 s another satellite: 50 to 200 ms of silence, delay 5 to 30 ms more or less, 60 to 140 Mbit/s | Mohan et al., WWW 2024; Garcia et al., LEO-NET 2023 |
-//! | `geo` | 20 Mbit/s that rain takes down to a tenth, code by code, and back within a minute or two | ITU-R P.1623; the codes of DVB-S2X |
-//! | `wifi` | rates of 802.11n (one stream, 20 MHz) up and down, neighbours that take airtime, a scan each minute | Minstrel's step; off-channel scans of 100 ms |
-//! | `steps` | 50, 10, 30, 5, 40, 15 Mbit/s, each for 1.5 s; the seed changes nothing | made up: harder than the above |
-//! | `marginal` | 10 Mbit/s whose delay is 100 ms for seconds, then swings up to 1,200 ms for seconds | users of bonds with a failing leg |
+//! - `lte`: 0.1 to 20 Mbit/s, new each 100 ms: fading of a second on a drift of ten. After drives
+//!   with saturatr (Winstein et al., NSDI 2013).
+//! - `starlink`: each 15 s another satellite: 50 to 200 ms of silence, delay 5 to 30 ms more or
+//!   less, 60 to 140 Mbit/s. After Mohan et al., WWW 2024, and Garcia et al., LEO-NET 2023.
+//! - `geo`: 20 Mbit/s that rain takes down to a tenth, code by code, and back within a minute or
+//!   two. After ITU-R P.1623 and the codes of DVB-S2X.
+//! - `wifi`: rates of 802.11n (one stream, 20 MHz) up and down, neighbours that take airtime, a
+//!   scan each minute. After Minstrel's step and off-channel scans of 100 ms.
+//! - `steps`: 50, 10, 30, 5, 40, 15 Mbit/s, each for 1.5 s; the seed changes nothing. Made up:
+//!   harder than the above.
+//! - `marginal`: 10 Mbit/s whose delay is 100 ms for seconds, then swings up to 1,200 ms for
+//!   seconds. After what users tell of bonds with a failing leg.
 //!
 //! Seeded draws and plain arithmetic only, so that a script is the same on every machine.
 
@@ -80,7 +85,8 @@ impl Motion {
         }
     }
 
-    /// The script of a seed, all rates times `factor`. Its name is `word@seed`, with `*factor` if that is not 1.
+    /// The script of a seed, all rates times `factor`. Its name is `word@seed`, with `*factor` if
+    /// that is not 1.
     ///
     /// # Panics
     /// If the factor is not above zero.
@@ -271,7 +277,8 @@ impl Script {
     }
 }
 
-/// Between two rates by ratio, exact at both ends. Only products and roots: logarithms differ between machines.
+/// Between two rates by ratio, exact at both ends. Only products and roots: logarithms differ
+/// between machines.
 fn geometric(from: f64, to: f64, level: f64) -> f64 {
     let (mut low, mut high) = (from, to);
     let mut level = level;

@@ -1,9 +1,10 @@
 //! A NAT box before a link, in the words of RFC 4787.
 //!
-//! A [`Nat`] gives each inside address a port of its own outside for as long as packets leave through it. Its two
-//! choices are on what a mapping and a filter depend; its faults are those that tunnels meet: a mapping is
-//! forgotten ([`Nat::forget`]), or stays and lets nothing pass while anybody keeps it alive ([`Nat::wedge`]).
-//! It decides on addresses and leaves the packets to its owner.
+//! A [`Nat`] gives each inside address a port of its own outside for as long as packets leave
+//! through it. Its two choices are on what a mapping and a filter depend; its faults are those that
+//! tunnels meet: a mapping is forgotten ([`Nat::forget`]), or stays and lets nothing pass while
+//! anybody keeps it alive ([`Nat::wedge`]). It decides on addresses and leaves the packets to its
+//! owner.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +47,8 @@ pub struct NatConfig {
     pub mapping: Dependence,
     /// Who may send to it there.
     pub filtering: Dependence,
-    /// A mapping through which nothing has left for so long is gone. RFC 4787 asks for two minutes at least; 30 s
-    /// are common for UDP.
+    /// A mapping through which nothing has left for so long is gone. RFC 4787 asks for two minutes
+    /// at least; 30 s are common for UDP.
     pub timeout: Duration,
     /// Whether what comes in keeps a mapping as well (RFC 4787 §4.3).
     pub inbound_refreshes: bool,
@@ -64,7 +65,8 @@ impl Default for NatConfig {
     }
 }
 
-/// Who sends to whom: a protocol with ports (IANA's number), the host inside, and on what of the far end it depends.
+/// Who sends to whom: a protocol with ports (IANA's number), the host inside, and on what of the
+/// far end it depends.
 type Key = (u8, SocketAddr, Option<(IpAddr, Option<u16>)>);
 
 /// A box with its mappings.
@@ -103,7 +105,8 @@ impl Nat {
         self.config
     }
 
-    /// A packet from `inside` to `far` leaves: from which port it does so, or `None` if it is swallowed.
+    /// A packet from `inside` to `far` leaves: from which port it does so, or `None` if it is
+    /// swallowed.
     pub fn outbound(
         &mut self,
         protocol: u8,
@@ -134,7 +137,8 @@ impl Nat {
         (!mapping.dead).then_some(mapping.port)
     }
 
-    /// A packet from `far` arrives at a port outside: to whom inside it goes, or `None` if it is filtered.
+    /// A packet from `far` arrives at a port outside: to whom inside it goes, or `None` if it is
+    /// filtered.
     pub fn inbound(
         &mut self,
         protocol: u8,
@@ -176,8 +180,8 @@ impl Nat {
         self.ports.clear();
     }
 
-    /// All present mappings let nothing pass any more. Each stays so until nothing has been sent through it for the
-    /// timeout; who sends from another port has a new one, which works.
+    /// All present mappings let nothing pass any more. Each stays so until nothing has been sent
+    /// through it for the timeout; who sends from another port has a new one, which works.
     pub fn wedge(&mut self) {
         self.mappings
             .values_mut()
@@ -255,8 +259,8 @@ mod tests {
     #[test]
     fn mappings_and_filters_depend_on_what_they_are_told() {
         use Dependence::{Address, AddressAndPort, Endpoint};
-        // Whether it is the same port, and the answer of the third party is let in, for: another port of the same
-        // host, and another host.
+        // Whether it is the same port, and the answer of the third party is let in, for: another
+        // port of the same host, and another host.
         for (dependence, same) in [
             (Endpoint, [true, true]),
             (Address, [true, false]),

@@ -1,8 +1,9 @@
 //! Links that move: a script of rates, delays and silences, repeated for ever.
 //!
-//! A packet is sent at the rates that hold *while* it is sent. One that is on the wire when the rate falls
-//! finishes at the new rate, and what waits behind it meets whatever holds when its turn comes. Arithmetic is
-//! in whole bits and nanoseconds, so a wire never carries more than the area under its script.
+//! A packet is sent at the rates that hold *while* it is sent. One that is on the wire when the
+//! rate falls finishes at the new rate, and what waits behind it meets whatever holds when its turn
+//! comes. Arithmetic is in whole bits and nanoseconds, so a wire never carries more than the area
+//! under its script.
 
 use std::{
     fmt::{self, Display},
@@ -146,7 +147,8 @@ impl Trace {
         })
     }
 
-    /// Reads a script in whichever of the two forms it has: mahimahi's has nothing but whole numbers.
+    /// Reads a script in whichever of the two forms it has: mahimahi's has nothing but whole
+    /// numbers.
     pub fn read(name: &str, text: &str) -> Result<Self, BadTrace> {
         if lines(text).next().is_none() {
             Err(BadTrace("it has no step".into()))
@@ -157,8 +159,9 @@ impl Trace {
         }
     }
 
-    /// Reads mahimahi's form: each line is the millisecond at which 1500 bytes may leave, and the last one ends
-    /// the period. Unlike there, a short packet uses up its own bytes only, and they leave over that millisecond.
+    /// Reads mahimahi's form: each line is the millisecond at which 1500 bytes may leave, and the
+    /// last one ends the period. Unlike there, a short packet uses up its own bytes only, and they
+    /// leave over that millisecond.
     pub fn mahimahi(name: &str, text: &str) -> Result<Self, BadTrace> {
         let mut counts: Vec<u64> = Vec::new();
         let mut latest = 0;
@@ -190,8 +193,8 @@ impl Trace {
         Self::new(name, runs.collect())
     }
 
-    /// Reads lines of `seconds,Mbit/s[,delay in ms[,held|lost]]`; `#` begins a comment, and an empty rate
-    /// leaves it to the link.
+    /// Reads lines of `seconds,Mbit/s[,delay in ms[,held|lost]]`; `#` begins a comment, and an
+    /// empty rate leaves it to the link.
     pub fn csv(name: &str, text: &str) -> Result<Self, BadTrace> {
         let step = |(number, line): (usize, &str)| {
             csv_step(line).ok_or_else(|| {
@@ -229,7 +232,8 @@ impl Trace {
         &self.steps[self.locate(elapsed).0]
     }
 
-    /// The bytes that can leave between two times after the start; `nominal` is the link's own rate.
+    /// The bytes that can leave between two times after the start; `nominal` is the link's own
+    /// rate.
     pub fn bytes_between(&self, from: Duration, to: Duration, nominal: Option<Bitrate>) -> u64 {
         let bytes = self.carried(from, to, nominal) / (8 * PER_BIT);
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -379,7 +383,8 @@ mod tests {
     fn mahimahis_opportunities_become_rates_and_silences() {
         let trace = Trace::read("file", "0\n1\n1\n2\n2\n5\n").expect("it is in order");
 
-        // Two in each of the first milliseconds, none in two, and in the last its own and that at 0.
+        // Two in each of the first milliseconds, none in two, and in the last its own and that at
+        // 0.
         assert_eq!(steps(&trace), [(2, 24), (2, 0), (1, 24)]);
         assert_eq!(trace.period(), MS * 5);
         assert_eq!(trace.bytes_between(Duration::ZERO, MS * 5, None), 6 * 1500);

@@ -1,5 +1,5 @@
-//! A link that follows a script: whatever the script and the traffic, the wire is busy while something waits,
-//! and never carries more than the area under its rate.
+//! A link that follows a script: whatever the script and the traffic, the wire is busy while
+//! something waits, and never carries more than the area under its rate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +45,8 @@ fn what_waits_leaves_at_the_rate_that_holds_while_it_waits() {
             .expect("the queue has room");
     }
 
-    // Two at 10 Mbit/s fill the first step; 250 bytes of the third leave in the second, the rest in 80 us.
+    // Two at 10 Mbit/s fill the first step; 250 bytes of the third leave in the second, the rest in
+    // 80 us.
     let micros = [1000, 2000, 4080, 4180, 4280, 4380].map(Duration::from_micros);
     let times = arrivals(&mut link, start).into_iter().map(|(_, at)| at);
     assert!(times.eq(micros));
@@ -196,7 +197,8 @@ fn a_busy_wire_carries_the_area_under_its_rate_and_never_more() {
             for to in (from + 1..sent.len()).step_by(37) {
                 let area = trace.bytes_between(sent[from].0, sent[to].0, None);
                 let carried = totals[to] - totals[from];
-                // Each packet ends on a whole nanosecond, in which up to 25 bits of the next could have left.
+                // Each packet ends on a whole nanosecond, in which up to 25 bits of the next could
+                // have left.
                 let grain = (to - from) as u64 * 4 + 2;
                 assert!(carried <= area + 1, "seed {seed}: {carried} of {area}");
                 assert!(carried + grain >= area, "seed {seed}: {carried} of {area}");
