@@ -14,8 +14,9 @@ pub enum Progress {
     /// It covers the packet, and tells whether it is as it was sent.
     #[default]
     Whole,
-    /// The packet is TCP or UDP and its field holds the sum of the pseudo header, as a kernel leaves it that expects a
-    /// network card to add the rest. Nothing has gone wrong yet; who sends the packet on adds it.
+    /// The packet is TCP or UDP and its field holds the sum of the pseudo header, as a kernel
+    /// leaves it that expects a network card to add the rest. Nothing has gone wrong yet; who sends
+    /// the packet on adds it.
     Partial,
 }
 

@@ -1,22 +1,22 @@
 //! Super-packets: the segmentation offload of TUN devices, receiving side.
 //!
 //! A [`Coalescer`] looks at a batch of stand-alone packets and joins neighbours of one TCP or UDP
-//! flow into super-packets that the kernel takes in one write. It follows the rules of the
-//! kernel's own GRO (`net/ipv4/tcp_offload.c`, `udp_offload.c`): what it joins can be cut apart
-//! into the same packets again by [`crate::gso::Segments`], or by the kernel. There are two liberties:
+//! flow into super-packets that the kernel takes in one write. It follows the rules of the kernel's
+//! own GRO (`net/ipv4/tcp_offload.c`, `udp_offload.c`): what it joins can be cut apart into the
+//! same packets again by [`crate::gso::Segments`], or by the kernel. There are two liberties:
 //!
 //! - identifications of IPv4 packets with DF set mean nothing (RFC 6864 §4.1) and may differ;
-//! - PSH does not end a super-packet but moves to its end. It marks no record, and senders should collapse
-//!   it themselves (RFC 9293 §3.9.1.2, SHLD-27); all of the batch is handed over at once anyway. Linux sets it on
-//!   each burst, and those of slow connections have two segments.
+//! - PSH does not end a super-packet but moves to its end. It marks no record, and senders should
+//!   collapse it themselves (RFC 9293 §3.9.1.2, SHLD-27); all of the batch is handed over at once
+//!   anyway. Linux sets it on each burst, and those of slow connections have two segments.
 //!
 //! Order within a flow is kept. A packet that cannot be joined passes as it is and closes its
 //! flow's super-packet, and a fragment, whose flow cannot be told, closes them all. Payloads are
 //! not copied: a [`Write`] is a small header and the payload slices of the batch, for `writev`.
 //!
-//! Checksums are verified before joining, since the super-packet gets a fresh one. A corrupt
-//! packet passes as it is, for the kernel to drop and count. Partial ones ([`Progress`]) have nothing
-//! to verify, and the kernel is told so.
+//! Checksums are verified before joining, since the super-packet gets a fresh one. A corrupt packet
+//! passes as it is, for the kernel to drop and count. Partial ones ([`Progress`]) have nothing to
+//! verify, and the kernel is told so.
 
 mod part;
 mod train;
@@ -82,7 +82,8 @@ impl Coalescer {
         self.coalesce_by(batch, |_| Progress::Whole)
     }
 
-    /// The same for packets of which some may have partial checksums, as `progress` says.
+    /// Joins a batch like [`Self::coalesce`], of packets of which some may have partial checksums,
+    /// as `progress` says.
     pub fn coalesce_by<'a, B: AsRef<[u8]>>(
         &'a mut self,
         batch: &'a [B],

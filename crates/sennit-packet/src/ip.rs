@@ -274,8 +274,8 @@ impl<'a> IpPacket<'a> {
         !self.upper.routed
     }
 
-    /// Where the checksum of TCP or UDP lies, from the start of the packet, if one packet has all that it
-    /// covers and its pseudo header.
+    /// Where the checksum of TCP or UDP lies, from the start of the packet, if one packet has all
+    /// that it covers and its pseudo header.
     pub fn checksum_field(&self) -> Option<usize> {
         let (least, offset) = match self.protocol() {
             Protocol::TCP => (TCP_HEADER, TCP_CHECKSUM),

@@ -63,7 +63,7 @@ impl Prefix {
         self.first().is_ipv4()
     }
 
-    /// The same prefix as `ipnet` has it, with that crate's arithmetic.
+    /// This prefix as `ipnet` has it, with that crate's arithmetic.
     pub fn net(&self) -> IpNet {
         self.0
     }

@@ -6,7 +6,8 @@ use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Protocol, Version};
 use crate::tcp::{self, TCP_CHECKSUM, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{put_u16, put_u32, u16_at, u32_at};
 
-/// IP and transport headers of a super-packet, at most; kernels make none with many extension headers.
+/// IP and transport headers of a super-packet, at most; kernels make none with many extension
+/// headers.
 const LONGEST_HEADER: usize = 256;
 
 /// Why a packet read from a TUN device makes no sense with the header before it.
@@ -84,7 +85,8 @@ impl<'a> Segments<'a> {
         Ok(Self { packet, task })
     }
 
-    /// From now on the segments of a super-packet get partial checksums, if it has one; says whether they do.
+    /// From now on the segments of a super-packet get partial checksums, if it has one; says
+    /// whether they do.
     pub fn leave_checksums(&mut self) -> Progress {
         let Task::Split(split) = &mut self.task else {
             return Progress::Whole;
@@ -135,8 +137,8 @@ impl<'a> Segments<'a> {
         Some(length)
     }
 
-    /// Gives segment `index` to `sink`, piece by piece, for buffers that grow. `None`, and nothing given,
-    /// past the last segment.
+    /// Gives segment `index` to `sink`, piece by piece, for buffers that grow. `None`, and nothing
+    /// given, past the last segment.
     pub fn append(&self, index: usize, mut sink: impl FnMut(&[u8])) -> Option<()> {
         if index >= self.count() {
             return None;

@@ -16,7 +16,7 @@ mod segmenting;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// The same packets in every run; other seeds are the fuzzer's work.
+/// Every run has the same packets; other seeds are the fuzzer's work.
 fn seeded(cases: u32) -> Config {
     Config {
         cases,
