@@ -1,12 +1,14 @@
 //! Tells the processor which memory is about to be used.
 //!
-//! A packet that stands in a queue for some milliseconds leaves the caches meanwhile. Whoever takes it out waits
-//! for memory then, line by line, unless it was asked for a little before (`docs/performance.md` has what that saves).
+//! A packet that stands in a queue for some milliseconds leaves the caches meanwhile. Whoever takes
+//! it out waits for memory then, line by line, unless it was asked for a little before
+//! (`docs/performance.md` has what that saves).
 //!
-//! A crate of its own because the instruction has no safe wrapper in the standard library, and those who need
-//! it are pure.
+//! A crate of its own because the instruction has no safe wrapper in the standard library, and
+//! those who need it are pure.
 
-/// Asks for `memory`, to be read or to be written to, and does not wait for it. Where that is not known how, nothing happens.
+/// Asks for `memory`, to be read or to be written to, and does not wait for it. Where that is not
+/// known how, nothing happens.
 pub fn prefetch<T>(memory: &[T]) {
     #[cfg(target_arch = "x86_64")]
     x86_64::prefetch(memory.as_ptr_range());
@@ -28,8 +30,8 @@ mod x86_64 {
     pub(super) fn prefetch<T>(memory: Range<*const T>) {
         let (mut line, end) = (memory.start.cast::<i8>(), memory.end.cast::<i8>());
         while line < end {
-            // SAFETY: a prefetch reads nothing that the program could see, and never faults, whatever the
-            // address (Intel SDM volume 2, PREFETCHh).
+            // SAFETY: a prefetch reads nothing that the program could see, and never faults,
+            // whatever the address (Intel SDM volume 2, PREFETCHh).
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
             line = line.wrapping_add(LINE);
         }
