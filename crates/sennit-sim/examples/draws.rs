@@ -1,11 +1,14 @@
-//! Sets of links by chance: what Sennit carries over each, and what the links carry alone without it.
+//! Sets of links by chance: what Sennit carries over each, and what the links carry alone without
+//! it.
 //!
-//! `cargo run --release -p sennit-sim --example draws -- --sets 0..20 --flows 4 --directions down --jobs 2`
+//! `cargo run --release -p sennit-sim --example draws -- --sets 0..20 --flows 4 --directions down
+//! --jobs 2`
 //!
-//! A set is that of its number for ever, so several people can share the work and look at one set again
-//! (`goodput` takes its links as they are printed). Each set runs with 1 and 4 flows, down and up; the first
-//! seconds do not count. "Best" is the best link alone, "sum" what all carry alone, both with the same flows and no
-//! tunnel; "wires" is what the links could carry. The last lines are the shares over all runs.
+//! A set is that of its number for ever, so several people can share the work and look at one set
+//! again (`goodput` takes its links as they are printed). Each set runs with 1 and 4 flows, down
+//! and up; the first seconds do not count. "Best" is the best link alone, "sum" what all carry
+//! alone, both with the same flows and no tunnel; "wires" is what the links could carry. The last
+//! lines are the shares over all runs.
 
 use std::{
     num::NonZeroUsize,
@@ -32,7 +35,8 @@ struct Args {
     /// From the edge or to it
     #[arg(long, value_enum, value_delimiter = ',', default_value = "down,up")]
     directions: Vec<DirectionArg>,
-    /// How the flows send: like QUIC with CUBIC, or as smoltcp's TCP, which has no SACK and is weak at loss
+    /// How the flows send: like QUIC with CUBIC, or as smoltcp's TCP, which has no SACK and is weak
+    /// at loss
     #[arg(long, value_enum, default_value = "quic")]
     kind: KindArg,
     /// Virtual seconds before those that count
@@ -44,8 +48,8 @@ struct Args {
     /// Runs at the same time
     #[arg(long, default_value = "1")]
     jobs: NonZeroUsize,
-    /// Of the best link, below which a run counts as a failure. A tunnel's headers alone cost 5 to 6 %: over one link
-    /// nothing reaches more than 0.945
+    /// Of the best link, below which a run counts as a failure. A tunnel's headers alone cost 5 to
+    /// 6 %: over one link nothing reaches more than 0.945
     #[arg(long, default_value_t = 0.95)]
     enough: f64,
     /// Only sets that move, or only those that do not

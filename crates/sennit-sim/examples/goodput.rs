@@ -1,10 +1,11 @@
 //! What each link carries alone and what all carry together.
 //!
-//! `cargo run -p sennit-sim --example goodput -- "300/10 80/30" --streams 1 --seconds 10 --kind quic`
+//! `cargo run -p sennit-sim --example goodput -- "300/10 80/30" --streams 1 --seconds 10 --kind
+//! quic`
 //!
-//! A link is `rate/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way; with `r` packets overtake each
-//! other. A rate may be a motion, as in `lte@7/20`, `starlink@3*2/25`, `steps/20` (see `sennit_netem::Motion`).
-//! "Alone" is the same tunnel with that link only.
+//! A link is `rate/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way; with `r` packets overtake
+//! each other. A rate may be a motion, as in `lte@7/20`, `starlink@3*2/25`, `steps/20` (see
+//! `sennit_netem::Motion`). "Alone" is the same tunnel with that link only.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -116,7 +116,8 @@ impl Way {
         self.link.set_config(config, now);
     }
 
-    /// Puts a batch on it, packet by packet; gives the size that fits if one did not and its sender is told.
+    /// Puts a batch on it, packet by packet; gives the size that fits if one did not and its sender
+    /// is told.
     pub(crate) fn offer(
         &mut self,
         from: SocketAddr,

@@ -25,7 +25,8 @@ impl Dice {
         (self.0 >> 33) % below
     }
 
-    /// A link with one of `rates` in Mbit/s, 5 to 64 ms, often jitter, and in half of all cases loss.
+    /// A link with one of `rates` in Mbit/s, 5 to 64 ms, often jitter, and in half of all cases
+    /// loss.
     pub fn link(&mut self, rates: std::ops::RangeInclusive<u64>) -> LinkSpec {
         let rate = rates.start() + self.roll(rates.end() - rates.start() + 1);
         let delay = 5 + self.roll(60) as u32;
@@ -44,14 +45,15 @@ impl Dice {
         })
     }
 
-    /// The rate of the way back on a link of `rate`: the same, or a part, as with DSL, cable and radio.
+    /// The rate of the way back on a link of `rate`: the same, or a part, as with DSL, cable and
+    /// radio.
     pub fn way_back(&mut self, rate: Bitrate) -> Bitrate {
         Bitrate::bps(rate.as_bps() / [1, 4, 10, 20][self.roll(4) as usize])
     }
 
-    /// Links as sites have them, two or three: 3 to 250 Mbit/s and 5 to 200 ms, small ones as often as big ones,
-    /// half of them with jitter of up to 30 % of the delay, half with loss of up to 3 %. In a fifth of all sets
-    /// the first link moves, and each other one as often as not.
+    /// Links as sites have them, two or three: 3 to 250 Mbit/s and 5 to 200 ms, small ones as often
+    /// as big ones, half of them with jitter of up to 30 % of the delay, half with loss of up to 3
+    /// %. In a fifth of all sets the first link moves, and each other one as often as not.
     pub fn links(&mut self) -> Vec<LinkSpec> {
         let count = 2 + self.roll(2);
         let moves = self.roll(5) == 0;

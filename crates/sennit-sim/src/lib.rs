@@ -2,9 +2,9 @@
 //!
 //! A [`World`] owns both state machines and, for each link, two one-directional emulators. Time
 //! moves from one event to the next, so an hour costs as much as what happens in it, and the same
-//! seed gives the same run: TLS draws its randomness elsewhere, but only values and never sizes depend
-//! on it (see [`Authority`]). Inner packets are handed in and taken out by the test, or by the hosts of
-//! a [`Transfer`], which send as much as the tunnel carries.
+//! seed gives the same run: TLS draws its randomness elsewhere, but only values and never sizes
+//! depend on it (see [`Authority`]). Inner packets are handed in and taken out by the test, or by
+//! the hosts of a [`Transfer`], which send as much as the tunnel carries.
 
 mod cable;
 mod dice;
@@ -64,7 +64,7 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
-    /// The same both ways.
+    /// A link that is alike both ways.
     pub fn symmetric(config: Config) -> Self {
         Self {
             up: config.clone(),
@@ -165,7 +165,8 @@ impl World {
         Self::with_edge(links, edge_config(classes, classifier), seed, start)
     }
 
-    /// A world of one class whose edge is told these addresses of the hub, where nobody is, before the right one.
+    /// A world of one class whose edge is told these addresses of the hub, where nobody is, before
+    /// the right one.
     pub fn with_dead_hubs(
         links: &[LinkSpec],
         dead: &[SocketAddr],
@@ -178,7 +179,8 @@ impl World {
         Self::with_edge(links, config, seed, start)
     }
 
-    /// A world of one class whose edge says that `lan` is behind it. The hub routes none of it by itself.
+    /// A world of one class whose edge says that `lan` is behind it. The hub routes none of it by
+    /// itself.
     pub fn with_lan(links: &[LinkSpec], lan: &[Prefix], seed: u64, start: Instant) -> Self {
         let classes = vec![class("default", Policy::Bond)];
         let mut config = edge_config(classes, Classifier::default());
@@ -259,7 +261,8 @@ impl World {
         way.change(|config| config.outage = on, self.now);
     }
 
-    /// Busy machines: the edge and the hub act so far apart, half as much more or less, on all that has come by then.
+    /// Busy machines: the edge and the hub act so far apart, half as much more or less, on all that
+    /// has come by then.
     pub fn set_turns(&mut self, edge: Duration, hub: Duration) {
         (self.edge_turns.every, self.hub_turns.every) = (edge, hub);
     }
@@ -287,12 +290,14 @@ impl World {
         self.settle();
     }
 
-    /// IP packets of more than `mtu` bytes get lost on a link from now on; whether their senders are told.
+    /// IP packets of more than `mtu` bytes get lost on a link from now on; whether their senders
+    /// are told.
     pub fn set_path_mtu(&mut self, link: usize, mtu: usize, told: bool) {
         self.change(link, |config| (config.mtu, config.tells_mtu) = (mtu, told));
     }
 
-    /// Puts a NAT box between the edge and a link, in place of any other: connections through it break.
+    /// Puts a NAT box between the edge and a link, in place of any other: connections through it
+    /// break.
     pub fn set_nat(&mut self, link: usize, config: NatConfig) {
         self.cables[link].nat = Some(Nat::new(config));
     }
@@ -302,8 +307,8 @@ impl World {
         self.cables[link].nat.as_mut()
     }
 
-    /// The edge's socket on a link has another port from now on, as after binding it anew. Behind a NAT box that
-    /// means another mapping; without one the hub sees it.
+    /// The edge's socket on a link has another port from now on, as after binding it anew. Behind a
+    /// NAT box that means another mapping; without one the hub sees it.
     pub fn new_port(&mut self, link: usize) {
         self.rebind(link);
     }
@@ -314,7 +319,8 @@ impl World {
         self.cables[link].address.set_port(address.port() + 1);
     }
 
-    /// The link's NAT has a mapping for the present port that leads nowhere, and keeps it as long as it is used.
+    /// The link's NAT has a mapping for the present port that leads nowhere, and keeps it as long
+    /// as it is used.
     pub fn wedge(&mut self, link: usize) {
         let cable = &mut self.cables[link];
         cable.wedged = Some(cable.address.port());
@@ -342,7 +348,7 @@ impl World {
         self.offload_from_edge(&VirtioNetHdr::default(), packet);
     }
 
-    /// The same with a packet of which the kernel left something to do.
+    /// Hands the edge an inner packet of which the kernel left something to do.
     pub fn offload_from_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
         self.edge
             .handle_packet(header, packet, None, self.now)

@@ -14,8 +14,8 @@ const PORT: std::ops::Range<usize> = 22..24;
 const FIRST_PORT: u16 = 5001;
 
 impl Trial {
-    /// The goodput in Mbit/s of the same flows over a link without a tunnel. The link is the one at `index` in a
-    /// world of the same seed: it loses and delays by the same chance.
+    /// The goodput in Mbit/s of the same flows over a link without a tunnel. The link is the one at
+    /// `index` in a world of the same seed: it loses and delays by the same chance.
     pub fn plain(&self, link: &LinkSpec, index: usize) -> f64 {
         let start = Instant::now();
         let mut plain = Plain::new(self, link, index, start);
@@ -135,7 +135,8 @@ mod tests {
         trial.plain(&link, 0)
     }
 
-    /// What Reno carries at such a loss (Mathis et al. 1997), which is CUBIC's least (RFC 9438 §4.3).
+    /// What Reno carries at such a loss (Mathis et al. 1997), which is CUBIC's least (RFC 9438
+    /// §4.3).
     fn reno(kind: Kind, loss: f64) -> f64 {
         let bytes = match kind {
             Kind::Tcp => MTU,

@@ -1,12 +1,13 @@
 //! A sender like those of QUIC over inner UDP.
 //!
 //! What matters to a tunnel is here and nothing else: a packet is lost once three later ones have
-//! arrived or 9/8 round trips have passed (RFC 9002 §6.1), which never adapts to disorder; each loss
-//! reduces a CUBIC window at most once per round trip; every second packet is acknowledged, and every
-//! one that is out of order (RFC 9000 §13.2). There is always more to send, and no pacing.
+//! arrived or 9/8 round trips have passed (RFC 9002 §6.1), which never adapts to disorder; each
+//! loss reduces a CUBIC window at most once per round trip; every second packet is acknowledged,
+//! and every one that is out of order (RFC 9000 §13.2). There is always more to send, and no
+//! pacing.
 //!
-//! A data packet has a number and says which chunk of data it carries; a chunk that was lost goes out
-//! again under a new number. An acknowledgement has ranges of numbers.
+//! A data packet has a number and says which chunk of data it carries; a chunk that was lost goes
+//! out again under a new number. An acknowledgement has ranges of numbers.
 
 mod ack;
 mod cubic;

@@ -1,10 +1,11 @@
 //! Links as short texts: `rate[:rate down]/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way.
 //!
-//! `30/10` is 30 Mbit/s at 10 ms, `3:30/10` that only from the hub to the edge, `12/40±8/0.5%` varies by up
-//! to 8 ms and loses one packet of 200, and with `±8r` packets overtake each other.
+//! `30/10` is 30 Mbit/s at 10 ms, `3:30/10` that only from the hub to the edge, `12/40±8/0.5%`
+//! varies by up to 8 ms and loses one packet of 200, and with `±8r` packets overtake each other.
 //!
-//! A rate may be a [`Motion`]: `word[@seed][*factor]`. `lte@7/20` drives at 20 ms, `starlink@3*2/25` is one of
-//! twice the usual rate, and `steps:20/15` moves only from the edge to the hub.
+//! A rate may be a [`Motion`]: `word[@seed][*factor]`. `lte@7/20` drives at 20 ms,
+//! `starlink@3*2/25` is one of twice the usual rate, and `steps:20/15` moves only from the edge to
+//! the hub.
 
 use std::{
     fmt::{self, Display},

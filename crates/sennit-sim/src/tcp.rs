@@ -1,11 +1,11 @@
 //! Inner TCP: one connection of smoltcp in virtual time.
 //!
 //! smoltcp 0.14 has CUBIC (RFC 9438) and fast retransmission, but its sender ignores SACK, and a
-//! timeout takes a second at least (RFC 6298 §2.4). It fills a link without loss. At a random loss of
-//! 0.1 to 2 % it carries 0.5 to 0.75 of what Reno would in theory (`plain`). When a queue drops many
-//! packets of one window, as at the end of slow start, it may need seconds: alone over 20 Mbit/s at
-//! 40 ms it reached 4 Mbit/s in the first ten seconds, where QUIC-like flows reached 16. So several
-//! connections are a better measure than one.
+//! timeout takes a second at least (RFC 6298 §2.4). It fills a link without loss. At a random loss
+//! of 0.1 to 2 % it carries 0.5 to 0.75 of what Reno would in theory (`plain`). When a queue drops
+//! many packets of one window, as at the end of slow start, it may need seconds: alone over 20
+//! Mbit/s at 40 ms it reached 4 Mbit/s in the first ten seconds, where QUIC-like flows reached 16.
+//! So several connections are a better measure than one.
 
 use std::{
     collections::VecDeque,

@@ -24,8 +24,8 @@ pub struct Authority {
 
 impl Authority {
     /// A fresh authority. Keys are random, but whatever they are, handshakes are of the same size:
-    /// signatures of Ed25519 are (RFC 8032 §5.1.6), those of ECDSA are not, nor are the serial numbers
-    /// that certificates have from their keys unless they are given others.
+    /// signatures of Ed25519 are (RFC 8032 §5.1.6), those of ECDSA are not, nor are the serial
+    /// numbers that certificates have from their keys unless they are given others.
     ///
     /// # Panics
     /// If the cryptographic library cannot make keys.

@@ -71,7 +71,7 @@ impl Transfer {
         }
     }
 
-    /// The same beside a ping from the edge to the server each so often.
+    /// This transfer beside a ping from the edge to the server each `every`.
     #[must_use]
     pub fn with_ping(mut self, every: Duration, now: Instant) -> Self {
         let answers = ping::Answers::default();
@@ -83,7 +83,8 @@ impl Transfer {
         self
     }
 
-    /// The round trips of the pings that left so far, in this order; of those without an answer `Duration::MAX`.
+    /// The round trips of the pings that left so far, in this order; of those without an answer
+    /// `Duration::MAX`.
     pub fn pings(&self) -> Vec<Duration> {
         let answers = self.answers.as_ref();
         answers.map_or_else(Vec::new, ping::Answers::round_trips)

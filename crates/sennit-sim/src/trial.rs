@@ -10,8 +10,8 @@ use crate::{Direction, Kind, LinkSpec, Transfer, World};
 
 /// Flows over a bonding tunnel that is fresh each time.
 ///
-/// The links of a world are compared with worlds that have only one of them: the same tunnel with the
-/// same queue and the same repair, so that a difference is due to bonding alone.
+/// The links of a world are compared with worlds that have only one of them: the same tunnel with
+/// the same queue and the same repair, so that a difference is due to bonding alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// How the flows send.
@@ -48,7 +48,8 @@ impl Trial {
         self.watch(links, self.span, |_, _| {})
     }
 
-    /// The same, and calls `see` with the goodput since the last call, in Mbit/s, and what both ends know.
+    /// Runs the trial and calls `see` with the goodput since the last call, in Mbit/s, and what
+    /// both ends know.
     ///
     /// # Panics
     /// As [`Self::run`].

@@ -10,8 +10,8 @@ pub enum Clock {
     /// A datagram arrived when it did, however late it is read, and what leaves does so now.
     #[default]
     Right,
-    /// All that a turn reads and sends has the time at which the turn began, up to half of the time between two turns
-    /// before it ends.
+    /// All that a turn reads and sends has the time at which the turn began, up to half of the time
+    /// between two turns before it ends.
     OfTurn,
 }
 

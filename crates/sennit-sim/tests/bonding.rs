@@ -1,7 +1,7 @@
 //! Random links together carry no less than the best of them alone.
 //!
-//! `SENNIT_SIM_SEEDS=0..300 cargo test -p sennit-sim --test bonding -- --nocapture` tries other seeds,
-//! those that break it included, and prints each.
+//! `SENNIT_SIM_SEEDS=0..300 cargo test -p sennit-sim --test bonding -- --nocapture` tries other
+//! seeds, those that break it included, and prints each.
 
 use std::{env, ops::Range, thread, thread::ScopedJoinHandle, time::Duration};
 
@@ -19,8 +19,9 @@ struct Check {
     narrow: bool,
     /// Tried by default.
     seeds: Range<u64>,
-    /// Those of them for which it does not hold yet; not tried unless asked for. Other seeds of the same
-    /// links often pass: a few losses at the wrong time decide what a flow reaches within seconds.
+    /// Those of them for which it does not hold yet; not tried unless asked for. Other seeds of the
+    /// same links often pass: a few losses at the wrong time decide what a flow reaches within
+    /// seconds.
     broken: &'static [u64],
 }
 
@@ -100,16 +101,17 @@ fn one_quic_flow_with_a_narrow_way_back() {
     QUIC_NARROW.run();
 }
 
-/// A narrow link with the least delay had all acknowledgements, and sent a window of which it delivers a
-/// packet each 12 ms, so that the wide link was used at 0.3 to 0.8 of its rate with QUIC.
+/// A narrow link with the least delay had all acknowledgements, and sent a window of which it
+/// delivers a packet each 12 ms, so that the wide link was used at 0.3 to 0.8 of its rate with
+/// QUIC.
 #[test]
 fn a_narrow_link_of_little_delay_does_not_hold_up_a_wide_one() {
     TCP_PAIRS.hold_over(&[("20:200/30 1:16/10", Direction::Up, 1)]);
     QUIC_PAIRS.hold_over(&[("100/10 1/40", Direction::Up, 1)]);
 }
 
-/// What the narrow link took of the flow held up the rest at each end of the wide one's queue, or while it was
-/// found out that it does not pay: 0.44 to 0.85 of the best link.
+/// What the narrow link took of the flow held up the rest at each end of the wide one's queue, or
+/// while it was found out that it does not pay: 0.44 to 0.85 of the best link.
 #[test]
 fn a_link_that_adds_next_to_nothing_does_no_harm() {
     for direction in [Direction::Down, Direction::Up] {
@@ -120,8 +122,8 @@ fn a_link_that_adds_next_to_nothing_does_no_harm() {
     }
 }
 
-/// It was found out some seconds after the start, at the flow's cost, that striping over a satellite does not
-/// pay: 0.90 of the best link.
+/// It was found out some seconds after the start, at the flow's cost, that striping over a
+/// satellite does not pay: 0.90 of the best link.
 #[test]
 fn a_link_far_behind_does_no_harm() {
     for direction in [Direction::Down, Direction::Up] {
@@ -129,8 +131,9 @@ fn a_link_far_behind_does_no_harm() {
     }
 }
 
-/// A single run of these has between 0.74 and 1.1, as chance has it in the first two seconds: it hangs on when
-/// the flow is first told to slow down. On average over 24 seeds they have 0.95 to 1.01, the last one 0.87 down.
+/// A single run of these has between 0.74 and 1.1, as chance has it in the first two seconds: it
+/// hangs on when the flow is first told to slow down. On average over 24 seeds they have 0.95 to
+/// 1.01, the last one 0.87 down.
 #[test]
 fn links_that_are_found_out_late_do_little_harm_on_average() {
     for (links, least) in [
@@ -146,8 +149,9 @@ fn links_that_are_found_out_late_do_little_harm_on_average() {
     }
 }
 
-/// What noq knows of the least round trip and we did not made a narrow link look less crowded than it was: 0.3 of
-/// the best link. It is not all of it yet: the narrow one takes acknowledgements until it is crowded.
+/// What noq knows of the least round trip and we did not made a narrow link look less crowded than
+/// it was: 0.3 of the best link. It is not all of it yet: the narrow one takes acknowledgements
+/// until it is crowded.
 #[test]
 fn a_narrow_link_that_is_the_quickest_is_seen_to_be_crowded() {
     for direction in [Direction::Down, Direction::Up] {
@@ -156,8 +160,8 @@ fn a_narrow_link_that_is_the_quickest_is_seen_to_be_crowded() {
     }
 }
 
-/// A flow that reordering had made thin was not put in order, and stayed thin: 0.03 to 0.4 of the best
-/// link.
+/// A flow that reordering had made thin was not put in order, and stayed thin: 0.03 to 0.4 of the
+/// best link.
 #[test]
 fn a_flow_that_reordering_held_down_grows() {
     QUIC_PAIRS.hold_over(&[
@@ -167,8 +171,8 @@ fn a_flow_that_reordering_held_down_grows() {
     ]);
 }
 
-/// Over long links a loss was noticed too late to be repaired, or was not repaired again where the first
-/// repair was lost in the queue that had just overflowed: 0.86 and 0.93 of the best link.
+/// Over long links a loss was noticed too late to be repaired, or was not repaired again where the
+/// first repair was lost in the queue that had just overflowed: 0.86 and 0.93 of the best link.
 #[test]
 fn a_flow_over_long_links_gets_its_repairs() {
     // A single run has between 0.8 and 1.9.
@@ -182,9 +186,10 @@ fn a_flow_over_long_links_gets_its_repairs() {
     }
 }
 
-/// A link that jitters and keeps the order left BBR's startup at a fifth to a half of its rate, because a
-/// burst on it is as late as its latest packet: 0.5 to 0.9 of the best link. The second one did so with seed
-/// 123, which since losses are counted right is below again, at 0.82, by chance as far as is known.
+/// A link that jitters and keeps the order left BBR's startup at a fifth to a half of its rate,
+/// because a burst on it is as late as its latest packet: 0.5 to 0.9 of the best link. The second
+/// one did so with seed 123, which since losses are counted right is below again, at 0.82, by
+/// chance as far as is known.
 #[test]
 fn jitter_does_not_end_startup() {
     TCP_PAIRS.hold_over(&[
@@ -195,9 +200,10 @@ fn jitter_does_not_end_startup() {
     QUIC_PAIRS.hold_over(&[("11/40±4r/2% 28/40±8", Direction::Down, 43)]);
 }
 
-/// A flow that starts on the near link stops doubling its window there, and then grows slowly into the far one: 0.41
-/// (four flows) and 0.8 of what the far link carries alone in 20 s from the start. Single runs have 0.7 to 3.5 of it,
-/// because startup over the far link alone may end too early as well.
+/// A flow that starts on the near link stops doubling its window there, and then grows slowly into
+/// the far one: 0.41 (four flows) and 0.8 of what the far link carries alone in 20 s from the
+/// start. Single runs have 0.7 to 3.5 of it, because startup over the far link alone may end too
+/// early as well.
 #[test]
 fn a_wide_link_far_behind_is_used_from_the_start() {
     let links = links("5/40/1% 20/300");
@@ -217,8 +223,9 @@ fn a_wide_link_far_behind_is_used_from_the_start() {
     }
 }
 
-/// A loss on a link of more than 90 ms one way was repaired after the far end had given up, or not at all: each one
-/// cut a window, and four flows over 248/174/0.5% had 8.5 Mbit/s of what are 75 now.
+/// A loss on a link of more than 90 ms one way was repaired after the far end had given up, or not
+/// at all: each one cut a window, and four flows over 248/174/0.5% had 8.5 Mbit/s of what are 75
+/// now.
 #[test]
 fn what_a_long_link_loses_is_repaired() {
     let trial = from_the_start(Direction::Up, 4);

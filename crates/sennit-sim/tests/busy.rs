@@ -29,8 +29,8 @@ fn a_busy_machine_gets_its_handshakes_done() {
     }
 }
 
-/// Goodput in Mbit/s of one flow over a link of 20 and no delay, between an edge and a hub with turns so many
-/// milliseconds apart.
+/// Goodput in Mbit/s of one flow over a link of 20 and no delay, between an edge and a hub with
+/// turns so many milliseconds apart.
 fn goodput(edge: u32, hub: u32, direction: Direction, kind: Kind, seed: u64) -> f64 {
     let mut world = World::new(&[link(20, 0, 0.0)], Policy::Bond, seed, Instant::now());
     assert!(world.connect(1));
@@ -40,8 +40,8 @@ fn goodput(edge: u32, hub: u32, direction: Direction, kind: Kind, seed: u64) -> 
     transfer.measure(&mut world, MS * 5000)
 }
 
-/// The pacer forgot what it earned meanwhile, heaps of acknowledgements did not count as held up, and CoDel dropped
-/// what waited for a turn: 0.1 of the link.
+/// The pacer forgot what it earned meanwhile, heaps of acknowledgements did not count as held up,
+/// and CoDel dropped what waited for a turn: 0.1 of the link.
 #[test]
 fn busy_machines_carry_what_the_link_does() {
     for (edge, hub) in [(8, 8), (16, 4), (4, 16), (16, 16)] {
@@ -57,7 +57,8 @@ fn busy_machines_carry_what_the_link_does() {
     }
 }
 
-/// What such machines always have in flight seemed to be a queue, and the path waited for its end: 9 Mbit/s.
+/// What such machines always have in flight seemed to be a queue, and the path waited for its end:
+/// 9 Mbit/s.
 #[test]
 fn a_very_busy_machine_is_no_queue() {
     let runs = (1..=8).map(|seed| goodput(32, 8, Direction::Up, Kind::Tcp, seed));
@@ -65,7 +66,8 @@ fn a_very_busy_machine_is_no_queue() {
     assert!(mean > 12.5, "{mean:.1} Mbit/s");
 }
 
-/// Least round trips in milliseconds over the links of [`two_links`]: all acknowledgements come back on the first.
+/// Least round trips in milliseconds over the links of [`two_links`]: all acknowledgements come
+/// back on the first.
 const ROUND_TRIPS: [f64; 2] = [20.0, 40.0];
 
 fn two_links() -> [LinkSpec; 2] {
@@ -87,7 +89,8 @@ fn shortest(world: &mut World) -> f64 {
     parts.fold(f64::MAX, f64::min)
 }
 
-/// The same of any time of a transfer between machines with turns of this many milliseconds.
+/// The shortest round trip measured at any time of a transfer, over the physical one, between
+/// machines with turns of this many milliseconds.
 fn shortest_of_transfer(edge: u32, hub: u32, clock: Clock, direction: Direction) -> f64 {
     let mut world = World::new(&two_links(), Policy::Bond, 1, Instant::now());
     assert!(world.connect(2));
@@ -115,8 +118,8 @@ fn a_late_machine_measures_no_round_trip_shorter_than_the_path() {
     assert!(of_turn < 1.0, "{of_turn}");
 }
 
-/// What the edge's least round trips are as part of those of the links, and Mbit/s, after its clock was wrong
-/// for a moment.
+/// What the edge's least round trips are as part of those of the links, and Mbit/s, after its clock
+/// was wrong for a moment.
 fn after_wrong_times(from_the_start: bool) -> (f64, f64) {
     let mut world = World::new(&two_links(), Policy::Bond, 1, Instant::now());
     let wrong = |world: &mut World| world.misstamp(18 * MS, 20 * MS);

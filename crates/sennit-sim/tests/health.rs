@@ -123,7 +123,8 @@ fn a_dead_link_costs_an_idle_site_no_more_than_one_that_works() {
     assert!(a_day(1) < 2.0, "{:.2}", a_day(1));
 }
 
-/// A link that died while nothing flowed is found out by the packets that come next, none of which may be lost.
+/// A link that died while nothing flowed is found out by the packets that come next, none of which
+/// may be lost.
 #[test]
 fn the_first_packets_after_an_idle_time_are_not_lost_to_a_link_that_died_meanwhile() {
     for dead in [0, 1] {
@@ -154,7 +155,8 @@ fn the_first_packets_after_an_idle_time_are_not_lost_to_a_link_that_died_meanwhi
     }
 }
 
-/// Where the only link of the best tier died in an idle time, the next tier takes over as fast as ever.
+/// Where the only link of the best tier died in an idle time, the next tier takes over as fast as
+/// ever.
 #[test]
 fn a_link_of_the_next_tier_takes_over_after_an_idle_time_as_fast_as_under_load() {
     let mut world = world_of(&[link("50/20"), backup("20/40")], Policy::Failover, 1);
@@ -164,7 +166,8 @@ fn a_link_of_the_next_tier_takes_over_after_an_idle_time_as_fast_as_under_load()
     let mut stream = Stream::new(MS * 10, 600, world.now());
     stream.run(&mut world, SECOND * 3);
     println!("{:?}", stream.longest_gap);
-    // Silence counts from when the peer could have answered at the quicker pace: a round trip and a probe later.
+    // Silence counts from when the peer could have answered at the quicker pace: a round trip and a
+    // probe later.
     assert!(
         stream.longest_gap < FAILOVER + MS * 100,
         "{:?}",
@@ -172,7 +175,8 @@ fn a_link_of_the_next_tier_takes_over_after_an_idle_time_as_fast_as_under_load()
     );
 }
 
-/// Sends a packet each way every `period`; the longest time without an arrival at the hub and at the edge.
+/// Sends a packet each way every `period`; the longest time without an arrival at the hub and at
+/// the edge.
 fn converse(world: &mut World, period: Duration, span: Duration) -> [Duration; 2] {
     let (end, mut number) = (world.now() + span, 0);
     let mut last = [world.now(); 2];

@@ -8,8 +8,8 @@ use sennit_sim::{Dice, Direction, Kind, Transfer, World};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Signatures of ECDSA are not always of the same length. So handshakes took a few nanoseconds more or
-/// less, and whatever came after them went its own way.
+/// Signatures of ECDSA are not always of the same length. So handshakes took a few nanoseconds more
+/// or less, and whatever came after them went its own way.
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..6 {

@@ -1,5 +1,5 @@
-//! Paths that do not carry packets of the tunnel's full size: from the start, beside others, and from some moment
-//! on.
+//! Paths that do not carry packets of the tunnel's full size: from the start, beside others, and
+//! from some moment on.
 
 use std::{
     ops::RangeInclusive,
@@ -44,8 +44,8 @@ fn path(world: &mut World, at_hub: bool, path: usize) -> PathStatus {
     status[0].paths[path].clone()
 }
 
-/// Whether both ends found that a path carries IP packets of `mtu` bytes and not many more: a packet as large as
-/// a probe may vary by some bytes.
+/// Whether both ends found that a path carries IP packets of `mtu` bytes and not many more: a
+/// packet as large as a probe may vary by some bytes.
 fn is_known(world: &mut World, index: usize, mtu: u16) -> bool {
     let right: RangeInclusive<u16> = mtu - 28 - 20..=mtu - 28;
     [false, true]

@@ -1,6 +1,7 @@
 //! Links that change, die, lose and repeat: what a stream over two links goes through then.
 //!
-//! Two loads take turns: a steady stream that needs both links, and flows that adapt to what is there.
+//! Two loads take turns: a steady stream that needs both links, and flows that adapt to what is
+//! there.
 
 use std::{
     env,
@@ -18,8 +19,8 @@ const LINKS: [&str; 2] = ["15/20", "10/30"];
 /// A third of a second of all links. What may wait is a quarter, by an estimate of their rates.
 const QUEUE: usize = 1 << 20;
 
-/// Longest silence while one of two links misbehaves, in ms: packets that are lost or very late hold up
-/// those behind them.
+/// Longest silence while one of two links misbehaves, in ms: packets that are lost or very late
+/// hold up those behind them.
 const STEPS_IN: u32 = 500;
 
 /// What does not hold yet, by load. It must fail, so that who mends it strikes it off.
@@ -113,7 +114,8 @@ impl Scene {
         self.world.change(link, change);
     }
 
-    /// No gap was longer than `gap`, little waited, and after `settle` more the load is what it was.
+    /// No gap was longer than `gap`, little waited, and after `settle` more the load is what it
+    /// was.
     fn ends(mut self, gap: u32, settle: u32) {
         self.run(settle);
         let name = self.name;

@@ -142,8 +142,8 @@ fn pings_take_the_quickest_link_from_the_start() {
     }
 }
 
-/// Keys are updated early in a connection. Probes on the faster link told of it before what was under way
-/// on the other arrived, which could not be read then.
+/// Keys are updated early in a connection. Probes on the faster link told of it before what was
+/// under way on the other arrived, which could not be read then.
 #[test]
 fn links_that_lose_nothing_need_no_repair() {
     let backup = LinkSpec {
@@ -251,7 +251,8 @@ fn a_link_that_was_next_to_nothing_is_used_once_it_is_better() {
     assert!(after > 1.7 * before, "{before} {after}");
 }
 
-/// Its acknowledgements came by the quicker link while that was there, and its round trip is longer without for good.
+/// Its acknowledgements came by the quicker link while that was there, and its round trip is longer
+/// without for good.
 #[test]
 fn a_link_that_is_left_alone_is_filled() {
     for direction in [Direction::Up, Direction::Down] {
@@ -272,7 +273,8 @@ fn a_link_that_is_left_alone_is_filled() {
     }
 }
 
-/// CoDel dropped what stood after a cut: one more silence, and windows too small when the link was back.
+/// CoDel dropped what stood after a cut: one more silence, and windows too small when the link was
+/// back.
 #[test]
 fn bulk_flows_keep_their_windows_over_a_cut() {
     for direction in [Direction::Up, Direction::Down] {
@@ -304,7 +306,8 @@ fn what_arrived_over_a_link_that_dies_one_way_is_not_sent_again() {
         let before = world.hub.status()[0].stats.repaired;
         in_flight += world.hub.status()[0].paths[0].in_flight / 1400;
         flows.longest_stall = Duration::ZERO;
-        // All that the hub has sent arrives, and nothing says so until the edge is told to use the other link.
+        // All that the hub has sent arrives, and nothing says so until the edge is told to use the
+        // other link.
         world.blackhole_one_way(0, true, true);
         flows.run(&mut world, MS * 1000);
         repaired += world.hub.status()[0].stats.repaired - before;
@@ -439,8 +442,8 @@ fn a_nat_that_forgets_a_binding_costs_nothing() {
     );
 }
 
-/// After silences in a certain order, each end took all paths for dead because the other had said that it heard
-/// nothing, and neither told that it did by now.
+/// After silences in a certain order, each end took all paths for dead because the other had said
+/// that it heard nothing, and neither told that it did by now.
 #[test]
 fn a_tunnel_outlives_any_order_of_faults() {
     for seed in 0..24 {
@@ -480,8 +483,8 @@ fn a_tunnel_outlives_any_order_of_faults() {
     }
 }
 
-/// Plays a fault under bulk flows in either direction, over one link and over two. They may be silent for so
-/// long, and then carry as much as before.
+/// Plays a fault under bulk flows in either direction, over one link and over two. They may be
+/// silent for so long, and then carry as much as before.
 fn assert_outlived(fault: impl Fn(&mut World, &mut Transfer), silence: [Duration; 2]) {
     let links = [link(50, 10), link(30, 30)];
     for (links, most) in [&links[..1], &links[..]].into_iter().zip(silence) {
@@ -500,14 +503,15 @@ fn assert_outlived(fault: impl Fn(&mut World, &mut Transfer), silence: [Duration
                 links.len()
             );
             println!("{seen}");
-            // One link alone carries 0.6 of both; two flows of TCP vary between 0.78 and 1.0 (seeds 1 to 8).
+            // One link alone carries 0.6 of both; two flows of TCP vary between 0.78 and 1.0 (seeds
+            // 1 to 8).
             assert!(silence < most && after > 0.8 * before, "{seen}");
         }
     }
 }
 
-/// The hub steered by the figures of the address of before: nothing left any more once they said that its
-/// window was full.
+/// The hub steered by the figures of the address of before: nothing left any more once they said
+/// that its window was full.
 #[test]
 fn bulk_flows_go_on_when_a_nat_changes_the_address() {
     let moves = |world: &mut World, flows: &mut Transfer| {
@@ -519,8 +523,9 @@ fn bulk_flows_go_on_when_a_nat_changes_the_address() {
     assert_outlived(moves, [MS * 200; 2]);
 }
 
-/// noq validates a new address of the edge for some seconds and never again, and sends no data to it until then:
-/// nothing of a transfer arrived any more over one link, and nothing over this one of two.
+/// noq validates a new address of the edge for some seconds and never again, and sends no data to
+/// it until then: nothing of a transfer arrived any more over one link, and nothing over this one
+/// of two.
 #[test]
 fn a_new_address_that_cannot_be_reached_at_first_is_used_in_the_end() {
     let moves = |world: &mut World, flows: &mut Transfer| {
@@ -534,8 +539,8 @@ fn a_new_address_that_cannot_be_reached_at_first_is_used_in_the_end() {
     assert_outlived(moves, [MS * 8000, MS * 200]);
 }
 
-/// A hub that is back at once resets what it does not know. noq knows the reset token of its first path only, and if
-/// nothing comes by that one's link, the edge waited 30 s.
+/// A hub that is back at once resets what it does not know. noq knows the reset token of its first
+/// path only, and if nothing comes by that one's link, the edge waited 30 s.
 #[test]
 fn a_hub_that_forgot_its_edges_is_soon_dialled_anew() {
     for (lost, within) in [(None, 2), (Some(0), 10), (Some(1), 2)] {

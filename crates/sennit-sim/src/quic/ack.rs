@@ -7,7 +7,8 @@ use sennit_masque::varint;
 use super::{HEADERS, MAX_RANGES, Range, word};
 use crate::udp;
 
-/// A short header with a connection ID of 8 bytes and the seal, with the number of ranges in between.
+/// A short header with a connection ID of 8 bytes and the seal, with the number of ranges in
+/// between.
 const AROUND: usize = 1 + 8 + 2 + 16;
 
 /// An acknowledgement of `ranges`, newest first (RFC 9000 §19.3).

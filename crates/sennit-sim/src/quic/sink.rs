@@ -77,7 +77,8 @@ impl Endpoint for Sink {
     }
 }
 
-/// Adds a number to ranges that are sorted from the newest on, and forgets the oldest if they are many.
+/// Adds a number to ranges that are sorted from the newest on, and forgets the oldest if they are
+/// many.
 fn insert(ranges: &mut Vec<Range>, number: u32) {
     let at = ranges.partition_point(|range| *range.start() > number);
     if ranges.get(at).is_some_and(|range| range.contains(&number)) {
