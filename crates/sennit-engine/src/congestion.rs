@@ -24,6 +24,7 @@ mod follow;
 mod loss;
 mod model;
 mod probe_rtt;
+mod round;
 mod swings;
 mod windowed;
 

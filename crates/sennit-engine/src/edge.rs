@@ -30,19 +30,15 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
 use crate::{
     cid::FirstIds,
-    hello::{self, Hello},
-    hub::REPLACED,
+    facts::{FlowsWanted, LinkLabel, TunnelStatus},
+    hello::{self, ENROL_PATH, Hello, Peer, REPLACED},
+    ids::{ConnId, SocketId},
     inner::{self, Errors, Packet, Refused},
-    locals::SocketId,
-    node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
-    path::{LinkLabel, number},
-    status::{FlowsWanted, TunnelStatus},
+    node::{Conn, Node, NodeEvent, Received, Transmit},
+    path::number,
     transport::Settings,
-    tunnel::{Peer, Treatment},
+    treatment::Treatment,
 };
-
-/// Where a hub takes enrolments.
-pub const ENROL_PATH: &str = "/.well-known/sennit/enroll";
 
 /// A traffic class of this edge.
 #[derive(Clone, Debug)]

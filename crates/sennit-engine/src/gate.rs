@@ -43,8 +43,8 @@ pub(crate) use self::{
 };
 use self::{opening::Opening, sizes::Sizes, trial::Trial, way_back::WayBack};
 use crate::{
+    acks::INITIAL_RTT,
     congestion::{self, Ack, Acked, Choice, CongestionEvent, Control, Delivery, Reason},
-    transport::INITIAL_RTT,
 };
 
 /// The window that noq's pacer sees, in bytes: it does not pace windows of more than 4 GB.

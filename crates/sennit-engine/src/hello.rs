@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 use sennit_core::ClassId;
 
-use crate::tunnel::{MOST_COPIES, Peer, Treatment};
+use crate::treatment::{MOST_COPIES, Treatment};
 
 /// Header name.
 pub(crate) const NAME: &str = "sennit";
@@ -35,6 +35,20 @@ const INSIDE: &str = ";inside=";
 const MAX_INSIDE: usize = 2;
 /// Longest class name.
 const MAX_NAME: usize = 32;
+
+/// Where a hub takes enrolments.
+pub(crate) const ENROL_PATH: &str = "/.well-known/sennit/enroll";
+/// Why a tunnel is closed whose class has a newer one.
+pub(crate) const REPLACED: &str = "replaced by a newer connection";
+
+/// What the other end understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// RFC 9484 and nothing more.
+    Standard,
+    /// Our own contexts as well, perhaps also that of packets with `partial` checksums, and that of `halves`.
+    Sennit { partial: bool, halves: bool },
+}
 
 /// What an edge asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,13 +25,14 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 use sites::Sites;
 
 use crate::{
-    hello::Hello,
+    facts::{FlowsWanted, LinkLabel, TunnelStatus},
+    hello::{Hello, REPLACED},
+    ids::ConnId,
     inner::{self, Errors, Packet, Refused},
-    node::{Conn, ConnId, Node, NodeEvent, Received, Transmit},
-    path::{LinkLabel, number},
-    status::{FlowsWanted, TunnelStatus},
+    node::{Conn, Node, NodeEvent, Received, Transmit},
+    path::number,
     transport::Settings,
-    tunnel::Treatment,
+    treatment::Treatment,
 };
 
 /// What a hub needs to know.
@@ -187,9 +188,6 @@ impl Role {
         }
     }
 }
-
-/// Why a tunnel is closed whose class has a newer one.
-pub(crate) const REPLACED: &str = "replaced by a newer connection";
 
 /// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake,
 /// and for as long for the answer.

@@ -15,30 +15,34 @@
 //! [`h3`] carries the HTTP/3 machine of `sennit-masque` over streams; [`edge`] and [`hub`] are what
 //! differs between the two ends.
 
+mod acks;
 mod cid;
 mod congestion;
 pub mod edge;
+pub mod facts;
 mod gate;
 mod h3;
 mod hello;
 pub mod hub;
+mod ids;
 mod in_order;
 mod inner;
 mod locals;
 mod node;
 mod path;
-pub mod status;
 mod transport;
+mod treatment;
 mod tunnel;
 mod ways;
 
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
+pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;
 pub use hub::{Credential, Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
+pub use ids::{ConnId, SocketId};
 pub use inner::Packet;
-pub use locals::{Local, SocketId};
-pub use node::{ConnId, Received, Transmit};
-pub use path::LinkLabel;
+pub use locals::Local;
+pub use node::{Received, Transmit};
 pub use transport::{MOST_LINKS, Settings};
-pub use tunnel::{MOST_COPIES, Treatment, TunnelStats};
+pub use treatment::{MOST_COPIES, Treatment};

@@ -8,9 +8,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// A socket of the caller: a link of an edge, or a listener of a hub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SocketId(pub u32);
+use crate::ids::SocketId;
 
 /// Where a packet leaves from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

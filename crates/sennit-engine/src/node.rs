@@ -21,18 +21,17 @@ use sennit_core::{Delivery, Policy};
 use sennit_masque::{self as masque, Code};
 
 use crate::{
+    facts::{FlowsWanted, LinkLabel, TunnelStatus},
     h3::H3,
+    ids::ConnId,
     inner::Packet,
     locals::{Local, Locals},
-    path::{LinkLabel, Path},
+    path::Path,
     transport::Settings,
-    tunnel::{Treatment, Tunnel},
+    treatment::Treatment,
+    tunnel::Tunnel,
     ways::Ways,
 };
-
-/// Names a connection of a node; never reused while the node lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(pub u64);
 
 /// A batch of UDP packets of one size to one destination, in the buffer the caller lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -576,5 +575,17 @@ impl<R> Conn<R> {
     /// The trusted or hoped-for paths, for status.
     pub(crate) fn paths(&self) -> &[Path] {
         &self.tunnel.paths
+    }
+
+    /// Fills in what the tunnel knows of itself.
+    pub(crate) fn describe(
+        &mut self,
+        status: &mut TunnelStatus,
+        wanted: Option<(&FlowsWanted, Instant)>,
+    ) {
+        self.tunnel.describe(status);
+        if let Some((wanted, now)) = wanted {
+            (status.flows, status.flow_count) = self.tunnel.flows(wanted, now);
+        }
     }
 }

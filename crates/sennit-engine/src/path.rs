@@ -6,14 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{Connection, FourTuple, PathId, PathStatus, coding::Encodable};
+use noq_proto::{Connection, FourTuple, PathId, PathStats, PathStatus, coding::Encodable};
 use sennit_core::{Health, Pacer, PathState, PathView, Worth, health::Reason, recent::Recent};
 use sennit_masque::varint;
 
 use crate::{
+    acks::Owed,
+    facts::{self, LinkLabel},
     gate::{Gate, GateState, OPENING},
-    locals::SocketId,
-    tunnel::Owed,
+    ids::SocketId,
 };
 
 /// Before a path has a sample of its own.
@@ -41,17 +42,6 @@ const TRY_PAUSES: u32 = 4;
 /// whatever its first packets seemed to tell: startup doubles the rate each round, and what it
 /// missed takes a dozen to grow.
 const LED_ROUNDS: u32 = 20;
-
-/// What the edge says of a link: how it is called and how a policy should treat it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkLabel {
-    /// Name from the edge's configuration.
-    pub name: String,
-    /// Lower is preferred.
-    pub tier: u8,
-    /// Share under `balanced`.
-    pub weight: u16,
-}
 
 /// State of one validated path.
 #[derive(Debug)]
@@ -335,5 +325,36 @@ impl Path {
             self.informed = Some((now, state));
         }
         !told
+    }
+
+    /// Facts about it. The peer joins `halves` of packets or not; noq counted the `stats`.
+    pub(crate) fn describe(&self, halves: bool, stats: &PathStats) -> facts::PathStatus {
+        let (state, reason) = self.state();
+        facts::PathStatus {
+            id: number(self.id),
+            link: self.link.clone(),
+            socket: self.socket,
+            remote: self.remote(),
+            state,
+            reason,
+            since: self.health.since(),
+            one_way: self.is_trusted() && state != PathState::Up,
+            carried: self.carried,
+            rtt: self.gate.srtt(),
+            rtt_min: self.gate.min_rtt(),
+            sent_packets: stats.sent_packets,
+            lost_packets: stats.lost_packets,
+            sent_bytes: stats.udp_tx.bytes,
+            received_bytes: stats.udp_rx.bytes,
+            rate: self.gate.rate(self.srtt()),
+            cwnd: self.gate.window(),
+            congestion: self.gate.choice(),
+            too_small: self.gate.is_small() && !halves,
+            worth: self.worth,
+            in_flight: self.gate.in_flight(),
+            mtu: self.gate.carries(),
+            mtu_source: self.gate.size_source(),
+            small: self.gate.is_small(),
+        }
     }
 }

@@ -7,6 +7,7 @@ use noq_proto::{AckFrequencyConfig, EndpointConfig, IdleTimeout, TransportConfig
 use sennit_core::{Congestion, frame::Header};
 
 use crate::{
+    acks::{ACK_DELAY, ACK_PACKETS, INITIAL_RTT},
     cid::{self, Issuer},
     gate::GateFactory,
 };
@@ -19,17 +20,11 @@ const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + 1 + 1 + Header::LEN as 
 /// is probed every 75 s at least, and two probes may be lost; short enough that a vanished edge is
 /// forgotten. That it is cut off both ends know much sooner (`sennit_core::health`).
 const IDLE: Duration = Duration::from_secs(180);
-/// Before the first sample: most links answer sooner, and the first retransmission of a handshake
-/// is due after three of these.
-pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002
 /// §6.1.2, as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none,
 /// so it gets two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
 const ANY_ORDER: u32 = 1 << 16;
 const LOST_AFTER: f32 = 2.0;
-/// The far end acknowledges after so many packets, or after this time if fewer come.
-pub(crate) const ACK_PACKETS: u32 = 10;
-pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 /// Paths per tunnel: every link once, and as many again in the course of being replaced.
 pub(crate) const MAX_PATHS: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 const _: () = assert!(MAX_PATHS.get() as usize <= sennit_core::flows::PATHS);

@@ -14,7 +14,6 @@
 mod fitting;
 mod inbound;
 mod outbound;
-mod owed;
 
 use std::{
     collections::VecDeque,
@@ -33,8 +32,6 @@ use sennit_core::{
     },
     health::Keep,
     queue::{Popped, Queued},
-    resequence::ResequenceStats,
-    schedule::Striping,
 };
 use sennit_masque::{
     StreamId,
@@ -42,15 +39,15 @@ use sennit_masque::{
 };
 
 use self::outbound::{Batch, Narrow, Repair, Sending};
-pub(crate) use self::owed::Owed;
 use crate::{
+    facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStats, TunnelStatus},
     gate::SizeSource,
+    hello::Peer,
+    ids::{ConnId, SocketId},
     inner::Packet,
-    locals::SocketId,
-    node::ConnId,
-    path::{LinkLabel, Path, number},
-    status::{FlowStatus, FlowsWanted},
+    path::{Path, number},
     transport::MAX_PATHS,
+    treatment::Treatment,
     ways::Ways,
 };
 
@@ -77,70 +74,6 @@ const REPORT_IDLE: Duration = Duration::from_secs(100);
 const NEWS_FOR: Duration = Duration::from_secs(60);
 /// A tunnel in use tells the others of its paths this often: an idle one needs to know within seconds.
 const INFORM_EVERY: Duration = Duration::from_secs(1);
-
-/// How a class treats its packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Treatment {
-    /// Use of links.
-    pub policy: Policy,
-    /// Fate of lost packets.
-    pub delivery: Delivery,
-    /// How many copies of each packet [`Policy::Redundant`] sends.
-    pub copies: u8,
-    /// Congestion controller of each path, at both ends.
-    pub congestion: Congestion,
-}
-
-impl Default for Treatment {
-    /// That of a class which says nothing.
-    fn default() -> Self {
-        Self {
-            policy: Policy::Bond,
-            delivery: Delivery::Repair,
-            copies: 2,
-            congestion: Congestion::Auto,
-        }
-    }
-}
-
-/// Copies that an edge may ask for.
-pub const MOST_COPIES: u8 = 8;
-
-/// What the other end understands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    /// RFC 9484 and nothing more.
-    Standard,
-    /// Our own contexts as well, perhaps also that of packets with `partial` checksums, and that of `halves`.
-    Sennit { partial: bool, halves: bool },
-}
-
-/// Counters of a tunnel since it came up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TunnelStats {
-    /// Inner packets taken in.
-    pub packets_in: u64,
-    /// Inner packets handed out.
-    pub packets_out: u64,
-    /// Inner bytes handed out.
-    pub bytes_out: u64,
-    /// Inner bytes sent, each copy counted.
-    pub bytes_sent: u64,
-    /// What putting flows back in order took.
-    pub order: ResequenceStats,
-    /// Lost packets that were sent again.
-    pub repaired: u64,
-    /// Lost packets that were not: too old, too often, or too many.
-    pub unrepaired: u64,
-    /// Packets too big for a path's MTU.
-    pub too_big: u64,
-    /// Datagrams that were no IP packet, of an unknown context, or malformed.
-    pub malformed: u64,
-    /// At a hub, packets with a source address that is not the site's.
-    pub wrong_source: u64,
-    /// Packets from the site that were dropped because nobody may send to their destination from afar.
-    pub wrong_destination: u64,
-}
 
 /// A QUIC connection that carries one class.
 pub(crate) struct Tunnel {
@@ -397,26 +330,28 @@ impl Tunnel {
         closed
     }
 
-    pub(crate) fn backlog(&self) -> usize {
-        self.queue.backlog()
+    /// Fills in what the tunnel knows of itself, but for its flows.
+    pub(crate) fn describe(&mut self, status: &mut TunnelStatus) {
+        status.backlog = self.queue.backlog();
+        status.queue = self.queue.stats();
+        status.stats = self.stats();
+        status.numbered = self.is_numbered();
+        status.striping = self.scheduler.striping();
+        let halves = self.takes_halves();
+        let Self { paths, conn, .. } = self;
+        status.paths = paths
+            .iter()
+            .filter_map(|path| Some(path.describe(halves, &conn.path_stats(path.id)?)))
+            .collect();
     }
 
     /// Counters so far.
-    pub(crate) fn stats(&self) -> TunnelStats {
+    fn stats(&self) -> TunnelStats {
         let order = self.data.as_ref().map(|data| data.resequencer.stats());
         TunnelStats {
             order: order.unwrap_or_default(),
             ..self.stats
         }
-    }
-
-    pub(crate) fn queue_stats(&self) -> sennit_core::queue::QueueStats {
-        self.queue.stats()
-    }
-
-    /// What striping has brought and cost of late.
-    pub(crate) fn striping(&self) -> Striping {
-        self.scheduler.striping()
     }
 
     /// What is known of the flows that are asked for, and how many they are in all.

@@ -21,7 +21,7 @@ use sennit_core::{
     health::{Company, Reason},
 };
 
-use crate::node::ConnId;
+use crate::ids::ConnId;
 
 /// A verdict that was not renewed for this long is nobody's any more. An idle judge renews it
 /// whenever a probe is due.

@@ -10,7 +10,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, ValueEnum};
-use sennit_engine::status::TunnelStatus;
+use sennit_engine::facts::TunnelStatus;
 use sennit_sim::{Direction, Kind, LinkSpec, Trial};
 
 #[derive(Parser)]

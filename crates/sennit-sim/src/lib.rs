@@ -30,7 +30,7 @@ use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Credential, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer,
     LinkLabel, LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment,
-    status::TunnelStatus,
+    facts::TunnelStatus,
 };
 use sennit_netem::{Config, Nat, NatConfig};
 use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};

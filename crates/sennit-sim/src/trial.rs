@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
-use sennit_engine::status::TunnelStatus;
+use sennit_engine::facts::TunnelStatus;
 use sennit_netem::Bitrate;
 
 use crate::{Direction, Kind, LinkSpec, Transfer, World};

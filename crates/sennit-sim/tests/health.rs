@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::{ClassId, Classifier, PathState, Policy};
-use sennit_engine::{EdgeEvent, status::TunnelStatus};
+use sennit_engine::{EdgeEvent, facts::TunnelStatus};
 use sennit_sim::{EDGE, LinkSpec, SERVER, Stream, World, class, udp};
 
 const MS: Duration = Duration::from_millis(1);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
-use sennit_engine::status::PathStatus;
+use sennit_engine::facts::PathStatus;
 use sennit_sim::{Dice, Direction, Kind, Transfer, World};
 
 const MS: Duration = Duration::from_millis(1);

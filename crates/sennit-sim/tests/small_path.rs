@@ -7,7 +7,7 @@ use std::{
 };
 
 use sennit_core::Policy;
-use sennit_engine::status::{PathStatus, SizeSource};
+use sennit_engine::facts::{PathStatus, SizeSource};
 use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
 
 const MS: Duration = Duration::from_millis(1);

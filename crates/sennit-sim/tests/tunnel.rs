@@ -7,7 +7,7 @@ use rand_pcg::{
     rand_core::{Rng, SeedableRng},
 };
 use sennit_core::{PathState, Policy, Worth};
-use sennit_engine::{EdgeEvent, status::PathStatus};
+use sennit_engine::{EdgeEvent, facts::PathStatus};
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
 use sennit_packet::{
     checksum::Progress,

@@ -32,15 +32,8 @@ use std::time::{Duration, Instant};
 use sennit_core::{Congestion, Least};
 
 use super::{
-    Ack, Acked, Choice, CongestionEvent, Control, Reason,
-    bbr::Bbr,
-    bbr3::Bbr3,
-    cubic::Cubic,
-    follow::Follow,
-    loss::Pace,
-    model::{Model, Rounds},
-    swings::Swings,
-    windowed::WindowedMax,
+    Ack, Acked, Choice, CongestionEvent, Control, Reason, bbr::Bbr, bbr3::Bbr3, cubic::Cubic,
+    follow::Follow, loss::Pace, model::Model, round::Rounds, swings::Swings, windowed::WindowedMax,
 };
 
 /// A slice lasts as long as a cycle of BBR, with all its phases,

@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 use super::{
     Ack, Acked, CongestionEvent, Control,
     loss::{Manner, Pace},
-    model::{Model, Round},
+    model::Model,
     probe_rtt::ProbeRtt,
+    round::Round,
 };
 
 /// 2/ln 2: the least that doubles the rate every round trip (draft-00 §4.2.1).

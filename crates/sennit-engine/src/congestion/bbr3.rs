@@ -30,8 +30,9 @@ use std::time::{Duration, Instant};
 use super::{
     Ack, Acked, CongestionEvent, Control,
     loss::{Manner, Pace},
-    model::{Model, Round},
+    model::Model,
     probe_rtt::ProbeRtt,
+    round::Round,
 };
 
 /// Fast enough to double the rate every round trip (draft §2.4).

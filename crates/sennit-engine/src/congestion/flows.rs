@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Ack, CongestionEvent, Control, Delivery};
-use crate::transport::{ACK_DELAY, ACK_PACKETS};
+use crate::acks::{ACK_DELAY, ACK_PACKETS};
 
 pub(super) const MTU: u64 = 1400;
 const STEP: Duration = Duration::from_micros(100);

@@ -23,11 +23,12 @@ use std::{
 use super::{
     Ack, Acked, CongestionEvent, Control,
     loss::{Manner, Pace},
-    model::{Model, Round},
+    model::Model,
     probe_rtt::ProbeRtt,
+    round::Round,
     windowed::WindowedMax,
 };
-use crate::transport::ACK_DELAY;
+use crate::acks::ACK_DELAY;
 
 /// What stands, as part of the least round trip: half as much more is the rise in rate that is followed within a
 /// round trip. Over mobile links a quarter leaves a twentieth of the rate unused, and more than one gains nothing.

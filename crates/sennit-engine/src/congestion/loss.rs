@@ -10,7 +10,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::model::Round;
+use super::round::Round;
 
 /// Loss above the path's own that means congestion (draft §2.7, "LossThresh"),
 const MARGIN: f64 = 0.02;

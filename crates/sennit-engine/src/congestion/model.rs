@@ -11,9 +11,10 @@ use super::{
     Acked, CongestionEvent,
     aggregation::Aggregation,
     loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace},
+    round::{Round, Rounds},
     windowed::WindowedMax,
 };
-use crate::transport::{ACK_DELAY, ACK_PACKETS};
+use crate::acks::{ACK_DELAY, ACK_PACKETS};
 
 /// A queue stands if even the shortest round trip of a round was longer than the least by this part
 /// of it, and by a millisecond.
@@ -94,25 +95,6 @@ pub(super) struct Model {
     by_pace: LossByPace,
     /// Up to this part, what is lost whatever is sent is sent in addition.
     made_up: f64,
-}
-
-/// What was seen in one round trip.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Round {
-    /// Bytes.
-    pub(super) lost: u64,
-    /// Bytes.
-    pub(super) delivered: u64,
-    shortest: Duration,
-    /// Some packet was hardly later than the least round trip: nothing can have overflowed.
-    pub(super) queueless: bool,
-}
-
-/// Counts round trips by what was delivered.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rounds {
-    count: u64,
-    ends_at: u64,
 }
 
 /// Whether startup has filled the path.
@@ -467,27 +449,6 @@ impl Model {
 
     pub(super) fn delivery_rate(&self) -> Option<u64> {
         Some(self.rate.get()).filter(|&rate| rate > 0)
-    }
-}
-
-impl Round {
-    const NEW: Self = Self {
-        lost: 0,
-        delivered: 0,
-        shortest: Duration::MAX,
-        queueless: false,
-    };
-}
-
-impl Rounds {
-    /// A round ends with the first packet that left after the last one ended.
-    pub(super) fn on_ack(&mut self, acked: &Acked) -> bool {
-        let ended = acked.prior >= self.ends_at;
-        if ended {
-            self.count += 1;
-            self.ends_at = acked.total;
-        }
-        ended
     }
 }
 

@@ -13,9 +13,10 @@ use sennit_masque::{self as masque, Capsule};
 
 use super::{Edge, EdgeEvent, Role, Stage, link_info};
 use crate::{
-    locals::{Local, SocketId},
-    node::ConnId,
-    path::{LinkLabel, Path},
+    facts::LinkLabel,
+    ids::{ConnId, SocketId},
+    locals::Local,
+    path::Path,
     tunnel::POOR,
 };
 

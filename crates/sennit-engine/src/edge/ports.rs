@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::locals::SocketId;
+use crate::ids::SocketId;
 
 /// Time without anything passing after which another port is tried: seven handshakes that nobody
 /// answered, and longer than most outages of a moving vehicle, after which the hub would first have

@@ -12,13 +12,14 @@ use sennit_masque::{
     connect_ip,
 };
 
-use super::{Grant, Hub, HubEvent, REPLACED, RequestId, Role, Stage, sites::Announced};
+use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, sites::Announced};
 use crate::{
-    edge::ENROL_PATH,
-    hello::{self, Hello},
-    node::{Conn, ConnId},
-    path::{LinkLabel, number},
-    tunnel::{Peer, Treatment},
+    facts::LinkLabel,
+    hello::{self, ENROL_PATH, Hello, Peer, REPLACED},
+    ids::ConnId,
+    node::Conn,
+    path::number,
+    treatment::Treatment,
 };
 use sennit_packet::Prefix;
 

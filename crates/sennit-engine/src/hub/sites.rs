@@ -7,7 +7,7 @@ use sennit_masque::capsule::{IpAddressRange, RefusedPrefix};
 use sennit_packet::{FlowKey, IpPacket, Prefix};
 
 use super::Grant;
-use crate::node::ConnId;
+use crate::ids::ConnId;
 
 /// Prefixes that one site may announce: more than any LAN has, and few enough to look through.
 const MAX_PREFIXES: usize = 64;

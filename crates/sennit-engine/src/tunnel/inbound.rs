@@ -17,8 +17,9 @@ use sennit_masque::{
 };
 use sennit_packet::checksum::Progress;
 
-use super::{REPORT_EVERY, Tunnel, TunnelStats, within};
+use super::{REPORT_EVERY, Tunnel, within};
 use crate::{
+    facts::TunnelStats,
     inner::Packet,
     path::{Path, number},
 };

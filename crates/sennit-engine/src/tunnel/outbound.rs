@@ -20,14 +20,14 @@ use sennit_packet::checksum::Progress;
 use sennit_prefetch::prefetch;
 
 use super::{
-    Owed, Tunnel,
+    Tunnel,
     fitting::{Fit, Load},
     within,
 };
 use crate::{
+    acks::{ACK_DELAY, Owed},
     gate::{OPENING, Payload},
     path::{Path, whole},
-    transport::ACK_DELAY,
 };
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.

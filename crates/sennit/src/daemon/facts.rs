@@ -8,7 +8,7 @@ use std::{
 use sennit_core::health::Reason;
 use sennit_engine::{
     SocketId,
-    status::{self, FlowsWanted},
+    facts::{self, FlowsWanted},
 };
 
 use super::why::{place, why};
@@ -44,7 +44,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
 
 /// The tunnels as the document shows them. `local` says what address a socket has.
 pub(super) fn tunnels(
-    tunnels: Vec<status::TunnelStatus>,
+    tunnels: Vec<facts::TunnelStatus>,
     site: Option<&SiteName>,
     local: impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
     now: Instant,
@@ -64,15 +64,15 @@ pub(super) fn tunnels(
 }
 
 fn tunnel(
-    tunnel: &status::TunnelStatus,
+    tunnel: &facts::TunnelStatus,
     site: SiteName,
     local: &impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
     now: Instant,
 ) -> TunnelStatus {
-    let carried = |path: &status::PathStatus| path.carried.bytes(now);
+    let carried = |path: &facts::PathStatus| path.carried.bytes(now);
     let total: u64 = tunnel.paths.iter().map(carried).sum();
     let in_use =
-        |path: &status::PathStatus| path.one_way || path.state == sennit_core::PathState::Up;
+        |path: &facts::PathStatus| path.one_way || path.state == sennit_core::PathState::Up;
     let usable = tunnel.paths.iter().any(in_use);
     let (state, reason) = match (tunnel.up, usable) {
         (true, true) => (State::Up, None),
@@ -131,7 +131,7 @@ fn tunnel(
 }
 
 fn path(
-    path: &status::PathStatus,
+    path: &facts::PathStatus,
     share: Option<f64>,
     local: Option<SocketAddr>,
     now: Instant,
@@ -180,7 +180,7 @@ fn cause(reason: Reason) -> Option<Cause> {
     }
 }
 
-fn flow(tunnel: &status::TunnelStatus, flow: &status::FlowStatus) -> FlowStatus {
+fn flow(tunnel: &facts::TunnelStatus, flow: &facts::FlowStatus) -> FlowStatus {
     let placed = place(tunnel, flow);
     let (account, queue) = (&flow.account, &flow.queue);
     let link = |(link, share_ratio)| FlowLinkStatus { link, share_ratio };

@@ -5,7 +5,7 @@ mod flow;
 use std::time::{Duration, Instant};
 
 use sennit_core::{PathState, Policy, Worth};
-use sennit_engine::status::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
+use sennit_engine::facts::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
 use crate::status::duration;

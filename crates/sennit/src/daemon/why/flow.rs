@@ -1,7 +1,7 @@
 //! Why a flow goes where it goes, in plain words.
 
 use sennit_core::{Policy, numbering::THIN};
-use sennit_engine::status::{FlowStatus, PathStatus, TunnelStatus};
+use sennit_engine::facts::{FlowStatus, PathStatus, TunnelStatus};
 
 use super::{IDLE, delay, usable};
 use crate::status::{self, Placement};

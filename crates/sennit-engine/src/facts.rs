@@ -1,4 +1,4 @@
-//! Facts about tunnels and paths, pulled by whoever shows them.
+//! Facts about tunnels and paths: plain data, pulled by whoever shows them.
 
 use std::{
     net::SocketAddr,
@@ -11,6 +11,7 @@ use sennit_core::{
     health::Reason,
     queue::{FlowQueue, QueueStats},
     recent::Recent,
+    resequence::ResequenceStats,
     schedule::Striping,
 };
 
@@ -18,12 +19,45 @@ pub use crate::{
     congestion::{Choice, Reason as ChoiceReason},
     gate::SizeSource,
 };
-use crate::{
-    locals::SocketId,
-    node::Conn,
-    path::{LinkLabel, Path, number},
-    tunnel::{Treatment, TunnelStats},
-};
+use crate::{ids::SocketId, treatment::Treatment};
+
+/// What the edge says of a link: how it is called and how a policy should treat it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkLabel {
+    /// Name from the edge's configuration.
+    pub name: String,
+    /// Lower is preferred.
+    pub tier: u8,
+    /// Share under `balanced`.
+    pub weight: u16,
+}
+
+/// Counters of a tunnel since it came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelStats {
+    /// Inner packets taken in.
+    pub packets_in: u64,
+    /// Inner packets handed out.
+    pub packets_out: u64,
+    /// Inner bytes handed out.
+    pub bytes_out: u64,
+    /// Inner bytes sent, each copy counted.
+    pub bytes_sent: u64,
+    /// What putting flows back in order took.
+    pub order: ResequenceStats,
+    /// Lost packets that were sent again.
+    pub repaired: u64,
+    /// Lost packets that were not: too old, too often, or too many.
+    pub unrepaired: u64,
+    /// Packets too big for a path's MTU.
+    pub too_big: u64,
+    /// Datagrams that were no IP packet, of an unknown context, or malformed.
+    pub malformed: u64,
+    /// At a hub, packets with a source address that is not the site's.
+    pub wrong_source: u64,
+    /// Packets from the site that were dropped because nobody may send to their destination from afar.
+    pub wrong_destination: u64,
+}
 
 /// One tunnel.
 #[derive(Clone, Debug)]
@@ -129,59 +163,4 @@ pub struct PathStatus {
     pub mtu_source: SizeSource,
     /// It is known not to carry the tunnel's packets whole.
     pub small: bool,
-}
-
-impl<R> Conn<R> {
-    /// Fills in what the tunnel knows of itself.
-    pub(crate) fn describe(
-        &mut self,
-        status: &mut TunnelStatus,
-        wanted: Option<(&FlowsWanted, Instant)>,
-    ) {
-        let tunnel = &mut self.tunnel;
-        status.backlog = tunnel.backlog();
-        status.queue = tunnel.queue_stats();
-        status.stats = tunnel.stats();
-        status.numbered = tunnel.is_numbered();
-        status.striping = tunnel.striping();
-        let halves = tunnel.takes_halves();
-        status.paths = tunnel
-            .paths
-            .iter()
-            .filter_map(|path| Some(describe(path, halves, &tunnel.conn.path_stats(path.id)?)))
-            .collect();
-        if let Some((wanted, now)) = wanted {
-            (status.flows, status.flow_count) = tunnel.flows(wanted, now);
-        }
-    }
-}
-
-fn describe(path: &Path, halves: bool, stats: &noq_proto::PathStats) -> PathStatus {
-    let (state, reason) = path.state();
-    PathStatus {
-        id: number(path.id),
-        link: path.link.clone(),
-        socket: path.socket,
-        remote: path.remote(),
-        state,
-        reason,
-        since: path.health.since(),
-        one_way: path.is_trusted() && state != PathState::Up,
-        carried: path.carried,
-        rtt: path.gate.srtt(),
-        rtt_min: path.gate.min_rtt(),
-        sent_packets: stats.sent_packets,
-        lost_packets: stats.lost_packets,
-        sent_bytes: stats.udp_tx.bytes,
-        received_bytes: stats.udp_rx.bytes,
-        rate: path.gate.rate(path.srtt()),
-        cwnd: path.gate.window(),
-        congestion: path.gate.choice(),
-        too_small: path.gate.is_small() && !halves,
-        worth: path.worth,
-        in_flight: path.gate.in_flight(),
-        mtu: path.gate.carries(),
-        mtu_source: path.gate.size_source(),
-        small: path.gate.is_small(),
-    }
 }

@@ -1,14 +1,20 @@
-//! Acknowledgements that keep away from a crowded path.
+//! When packets are acknowledged: what both ends agree on, and the packets of one path whose turn it is.
 //!
-//! noq 1.4 puts those of all paths into the next packet that it sends, and a packet with nothing else goes
-//! to the path with the lowest number that is up, usually the one with the least delay. Where that is a
-//! narrow link, the acknowledgements of wide ones fill it, and then all paths wait for what stands there.
-//! So while it is crowded, a path whose packets are to be acknowledged gets a datagram of padding, with which
-//! the acknowledgements leave.
+//! noq 1.4 puts the acknowledgements of all paths into the next packet that it sends, and a packet with
+//! nothing else goes to the path with the lowest number that is up, usually the one with the least delay.
+//! Where that is a narrow link, the acknowledgements of wide ones fill it, and then all paths wait for
+//! what stands there. So while it is crowded, a path whose packets are to be acknowledged ([`Owed`]) gets a
+//! datagram of padding, with which the acknowledgements leave.
 
 use std::time::{Duration, Instant};
 
-use crate::transport::{ACK_DELAY, ACK_PACKETS};
+/// The round trip that is assumed before the first sample: most links answer sooner, and the first
+/// retransmission of a handshake is due after three of these.
+pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(100);
+/// The far end acknowledges after so many packets.
+pub(crate) const ACK_PACKETS: u32 = 10;
+/// The far end acknowledges after this time if fewer than [`ACK_PACKETS`] come.
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// Packets of one path that noq has not acknowledged yet, counted as it does (RFC 9000 §13.2.1).
 #[derive(Clone, Copy, Debug, Default)]
