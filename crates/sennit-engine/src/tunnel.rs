@@ -11,9 +11,16 @@
 //!
 //! What arrives is handed to [`Tunnel::poll_packet`] as bare IP packets.
 
+mod ack_path;
+mod batch;
 mod fitting;
+mod health;
 mod inbound;
-mod outbound;
+mod padding;
+mod plan;
+mod recovery;
+mod reports;
+mod round;
 
 use std::{
     collections::VecDeque,
@@ -21,60 +28,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
-use noq_proto::{ClosePathError, Connection, FourTuple, PathId, VarInt};
+use bytes::BytesMut;
+use noq_proto::{ClosePathError, Connection, PathId, VarInt};
 use sennit_core::{
-    Congestion, Delivery, Flows, FqCodel, Halves, Numbering, Pace, PathSet, PathState, PathView,
-    Policy, Resequencer, Scheduler, Sent,
-    frame::{
-        CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL,
-        CONTEXT_REPORT, Header, PathReport, Report,
-    },
-    health::Keep,
-    queue::{Popped, Queued},
+    Congestion, Flows, FqCodel, Halves, Numbering, Policy, Resequencer, Scheduler,
+    frame::{CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, Header},
+    queue::Queued,
 };
 use sennit_masque::{
     StreamId,
     datagram::{self, Prefix},
 };
 
-use self::outbound::{Batch, Narrow, Repair, Sending};
+use self::{health::Activity, plan::Patience, recovery::Recovery, reports::Reports, round::Round};
 use crate::{
     facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStats, TunnelStatus},
-    gate::SizeSource,
     hello::Peer,
-    ids::{ConnId, SocketId},
+    ids::SocketId,
     inner::Packet,
     path::{Path, number},
     transport::MAX_PATHS,
     treatment::Treatment,
-    ways::Ways,
 };
 
 /// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
 pub(crate) const POOR: VarInt = VarInt::from_u32(0x3e76);
-/// Without data for this long a tunnel is idle and its paths are probed slowly.
-const IDLE_AFTER: Duration = Duration::from_secs(2);
-/// A tunnel that carries this many bytes within [`FLOOD_WINDOW`], 2.6 Mbit/s, is busy until some time
-/// after it last did.
-const FLOOD: usize = 64 << 10;
-const FLOOD_WINDOW: Duration = Duration::from_millis(200);
-const FLOOD_LASTS: Duration = Duration::from_secs(1);
-/// An end that heard a report this recently probes quickly for the other's sake.
-const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
-/// How often an active end reports.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// A change is reported this many times even by an idle end, as datagrams may be lost.
-const REPORTS_PER_CHANGE: u8 = 5;
-/// How often bad news of a path is repeated: the peer does not believe it for good.
-const REPORT_AGAIN: Duration = Duration::from_secs(1);
-/// The same while nothing flows: less than half of the time for which the peer believes it then.
-const REPORT_IDLE: Duration = Duration::from_secs(100);
-/// A path that is not to be used for longer than this gets no news any more.
-const NEWS_FOR: Duration = Duration::from_secs(60);
-/// A tunnel in use tells the others of its paths this often: an idle one needs to know within seconds.
-const INFORM_EVERY: Duration = Duration::from_secs(1);
-
 /// A QUIC connection that carries one class.
 pub(crate) struct Tunnel {
     pub(crate) conn: Connection,
@@ -85,54 +63,21 @@ pub(crate) struct Tunnel {
     queue: FqCodel,
     flows: Flows,
     scheduler: Scheduler,
-    narrow: Narrow,
-    /// When a path last was in its startup.
-    started: Option<Instant>,
-    delivery: Delivery,
     congestion: Congestion,
-    repair: Repair,
     /// Full-size packet on the wire, in bytes.
     packet_size: u64,
     /// Set once CONNECT-IP is agreed.
     data: Option<DataPlane>,
-    sending: Sending,
-    /// In this round data leaves before what noq has to send by itself.
-    data_first: bool,
-    /// There was more to send at the time of `polled`.
-    goes_on: bool,
-    /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since it was asked.
-    only_acks: Option<bool>,
-    /// Room in noq's queue after a batch was put there; what it sends of it makes more.
-    launched: Option<usize>,
-    views: Vec<PathView>,
-    batch: Batch,
+    round: Round,
+    patience: Patience,
+    recovery: Recovery,
+    activity: Activity,
+    reports: Reports,
     /// Room for halves of packets.
     chunk: BytesMut,
     /// The longest inner packet that some usable path carries.
     longest: usize,
-    /// A packet whose path differed from that of the batch that was being filled.
-    held: Option<Popped>,
-    /// What went out since the scheduler was told.
-    sent: Sent,
-    polled: Instant,
     received: VecDeque<Packet>,
-    last_data: Option<Instant>,
-    flood: Flood,
-    last_report: Option<Instant>,
-    /// When the newest one was sent, by the peer's clock.
-    newest_report: u32,
-    /// When the peer last reported because packets flow there.
-    peer_active: Option<Instant>,
-    next_report: Instant,
-    reports_left: u8,
-}
-
-/// Whether many packets go in and out. Both ends see the same ones, so they agree.
-#[derive(Clone, Copy, Debug)]
-struct Flood {
-    since: Instant,
-    bytes: usize,
-    seen: Option<Instant>,
 }
 
 /// What is agreed for the datagrams of a tunnel.
@@ -179,37 +124,17 @@ impl Tunnel {
             queue: FqCodel::default(),
             flows: Flows::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
-            narrow: Narrow::default(),
-            started: None,
-            delivery: treatment.delivery,
             congestion: treatment.congestion,
-            repair: Repair::default(),
             packet_size: u64::from(packet_size),
             data: None,
-            sending: Sending::Control,
-            data_first: false,
-            goes_on: false,
-            only_acks: None,
-            launched: None,
-            views: Vec::new(),
-            batch: Batch::default(),
+            round: Round::new(now),
+            patience: Patience::default(),
+            recovery: Recovery::new(treatment.delivery),
+            activity: Activity::new(now),
+            reports: Reports::new(now),
             chunk: BytesMut::new(),
             longest: usize::MAX,
-            held: None,
-            sent: Sent::default(),
-            polled: now,
             received: VecDeque::new(),
-            last_data: None,
-            flood: Flood {
-                since: now,
-                bytes: 0,
-                seen: None,
-            },
-            last_report: None,
-            newest_report: 0,
-            peer_active: None,
-            next_report: now,
-            reports_left: 0,
         }
     }
 
@@ -242,7 +167,7 @@ impl Tunnel {
     /// The hub learns the treatment with the request.
     pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
         self.scheduler = Scheduler::new(treatment.policy, treatment.copies);
-        self.delivery = treatment.delivery;
+        self.recovery.set_delivery(treatment.delivery);
         self.congestion = treatment.congestion;
         for path in &self.paths {
             path.gate.set_congestion(treatment.congestion);
@@ -298,7 +223,7 @@ impl Tunnel {
     pub(crate) fn remove_path(&mut self, id: PathId) -> Option<LinkLabel> {
         let index = self.paths.iter().position(|path| path.id == id)?;
         self.paths[index].gate.ledger().lose_all();
-        self.collect_lost(self.polled);
+        self.collect_lost(self.round.polled);
         let path = self.paths.remove(index);
         if let Some(data) = &mut self.data {
             data.resequencer.forget_path(number(id));
@@ -309,9 +234,7 @@ impl Tunnel {
 
     /// Indices into the paths have changed: whatever was chosen is chosen anew.
     fn abort_batch(&mut self) {
-        self.sending = Sending::Control;
-        self.batch.clear();
-        self.views.clear();
+        self.round.abort();
         self.flows.forget_paths();
         self.open_gates();
     }
@@ -393,244 +316,6 @@ impl Tunnel {
         self.received.pop_front()
     }
 
-    // ---- health --------------------------------------------------------------------------------
-
-    /// An inner packet went in or out.
-    fn note_data(&mut self, bytes: usize, now: Instant) {
-        self.last_data = Some(now);
-        if now.saturating_duration_since(self.flood.since) >= FLOOD_WINDOW {
-            (self.flood.since, self.flood.bytes) = (now, 0);
-        }
-        self.flood.bytes += bytes;
-        if self.flood.bytes >= FLOOD {
-            self.flood.seen = Some(now);
-        }
-    }
-
-    /// How much flows, here or (as its reports say) at the peer.
-    fn pace(&self, now: Instant) -> Pace {
-        let flows = within(self.last_data, IDLE_AFTER, now)
-            || within(self.peer_active, PEER_ACTIVE_FOR, now);
-        // Where there is no other path, nothing is gained by knowing at once that this one is dead.
-        if self.paths.len() > 1 && within(self.flood.seen, FLOOD_LASTS, now) {
-            Pace::Busy
-        } else if flows {
-            Pace::Active
-        } else {
-            Pace::Idle
-        }
-    }
-
-    /// Learns what other tunnels know of the ways that an idle one shares with them.
-    pub(crate) fn consult(&mut self, ways: &Ways, id: ConnId, now: Instant) {
-        if !self.is_numbered() || self.pace(now) != Pace::Idle {
-            return;
-        }
-        for path in &mut self.paths {
-            let company = ways.company(&self.party, path.network, id, now);
-            path.health.set_company(company, now);
-        }
-    }
-
-    /// Tells other tunnels of the ways; true if they should hear of it at once.
-    pub(crate) fn inform(&mut self, ways: &mut Ways, id: ConnId, now: Instant) -> bool {
-        if !self.is_numbered() {
-            return false;
-        }
-        let pace = self.pace(now);
-        let every = if pace == Pace::Idle {
-            Duration::ZERO
-        } else {
-            INFORM_EVERY
-        };
-        let mut changed = false;
-        for path in &mut self.paths {
-            if path.is_news(every, now) {
-                changed |= ways.inform(&self.party, path.network, (id, pace), &path.health, now);
-            }
-        }
-        changed
-    }
-
-    /// Who is at the other end, and the ways there.
-    pub(crate) fn ways(&self) -> (Arc<str>, Vec<FourTuple>) {
-        let networks = self.paths.iter().map(|path| path.network);
-        (Arc::clone(&self.party), networks.collect())
-    }
-
-    /// How often an idle path is probed.
-    fn keep(&self, path: &Path) -> Keep {
-        let trusted = self.paths.iter().filter(|path| path.is_trusted());
-        let first = trusted.clone().next().map(|path| path.id);
-        let best = trusted.clone().map(|path| path.link.tier).min();
-        let stands_by = best.is_some_and(|best| path.link.tier > best);
-        let keep = match (self.is_numbered(), self.conn.side().is_client(), stands_by) {
-            (false, _, _) => Keep::ALONE,
-            (true, true, false) => Keep::ASKING,
-            (true, true, true) => Keep::ASKING_RARELY,
-            (true, false, false) => Keep::ANSWERING,
-            (true, false, true) => Keep::ANSWERING_RARELY,
-        };
-        // The first carries the acknowledgements, and keeps the connection.
-        if first == Some(path.id) {
-            keep.of_the_first()
-        } else {
-            keep
-        }
-    }
-
-    /// Judges the paths and probes those that are due. Calls `changed` for each path whose state
-    /// changed.
-    pub(crate) fn handle_health(&mut self, mut changed: impl FnMut(&Path), now: Instant) {
-        let pace = self.pace(now);
-        // A peer that is no Sennit does not probe, so silence means nothing there.
-        let listens = self.is_numbered();
-        let mut moved = false;
-        if pace == Pace::Idle {
-            for index in 0..self.paths.len() {
-                let keep = self.keep(&self.paths[index]);
-                self.paths[index].health.set_keep(keep);
-            }
-        }
-        let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
-        for path in &mut self.paths {
-            if probing {
-                path.health.probe_in_company(now);
-            }
-            if path.follow(&self.conn) {
-                path.gate.set_congestion(self.congestion);
-                moved = true;
-            }
-            path.health
-                .set_pace(pace, path.gate.srtt().unwrap_or_default(), now);
-            if path.health.poll_probe(now) {
-                // Fails only for a path that is closing, which needs no probe.
-                let _ = self.conn.ping_path(path.id);
-                path.probes_size = path.gate.probing();
-            }
-            let heard = path.health.hears();
-            let differs = listens && path.health.handle_timeout(now);
-            // Whoever judges for this path reports as well.
-            if (differs || path.health.hears() != heard) && !path.health.is_judged() {
-                self.reports_left = REPORTS_PER_CHANGE;
-                self.next_report = now;
-            }
-            if differs {
-                changed(path);
-                if path.health.state().0 == PathState::Down && !path.is_trusted() {
-                    path.gate.ledger().give_up();
-                }
-            }
-        }
-        self.trust(now);
-        if moved {
-            self.set_floors();
-            self.abort_batch();
-        }
-        // Where noq refuses to send, only reports show whether it still does.
-        let refuses = self.paths.iter().any(Path::refuses);
-        let again = if pace == Pace::Idle && !refuses {
-            REPORT_IDLE
-        } else {
-            REPORT_AGAIN
-        };
-        let all_up = self
-            .paths
-            .iter()
-            .all(|path| path.health.state().0 == PathState::Up);
-        let judged = !refuses && self.paths.iter().all(|path| path.health.is_judged());
-        if !all_up && !judged && now >= self.next_report + again {
-            self.reports_left = self.reports_left.max(1);
-        }
-    }
-
-    /// Decides which paths carry packets: those that are up. If none is, those on which the peer hears us: each
-    /// direction may have a link that works, and not the same.
-    fn trust(&mut self, now: Instant) {
-        let is_up = |path: &Path| path.health.state().0 == PathState::Up;
-        let none_up = !self.paths.iter().any(is_up);
-        let mut rerouted = false;
-        for path in &mut self.paths {
-            let trusted = is_up(path) || none_up && path.health.is_heard_by_peer(now);
-            if path.set_trusted(trusted) {
-                rerouted = true;
-                // Fails only for a path that is closing.
-                let _ = self.conn.set_path_status(path.id, path.status());
-                if !trusted {
-                    path.gate.ledger().give_up();
-                }
-            }
-        }
-        if rerouted {
-            for path in &self.paths {
-                path.gate.set_rerouted();
-            }
-        }
-    }
-
-    /// Stages a report for every path that has room; news go out even where there is none, and on all paths: the
-    /// only one on which the peer hears may be one on which nothing arrives here.
-    ///
-    /// An active end reports regularly, which also tells the peer to probe quickly and how late each
-    /// path is. If acknowledgements ride on a path that is dead in one direction, all windows fill up
-    /// until the peer hears of it.
-    fn report_due(&mut self, now: Instant) -> Option<PathSet> {
-        let active = within(self.last_data, IDLE_AFTER, now) || self.reports_left > 0;
-        if !self.is_numbered() || now < self.next_report || !active {
-            return None;
-        }
-        self.next_report = now + REPORT_EVERY;
-        let news = self.reports_left > 0;
-        self.reports_left = self.reports_left.saturating_sub(1);
-        // Two ends that take all paths for dead because the other said so would never hear otherwise.
-        let none_usable = !self.views.iter().any(|view| view.usable);
-        let mut paths = PathSet::default();
-        for (index, (path, view)) in self.paths.iter().zip(&self.views).enumerate() {
-            let gets_news = news
-                && (path.is_trusted()
-                    || now.saturating_duration_since(path.health.since()) < NEWS_FOR);
-            // Nor would it be seen that noq sends again where it refused to.
-            if !(view.usable || none_usable || gets_news || path.refuses()) {
-                continue;
-            }
-            if news {
-                path.gate
-                    .set_floor(path.gate.in_flight() + 2 * self.packet_size);
-            }
-            if news || view.budget > 0 {
-                paths = paths.with(index);
-            }
-        }
-        if paths == PathSet::default() {
-            return None;
-        }
-        let report = self.report(now)?;
-        self.put_aside(report, paths);
-        Some(paths)
-    }
-
-    fn report(&self, now: Instant) -> Option<Bytes> {
-        let data = self.data.as_ref()?;
-        let mut out = datagram::encode_prefix(data.stream, CONTEXT_REPORT).to_vec();
-        let paths = self
-            .paths
-            .iter()
-            .map(|path| PathReport {
-                path: number(path.id),
-                heard: path.health.hears(),
-                shrunk: self.takes_halves()
-                    && path.health.hears()
-                    && path.gate.size_source() == SizeSource::BlackHole,
-            })
-            .collect();
-        Report {
-            sent_micros: data.numbering.clock(now),
-            paths,
-        }
-        .encode(&mut out);
-        Some(out.into())
-    }
-
     // ---- time ----------------------------------------------------------------------------------
 
     /// When the tunnel next needs attention.
@@ -651,13 +336,11 @@ impl Tunnel {
             })
             .into_iter()
             .flatten()
-            .filter(|&at| at > self.polled);
-        let report = (self.reports_left > 0).then_some(self.next_report);
-        let rest = self.goes_on.then_some(self.polled);
+            .filter(|&at| at > self.round.polled);
         health
-            .chain(rest)
+            .chain(self.round.poll_timeout())
             .chain(pacing)
-            .chain(report)
+            .chain(self.reports.poll_timeout())
             .chain(self.overdue_at())
             .chain(self.owes_until())
             .chain(self.conn.poll_timeout())

@@ -10,7 +10,7 @@ use sennit_core::{
     frame::{Half, Header},
 };
 
-use super::{DataPlane, Tunnel, outbound::FRAMING};
+use super::{DataPlane, Tunnel, round::FRAMING};
 use crate::path::Path;
 
 /// What a packet has beside frames, at least: first octet, connection ID, packet number, tag.

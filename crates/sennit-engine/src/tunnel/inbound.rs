@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use noq_proto::{ConnectionEvent, FourTuple, PathId};
+use noq_proto::{ConnectionEvent, FourTuple};
 use sennit_core::frame::{
     CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT,
     Half, Header, Report,
@@ -17,28 +17,8 @@ use sennit_masque::{
 };
 use sennit_packet::checksum::Progress;
 
-use super::{REPORT_EVERY, Tunnel, within};
-use crate::{
-    facts::TunnelStats,
-    inner::Packet,
-    path::{Path, number},
-};
-
-/// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has
-/// passed when it is missed here, and then has to travel: more round trips of the slowest path a repair
-/// never takes.
-const REPAIR_ROUNDS: f64 = 1.25;
-/// What acknowledgements and timers add to that.
-const REPAIR_SLACK: Duration = Duration::from_millis(15);
-/// A flow is kept waiting for a repair no longer than this, whatever a path's round trip is said to be: a repair
-/// over a geostationary satellite (600 ms) takes 765 ms, and a TCP that hears nothing for longer starts over.
-const LONGEST_REPAIR: Duration = Duration::from_millis(800);
-/// A flow is kept waiting this long for a path that brings nothing of its own, or whose round trip has just grown.
-const USUAL_REPAIR: Duration = Duration::from_millis(200);
-/// A round trip is taken for usual up to this many times the least.
-const USUAL_RTT: f64 = 1.5;
-/// No copy of a report is under way for longer.
-const REPORT_OLD: Duration = Duration::from_secs(10);
+use super::Tunnel;
+use crate::{facts::TunnelStats, inner::Packet, path::number};
 
 impl Tunnel {
     /// A QUIC packet has `arrived` on `network` and is read now. A datagram without a stream id is an error of the connection
@@ -70,7 +50,7 @@ impl Tunnel {
         if let Some(index) = index {
             self.paths[index].owed.handle_packet(matters, arrived);
         }
-        self.only_acks = Some(self.only_acks.unwrap_or(true) && index.is_some());
+        self.round.only_acks = Some(self.round.only_acks.unwrap_or(true) && index.is_some());
         Ok(())
     }
 
@@ -220,59 +200,8 @@ impl Tunnel {
     pub(super) fn overdue_at(&self) -> Option<Instant> {
         let data = self.data.as_ref()?;
         data.resequencer
-            .poll_timeout(self.repair_time(), self.polled)
+            .poll_timeout(self.repair_time(), self.round.polled)
     }
-
-    /// How long a packet may be missing because it is sent again.
-    fn repair_time(&self) -> Duration {
-        if !self.repairs() {
-            return Duration::ZERO;
-        }
-        let resequencer = self.data.as_ref().map(|data| &data.resequencer);
-        let is_used =
-            |path: &&Path| resequencer.is_some_and(|it| it.is_used(number(path.id), self.polled));
-        let time = |slowest: Option<Duration>| {
-            slowest.unwrap_or_default().mul_f64(REPAIR_ROUNDS) + REPAIR_SLACK
-        };
-        let of_all = time(self.paths.iter().map(Path::srtt).max());
-        let of_used = time(self.paths.iter().filter(is_used).map(usual_rtt).max());
-        of_all.min(USUAL_REPAIR).max(of_used.min(LONGEST_REPAIR))
-    }
-
-    fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {
-        // One alone that tells of a silent path may come from an end that has nothing else to tell.
-        let regular = within(self.last_report, 3 * REPORT_EVERY, now);
-        if regular || report.paths.iter().all(|path| path.heard) {
-            self.peer_active = Some(now);
-        }
-        // Copies of an older one are still under way on slower paths. The clock wraps after an hour of silence.
-        let age = self.newest_report.wrapping_sub(report.sent_micros) as i32;
-        let is_old = age > 0 && within(self.last_report, REPORT_OLD, now);
-        self.last_report = Some(now);
-        if let Some(data) = &mut self.data {
-            data.resequencer.handle_clock(path, report.sent_micros, now);
-        }
-        if is_old {
-            return;
-        }
-        self.newest_report = report.sent_micros;
-        for entry in &report.paths {
-            let id = PathId::from(entry.path);
-            if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {
-                path.health.handle_report(entry.heard, now);
-                if entry.shrunk && !path.peer_shrunk {
-                    path.gate.doubt_size();
-                }
-                path.peer_shrunk = entry.shrunk;
-            }
-        }
-    }
-}
-
-/// The smoothed round trip of a path, without what it has just grown by.
-fn usual_rtt(path: &Path) -> Duration {
-    let least = path.gate.min_rtt().unwrap_or_default();
-    path.srtt().min(least.mul_f64(USUAL_RTT))
 }
 
 fn release(packet: Packet, stats: &mut TunnelStats, received: &mut VecDeque<Packet>) {

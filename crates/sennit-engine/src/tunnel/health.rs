@@ -1,0 +1,226 @@
+//! Which paths carry packets, how often they are probed, and what other tunnels hear of them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::FourTuple;
+use sennit_core::{Pace, PathState, health::Keep};
+
+use super::{Tunnel, within};
+use crate::{ids::ConnId, path::Path, ways::Ways};
+
+/// Without data for this long a tunnel is idle and its paths are probed slowly.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
+/// A tunnel that carries this many bytes within [`FLOOD_WINDOW`], 2.6 Mbit/s, is busy.
+const FLOOD: usize = 64 << 10;
+/// The time in which [`FLOOD`] is counted.
+const FLOOD_WINDOW: Duration = Duration::from_millis(200);
+/// A tunnel is busy until it carried no [`FLOOD`] for this long.
+const FLOOD_LASTS: Duration = Duration::from_secs(1);
+/// A tunnel in use tells the others of its paths this often: an idle one needs to know within seconds.
+const INFORM_EVERY: Duration = Duration::from_secs(1);
+
+/// How much goes in and out. Both ends see the same packets, so they agree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Activity {
+    last: Option<Instant>,
+    /// Since when `bytes` are counted.
+    since: Instant,
+    bytes: usize,
+    /// When they last were a flood.
+    flood: Option<Instant>,
+}
+
+impl Activity {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            last: None,
+            since: now,
+            bytes: 0,
+            flood: None,
+        }
+    }
+
+    fn note(&mut self, bytes: usize, now: Instant) {
+        self.last = Some(now);
+        if now.saturating_duration_since(self.since) >= FLOOD_WINDOW {
+            (self.since, self.bytes) = (now, 0);
+        }
+        self.bytes += bytes;
+        if self.bytes >= FLOOD {
+            self.flood = Some(now);
+        }
+    }
+
+    /// Whether any packet went in or out of late.
+    pub(super) fn is_active(&self, now: Instant) -> bool {
+        within(self.last, IDLE_AFTER, now)
+    }
+
+    fn is_flood(&self, now: Instant) -> bool {
+        within(self.flood, FLOOD_LASTS, now)
+    }
+}
+
+impl Tunnel {
+    /// An inner packet went in or out.
+    pub(super) fn note_data(&mut self, bytes: usize, now: Instant) {
+        self.activity.note(bytes, now);
+    }
+
+    /// How much flows, here or (as its reports say) at the peer.
+    fn pace(&self, now: Instant) -> Pace {
+        let flows = self.activity.is_active(now) || self.reports.is_peer_active(now);
+        // Where there is no other path, nothing is gained by knowing at once that this one is dead.
+        if self.paths.len() > 1 && self.activity.is_flood(now) {
+            Pace::Busy
+        } else if flows {
+            Pace::Active
+        } else {
+            Pace::Idle
+        }
+    }
+
+    /// Learns what other tunnels know of the ways that an idle one shares with them.
+    pub(crate) fn consult(&mut self, ways: &Ways, id: ConnId, now: Instant) {
+        if !self.is_numbered() || self.pace(now) != Pace::Idle {
+            return;
+        }
+        for path in &mut self.paths {
+            let company = ways.company(&self.party, path.network, id, now);
+            path.health.set_company(company, now);
+        }
+    }
+
+    /// Tells other tunnels of the ways; true if they should hear of it at once.
+    pub(crate) fn inform(&mut self, ways: &mut Ways, id: ConnId, now: Instant) -> bool {
+        if !self.is_numbered() {
+            return false;
+        }
+        let pace = self.pace(now);
+        let every = if pace == Pace::Idle {
+            Duration::ZERO
+        } else {
+            INFORM_EVERY
+        };
+        let mut changed = false;
+        for path in &mut self.paths {
+            if path.is_news(every, now) {
+                changed |= ways.inform(&self.party, path.network, (id, pace), &path.health, now);
+            }
+        }
+        changed
+    }
+
+    /// Who is at the other end, and the ways there.
+    pub(crate) fn ways(&self) -> (Arc<str>, Vec<FourTuple>) {
+        let networks = self.paths.iter().map(|path| path.network);
+        (Arc::clone(&self.party), networks.collect())
+    }
+
+    /// How often an idle path is probed.
+    fn keep(&self, path: &Path) -> Keep {
+        let trusted = self.paths.iter().filter(|path| path.is_trusted());
+        let first = trusted.clone().next().map(|path| path.id);
+        let best = trusted.clone().map(|path| path.link.tier).min();
+        let stands_by = best.is_some_and(|best| path.link.tier > best);
+        let keep = match (self.is_numbered(), self.conn.side().is_client(), stands_by) {
+            (false, _, _) => Keep::ALONE,
+            (true, true, false) => Keep::ASKING,
+            (true, true, true) => Keep::ASKING_RARELY,
+            (true, false, false) => Keep::ANSWERING,
+            (true, false, true) => Keep::ANSWERING_RARELY,
+        };
+        // The first carries the acknowledgements, and keeps the connection.
+        if first == Some(path.id) {
+            keep.of_the_first()
+        } else {
+            keep
+        }
+    }
+
+    /// Judges the paths and probes those that are due. Calls `changed` for each path whose state
+    /// changed.
+    pub(crate) fn handle_health(&mut self, mut changed: impl FnMut(&Path), now: Instant) {
+        let pace = self.pace(now);
+        // A peer that is no Sennit does not probe, so silence means nothing there.
+        let listens = self.is_numbered();
+        let mut moved = false;
+        if pace == Pace::Idle {
+            for index in 0..self.paths.len() {
+                let keep = self.keep(&self.paths[index]);
+                self.paths[index].health.set_keep(keep);
+            }
+        }
+        let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
+        for path in &mut self.paths {
+            if probing {
+                path.health.probe_in_company(now);
+            }
+            if path.follow(&self.conn) {
+                path.gate.set_congestion(self.congestion);
+                moved = true;
+            }
+            path.health
+                .set_pace(pace, path.gate.srtt().unwrap_or_default(), now);
+            if path.health.poll_probe(now) {
+                // Fails only for a path that is closing, which needs no probe.
+                let _ = self.conn.ping_path(path.id);
+                path.probes_size = path.gate.probing();
+            }
+            let heard = path.health.hears();
+            let differs = listens && path.health.handle_timeout(now);
+            // Whoever judges for this path reports as well.
+            if (differs || path.health.hears() != heard) && !path.health.is_judged() {
+                self.reports.announce(now);
+            }
+            if differs {
+                changed(path);
+                if path.health.state().0 == PathState::Down && !path.is_trusted() {
+                    path.gate.ledger().give_up();
+                }
+            }
+        }
+        self.trust(now);
+        if moved {
+            self.set_floors();
+            self.abort_batch();
+        }
+        // Where noq refuses to send, only reports show whether it still does.
+        let refuses = self.paths.iter().any(Path::refuses);
+        let all_up = self
+            .paths
+            .iter()
+            .all(|path| path.health.state().0 == PathState::Up);
+        let judged = !refuses && self.paths.iter().all(|path| path.health.is_judged());
+        if !all_up && !judged {
+            self.reports.repeat(pace != Pace::Idle || refuses, now);
+        }
+    }
+
+    /// Decides which paths carry packets: those that are up. If none is, those on which the peer hears us: each
+    /// direction may have a link that works, and not the same.
+    fn trust(&mut self, now: Instant) {
+        let is_up = |path: &Path| path.health.state().0 == PathState::Up;
+        let none_up = !self.paths.iter().any(is_up);
+        let mut rerouted = false;
+        for path in &mut self.paths {
+            let trusted = is_up(path) || none_up && path.health.is_heard_by_peer(now);
+            if path.set_trusted(trusted) {
+                rerouted = true;
+                // Fails only for a path that is closing.
+                let _ = self.conn.set_path_status(path.id, path.status());
+                if !trusted {
+                    path.gate.ledger().give_up();
+                }
+            }
+        }
+        if rerouted {
+            for path in &self.paths {
+                path.gate.set_rerouted();
+            }
+        }
+    }
+}

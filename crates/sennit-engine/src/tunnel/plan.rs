@@ -1,0 +1,334 @@
+//! What a round of sending starts from: the paths as the scheduler should see them, and how long packets
+//! may stand in the queue.
+
+use std::{
+    iter::zip,
+    time::{Duration, Instant},
+};
+
+use sennit_core::{
+    PathView, Scheduler, Worth,
+    queue::TARGET,
+    schedule::{in_full_use, of_best_tier},
+};
+
+use super::{Tunnel, within};
+use crate::{acks::ACK_DELAY, path::Path};
+
+/// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
+/// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
+const SPARE_ROUNDS: f64 = 0.4;
+/// Where acknowledgements come in heaps, so does what they let go, inside as well: this many heaps may stand
+/// here.
+const HEAPS: u32 = 2;
+/// A sender hears of a drop after a round trip with what stands here, and sends less during the next one.
+const REACTION_ROUNDS: u32 = 3;
+/// When a path is lost, what its bulk flows have under way stands here. While the path may return it may stand
+/// for this long: a drop would silence its flow until all that has left, and the window would be missed then.
+const NARROW_TARGET: Duration = Duration::from_millis(250);
+/// A path that was lost is taken for one that may return for this long.
+const NARROW_FOR: Duration = Duration::from_secs(15);
+/// While a path looks for what it carries, what waits for it is about to leave, and may stand for this long.
+const STARTING_TARGET: Duration = Duration::from_millis(100);
+/// When a path has found out what it carries, what senders had in flight beyond that stands here, and may for
+/// this much longer: they have just seen the delay.
+const STARTING_FOR: Duration = Duration::from_millis(250);
+/// Where a link's rate moves, senders have in flight what it carries at its best, and while it carries less that
+/// stands here, for this long at most. A drop would cost them what the link will carry a moment later.
+const MOVING_TARGET: Duration = Duration::from_millis(300);
+
+/// The paths of a tunnel as far as it matters to the queue before them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outlook {
+    /// The round trip by which transfers of the class are paced.
+    round_trip: Duration,
+    /// The quickest and the slowest path in full use.
+    fastest: Duration,
+    slowest: Duration,
+    /// How long hosts hold up acknowledgements, on all paths.
+    held_up: Duration,
+    /// How long packets stand because they wait for a faster path.
+    standing: Duration,
+    /// How many times what the paths deliver now they did at best within seconds.
+    best_to_now: f64,
+    /// A path is in its startup.
+    starts: bool,
+    /// How many paths are usable.
+    usable: usize,
+}
+
+/// What the queue is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Targets {
+    /// How long packets may stand.
+    target: Duration,
+    /// How long it takes until a sender that is told so sends less.
+    reaction: Duration,
+    /// Paths were lost that may return, so the rate of now says little.
+    narrow: bool,
+}
+
+/// How long packets may stand, by what happened to the paths of late.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    narrow: Narrow,
+    /// When a path last was in its startup.
+    started: Option<Instant>,
+}
+
+impl Patience {
+    fn update(&mut self, outlook: &Outlook, now: Instant) -> Targets {
+        let spare = outlook.round_trip.mul_f64(SPARE_ROUNDS);
+        let spare = spare.max(HEAPS * outlook.held_up);
+        let moving = outlook.fastest.mul_f64(outlook.best_to_now - 1.0);
+        let mut target = TARGET.max(spare) + moving.min(MOVING_TARGET) + outlook.standing;
+        if outlook.starts {
+            self.started = Some(now);
+        }
+        if within(self.started, STARTING_FOR, now) {
+            target = target.max(STARTING_TARGET);
+        }
+        self.narrow.update(outlook.usable, now);
+        let narrow = self.narrow.lasts(now);
+        if narrow {
+            target = target.max(NARROW_TARGET);
+        }
+        Targets {
+            target,
+            reaction: REACTION_ROUNDS * (outlook.slowest + target),
+            narrow,
+        }
+    }
+}
+
+/// Whether paths were lost that may return.
+#[derive(Clone, Copy, Debug, Default)]
+struct Narrow {
+    /// How many there are, and how many there were before.
+    usable: usize,
+    before: usize,
+    since: Option<Instant>,
+}
+
+impl Narrow {
+    /// So many paths are usable now.
+    fn update(&mut self, usable: usize, now: Instant) {
+        if usable < self.usable {
+            if !self.lasts(now) {
+                self.before = self.usable;
+            }
+            self.since = Some(now);
+        }
+        if usable >= self.before {
+            *self = Self::default();
+        }
+        self.usable = usable;
+    }
+
+    fn lasts(&self, now: Instant) -> bool {
+        self.since
+            .is_some_and(|since| now.saturating_duration_since(since) < NARROW_FOR)
+    }
+}
+
+impl Tunnel {
+    /// Looks at the paths anew, and tells the queue how long packets may stand.
+    pub(super) fn refresh_views(&mut self, now: Instant) {
+        (self.round.polled, self.round.goes_on) = (now, false);
+        self.set_floors();
+        self.view_paths(now);
+        self.leave_out_small();
+        self.find_leader(now);
+        let outlook = self.outlook();
+        let targets = self.patience.update(&outlook, now);
+        if !targets.narrow {
+            let rates = of_best_tier(&self.round.views).map(|view| view.rate);
+            self.queue.set_rate(rates.sum());
+        }
+        self.queue.set_target(targets.target, targets.reaction);
+        self.collect_lost(now);
+    }
+
+    /// The paths as they are, and what each is good for beside the others.
+    fn view_paths(&mut self, now: Instant) {
+        let none_up = !self.paths.iter().any(Path::is_trusted);
+        let (packet, reports) = (self.packet_size, self.is_numbered());
+        let views = &mut self.round.views;
+        views.clear();
+        views.extend(self.paths.iter_mut().map(|path| {
+            let view = path.view(packet, none_up, now);
+            // Reports show when noq sends there again. Without them only packets do.
+            let usable = view.usable && !(reports && path.refuses());
+            // Who does not number packets would take each copy for another packet.
+            let worth = if reports { view.worth } else { Worth::Full };
+            PathView {
+                usable,
+                alive: view.alive || !reports,
+                worth,
+                ..view
+            }
+        }));
+        self.scheduler.assess(views);
+        for (path, view) in zip(&mut self.paths, views) {
+            path.worth = view.worth;
+            if reports && path.is_tried_again(now) {
+                view.worth = Worth::Unknown;
+            }
+        }
+    }
+
+    /// Says how late each path is in order, and which of them transfers start on.
+    fn find_leader(&mut self, now: Instant) {
+        let views = &mut self.round.views;
+        let fastest = in_full_use(views).map(|view| view.srtt).min();
+        let repair = fastest.unwrap_or_default() + ACK_DELAY;
+        for (path, view) in zip(&self.paths, &mut *views) {
+            view.late = path.lateness(self.packet_size, repair, now);
+            view.leads = path.leads;
+        }
+        self.scheduler.find_leader(views);
+        for (path, view) in zip(&mut self.paths, views) {
+            path.leads = view.leads;
+            if view.leads {
+                path.led.get_or_insert(now);
+            }
+        }
+    }
+
+    fn outlook(&self) -> Outlook {
+        let views = &self.round.views;
+        let in_use = || in_full_use(views);
+        Outlook {
+            round_trip: Scheduler::round_trip(views).unwrap_or_default(),
+            fastest: in_use().map(|view| view.srtt).min().unwrap_or_default(),
+            slowest: in_use().map(|view| view.srtt).max().unwrap_or_default(),
+            // What hosts hold up they do on all paths.
+            held_up: in_use().map(|view| view.held_up).min().unwrap_or_default(),
+            standing: self.scheduler.standing(views),
+            best_to_now: self.best_to_now(),
+            starts: self.paths.iter().any(|path| path.gate.starts()),
+            usable: views.iter().filter(|view| view.usable).count(),
+        }
+    }
+
+    /// How many times what the paths deliver now they did at best within seconds.
+    fn best_to_now(&self) -> f64 {
+        let used = zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
+        let (best, now) = used.fold((0, 0), |(best, now), (path, view)| {
+            (best + path.gate.best_rate(view.srtt), now + view.delivers)
+        });
+        (best as f64 / now.max(1) as f64).max(1.0)
+    }
+
+    /// A path that does not carry what others do is not used. If none carries full packets, inner ones must be
+    /// smaller.
+    fn leave_out_small(&mut self) {
+        if self.data.is_none() {
+            return;
+        }
+        let inner = |path: &Path| self.inner_of(path);
+        let usable = zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
+        let Some(most) = usable.map(|(path, _)| inner(path)).max() else {
+            return;
+        };
+        let full = self.conn.datagrams().max_size().unwrap_or(0);
+        let full = full.saturating_sub(self.around());
+        self.longest = most;
+        for index in 0..self.round.views.len() {
+            let carries = self.inner_of(&self.paths[index]);
+            self.round.views[index].usable &= carries >= most.min(full);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_narrow_until_all_paths_are_back_or_for_a_time() {
+        let start = Instant::now();
+        let mut narrow = Narrow::default();
+        let mut is_narrow = |usable, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            narrow.update(usable, now);
+            narrow.lasts(now)
+        };
+        assert!(!is_narrow(3, 0));
+        assert!(is_narrow(2, 1));
+        assert!(is_narrow(1, 2));
+        assert!(is_narrow(2, 3));
+        assert!(!is_narrow(3, 4));
+        assert!(is_narrow(2, 5));
+        assert!(is_narrow(2, 19));
+        assert!(!is_narrow(2, 20));
+        // What never came back is not waited for.
+        assert!(is_narrow(1, 30));
+        assert!(!is_narrow(2, 31));
+    }
+
+    const HOME: Outlook = Outlook {
+        round_trip: Duration::from_millis(40),
+        fastest: Duration::from_millis(40),
+        slowest: Duration::from_millis(40),
+        held_up: Duration::ZERO,
+        standing: Duration::ZERO,
+        best_to_now: 1.0,
+        starts: false,
+        usable: 2,
+    };
+
+    fn target(outlook: Outlook) -> Duration {
+        let mut patience = Patience::default();
+        patience.update(&outlook, Instant::now()).target
+    }
+
+    #[test]
+    fn packets_stand_for_what_a_sender_needs_to_go_on_and_no_longer() {
+        let millis = Duration::from_millis;
+        assert_eq!(target(Outlook::default()), TARGET);
+        assert_eq!(target(HOME), millis(16));
+        let late_hosts = Outlook {
+            held_up: millis(20),
+            ..HOME
+        };
+        assert_eq!(target(late_hosts), millis(40));
+        let striped = Outlook {
+            standing: millis(30),
+            ..HOME
+        };
+        assert_eq!(target(striped), millis(46));
+    }
+
+    #[test]
+    fn where_the_rate_moves_a_window_of_its_best_may_stand() {
+        let millis = Duration::from_millis;
+        let moves = |best_to_now| Outlook {
+            best_to_now,
+            ..HOME
+        };
+        assert_eq!(target(moves(3.0)), millis(16 + 80));
+        assert_eq!(target(moves(100.0)), millis(16) + MOVING_TARGET);
+    }
+
+    #[test]
+    fn a_start_and_a_lost_path_are_waited_out() {
+        let start = Instant::now();
+        let mut patience = Patience::default();
+        let starting = Outlook {
+            starts: true,
+            ..HOME
+        };
+        let lost = Outlook { usable: 1, ..HOME };
+        assert_eq!(patience.update(&starting, start).target, STARTING_TARGET);
+        let soon = start + STARTING_FOR;
+        let settled = patience.update(&HOME, soon);
+        assert_eq!(settled.target, Duration::from_millis(16));
+        assert!(!settled.narrow);
+        let narrow = patience.update(&lost, soon);
+        assert_eq!(narrow.target, NARROW_TARGET);
+        assert_eq!(narrow.reaction, 3 * Duration::from_millis(290));
+        assert!(narrow.narrow);
+        assert!(!patience.update(&lost, soon + NARROW_FOR).narrow);
+    }
+}

@@ -1,0 +1,491 @@
+//! One round of sending: from the queue to the paths.
+//!
+//! [`Tunnel::poll_transmit`] is asked until it gives nothing more, and [`Sending`] says how far it came. A
+//! [`Batch`] is filled with what goes to the same paths, put into noq's queue, and leaves while the gate of
+//! its path alone is open.
+
+use std::{
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use noq_proto::{PathStatus, Transmit};
+use sennit_core::{
+    Choice, PathSet, PathView, Scheduler, Sent, Worth,
+    frame::{HEADROOM, Header},
+    numbering::FULL,
+    queue::{Popped, Queued, Start},
+};
+use sennit_packet::checksum::Progress;
+use sennit_prefetch::prefetch;
+
+use super::{
+    Tunnel,
+    batch::{BATCH, Batch, NEVER},
+    fitting::Fit,
+};
+use crate::{gate::Payload, path::whole};
+
+/// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window takes
+/// milliseconds, for which a ping would stand before the queue, where nothing overtakes anything.
+const ROUND: u64 = 512 << 10;
+/// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
+pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
+/// Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if an ACK_FREQUENCY
+/// does not fit; so it is asked for one at a time.
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// What [`Tunnel::poll_transmit`] is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    /// noq sends by itself what it wants to.
+    Control,
+    /// Padding for the first of these paths is in noq's queue, to leave with acknowledgements.
+    Acks(PathSet),
+    /// The next batch is chosen.
+    Data,
+    /// A batch is in noq's queue for the first of these paths; then the same again for the next.
+    Batch(PathSet),
+    /// What noq has to send beside the data that went first.
+    Rest,
+}
+
+/// How far a round of sending has come.
+#[derive(Debug)]
+pub(super) struct Round {
+    sending: Sending,
+    /// In this round data leaves before what noq has to send by itself.
+    data_first: bool,
+    /// There was more to send at the time of `polled`.
+    pub(super) goes_on: bool,
+    /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since it was asked.
+    pub(super) only_acks: Option<bool>,
+    /// Room in noq's queue after a batch was put there; what it sends of it makes more.
+    launched: Option<usize>,
+    /// The paths as the scheduler sees them in this round.
+    pub(super) views: Vec<PathView>,
+    pub(super) batch: Batch,
+    /// A packet whose path differed from that of the batch that was being filled.
+    held: Option<Popped>,
+    /// What went out since the scheduler was told.
+    sent: Sent,
+    /// When the paths were last looked at.
+    pub(super) polled: Instant,
+}
+
+impl Round {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            sending: Sending::Control,
+            data_first: false,
+            goes_on: false,
+            only_acks: None,
+            launched: None,
+            views: Vec::new(),
+            batch: Batch::default(),
+            held: None,
+            sent: Sent::default(),
+            polled: now,
+        }
+    }
+
+    /// Drops what was chosen: paths came or went.
+    pub(super) fn abort(&mut self) {
+        self.sending = Sending::Control;
+        self.batch.clear();
+        self.views.clear();
+    }
+
+    /// When there is more to send.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.goes_on.then_some(self.polled)
+    }
+}
+
+impl Tunnel {
+    /// The next batch of UDP packets to send; they are appended to `buffer`.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        const GSO: NonZeroUsize = NonZeroUsize::new(BATCH).expect("a batch is not empty");
+        loop {
+            match self.round.sending {
+                Sending::Control => {
+                    if let Some(paths) = self.acks_due(now) {
+                        self.launch(paths, false);
+                        self.round.sending = Sending::Acks(paths);
+                        continue;
+                    }
+                    self.round.data_first =
+                        self.round.only_acks.is_some() && self.fits_beside_acks();
+                    if !self.round.data_first
+                        && let Some(transmit) = self.poll_control(now, buffer)
+                    {
+                        return Some(transmit);
+                    }
+                    self.refresh_views(now);
+                    self.round.sending = Sending::Data;
+                }
+                Sending::Acks(paths) => {
+                    if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                        self.account(&transmit, paths);
+                        return Some(transmit);
+                    }
+                    self.open_gates();
+                    self.round.sending = Sending::Control;
+                }
+                Sending::Data if self.round.sent.bytes >= ROUND => {
+                    self.round.sending = Sending::Control;
+                    self.pause_round(now);
+                    return None;
+                }
+                Sending::Data => {
+                    self.round.sending = match self.fill_batch(now) {
+                        Some(batch) => self.launch(batch, batch.without_first().first().is_some()),
+                        None => Sending::Rest,
+                    };
+                }
+                Sending::Rest => {
+                    if self.round.data_first
+                        && let Some(transmit) = self.poll_control(now, buffer)
+                    {
+                        return Some(transmit);
+                    }
+                    self.round.sending = Sending::Control;
+                    self.end_round(now);
+                    return None;
+                }
+                Sending::Batch(paths) => {
+                    let most = if self.round.data_first { ONE } else { GSO };
+                    if let Some(transmit) = self.conn.poll_transmit(now, most, buffer) {
+                        self.account(&transmit, paths);
+                        return Some(transmit);
+                    }
+                    self.round.sending = self.finish_batch(paths);
+                }
+            }
+        }
+    }
+
+    /// What noq has to send by itself.
+    fn poll_control(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        if self.saves_acks(now) {
+            return None;
+        }
+        let transmit = self.conn.poll_transmit(now, ONE, buffer);
+        self.round.only_acks = None;
+        self.forget_due(now);
+        transmit
+    }
+
+    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none of their own, and
+    /// leaves by the path that they take anyway.
+    fn fits_beside_acks(&self) -> bool {
+        let waiting = self.queue.backlog() as u64;
+        let trusted = self.paths.iter().filter(|path| path.is_trusted());
+        self.round.held.is_none()
+            && (1..=self.packet_size / 2).contains(&waiting)
+            && trusted.count() == 1
+    }
+
+    /// Whether something waits for a path.
+    pub(super) fn is_backlogged(&self) -> bool {
+        !self.queue.is_empty() || self.round.held.is_some() || self.has_repairs()
+    }
+
+    /// More can be sent, after a look at what came.
+    fn pause_round(&mut self, now: Instant) {
+        self.round.goes_on = true;
+        let sent = std::mem::take(&mut self.round.sent);
+        self.scheduler.handle_sent(&self.round.views, sent, now);
+    }
+
+    /// Nothing more can be sent now: tells the paths that could have carried more that they were not
+    /// measured, and the scheduler how far it came.
+    fn end_round(&mut self, now: Instant) {
+        let waiting = self.is_backlogged();
+        let sent = Sent {
+            empty: !waiting,
+            ..std::mem::take(&mut self.round.sent)
+        };
+        self.scheduler.handle_sent(&self.round.views, sent, now);
+        let backlog = self.queue.backlog();
+        for (index, (path, view)) in self.paths.iter().zip(&self.round.views).enumerate() {
+            let spare = if waiting {
+                view.budget > 0 || !self.scheduler.wants(&self.round.views, index, backlog)
+            } else {
+                path.gate.room() >= self.packet_size
+            };
+            if spare {
+                path.gate.set_limited();
+            }
+        }
+    }
+
+    /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can go.
+    fn fill_batch(&mut self, now: Instant) -> Option<PathSet> {
+        self.round.batch.clear();
+        let other = self
+            .report_due(now)
+            .or_else(|| self.size_probe_due())
+            .or_else(|| self.opening_due())
+            .or_else(|| self.repair_due(now));
+        if other.is_some() {
+            return other;
+        }
+        let (first, choice) = self.next_packet(now)?;
+        let full = self.round.sent.bytes + self.batch_bytes();
+        let paths = self
+            .scheduler
+            .spread(&self.round.views, choice, first.backlog);
+        let fit = self.fit(paths);
+        self.stage(first, choice, paths, fit, now);
+        // Many small packets fit into one on the wire.
+        while self.round.sent.bytes < full {
+            let Some((packet, next)) = self.next_packet(now) else {
+                break;
+            };
+            let spread = self
+                .scheduler
+                .spread(&self.round.views, next, packet.backlog);
+            let len = self.datagram_len(&packet);
+            if (next, spread) != (choice, paths)
+                || !self.is_taken(len, fit, self.round.batch.load())
+            {
+                self.round.held = Some(packet);
+                break;
+            }
+            self.stage(packet, choice, paths, fit, now);
+        }
+        Some(paths)
+    }
+
+    /// What a batch carries at most: of full packets as many as one GSO send takes.
+    fn batch_bytes(&self) -> u64 {
+        (BATCH as u64 - 1) * (self.packet_size - FRAMING)
+    }
+
+    /// The next packet that some path has room for, and which.
+    fn next_packet(&mut self, now: Instant) -> Option<(Popped, Choice)> {
+        let numbered = self.is_numbered();
+        let (views, scheduler) = (&self.round.views, &self.scheduler);
+        let numbering = self.data.as_ref().map(|data| &data.numbering);
+        let fills = |packet: &Queued| {
+            let is_bulk = || numbering.is_some_and(|it| it.is_bulk(packet.flow, now));
+            packet.packet_len() >= FULL && (packet.in_order || is_bulk())
+        };
+        let choose =
+            |packet: &Queued, backlog| scheduler.choose(views, packet.flow, backlog, fills(packet));
+        let start = |packet: &Queued, backlog| match scheduler.start(
+            views,
+            choose(packet, backlog),
+            fills(packet),
+        ) {
+            // Who cannot restore the order must not be sent numbers without packets either.
+            Start::Behind(_) if !numbered => Start::Head,
+            start => start,
+        };
+        let popped = match self.round.held.take() {
+            Some(held) => held,
+            None => self.queue.pop(start, now)?,
+        };
+        match choose(&popped.packet, popped.backlog) {
+            Choice::Wait => {
+                self.round.held = Some(popped);
+                None
+            }
+            choice => Some((popped, choice)),
+        }
+    }
+
+    /// Wraps a packet and puts it into the batch.
+    fn stage(
+        &mut self,
+        popped: Popped,
+        choice: Choice,
+        paths: PathSet,
+        fit: Option<Fit>,
+        now: Instant,
+    ) {
+        let mut early = Duration::ZERO;
+        let mut is_second = false;
+        if let Choice::One(path) = choice {
+            early = Scheduler::turn_after(&self.round.views, path, popped.ahead);
+            is_second = Scheduler::is_second_choice(&self.round.views, path);
+        }
+        let bytes = self.wrap(popped, paths, early, now);
+        // It has stood in the queue; noq copies it once the batch is complete.
+        prefetch(&bytes);
+        if is_second {
+            self.round.sent.spilled += bytes.len() as u64;
+        }
+        self.round.sent.bytes += bytes.len() as u64;
+        self.note_carried(bytes.len(), paths, now);
+        let payload = Payload {
+            bytes,
+            first_sent: now,
+            repeats: 0,
+        };
+        self.push(payload, paths, fit);
+    }
+
+    /// Puts a datagram into the batch, in two halves if it must be.
+    pub(super) fn push(&mut self, payload: Payload, paths: PathSet, fit: Option<Fit>) {
+        let Some(halves) = self.halves(&payload.bytes, fit) else {
+            self.charge(payload.bytes.len(), paths);
+            self.round.batch.push(payload);
+            return;
+        };
+        for bytes in halves {
+            self.charge(bytes.len(), paths);
+            self.round.batch.push(Payload { bytes, ..payload });
+        }
+    }
+
+    /// How long the datagram of a packet will be.
+    fn datagram_len(&self, popped: &Popped) -> usize {
+        self.around() + popped.packet.packet_len()
+    }
+
+    /// What a datagram has in front of its inner packet, in bytes.
+    pub(super) fn around(&self) -> usize {
+        let data = self.data.as_ref();
+        data.map_or(0, |data| data.prefix.len() + data.header_len())
+    }
+
+    /// Takes a datagram of this size from the budgets of the paths that will carry it.
+    fn charge(&mut self, size: usize, paths: PathSet) {
+        for path in paths.iter() {
+            let least = self.paths[path].least;
+            let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), least);
+            let view = &mut self.round.views[path];
+            (view.budget, view.room) = (left(view.budget), left(view.room));
+            self.stats.bytes_sent += size as u64;
+        }
+    }
+
+    /// Counts a packet for the share of these paths.
+    pub(super) fn note_carried(&mut self, size: usize, paths: PathSet, now: Instant) {
+        for path in paths.iter() {
+            self.paths[path].carried.count(size as u64, now);
+        }
+    }
+
+    /// Writes the prefix into the packet's headroom, and notes on which paths it leaves.
+    fn wrap(&mut self, popped: Popped, paths: PathSet, early: Duration, now: Instant) -> Bytes {
+        let data = self
+            .data
+            .as_mut()
+            .expect("packets are queued only once data is agreed");
+        let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &self.queue);
+        let header = data.numbering.header(&popped, early, now);
+        let mut buffer: BytesMut = popped.packet.buffer;
+        let mut start = HEADROOM;
+        let numbered = data.is_numbered();
+        if numbered {
+            start -= Header::LEN;
+            buffer[start..HEADROOM].copy_from_slice(&header.encode());
+        }
+        let before = || queue.flow(flow).stats;
+        let (packet, ordered) = (&buffer[HEADROOM..], numbered && header.ordered);
+        self.flows
+            .handle_sent(flow, packet, ordered, paths, before, now);
+        let prefix = match checksum {
+            Progress::Whole => &data.prefix,
+            Progress::Partial => &data.partial,
+        };
+        start -= prefix.len();
+        buffer[start..start + prefix.len()].copy_from_slice(prefix);
+        buffer.advance(start);
+        buffer.freeze()
+    }
+
+    /// Queues the batch inside noq with only the first path's gate open.
+    fn launch(&mut self, paths: PathSet, copied: bool) -> Sending {
+        let Some(path) = paths.first() else {
+            return Sending::Data;
+        };
+        self.lend(path, PathStatus::Available);
+        // What leaves on a path that is not known yet is not missed there.
+        let is_spare = copied && self.round.views[path].worth == Worth::Unknown;
+        let repairs = self.repairs() && !is_spare;
+        let again = paths.without_first().first().is_some();
+        let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());
+        let (count, room) = (batch.len(), datagrams.send_buffer_space());
+        let queued = datagrams.send_many(&batch.datagrams, false);
+        let queued = queued.unwrap_or_else(|_| {
+            batch.limit(datagrams.max_size().unwrap_or(0));
+            datagrams.send_many(&batch.datagrams, false).unwrap_or(0)
+        });
+        self.stats.too_big += (count - queued) as u64;
+        if repairs {
+            let mut ledger = self.paths[path].gate.ledger();
+            let stage = |payload: Payload| {
+                if payload.repeats < NEVER {
+                    ledger.stage(payload);
+                }
+            };
+            if again {
+                batch.copies().take(queued).for_each(stage);
+            } else {
+                batch.drain().take(queued).for_each(stage);
+            }
+        }
+        let left = datagrams.send_buffer_space();
+        self.round.launched = (left < room).then_some(left);
+        for (index, other) in self.paths.iter().enumerate() {
+            other.gate.set_open(index == path);
+        }
+        Sending::Batch(paths)
+    }
+
+    /// Changes the status of a path that is not trusted for as long as a batch leaves there: noq sends nothing on
+    /// it while it is `Backup` and another is not.
+    fn lend(&mut self, path: usize, status: PathStatus) {
+        if !self.paths[path].is_trusted() {
+            // Fails only for a path that is closing.
+            let _ = self.conn.set_path_status(self.paths[path].id, status);
+        }
+    }
+
+    fn finish_batch(&mut self, paths: PathSet) -> Sending {
+        if let Some(path) = paths.first() {
+            self.lend(path, PathStatus::Backup);
+            let kept = self.round.launched == Some(self.conn.datagrams().send_buffer_space());
+            self.paths[path].handle_batch(kept, self.round.polled);
+            self.paths[path].gate.ledger().end_batch();
+            if kept && self.is_numbered() {
+                self.round.views[path].usable = false;
+                self.scheduler.assess(&mut self.round.views);
+            }
+        }
+        let left = paths.without_first();
+        if left.first().is_some() {
+            return self.launch(left, true);
+        }
+        self.open_gates();
+        Sending::Data
+    }
+
+    pub(super) fn open_gates(&self) {
+        for path in &self.paths {
+            path.gate.set_open(true);
+        }
+    }
+
+    /// Charges the pacer of the path that carries a transmit.
+    fn account(&mut self, transmit: &Transmit, paths: PathSet) {
+        if let Some(path) = paths.first().and_then(|path| self.paths.get_mut(path)) {
+            path.pacer.spend(transmit.size as u64);
+        }
+    }
+
+    /// Puts a datagram that is not worth repeating into the batch.
+    pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
+        self.charge(bytes.len(), paths);
+        self.round.batch.push(Payload {
+            bytes,
+            first_sent: self.round.polled,
+            repeats: NEVER,
+        });
+    }
+}
