@@ -75,6 +75,11 @@ impl Classifier {
         Self { rules, fallback }
     }
 
+    /// The class of what no rule matches.
+    pub fn fallback(&self) -> ClassId {
+        self.fallback
+    }
+
     /// The class of a packet.
     pub fn classify(&self, packet: &IpPacket<'_>) -> ClassId {
         let hit = self.rules.iter().find(|(rule, _)| rule.matches(packet));

@@ -784,6 +784,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         class: slot.class.name.clone(),
         index: slot.id,
         treatment: slot.class.treatment,
+        fallback: slot.id == config.classifier.fallback(),
         partial: true,
         halves: true,
     };

@@ -10,8 +10,9 @@
 //!         checksums=partial;halves=joined
 //! ```
 //!
-//! It is one line on the wire. A hub also says which addresses it has itself in the tunnel:
-//! `inside=10.200.0.1,fd5e:1::1`.
+//! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
+//! well: a flow that begins at the hub goes by it. A hub also says which addresses it has itself in the
+//! tunnel: `inside=10.200.0.1,fd5e:1::1`.
 //!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`], and
 //! `halves=joined` that it takes those of [`CONTEXT_HALF`].
@@ -30,6 +31,7 @@ pub(crate) const NAME: &str = "sennit";
 const VERSION: &str = "1";
 const PARTIAL: &str = ";checksums=partial";
 const HALVES: &str = ";halves=joined";
+const FALLBACK: &str = ";fallback=1";
 const INSIDE: &str = ";inside=";
 /// One address for each family.
 const MAX_INSIDE: usize = 2;
@@ -56,6 +58,8 @@ pub(crate) struct Hello {
     pub(crate) class: String,
     pub(crate) index: ClassId,
     pub(crate) treatment: Treatment,
+    /// It is the class of what no rule of the edge matches.
+    pub(crate) fallback: bool,
     /// It takes packets with partial checksums.
     pub(crate) partial: bool,
     /// It joins halves of packets.
@@ -68,6 +72,7 @@ impl Hello {
             class,
             index,
             treatment,
+            fallback,
             partial,
             halves,
         } = self;
@@ -79,8 +84,9 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion}{}{}",
+             congestion={congestion}{}{}{}",
             index.0,
+            if *fallback { FALLBACK } else { "" },
             if *partial { PARTIAL } else { "" },
             if *halves { HALVES } else { "" }
         )
@@ -93,7 +99,8 @@ impl Hello {
             return None;
         }
         let (mut class, mut index) = (None, None);
-        let (mut treatment, mut partial, mut halves) = (Treatment::default(), false, false);
+        let mut treatment = Treatment::default();
+        let (mut fallback, mut partial, mut halves) = (false, false, false);
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
@@ -102,6 +109,7 @@ impl Hello {
                 ("delivery", word) => treatment.delivery = word.parse().ok()?,
                 ("copies", number) => treatment.copies = copies_of(number)?,
                 ("congestion", word) => treatment.congestion = word.parse().ok()?,
+                ("fallback", word) => fallback = word == "1",
                 ("checksums", word) => partial = word == "partial",
                 ("halves", word) => halves = word == "joined",
                 _ => {}
@@ -111,6 +119,7 @@ impl Hello {
             class: class?.to_owned(),
             index: index?,
             treatment,
+            fallback,
             partial,
             halves,
         })
@@ -194,6 +203,7 @@ mod tests {
                 copies: 3,
                 congestion: Congestion::Bbr,
             },
+            fallback: true,
             partial: true,
             halves: true,
         };

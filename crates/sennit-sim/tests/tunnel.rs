@@ -6,14 +6,14 @@ use rand_pcg::{
     Pcg64Mcg,
     rand_core::{Rng, SeedableRng},
 };
-use sennit_core::{PathState, Policy, Worth};
+use sennit_core::{ClassId, Classifier, PathState, Policy, Worth};
 use sennit_engine::{EdgeEvent, facts::PathStatus};
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
 use sennit_packet::{
     checksum::Progress,
     gso::{Segments, VirtioNetHdr},
 };
-use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, udp};
+use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, class, udp};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -50,6 +50,24 @@ fn packets_pass_both_ways() {
         &world.at_edge[0].packet[..],
         &udp(SERVER, EDGE, 7, 2, 1400)[..]
     );
+}
+
+/// A class that is chosen by its own device stands after the one that catches all.
+#[test]
+fn a_flow_that_begins_at_the_hub_goes_by_the_class_that_catches_all() {
+    let classes = vec![class("rest", Policy::Bond), class("device", Policy::Bond)];
+    let everything = Classifier::new(Vec::new(), ClassId(0));
+    let start = Instant::now();
+    let mut world = World::with_classes(&[link(50, 10)], classes, everything, 1, start);
+    assert!(world.connect(1));
+    world.send_from_hub(&udp(SERVER, EDGE, 7, 1, 100));
+    world.run(MS * 100);
+    let hub = world.hub.status();
+    let sent = |name| {
+        let tunnel = hub.iter().find(|tunnel| tunnel.class == name);
+        tunnel.map(|tunnel| tunnel.stats.packets_in)
+    };
+    assert_eq!((sent("rest"), sent("device")), (Some(1), Some(0)));
 }
 
 #[test]

@@ -72,6 +72,7 @@ impl Hub {
             delivery: Delivery::Datagram,
             ..Treatment::default()
         };
+        let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
         let (name, class, treatment) = match hello {
             Some(hello) => (hello.class, hello.index, hello.treatment),
             None => ("default".to_owned(), ClassId::default(), plain),
@@ -89,7 +90,11 @@ impl Hub {
             credential: grant.credential,
             sennit,
         };
-        if let Some(old) = self.sites.enter(grant, class, id) {
+        let replaced = self.sites.enter(grant, class, id);
+        if is_fallback {
+            self.sites.set_fallback(&site, class);
+        }
+        if let Some(old) = replaced {
             self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
             if let Some(conn) = self.node.get_mut(old) {
                 conn.role.stage = Stage::Closing;

@@ -25,6 +25,8 @@ pub(super) struct Sites {
 struct Site {
     addresses: Vec<IpAddr>,
     tunnels: BTreeMap<ClassId, ConnId>,
+    /// The class of flows that begin here, if the site has said which.
+    fallback: Option<ClassId>,
     flows: FlowTable,
     announced: Announced,
     /// What of that is not routed.
@@ -55,6 +57,7 @@ impl Sites {
         let site = self.sites.entry(name).or_insert_with(|| Site {
             addresses: Vec::new(),
             tunnels: BTreeMap::new(),
+            fallback: None,
             flows: FlowTable::default(),
             announced: Announced::default(),
             refused: Vec::new(),
@@ -62,6 +65,13 @@ impl Sites {
         });
         site.addresses = addresses;
         site.tunnels.insert(class, conn)
+    }
+
+    /// Flows that begin here go to a site by this class.
+    pub(super) fn set_fallback(&mut self, name: &str, class: ClassId) {
+        if let Some(site) = self.sites.get_mut(name) {
+            site.fallback = Some(class);
+        }
     }
 
     /// A tunnel is gone; true if it was the site's last.
@@ -159,18 +169,19 @@ impl Sites {
             .or_else(|| of_lan().map(|(_, name)| name))?;
         let Site {
             tunnels,
+            fallback,
             flows,
             fragments,
             ..
         } = sites.get_mut(name)?;
-        // A flow that begins here goes by the last class, which is the one without conditions.
+        // An edge that does not say which class is its fallback has it last, as a rule.
         let (&last, &conn) = tunnels.last_key_value()?;
         if tunnels.len() == 1 {
             return Some(conn);
         }
         let class = fragments.class(packet, now, || {
             let answered = flows.answer(FlowKey::of_datagram(packet), now);
-            answered.unwrap_or(last)
+            answered.or(*fallback).unwrap_or(last)
         });
         Some(tunnels.get(&class).copied().unwrap_or(conn))
     }
@@ -277,6 +288,18 @@ mod tests {
         assert!(!admitted(&mut sites, "van", [10, 200, 0, 3]));
         assert!(!admitted(&mut sites, "van", [192, 168, 8, 1]));
         assert!(admitted(&mut sites, "ship", [192, 168, 8, 1]));
+    }
+
+    #[test]
+    fn a_flow_that_begins_here_goes_by_the_class_that_the_site_names() {
+        let mut sites = sites();
+        sites.enter(grant("van", "10.200.0.2"), ClassId(1), ConnId(7));
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
+        sites.set_fallback("van", ClassId(0));
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(1)));
+        // While that class has no tunnel, another is better than none.
+        sites.leave("van", ClassId(0), ConnId(1));
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
     }
 
     #[test]
