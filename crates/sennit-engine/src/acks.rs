@@ -1,10 +1,11 @@
-//! When packets are acknowledged: what both ends agree on, and the packets of one path whose turn it is.
+//! When packets are acknowledged: what both ends agree on, and the packets of one path whose turn
+//! it is.
 //!
-//! noq 1.4 puts the acknowledgements of all paths into the next packet that it sends, and a packet with
-//! nothing else goes to the path with the lowest number that is up, usually the one with the least delay.
-//! Where that is a narrow link, the acknowledgements of wide ones fill it, and then all paths wait for
-//! what stands there. So while it is crowded, a path whose packets are to be acknowledged ([`Owed`]) gets a
-//! datagram of padding, with which the acknowledgements leave.
+//! noq 1.4 puts the acknowledgements of all paths into the next packet that it sends, and a packet
+//! with nothing else goes to the path with the lowest number that is up, usually the one with the
+//! least delay. Where that is a narrow link, the acknowledgements of wide ones fill it, and then
+//! all paths wait for what stands there. So while it is crowded, a path whose packets are to be
+//! acknowledged ([`Owed`]) gets a datagram of padding, with which the acknowledgements leave.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ pub(crate) struct Owed {
     packets: u32,
     /// When the first of them came.
     since: Option<Instant>,
-    /// One of them is more than padding. What acknowledges padding needs no padding, or it would never end.
+    /// One of them is more than padding. What acknowledges padding needs no padding, or it would
+    /// never end.
     matters: bool,
 }
 

@@ -55,7 +55,8 @@ pub struct TunnelStats {
     pub malformed: u64,
     /// At a hub, packets with a source address that is not the site's.
     pub wrong_source: u64,
-    /// Packets from the site that were dropped because nobody may send to their destination from afar.
+    /// Packets from the site that were dropped because nobody may send to their destination from
+    /// afar.
     pub wrong_destination: u64,
 }
 

@@ -48,7 +48,8 @@ pub(crate) const REPLACED: &str = "replaced by a newer connection";
 pub(crate) enum Peer {
     /// RFC 9484 and nothing more.
     Standard,
-    /// Our own contexts as well, perhaps also that of packets with `partial` checksums, and that of `halves`.
+    /// Our own contexts as well, perhaps also that of packets with `partial` checksums, and that of
+    /// `halves`.
     Sennit { partial: bool, halves: bool },
 }
 

@@ -5,8 +5,8 @@
 //!
 //! 1. *Control*: noq's datagram queue is empty and all gates are open, so noq sends whatever it
 //!    wants to: acknowledgements, probes, streams.
-//! 2. *Data*: the scheduler chooses a path and a batch for it, the batch goes into noq's queue, that
-//!    path's gate alone is open until the batch is out; and again, until no path has room or
+//! 2. *Data*: the scheduler chooses a path and a batch for it, the batch goes into noq's queue,
+//!    that path's gate alone is open until the batch is out; and again, until no path has room or
 //!    nothing waits.
 //!
 //! What arrives is handed to [`Tunnel::poll_packet`] as bare IP packets.
@@ -58,7 +58,8 @@ pub(crate) struct Tunnel {
     pub(crate) conn: Connection,
     pub(crate) paths: Vec<Path>,
     pub(crate) stats: TunnelStats,
-    /// Who is at the other end, if that is known: what its tunnels know of a way they know together.
+    /// Who is at the other end, if that is known: what its tunnels know of a way they know
+    /// together.
     pub(crate) party: Arc<str>,
     queue: FqCodel,
     flows: Flows,
@@ -218,8 +219,8 @@ impl Tunnel {
         self.abort_batch();
     }
 
-    /// Forgets a path that is closed; returns its link. What was in flight on it noq declares lost later, when
-    /// nobody listens any more, so it is sent again now.
+    /// Forgets a path that is closed; returns its link. What was in flight on it noq declares lost
+    /// later, when nobody listens any more, so it is sent again now.
     pub(crate) fn remove_path(&mut self, id: PathId) -> Option<LinkLabel> {
         let index = self.paths.iter().position(|path| path.id == id)?;
         self.paths[index].gate.ledger().lose_all();
@@ -239,8 +240,8 @@ impl Tunnel {
         self.open_gates();
     }
 
-    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if one is the last,
-    /// which only closing the connection helps.
+    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if one
+    /// is the last, which only closing the connection helps.
     pub(crate) fn close_stuck_paths(&mut self, now: Instant) -> bool {
         let mut closed = true;
         for path in self.paths.iter().filter(|path| path.is_stuck()) {

@@ -10,7 +10,8 @@ use super::{Tunnel, batch::NEVER};
 use crate::{acks::Owed, gate::Payload, path::Path};
 
 impl Tunnel {
-    /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it elsewhere.
+    /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it
+    /// elsewhere.
     pub(super) fn acks_due(&mut self, now: Instant) -> Option<PathSet> {
         let prefix = self
             .data
@@ -35,11 +36,12 @@ impl Tunnel {
         Some(PathSet::default().with(index))
     }
 
-    /// Whether noq is not asked now, because all it may have to send are acknowledgements for a crowded path, of
-    /// which none is due.
+    /// Whether noq is not asked now, because all it may have to send are acknowledgements for a
+    /// crowded path, of which none is due.
     ///
-    /// noq 1.4 lets the peer say once how many packets it wants acknowledged together, for the paths that there
-    /// are then: the first. On the others it acknowledges every second packet. That is better, but for a narrow path.
+    /// noq 1.4 lets the peer say once how many packets it wants acknowledged together, for the
+    /// paths that there are then: the first. On the others it acknowledges every second packet.
+    /// That is better, but for a narrow path.
     pub(super) fn saves_acks(&self, now: Instant) -> bool {
         self.round.only_acks == Some(true)
             && self.is_numbered()

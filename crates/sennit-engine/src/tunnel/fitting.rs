@@ -1,8 +1,9 @@
 //! What fits a path: a packet as it is, or in two halves.
 //!
 //! noq believes that all paths carry packets of the tunnel's full size, and fills them with as many
-//! DATAGRAM frames as it is given. So what a small path is given must not fill them too far: either all of
-//! it together fits into one packet of the path, or each piece is so long that noq puts no two into one.
+//! DATAGRAM frames as it is given. So what a small path is given must not fill them too far: either
+//! all of it together fits into one packet of the path, or each piece is so long that noq puts no
+//! two into one.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sennit_core::{
@@ -67,7 +68,8 @@ impl Fit {
 }
 
 impl DataPlane {
-    /// The longest inner packet that leaves in two halves where a datagram has at most `datagram` bytes.
+    /// The longest inner packet that leaves in two halves where a datagram has at most `datagram`
+    /// bytes.
     fn most_in_halves(&self, datagram: usize) -> usize {
         2 * datagram.saturating_sub(self.half.len() + Header::LEN + Half::LEN)
     }
@@ -122,7 +124,8 @@ impl Tunnel {
         fit.is_none_or(|fit| fit.takes(load, if fit.halves(len) { fit.alone } else { len }))
     }
 
-    /// The longest inner packet that the path carries, of those that fit into a packet of full size.
+    /// The longest inner packet that the path carries, of those that fit into a packet of full
+    /// size.
     pub(super) fn inner_of(&self, path: &Path) -> usize {
         let Some(data) = &self.data else { return 0 };
         let datagram = |bytes: u16| u64::from(bytes).saturating_sub(FRAMING) as usize;

@@ -19,7 +19,8 @@ const FLOOD: usize = 64 << 10;
 const FLOOD_WINDOW: Duration = Duration::from_millis(200);
 /// A tunnel is busy until it carried no [`FLOOD`] for this long.
 const FLOOD_LASTS: Duration = Duration::from_secs(1);
-/// A tunnel in use tells the others of its paths this often: an idle one needs to know within seconds.
+/// A tunnel in use tells the others of its paths this often: an idle one needs to know within
+/// seconds.
 const INFORM_EVERY: Duration = Duration::from_secs(1);
 
 /// How much goes in and out. Both ends see the same packets, so they agree.
@@ -200,8 +201,8 @@ impl Tunnel {
         }
     }
 
-    /// Decides which paths carry packets: those that are up. If none is, those on which the peer hears us: each
-    /// direction may have a link that works, and not the same.
+    /// Decides which paths carry packets: those that are up. If none is, those on which the peer
+    /// hears us: each direction may have a link that works, and not the same.
     fn trust(&mut self, now: Instant) {
         let is_up = |path: &Path| path.health.state().0 == PathState::Up;
         let none_up = !self.paths.iter().any(is_up);

@@ -21,8 +21,8 @@ use super::Tunnel;
 use crate::{facts::TunnelStats, inner::Packet, path::number};
 
 impl Tunnel {
-    /// A QUIC packet has `arrived` on `network` and is read now. A datagram without a stream id is an error of the connection
-    /// (RFC 9297 §2.1).
+    /// A QUIC packet has `arrived` on `network` and is read now. A datagram without a stream id is
+    /// an error of the connection (RFC 9297 §2.1).
     pub(crate) fn handle_event(
         &mut self,
         event: ConnectionEvent,
@@ -54,7 +54,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Tells all paths how long the packet has waited to be read whose acknowledgements they hear now.
+    /// Tells all paths how long the packet has waited to be read whose acknowledgements they hear
+    /// now.
     fn note_waited(&self, waited: Duration) {
         for path in &self.paths {
             path.gate.set_waited(waited);

@@ -1,5 +1,5 @@
-//! Padding that shows what a path carries: packets of a size that is not known to arrive, and packets that leave
-//! at once where it is not known how fast they arrive.
+//! Padding that shows what a path carries: packets of a size that is not known to arrive, and
+//! packets that leave at once where it is not known how fast they arrive.
 
 use bytes::Bytes;
 use sennit_core::{PathSet, PathView};
@@ -32,8 +32,9 @@ impl Tunnel {
         Some(paths)
     }
 
-    /// Stages packets of full size that leave at once on a path of which nothing is known, where one may have to
-    /// lead: how they arrive tells what it carries before the first transfer starts.
+    /// Stages packets of full size that leave at once on a path of which nothing is known, where
+    /// one may have to lead: how they arrive tells what it carries before the first transfer
+    /// starts.
     pub(super) fn opening_due(&mut self) -> Option<PathSet> {
         let is_due = |(path, view): (&Path, &PathView)| path.may_open(view, self.packet_size);
         let padding = self

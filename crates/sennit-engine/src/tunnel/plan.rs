@@ -1,5 +1,5 @@
-//! What a round of sending starts from: the paths as the scheduler should see them, and how long packets
-//! may stand in the queue.
+//! What a round of sending starts from: the paths as the scheduler should see them, and how long
+//! packets may stand in the queue.
 
 use std::{
     iter::zip,
@@ -15,26 +15,30 @@ use sennit_core::{
 use super::{Tunnel, within};
 use crate::{acks::ACK_DELAY, path::Path};
 
-/// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a round
-/// trip stood here before (RFC 9438 §4.6). It delays that flow alone.
+/// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
+/// round trip stood here before (RFC 9438 §4.6). It delays that flow alone.
 const SPARE_ROUNDS: f64 = 0.4;
-/// Where acknowledgements come in heaps, so does what they let go, inside as well: this many heaps may stand
-/// here.
+/// Where acknowledgements come in heaps, so does what they let go, inside as well: this many heaps
+/// may stand here.
 const HEAPS: u32 = 2;
-/// A sender hears of a drop after a round trip with what stands here, and sends less during the next one.
+/// A sender hears of a drop after a round trip with what stands here, and sends less during the
+/// next one.
 const REACTION_ROUNDS: u32 = 3;
-/// When a path is lost, what its bulk flows have under way stands here. While the path may return it may stand
-/// for this long: a drop would silence its flow until all that has left, and the window would be missed then.
+/// When a path is lost, what its bulk flows have under way stands here. While the path may return
+/// it may stand for this long: a drop would silence its flow until all that has left, and the
+/// window would be missed then.
 const NARROW_TARGET: Duration = Duration::from_millis(250);
 /// A path that was lost is taken for one that may return for this long.
 const NARROW_FOR: Duration = Duration::from_secs(15);
-/// While a path looks for what it carries, what waits for it is about to leave, and may stand for this long.
+/// While a path looks for what it carries, what waits for it is about to leave, and may stand for
+/// this long.
 const STARTING_TARGET: Duration = Duration::from_millis(100);
-/// When a path has found out what it carries, what senders had in flight beyond that stands here, and may for
-/// this much longer: they have just seen the delay.
+/// When a path has found out what it carries, what senders had in flight beyond that stands here,
+/// and may for this much longer: they have just seen the delay.
 const STARTING_FOR: Duration = Duration::from_millis(250);
-/// Where a link's rate moves, senders have in flight what it carries at its best, and while it carries less that
-/// stands here, for this long at most. A drop would cost them what the link will carry a moment later.
+/// Where a link's rate moves, senders have in flight what it carries at its best, and while it
+/// carries less that stands here, for this long at most. A drop would cost them what the link will
+/// carry a moment later.
 const MOVING_TARGET: Duration = Duration::from_millis(300);
 
 /// The paths of a tunnel as far as it matters to the queue before them.
@@ -220,8 +224,8 @@ impl Tunnel {
         (best as f64 / now.max(1) as f64).max(1.0)
     }
 
-    /// A path that does not carry what others do is not used. If none carries full packets, inner ones must be
-    /// smaller.
+    /// A path that does not carry what others do is not used. If none carries full packets, inner
+    /// ones must be smaller.
     fn leave_out_small(&mut self) {
         if self.data.is_none() {
             return;

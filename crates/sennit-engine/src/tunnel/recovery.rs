@@ -1,10 +1,12 @@
-//! Recovery: what was lost on a path and is sent again, until when, and how long the far end waits for it.
+//! Recovery: what was lost on a path and is sent again, until when, and how long the far end waits
+//! for it.
 //!
-//! A lost datagram comes from the ledger of the path that lost it ([`Tunnel::collect_lost`]), waits here, and
-//! leaves with the next batch by the path on which it arrives first ([`Tunnel::repair_due`]). What a receiver
-//! waits before it gives up on a missing packet ([`Tunnel::repair_time`]) follows from the same figures. Whatever
-//! else makes up for losses enters here: it has something to send when a batch is filled, hears of what is lost,
-//! and says how long it may take.
+//! A lost datagram comes from the ledger of the path that lost it ([`Tunnel::collect_lost`]), waits
+//! here, and leaves with the next batch by the path on which it arrives first
+//! ([`Tunnel::repair_due`]). What a receiver waits before it gives up on a missing packet
+//! ([`Tunnel::repair_time`]) follows from the same figures. Whatever else makes up for losses
+//! enters here: it has something to send when a batch is filled, hears of what is lost, and says
+//! how long it may take.
 
 use std::{
     collections::VecDeque,
@@ -23,9 +25,9 @@ use crate::{
     path::{Path, number},
 };
 
-/// A lost packet is sent again while the flow's transport could still use it: two repairs over links of
-/// 125 ms one way, because the first one is often lost as well where a queue overflows. The far end may have
-/// given up by then; late is still better than never.
+/// A lost packet is sent again while the flow's transport could still use it: two repairs over
+/// links of 125 ms one way, because the first one is often lost as well where a queue overflows.
+/// The far end may have given up by then; late is still better than never.
 const REPAIR_FOR: Duration = Duration::from_millis(500);
 /// A loss on a long path is noticed late, so a packet is sent again for as many of its round trips.
 const REPAIR_ROUNDS: u32 = 3;
@@ -35,15 +37,18 @@ const RELIABLE_FOR: Duration = Duration::from_secs(10);
 const REPEATS: u8 = 3;
 /// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
 const REPAIR_LIMIT: usize = 8 << 20;
-/// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which has passed when
-/// it is missed here, and then has to travel: a repair never takes more round trips of the slowest path.
+/// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which
+/// has passed when it is missed here, and then has to travel: a repair never takes more round trips
+/// of the slowest path.
 const LONGEST_ROUNDS: f64 = 1.25;
 /// What acknowledgements and timers add to [`LONGEST_ROUNDS`].
 const REPAIR_SLACK: Duration = Duration::from_millis(15);
-/// A flow is kept waiting for a repair no longer than this, whatever a path's round trip is said to be: a repair
-/// over a geostationary satellite (600 ms) takes 765 ms, and a TCP that hears nothing for longer starts over.
+/// A flow is kept waiting for a repair no longer than this, whatever a path's round trip is said to
+/// be: a repair over a geostationary satellite (600 ms) takes 765 ms, and a TCP that hears nothing
+/// for longer starts over.
 const LONGEST_REPAIR: Duration = Duration::from_millis(800);
-/// A flow is kept waiting this long for a path that brings nothing of its own, or whose round trip has just grown.
+/// A flow is kept waiting this long for a path that brings nothing of its own, or whose round trip
+/// has just grown.
 const USUAL_REPAIR: Duration = Duration::from_millis(200);
 /// A round trip is taken for usual up to this many times the least.
 const USUAL_RTT: f64 = 1.5;
@@ -69,7 +74,8 @@ impl Recovery {
         self.delivery = delivery;
     }
 
-    /// Takes a lost datagram if it is worth sending again; `slowest` is the longest round trip of a path.
+    /// Takes a lost datagram if it is worth sending again; `slowest` is the longest round trip of a
+    /// path.
     fn handle_lost(&mut self, payload: Payload, slowest: Duration, now: Instant) -> bool {
         let fits = self.bytes + payload.bytes.len() <= REPAIR_LIMIT;
         let taken = fits && self.is_worth_repair(&payload, slowest, now);
@@ -105,8 +111,9 @@ impl Recovery {
     }
 }
 
-/// How long a packet may be missing because it is sent again. `of_all` and `of_used` are the longest round trip
-/// of a path, and the longest usual one of a path that brings packets of its own.
+/// How long a packet may be missing because it is sent again. `of_all` and `of_used` are the
+/// longest round trip of a path, and the longest usual one of a path that brings packets of its
+/// own.
 fn repair_time(of_all: Duration, of_used: Duration) -> Duration {
     let time = |slowest: Duration| slowest.mul_f64(LONGEST_ROUNDS) + REPAIR_SLACK;
     let used = time(of_used).min(LONGEST_REPAIR);

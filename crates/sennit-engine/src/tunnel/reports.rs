@@ -80,12 +80,12 @@ impl Reports {
 }
 
 impl Tunnel {
-    /// Stages a report for every path that has room; news go out even where there is none, and on all paths: the
-    /// only one on which the peer hears may be one on which nothing arrives here.
+    /// Stages a report for every path that has room; news go out even where there is none, and on
+    /// all paths: the only one on which the peer hears may be one on which nothing arrives here.
     ///
-    /// An active end reports regularly, which also tells the peer to probe quickly and how late each
-    /// path is. If acknowledgements ride on a path that is dead in one direction, all windows fill up
-    /// until the peer hears of it.
+    /// An active end reports regularly, which also tells the peer to probe quickly and how late
+    /// each path is. If acknowledgements ride on a path that is dead in one direction, all windows
+    /// fill up until the peer hears of it.
     pub(super) fn report_due(&mut self, now: Instant) -> Option<PathSet> {
         let active = self.activity.is_active(now) || self.reports.left > 0;
         if !self.is_numbered() || now < self.reports.next || !active {
@@ -94,7 +94,8 @@ impl Tunnel {
         self.reports.next = now + REPORT_EVERY;
         let news = self.reports.left > 0;
         self.reports.left = self.reports.left.saturating_sub(1);
-        // Two ends that take all paths for dead because the other said so would never hear otherwise.
+        // Two ends that take all paths for dead because the other said so would never hear
+        // otherwise.
         let none_usable = !self.round.views.iter().any(|view| view.usable);
         let mut paths = PathSet::default();
         for (index, (path, view)) in self.paths.iter().zip(&self.round.views).enumerate() {
@@ -149,7 +150,8 @@ impl Tunnel {
         if regular || report.paths.iter().all(|path| path.heard) {
             self.reports.peer_active = Some(now);
         }
-        // Copies of an older one are still under way on slower paths. The clock wraps after an hour of silence.
+        // Copies of an older one are still under way on slower paths. The clock wraps after an hour
+        // of silence.
         let age = self.reports.newest.wrapping_sub(report.sent_micros) as i32;
         let is_old = age > 0 && within(self.reports.last, REPORT_OLD, now);
         self.reports.last = Some(now);

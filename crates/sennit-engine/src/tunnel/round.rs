@@ -1,8 +1,8 @@
 //! One round of sending: from the queue to the paths.
 //!
-//! [`Tunnel::poll_transmit`] is asked until it gives nothing more, and [`Sending`] says how far it came. A
-//! [`Batch`] is filled with what goes to the same paths, put into noq's queue, and leaves while the gate of
-//! its path alone is open.
+//! [`Tunnel::poll_transmit`] is asked until it gives nothing more, and [`Sending`] says how far it
+//! came. A [`Batch`] is filled with what goes to the same paths, put into noq's queue, and leaves
+//! while the gate of its path alone is open.
 
 use std::{
     num::NonZeroUsize,
@@ -27,13 +27,14 @@ use super::{
 };
 use crate::{gate::Payload, path::whole};
 
-/// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window takes
-/// milliseconds, for which a ping would stand before the queue, where nothing overtakes anything.
+/// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window
+/// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
+/// anything.
 const ROUND: u64 = 512 << 10;
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
-/// Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if an ACK_FREQUENCY
-/// does not fit; so it is asked for one at a time.
+/// Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if an
+/// ACK_FREQUENCY does not fit; so it is asked for one at a time.
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
 /// What [`Tunnel::poll_transmit`] is doing.
@@ -59,7 +60,8 @@ pub(super) struct Round {
     data_first: bool,
     /// There was more to send at the time of `polled`.
     pub(super) goes_on: bool,
-    /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since it was asked.
+    /// Whether what noq has to send is no more than acknowledgements; `None` if nothing came since
+    /// it was asked.
     pub(super) only_acks: Option<bool>,
     /// Room in noq's queue after a batch was put there; what it sends of it makes more.
     launched: Option<usize>,
@@ -177,8 +179,8 @@ impl Tunnel {
         transmit
     }
 
-    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none of their own, and
-    /// leaves by the path that they take anyway.
+    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none
+    /// of their own, and leaves by the path that they take anyway.
     fn fits_beside_acks(&self) -> bool {
         let waiting = self.queue.backlog() as u64;
         let trusted = self.paths.iter().filter(|path| path.is_trusted());
@@ -199,8 +201,8 @@ impl Tunnel {
         self.scheduler.handle_sent(&self.round.views, sent, now);
     }
 
-    /// Nothing more can be sent now: tells the paths that could have carried more that they were not
-    /// measured, and the scheduler how far it came.
+    /// Nothing more can be sent now: tells the paths that could have carried more that they were
+    /// not measured, and the scheduler how far it came.
     fn end_round(&mut self, now: Instant) {
         let waiting = self.is_backlogged();
         let sent = Sent {
@@ -221,7 +223,8 @@ impl Tunnel {
         }
     }
 
-    /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can go.
+    /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can
+    /// go.
     fn fill_batch(&mut self, now: Instant) -> Option<PathSet> {
         self.round.batch.clear();
         let other = self
@@ -438,8 +441,8 @@ impl Tunnel {
         Sending::Batch(paths)
     }
 
-    /// Changes the status of a path that is not trusted for as long as a batch leaves there: noq sends nothing on
-    /// it while it is `Backup` and another is not.
+    /// Changes the status of a path that is not trusted for as long as a batch leaves there: noq
+    /// sends nothing on it while it is `Backup` and another is not.
     fn lend(&mut self, path: usize, status: PathStatus) {
         if !self.paths[path].is_trusted() {
             // Fails only for a path that is closing.
