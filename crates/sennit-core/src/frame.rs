@@ -11,6 +11,7 @@
 //! | 6 | padding: it is of interest whether it arrives, not what it is |
 //! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
 //! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding |
+//! | 12 | a [`Report`] as items, each a type, a length and so many bytes; instead of 4, if asked for |
 //!
 //! Context 10 is used only if the other side said that it joins halves.
 //! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network
@@ -27,6 +28,8 @@ pub const CONTEXT_IP: u64 = 0;
 pub const CONTEXT_NUMBERED: u64 = 2;
 /// A [`Report`].
 pub const CONTEXT_REPORT: u64 = 4;
+/// A [`Report`] as items, of which a receiver skips those that it does not know.
+pub const CONTEXT_ITEMS: u64 = 12;
 /// Nothing but size.
 pub const CONTEXT_PADDING: u64 = 6;
 /// An IP packet with a partial checksum behind a [`Header`].
@@ -170,21 +173,81 @@ pub struct PathReport {
     pub shrunk: bool,
 }
 
+impl PathReport {
+    const HEARD: u8 = 1;
+    const SHRUNK: u8 = 1 << 1;
+
+    fn flags(self) -> u8 {
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        bit(self.heard, Self::HEARD) | bit(self.shrunk, Self::SHRUNK)
+    }
+
+    fn decode([a, b, c, d, flags]: [u8; 5]) -> Self {
+        Self {
+            path: u32::from_be_bytes([a, b, c, d]),
+            heard: flags != 0,
+            shrunk: flags & Self::SHRUNK != 0,
+        }
+    }
+}
+
 impl Report {
     /// More paths than this are not reported (RFC 10069 leaves the number to the endpoints).
     pub const MAX_PATHS: usize = 64;
     const ENTRY: usize = 5;
-    const HEARD: u8 = 1;
-    const SHRUNK: u8 = 1 << 1;
+    /// An item that holds the time of sending: four bytes.
+    const ITEM_TIME: u8 = 0;
+    /// An item that holds one path: its id, four bytes; flags, one byte; more may follow.
+    const ITEM_PATH: u8 = 1;
 
-    /// Appends the bytes of this report.
+    /// Appends this report as every Sennit understands it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.sent_micros.to_be_bytes());
         for entry in self.paths.iter().take(Self::MAX_PATHS) {
             out.extend_from_slice(&entry.path.to_be_bytes());
-            let bit = |is: bool, bit: u8| if is { bit } else { 0 };
-            out.push(bit(entry.heard, Self::HEARD) | bit(entry.shrunk, Self::SHRUNK));
+            out.push(entry.flags());
         }
+    }
+
+    /// Appends this report as items: a type, a length, and so many bytes.
+    pub fn encode_items(&self, out: &mut Vec<u8>) {
+        let mut item = |kind: u8, value: &[u8]| {
+            out.extend_from_slice(&[kind, value.len() as u8]);
+            out.extend_from_slice(value);
+        };
+        item(Self::ITEM_TIME, &self.sent_micros.to_be_bytes());
+        for entry in self.paths.iter().take(Self::MAX_PATHS) {
+            let [a, b, c, d] = entry.path.to_be_bytes();
+            item(Self::ITEM_PATH, &[a, b, c, d, entry.flags()]);
+        }
+    }
+
+    /// Reads a report of items. Items of unknown types are skipped, and so is what follows in an
+    /// item after what is known of it. `None` if an item is cut short, there are too many paths, or
+    /// the time is missing.
+    pub fn decode_items(mut payload: &[u8]) -> Option<Self> {
+        let (mut sent_micros, mut paths) = (None, Vec::new());
+        while !payload.is_empty() {
+            let (&[kind, len], rest) = payload.split_first_chunk()?;
+            let (value, rest) = rest.split_at_checked(len.into())?;
+            payload = rest;
+            match kind {
+                Self::ITEM_TIME => {
+                    sent_micros = Some(u32::from_be_bytes(*value.first_chunk()?));
+                }
+                Self::ITEM_PATH => {
+                    paths.push(PathReport::decode(*value.first_chunk()?));
+                    if paths.len() > Self::MAX_PATHS {
+                        return None;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(Self {
+            sent_micros: sent_micros?,
+            paths,
+        })
     }
 
     /// Reads a report; `None` if it is not whole entries or too many of them.
@@ -194,14 +257,7 @@ impl Report {
         if !rest.is_empty() || entries.len() > Self::MAX_PATHS {
             return None;
         }
-        let paths = entries
-            .iter()
-            .map(|&[a, b, c, d, flags]| PathReport {
-                path: u32::from_be_bytes([a, b, c, d]),
-                heard: flags != 0,
-                shrunk: flags & Self::SHRUNK != 0,
-            })
-            .collect();
+        let paths = entries.iter().copied().map(PathReport::decode).collect();
         Some(Self {
             sent_micros: u32::from_be_bytes(sent_micros),
             paths,
@@ -265,5 +321,36 @@ mod tests {
         assert_eq!(Report::decode(&wire), Some(report));
         assert_eq!(Report::decode(&wire[..7]), None);
         assert_eq!(Report::decode(&[0; 4 + 5 * 65]), None);
+    }
+
+    #[test]
+    fn a_report_of_items_survives_the_wire_and_what_later_ends_add_to_it() {
+        let report = Report {
+            sent_micros: 77,
+            paths: vec![PathReport {
+                path: 3,
+                heard: true,
+                shrunk: true,
+            }],
+        };
+        let mut wire = Vec::new();
+        report.encode_items(&mut wire);
+        assert_eq!(Report::decode_items(&wire), Some(report.clone()));
+        let longer = [&wire[..], &[200, 3, 1, 2, 3]].concat();
+        assert_eq!(Report::decode_items(&longer), Some(report.clone()));
+        let mut grown = wire.clone();
+        grown[7] += 2;
+        grown.extend_from_slice(&[9, 9]);
+        assert_eq!(Report::decode_items(&grown), Some(report));
+        for cut in 1..wire.len() {
+            assert!(Report::decode_items(&wire[..cut]).is_none_or(|it| it.paths.is_empty()));
+        }
+        assert_eq!(Report::decode_items(&wire[6..]), None, "without a time");
+        assert_eq!(Report::decode_items(&[]), None);
+        let path = [1, 5, 0, 0, 0, 1, 1];
+        assert_eq!(
+            Report::decode_items(&[&wire[..6], &path.repeat(65)].concat()),
+            None
+        );
     }
 }

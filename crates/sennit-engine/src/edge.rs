@@ -30,8 +30,9 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
 use crate::{
     cid::FirstIds,
+    codec::{Abilities, Peer},
     facts::{FlowsWanted, LinkLabel, TunnelStatus},
-    hello::{self, ENROL_PATH, Hello, Peer, REPLACED},
+    hello::{self, ENROL_PATH, Hello, REPLACED},
     ids::{ConnId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
@@ -785,8 +786,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         index: slot.id,
         treatment: slot.class.treatment,
         fallback: slot.id == config.classifier.fallback(),
-        partial: true,
-        halves: true,
+        abilities: Abilities::OURS,
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -7,30 +7,33 @@
 //!
 //! ```text
 //! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;
-//!         checksums=partial;halves=joined
+//!         checksums=partial;halves=joined;reports=items
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
 //! well: a flow that begins at the hub goes by it. A hub also says which addresses it has itself in the
 //! tunnel: `inside=10.200.0.1,fd5e:1::1`.
 //!
-//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`], and
-//! `halves=joined` that it takes those of [`CONTEXT_HALF`].
+//! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
+//! `halves=joined` that it takes those of [`CONTEXT_HALF`], and `reports=items` that it takes reports
+//! of [`CONTEXT_ITEMS`] ([`Abilities`]).
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 //! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF
+//! [`CONTEXT_ITEMS`]: sennit_core::frame::CONTEXT_ITEMS
 
 use std::net::IpAddr;
 
 use sennit_core::ClassId;
 
-use crate::treatment::{MOST_COPIES, Treatment};
+use crate::{
+    codec::{Abilities, Peer},
+    treatment::{MOST_COPIES, Treatment},
+};
 
 /// Header name.
 pub(crate) const NAME: &str = "sennit";
 const VERSION: &str = "1";
-const PARTIAL: &str = ";checksums=partial";
-const HALVES: &str = ";halves=joined";
 const FALLBACK: &str = ";fallback=1";
 const INSIDE: &str = ";inside=";
 /// One address for each family.
@@ -43,16 +46,6 @@ pub(crate) const ENROL_PATH: &str = "/.well-known/sennit/enroll";
 /// Why a tunnel is closed whose class has a newer one.
 pub(crate) const REPLACED: &str = "replaced by a newer connection";
 
-/// What the other end understands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    /// RFC 9484 and nothing more.
-    Standard,
-    /// Our own contexts as well, perhaps also that of packets with `partial` checksums, and that of
-    /// `halves`.
-    Sennit { partial: bool, halves: bool },
-}
-
 /// What an edge asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
@@ -61,10 +54,8 @@ pub(crate) struct Hello {
     pub(crate) treatment: Treatment,
     /// It is the class of what no rule of the edge matches.
     pub(crate) fallback: bool,
-    /// It takes packets with partial checksums.
-    pub(crate) partial: bool,
-    /// It joins halves of packets.
-    pub(crate) halves: bool,
+    /// What else it takes than numbered packets.
+    pub(crate) abilities: Abilities,
 }
 
 impl Hello {
@@ -74,8 +65,7 @@ impl Hello {
             index,
             treatment,
             fallback,
-            partial,
-            halves,
+            abilities,
         } = self;
         let Treatment {
             policy,
@@ -85,11 +75,10 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion}{}{}{}",
+             congestion={congestion}{}{}",
             index.0,
             if *fallback { FALLBACK } else { "" },
-            if *partial { PARTIAL } else { "" },
-            if *halves { HALVES } else { "" }
+            abilities.encode()
         )
     }
 
@@ -101,7 +90,7 @@ impl Hello {
         }
         let (mut class, mut index) = (None, None);
         let mut treatment = Treatment::default();
-        let (mut fallback, mut partial, mut halves) = (false, false, false);
+        let (mut fallback, mut abilities) = (false, Abilities::default());
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
@@ -111,9 +100,7 @@ impl Hello {
                 ("copies", number) => treatment.copies = copies_of(number)?,
                 ("congestion", word) => treatment.congestion = word.parse().ok()?,
                 ("fallback", word) => fallback = word == "1",
-                ("checksums", word) => partial = word == "partial",
-                ("halves", word) => halves = word == "joined",
-                _ => {}
+                other => abilities.learn(other),
             }
         }
         Some(Self {
@@ -121,23 +108,19 @@ impl Hello {
             index: index?,
             treatment,
             fallback,
-            partial,
-            halves,
+            abilities,
         })
     }
 
     /// What can be sent to who said this.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::Sennit {
-            partial: self.partial,
-            halves: self.halves,
-        }
+        Peer::Sennit(self.abilities)
     }
 }
 
 /// The answer of a hub that understood, and that has these addresses in the tunnel.
 pub(crate) fn answer(inside: &[IpAddr]) -> String {
-    let mut answer = format!("{VERSION}{PARTIAL}{HALVES}");
+    let mut answer = format!("{VERSION}{}", Abilities::OURS.encode());
     if !inside.is_empty() {
         let inside: Vec<String> = inside.iter().map(ToString::to_string).collect();
         answer += &format!("{INSIDE}{}", inside.join(","));
@@ -169,12 +152,11 @@ pub(crate) fn answered(value: &str) -> Peer {
     if parts.next() != Some(VERSION) {
         return Peer::Standard;
     }
-    let (mut partial, mut halves) = (false, false);
-    for part in parts {
-        partial |= part == &PARTIAL[1..];
-        halves |= part == &HALVES[1..];
+    let mut abilities = Abilities::default();
+    for parameter in parts.filter_map(|part| part.split_once('=')) {
+        abilities.learn(parameter);
     }
-    Peer::Sennit { partial, halves }
+    Peer::Sennit(abilities)
 }
 
 fn copies_of(number: &str) -> Option<u8> {
@@ -205,18 +187,21 @@ mod tests {
                 congestion: Congestion::Bbr,
             },
             fallback: true,
-            partial: true,
-            halves: true,
+            abilities: Abilities::OURS,
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         assert_eq!(
             Hello::decode(&format!("{}; later=1", hello.encode())),
             Some(hello)
         );
-        let peer = |partial, halves| Peer::Sennit { partial, halves };
-        assert_eq!(answered(&answer(&[])), peer(true, true));
-        assert_eq!(answered("1;checksums=partial"), peer(true, false));
-        assert_eq!(answered("1; later=1"), peer(false, false));
+        let partial = Abilities {
+            partial: true,
+            ..Abilities::default()
+        };
+        let none = Abilities::default();
+        assert_eq!(answered(&answer(&[])), Peer::Sennit(Abilities::OURS));
+        assert_eq!(answered("1;checksums=partial"), Peer::Sennit(partial));
+        assert_eq!(answered("1; later=1"), Peer::Sennit(none));
         assert_eq!(answered("2;checksums=partial"), Peer::Standard);
     }
 
@@ -226,13 +211,7 @@ mod tests {
             .map(|address| address.parse().unwrap())
             .into();
         assert_eq!(inside(&answer(&both)), both);
-        assert_eq!(
-            answered(&answer(&both)),
-            Peer::Sennit {
-                partial: true,
-                halves: true
-            }
-        );
+        assert_eq!(answered(&answer(&both)), Peer::Sennit(Abilities::OURS));
         assert!(inside(&answer(&[])).is_empty());
         assert!(inside("1;inside=0.0.0.0,127.0.0.1,10.9.0.1").is_empty());
         assert_eq!(inside("1;inside=x,10.9.0.1").len(), 1);

@@ -17,6 +17,7 @@
 
 mod acks;
 mod cid;
+mod codec;
 mod congestion;
 pub mod edge;
 pub mod facts;

@@ -31,19 +31,14 @@ use std::{
 use bytes::BytesMut;
 use noq_proto::{ClosePathError, Connection, PathId, VarInt};
 use sennit_core::{
-    Congestion, Flows, FqCodel, Halves, Numbering, Policy, Resequencer, Scheduler,
-    frame::{CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, Header},
-    queue::Queued,
+    Congestion, Flows, FqCodel, Halves, Numbering, Policy, Resequencer, Scheduler, queue::Queued,
 };
-use sennit_masque::{
-    StreamId,
-    datagram::{self, Prefix},
-};
+use sennit_masque::StreamId;
 
 use self::{health::Activity, plan::Patience, recovery::Recovery, reports::Reports, round::Round};
 use crate::{
+    codec::{Codec, Peer},
     facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStats, TunnelStatus},
-    hello::Peer,
     ids::SocketId,
     inner::Packet,
     path::{Path, number},
@@ -81,33 +76,13 @@ pub(crate) struct Tunnel {
     received: VecDeque<Packet>,
 }
 
-/// What is agreed for the datagrams of a tunnel.
+/// What carries a tunnel's packets once CONNECT-IP is agreed.
 #[derive(Debug)]
 struct DataPlane {
-    stream: StreamId,
-    peer: Peer,
-    /// What every inner packet gets in front,
-    prefix: Prefix,
-    /// or, if its checksum is partial, this, which is as long.
-    partial: Prefix,
-    /// What padding gets.
-    padding: Prefix,
-    /// What half of a packet gets.
-    half: Prefix,
+    codec: Codec,
     numbering: Numbering,
     halves: Halves,
     resequencer: Resequencer<Packet>,
-}
-
-impl DataPlane {
-    fn is_numbered(&self) -> bool {
-        self.peer != Peer::Standard
-    }
-
-    /// Bytes between the prefix and the inner packet.
-    fn header_len(&self) -> usize {
-        if self.is_numbered() { Header::LEN } else { 0 }
-    }
 }
 
 impl Tunnel {
@@ -141,18 +116,8 @@ impl Tunnel {
 
     /// CONNECT-IP is agreed on request stream `stream`.
     pub(crate) fn open_data(&mut self, stream: StreamId, peer: Peer, now: Instant) {
-        let context = match peer {
-            Peer::Sennit { .. } => CONTEXT_NUMBERED,
-            Peer::Standard => CONTEXT_IP,
-        };
-        let prefix = |context| datagram::encode_prefix(stream, context);
         self.data = Some(DataPlane {
-            stream,
-            peer,
-            prefix: prefix(context),
-            partial: prefix(CONTEXT_PARTIAL),
-            padding: prefix(CONTEXT_PADDING),
-            half: prefix(CONTEXT_HALF),
+            codec: Codec::new(stream, peer),
             numbering: Numbering::new(now),
             halves: Halves::default(),
             resequencer: Resequencer::new(now),
@@ -190,20 +155,23 @@ impl Tunnel {
         }
     }
 
+    /// What was agreed on with the other end, once it was.
+    fn codec(&self) -> Option<&Codec> {
+        self.data.as_ref().map(|data| &data.codec)
+    }
+
     pub(crate) fn is_numbered(&self) -> bool {
-        self.data.as_ref().is_some_and(DataPlane::is_numbered)
+        self.codec().is_some_and(Codec::is_numbered)
     }
 
     /// Whether inner packets may have partial checksums.
     pub(crate) fn takes_partial(&self) -> bool {
-        let peer = self.data.as_ref().map(|data| data.peer);
-        matches!(peer, Some(Peer::Sennit { partial: true, .. }))
+        self.codec().is_some_and(Codec::takes_partial)
     }
 
     /// Whether packets that are too large for a path may be sent there in halves.
     pub(crate) fn takes_halves(&self) -> bool {
-        let peer = self.data.as_ref().map(|data| data.peer);
-        matches!(peer, Some(Peer::Sennit { halves: true, .. }))
+        self.codec().is_some_and(Codec::takes_halves)
     }
 
     /// Takes over a path that noq validated.
@@ -295,9 +263,9 @@ impl Tunnel {
     /// Largest inner packet that can be sent now.
     pub(crate) fn max_packet(&mut self) -> usize {
         let Some(data) = &self.data else { return 0 };
-        let prefix = data.prefix.len() + Header::LEN;
+        let overhead = data.codec.most_overhead();
         let size = self.conn.datagrams().max_size().unwrap_or(0);
-        size.saturating_sub(prefix).min(self.longest)
+        size.saturating_sub(overhead).min(self.longest)
     }
 
     // ---- inner packets -------------------------------------------------------------------------

@@ -14,8 +14,9 @@ use sennit_masque::{
 
 use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, sites::Announced};
 use crate::{
+    codec::Peer,
     facts::LinkLabel,
-    hello::{self, ENROL_PATH, Hello, Peer, REPLACED},
+    hello::{self, ENROL_PATH, Hello, REPLACED},
     ids::ConnId,
     node::Conn,
     path::number,

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use noq_proto::PathId;
 use sennit_core::PathSet;
 
@@ -13,11 +12,8 @@ impl Tunnel {
     /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it
     /// elsewhere.
     pub(super) fn acks_due(&mut self, now: Instant) -> Option<PathSet> {
-        let prefix = self
-            .data
-            .as_ref()
-            .filter(|data| data.is_numbered())?
-            .padding;
+        let codec = self.codec().filter(|codec| codec.is_numbered())?;
+        let padding = codec.padding(0);
         if !self.is_ack_path_crowded(now) {
             return None;
         }
@@ -29,7 +25,7 @@ impl Tunnel {
         gate.set_floor(gate.in_flight() + 2 * self.packet_size);
         self.round.batch.clear();
         self.round.batch.push(Payload {
-            bytes: Bytes::copy_from_slice(&prefix),
+            bytes: padding,
             first_sent: now,
             repeats: NEVER,
         });

@@ -5,21 +5,16 @@
 //! all of it together fits into one packet of the path, or each piece is so long that noq puts no
 //! two into one.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use sennit_core::{
-    PathSet,
-    frame::{Half, Header},
-};
+use bytes::Bytes;
+use sennit_core::PathSet;
 
-use super::{DataPlane, Tunnel, round::FRAMING};
+use super::{Tunnel, round::FRAMING};
 use crate::path::Path;
 
 /// What a packet has beside frames, at least: first octet, connection ID, packet number, tag.
 const LEAST_AROUND: usize = 1 + 8 + 1 + 16;
 /// What a DATAGRAM frame has beside its datagram: type and length.
 pub(super) const FRAME: usize = 3;
-/// Room for halves is taken from the system in pieces of this size, in bytes.
-const CHUNK: usize = 64 << 10;
 
 /// What may leave together on paths that do not carry packets of full size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,41 +62,6 @@ impl Fit {
     }
 }
 
-impl DataPlane {
-    /// The longest inner packet that leaves in two halves where a datagram has at most `datagram`
-    /// bytes.
-    fn most_in_halves(&self, datagram: usize) -> usize {
-        2 * datagram.saturating_sub(self.half.len() + Header::LEN + Half::LEN)
-    }
-
-    /// The two halves of a datagram with a numbered packet; `None` if it is something else.
-    fn halve(&self, datagram: &[u8], fit: &Fit, chunk: &mut BytesMut) -> Option<[Bytes; 2]> {
-        let partial = datagram.starts_with(&self.partial);
-        if !partial && !datagram.starts_with(&self.prefix) {
-            return None;
-        }
-        let payload = &datagram[self.prefix.len()..];
-        let (head, packet) = payload.split_at_checked(Header::LEN)?;
-        let (first, last) = packet.split_at_checked(packet.len().div_ceil(2))?;
-        let mut half = |bytes: &[u8], last| {
-            let header = Half {
-                last,
-                partial,
-                len: bytes.len() as u16,
-            };
-            if chunk.capacity() < fit.alone + datagram.len() {
-                *chunk = BytesMut::with_capacity(CHUNK);
-            }
-            for piece in [&self.half[..], head, &header.encode(), bytes] {
-                chunk.extend_from_slice(piece);
-            }
-            chunk.put_bytes(0, fit.alone.saturating_sub(chunk.len()));
-            chunk.split().freeze()
-        };
-        Some([half(first, false), half(last, true)])
-    }
-}
-
 impl Tunnel {
     /// What may leave on these paths together; `None` if all of them carry packets of full size.
     pub(super) fn fit(&self, paths: PathSet) -> Option<Fit> {
@@ -116,7 +76,8 @@ impl Tunnel {
     /// The two halves of a datagram that must be halved.
     pub(super) fn halves(&mut self, datagram: &[u8], fit: Option<Fit>) -> Option<[Bytes; 2]> {
         let fit = fit.filter(|fit| fit.halves(datagram.len()))?;
-        self.data.as_ref()?.halve(datagram, &fit, &mut self.chunk)
+        let codec = self.data.as_ref().map(|data| &data.codec)?;
+        codec.halve(datagram, fit.alone, &mut self.chunk)
     }
 
     /// How long datagrams become that are longer than a path carries.
@@ -127,26 +88,28 @@ impl Tunnel {
     /// The longest inner packet that the path carries, of those that fit into a packet of full
     /// size.
     pub(super) fn inner_of(&self, path: &Path) -> usize {
-        let Some(data) = &self.data else { return 0 };
+        let Some(codec) = self.codec() else { return 0 };
         let datagram = |bytes: u16| u64::from(bytes).saturating_sub(FRAMING) as usize;
         let carries = path.gate.carries();
         if u64::from(carries) >= self.packet_size {
             return usize::MAX;
         }
         if self.takes_halves() {
-            return data.most_in_halves(datagram(carries));
+            return codec.most_in_halves(datagram(carries));
         }
         // Packets of the peer's size are the probes, where there are no others.
         let tried = path.gate.probing().map_or(carries, |it| it.max(carries));
         if u64::from(tried) >= self.packet_size {
             return usize::MAX;
         }
-        datagram(tried).saturating_sub(data.prefix.len() + data.header_len())
+        datagram(tried).saturating_sub(codec.overhead())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sennit_core::frame::{Half, Header};
+
     use super::*;
 
     /// Of a tunnel for inner packets of 1400 bytes.

@@ -5,20 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use noq_proto::{ConnectionEvent, FourTuple};
-use sennit_core::frame::{
-    CONTEXT_HALF, CONTEXT_IP, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL, CONTEXT_REPORT,
-    Half, Header, Report,
-};
-use sennit_masque::{
-    Code,
-    datagram::{self, Datagram},
-};
-use sennit_packet::checksum::Progress;
+use sennit_core::frame::{Half, Header};
+use sennit_masque::Code;
 
 use super::Tunnel;
-use crate::{facts::TunnelStats, inner::Packet, path::number};
+use crate::{
+    codec::{self, Inbound},
+    facts::TunnelStats,
+    inner::Packet,
+    path::number,
+};
 
 impl Tunnel {
     /// A QUIC packet has `arrived` on `network` and is read now. A datagram without a stream id is
@@ -79,89 +77,57 @@ impl Tunnel {
     }
 
     fn is_padding(&self, datagram: &[u8]) -> bool {
-        let data = self.data.as_ref();
-        data.is_some_and(|data| datagram.starts_with(&data.padding))
+        self.codec().is_some_and(|codec| codec.is_padding(datagram))
     }
 
-    fn handle_datagram(
-        &mut self,
-        mut datagram: Bytes,
-        path: u32,
-        now: Instant,
-    ) -> Result<(), Code> {
-        let Datagram {
-            stream,
-            context,
-            payload,
-        } = match datagram::decode(&datagram) {
-            Ok(decoded) => decoded,
-            Err(error) => {
+    fn handle_datagram(&mut self, datagram: Bytes, path: u32, now: Instant) -> Result<(), Code> {
+        let (stream, context, payload) = match codec::split(datagram) {
+            Ok(split) => split,
+            Err(code) => {
                 self.stats.malformed += 1;
-                return error.code().map_or(Ok(()), Err);
+                return code.map_or(Ok(()), Err);
             }
         };
-        if self.data.as_ref().is_none_or(|data| data.stream != stream) {
+        if self.codec().is_some_and(|codec| codec.is_of(stream)) {
+            self.handle_payload(context, payload, path, now);
+        } else {
             self.stats.malformed += 1;
-            return Ok(());
         }
-        datagram.advance(datagram.len() - payload.len());
-        self.handle_payload(context, datagram, path, now);
         Ok(())
     }
 
     /// The same content in a capsule of the request stream (RFC 9297 §3.5).
-    pub(crate) fn handle_capsule(&mut self, mut content: Bytes, now: Instant) {
-        let Some((context, payload)) = datagram::split_context(&content) else {
-            self.stats.malformed += 1;
-            return;
-        };
-        content.advance(content.len() - payload.len());
-        self.handle_payload(context, content, u32::MAX, now);
+    pub(crate) fn handle_capsule(&mut self, content: Bytes, now: Instant) {
+        match codec::split_capsule(content) {
+            Some((context, payload)) => self.handle_payload(context, payload, u32::MAX, now),
+            None => self.stats.malformed += 1,
+        }
     }
 
-    fn handle_payload(&mut self, context: u64, mut payload: Bytes, path: u32, now: Instant) {
-        let numbered = self.is_numbered();
-        match context {
-            CONTEXT_IP if self.data.is_some() => self.hand_out(payload.into(), now),
-            CONTEXT_NUMBERED | CONTEXT_PARTIAL if numbered => match Header::decode(&payload) {
-                Some((header, _)) => {
-                    payload.advance(Header::LEN);
-                    let checksum = if context == CONTEXT_PARTIAL {
-                        Progress::Partial
-                    } else {
-                        Progress::Whole
-                    };
-                    let bytes = payload;
-                    self.handle_numbered(&header, Packet { bytes, checksum }, path, now);
-                }
-                None => self.stats.malformed += 1,
-            },
-            CONTEXT_HALF if numbered => self.handle_half(&payload, path, now),
-            CONTEXT_REPORT if numbered => match Report::decode(&payload) {
-                Some(report) => self.handle_report(&report, path, now),
-                None => self.stats.malformed += 1,
-            },
-            CONTEXT_PADDING if numbered => {}
-            // RFC 9484 §6: datagrams of contexts that are not known are dropped.
-            _ => self.stats.malformed += 1,
+    fn handle_payload(&mut self, context: u64, payload: Bytes, path: u32, now: Instant) {
+        let decoded = self
+            .codec()
+            .and_then(|codec| codec.decode(context, payload));
+        match decoded {
+            Some(Inbound::Bare(packet)) => self.hand_out(packet, now),
+            Some(Inbound::Numbered(header, packet)) => {
+                self.handle_numbered(&header, packet, path, now);
+            }
+            Some(Inbound::Half(header, half, bytes)) => {
+                self.handle_half(&header, half, &bytes, path, now);
+            }
+            Some(Inbound::Report(report)) => self.handle_report(&report, path, now),
+            Some(Inbound::Padding) => {}
+            None => self.stats.malformed += 1,
         }
     }
 
     /// Half of a packet; it is handled once the other one is there.
-    fn handle_half(&mut self, payload: &[u8], path: u32, now: Instant) {
-        let decoded =
-            Header::decode(payload).and_then(|(header, rest)| Some((header, Half::decode(rest)?)));
-        let (Some((header, (half, bytes))), Some(data)) = (decoded, &mut self.data) else {
-            self.stats.malformed += 1;
-            return;
-        };
-        let checksum = if half.partial {
-            Progress::Partial
-        } else {
-            Progress::Whole
-        };
-        if let Some(bytes) = data.halves.handle_half(&header, half, bytes, now) {
-            self.handle_numbered(&header, Packet { bytes, checksum }, path, now);
+    fn handle_half(&mut self, header: &Header, half: Half, bytes: &[u8], path: u32, now: Instant) {
+        let Some(data) = &mut self.data else { return };
+        if let Some(bytes) = data.halves.handle_half(header, half, bytes, now) {
+            let checksum = codec::progress(half.partial);
+            self.handle_numbered(header, Packet { bytes, checksum }, path, now);
         }
     }
 

@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
-use sennit_core::{Delivery, PathSet, Policy, Worth, frame::Header};
+use bytes::Bytes;
+use sennit_core::{Delivery, PathSet, Policy, Worth};
 
 use super::{
-    Tunnel,
+    DataPlane, Tunnel,
     batch::{BATCH, NEVER},
 };
 use crate::{
@@ -201,12 +201,8 @@ impl Tunnel {
 
     /// The datagram with the time at which it is sent now.
     fn redate(&self, datagram: &Bytes, now: Instant) -> Bytes {
-        let Some(data) = &self.data else {
-            return datagram.clone();
-        };
-        let mut copy = BytesMut::from(&datagram[..]);
-        Header::redate(&mut copy[data.prefix.len()..], data.numbering.clock(now));
-        copy.freeze()
+        let again = |data: &DataPlane| data.codec.redate(datagram, data.numbering.clock(now));
+        self.data.as_ref().map_or_else(|| datagram.clone(), again)
     }
 
     /// How long a packet may be missing here because it is sent again.

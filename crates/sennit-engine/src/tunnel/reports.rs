@@ -6,9 +6,8 @@ use bytes::Bytes;
 use noq_proto::PathId;
 use sennit_core::{
     PathSet,
-    frame::{CONTEXT_REPORT, PathReport, Report},
+    frame::{PathReport, Report},
 };
-use sennit_masque::datagram;
 
 use super::{Tunnel, within};
 use crate::{gate::SizeSource, path::number};
@@ -124,7 +123,6 @@ impl Tunnel {
 
     fn report(&self, now: Instant) -> Option<Bytes> {
         let data = self.data.as_ref()?;
-        let mut out = datagram::encode_prefix(data.stream, CONTEXT_REPORT).to_vec();
         let paths = self
             .paths
             .iter()
@@ -136,12 +134,11 @@ impl Tunnel {
                     && path.gate.size_source() == SizeSource::BlackHole,
             })
             .collect();
-        Report {
+        let report = Report {
             sent_micros: data.numbering.clock(now),
             paths,
-        }
-        .encode(&mut out);
-        Some(out.into())
+        };
+        Some(data.codec.report(&report))
     }
 
     pub(super) fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {

@@ -9,15 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use noq_proto::{PathStatus, Transmit};
 use sennit_core::{
     Choice, PathSet, PathView, Scheduler, Sent, Worth,
-    frame::{HEADROOM, Header},
+    frame::HEADROOM,
     numbering::FULL,
     queue::{Popped, Queued, Start},
 };
-use sennit_packet::checksum::Progress;
 use sennit_prefetch::prefetch;
 
 use super::{
@@ -25,7 +24,7 @@ use super::{
     batch::{BATCH, Batch, NEVER},
     fitting::Fit,
 };
-use crate::{gate::Payload, path::whole};
+use crate::{codec::Codec, gate::Payload, path::whole};
 
 /// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window
 /// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
@@ -351,8 +350,7 @@ impl Tunnel {
 
     /// What a datagram has in front of its inner packet, in bytes.
     pub(super) fn around(&self) -> usize {
-        let data = self.data.as_ref();
-        data.map_or(0, |data| data.prefix.len() + data.header_len())
+        self.codec().map_or(0, Codec::overhead)
     }
 
     /// Takes a datagram of this size from the budgets of the paths that will carry it.
@@ -381,25 +379,12 @@ impl Tunnel {
             .expect("packets are queued only once data is agreed");
         let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &self.queue);
         let header = data.numbering.header(&popped, early, now);
-        let mut buffer: BytesMut = popped.packet.buffer;
-        let mut start = HEADROOM;
-        let numbered = data.is_numbered();
-        if numbered {
-            start -= Header::LEN;
-            buffer[start..HEADROOM].copy_from_slice(&header.encode());
-        }
         let before = || queue.flow(flow).stats;
-        let (packet, ordered) = (&buffer[HEADROOM..], numbered && header.ordered);
+        let ordered = data.codec.is_numbered() && header.ordered;
+        let packet = &popped.packet.buffer[HEADROOM..];
         self.flows
             .handle_sent(flow, packet, ordered, paths, before, now);
-        let prefix = match checksum {
-            Progress::Whole => &data.prefix,
-            Progress::Partial => &data.partial,
-        };
-        start -= prefix.len();
-        buffer[start..start + prefix.len()].copy_from_slice(prefix);
-        buffer.advance(start);
-        buffer.freeze()
+        data.codec.encode(popped.packet.buffer, checksum, &header)
     }
 
     /// Queues the batch inside noq with only the first path's gate open.
