@@ -9,10 +9,11 @@ use clap::{Parser, Subcommand};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use sennit_netem::Direction;
+
 use crate::error::{Doing, Error};
 use crate::host::{self, Role};
 use crate::lab::Lab;
-use crate::link::Direction;
 use crate::report::Results;
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};

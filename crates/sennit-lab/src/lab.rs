@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use sennit_linux::DeviceName;
 use sennit_linux::tun::{Offload, Tun, TunConfig};
-use sennit_netem::Counters;
+use sennit_netem::{Counters, Direction};
 
 use crate::emulator::{Control, Emulator, Pipe, Side, Strain};
 use crate::error::{Doing, Error};
 use crate::host::{self, Family, Host, Role};
-use crate::link::{Attached, Direction, Kind, LinkHandle, LinkSpec, addressed};
+use crate::link::{Attached, Kind, LabLink, LinkHandle, addressed};
 use crate::plan::{self, Dual, Lan, Subnet};
 use crate::programs;
 use crate::scratch;
@@ -75,7 +75,7 @@ pub struct Spec {
     /// How many edges there are. The devices and hosts of several have their number, from 1.
     pub edges: usize,
     /// The links of each edge, in order of preference of its default routes.
-    pub links: Vec<LinkSpec>,
+    pub links: Vec<LabLink>,
     /// Decides all chance events of the emulated links.
     pub seed: u64,
     /// The server has a default route via the hub, so it also answers private addresses.
@@ -304,7 +304,7 @@ impl Lab {
                     pipes.push(Pipe {
                         from: edge,
                         to: edge + 1,
-                        config: link.up.clone(),
+                        config: link.shape.up.clone(),
                         seed: 0,
                         mtu: link.mtu as usize,
                         nat: nat.map(Side::Leaves),
@@ -312,7 +312,7 @@ impl Lab {
                     pipes.push(Pipe {
                         from: edge + 1,
                         to: edge,
-                        config: link.down.clone(),
+                        config: link.shape.down.clone(),
                         seed: 0,
                         mtu: link.mtu as usize,
                         nat: nat.map(Side::Enters),

@@ -11,12 +11,12 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use sennit_lab::{Lab, LinkSpec, Role, Spec};
+//! use sennit_lab::{Lab, LabLink, Role, Spec};
 //! use sennit_netem::Config;
 //!
 //! # fn main() -> Result<(), sennit_lab::Error> {
 //! let slow = Config { delay: Duration::from_millis(30), ..Config::default() };
-//! let lab = Lab::new(&Spec { links: vec![LinkSpec::symmetric("a", &slow)], ..Spec::default() })?;
+//! let lab = Lab::new(&Spec { links: vec![LabLink::symmetric("a", &slow)], ..Spec::default() })?;
 //! lab.exec(Role::Edge, &["ping", "-c", "1", "198.19.0.1"])?;
 //! lab.link("a")?.set_outage(true)?;
 //! # Ok(())
@@ -47,7 +47,7 @@ pub use emulator::{NatFault, Strain};
 pub use error::Error;
 pub use host::{Host, Role, Running, remove_all, remove_leftovers};
 pub use lab::{Lab, Spec};
-pub use link::{Direction, Kind, LinkHandle, LinkSpec};
+pub use link::{Kind, LabLink, LinkHandle};
 pub use run::{Options, play};
 pub use scenario::Scenario;
 pub use site::Site;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sennit_netem::{Config, Counters, NatConfig};
+use sennit_netem::{Config, Counters, Direction, LinkSpec, NatConfig};
 
 use crate::emulator::{Control, NatFault};
 use crate::error::Error;
@@ -15,16 +15,14 @@ use crate::site::{Site, numbered};
 
 /// One link between edge and hub.
 #[derive(Debug, Clone)]
-pub struct LinkSpec {
+pub struct LabLink {
     /// Up to 11 characters; the devices are called `wan-<name>`, or `wan-<name>-<number>` at one
     /// edge of several.
     pub name: String,
     /// How it is made.
     pub kind: Kind,
-    /// From edge to hub.
-    pub up: Config,
-    /// From hub to edge.
-    pub down: Config,
+    /// What it does to packets, each way.
+    pub shape: LinkSpec,
     /// The devices' MTU.
     pub mtu: u32,
     /// Whether a veth carries UDP super-packets whole, or its kernel cuts them before it
@@ -58,29 +56,13 @@ pub enum Kind {
     Tbf,
 }
 
-/// A direction of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// From the edge to the hub.
-    Up,
-    /// From the hub to the edge.
-    Down,
-}
-
-impl Direction {
-    /// Both of them, in the order in which pairs are given.
-    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
-}
-
-impl LinkSpec {
+impl LabLink {
     /// An emulated link with equal directions.
     pub fn symmetric(name: &str, config: &Config) -> Self {
         Self {
             name: name.into(),
             kind: Kind::Emulated,
-            up: config.clone(),
-            down: config.clone(),
+            shape: LinkSpec::symmetric(config.clone()),
             mtu: 1500,
             uso: true,
             bucket: BUCKET,
@@ -90,10 +72,7 @@ impl LinkSpec {
 
     /// The model's configuration in one direction.
     pub fn config(&self, direction: Direction) -> &Config {
-        match direction {
-            Direction::Up => &self.up,
-            Direction::Down => &self.down,
-        }
+        self.shape.way(direction)
     }
 
     pub(crate) fn check(&self, edges: usize) -> Result<(), Error> {
@@ -116,7 +95,7 @@ impl LinkSpec {
 /// A link of a lab, with where to find its directions in the emulator.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    pub(crate) spec: LinkSpec,
+    pub(crate) spec: LabLink,
     /// That of no other link of the lab.
     name: String,
     /// The index of the site.
@@ -127,7 +106,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    pub(crate) fn new(spec: &LinkSpec, name: String, site: usize) -> Self {
+    pub(crate) fn new(spec: &LabLink, name: String, site: usize) -> Self {
         let now = Mutex::new(Direction::BOTH.map(|direction| spec.config(direction).clone()));
         Self {
             spec: spec.clone(),
@@ -168,7 +147,7 @@ pub struct LinkHandle<'a> {
 
 impl<'a> LinkHandle<'a> {
     /// What was asked for when the lab was built, with the name that it has at every edge.
-    pub fn spec(&self) -> &'a LinkSpec {
+    pub fn spec(&self) -> &'a LabLink {
         &self.link.spec
     }
 

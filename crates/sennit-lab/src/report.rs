@@ -18,7 +18,6 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::emulator::Strain;
 use crate::error::{Doing, Error};
-use crate::link::Direction;
 use crate::measure::Bins;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
@@ -388,10 +387,6 @@ impl TrafficResult {
 
 /// What a traffic is, in a few words.
 fn label(traffic: &Traffic) -> String {
-    let way = |direction| match direction {
-        Direction::Up => "up",
-        Direction::Down => "down",
-    };
     match traffic {
         Traffic::Tcp(Tcp {
             streams,
@@ -400,12 +395,12 @@ fn label(traffic: &Traffic) -> String {
             ..
         }) => {
             let protocol = if *via == Via::Mptcp { "MPTCP" } else { "TCP" };
-            format!("{protocol} x{streams} {}", way(*direction))
+            format!("{protocol} x{streams} {direction}")
         }
-        Traffic::Quic(quic) => format!("QUIC {}", way(quic.direction)),
-        Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, way(udp.direction)),
+        Traffic::Quic(quic) => format!("QUIC {}", quic.direction),
+        Traffic::Udp(udp) => format!("UDP {} Mbit/s {}", udp.rate_mbit, udp.direction),
         Traffic::Packets(packets) => {
-            format!("UDP of {} bytes {}", packets.bytes, way(packets.direction))
+            format!("UDP of {} bytes {}", packets.bytes, packets.direction)
         }
         Traffic::Idle(_) => "nothing".into(),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use sennit_netem::Direction;
+
 use crate::emulator::NatFault;
 use crate::error::{Doing, Error};
 use crate::host::{Family, Role};
 use crate::lab::Lab;
-use crate::link::{Direction, LinkHandle};
+use crate::link::LinkHandle;
 use crate::measure::{BIN, Bins, FINE_BIN};
 use crate::plan;
 use crate::programs;

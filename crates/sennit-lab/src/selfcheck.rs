@@ -17,12 +17,12 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sennit_netem::{Config, Jitter, Link, Loss, Passage};
+use sennit_netem::{Config, Direction, Jitter, Link, Loss, Passage};
 use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::lab::Lab;
-use crate::link::{Direction, Kind, LinkHandle};
+use crate::link::{Kind, LinkHandle};
 use crate::measure::quantile;
 use probe::{Arrival, Burst, HEADERS, PROBE, Probe};
 

@@ -6,10 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sennit_lab::{
-    Direction, Kind, Lab, LinkSpec, NatFault, Role, Site, Spec, remove_leftovers, selfcheck,
-};
-use sennit_netem::{Bitrate, Config, Jitter, Loss, Motion, NatConfig, Shape};
+use sennit_lab::{Kind, Lab, LabLink, NatFault, Role, Site, Spec, remove_leftovers, selfcheck};
+use sennit_netem::{Bitrate, Config, Direction, Jitter, Loss, Motion, NatConfig, Shape};
 
 /// Namespaces need root; without it a test says so and proves nothing.
 fn root() -> bool {
@@ -34,8 +32,8 @@ fn link(mbit: u64, delay: u64) -> Config {
 
 fn two_links() -> Spec {
     let links = vec![
-        LinkSpec::symmetric("a", &link(100, 5)),
-        LinkSpec::symmetric("b", &link(50, 20)),
+        LabLink::symmetric("a", &link(100, 5)),
+        LabLink::symmetric("b", &link(50, 20)),
     ];
     Spec {
         links,
@@ -69,38 +67,38 @@ fn every_kind_of_link_passes_the_self_check() {
         shape: Shape::Normal,
         reorder: false,
     };
-    let mut asymmetric = LinkSpec::symmetric("asym", &link(20, 25));
-    asymmetric.up = link(5, 15);
+    let mut asymmetric = LabLink::symmetric("asym", &link(20, 25));
+    asymmetric.shape.up = link(5, 15);
     let drive = Arc::new(Motion::Lte.trace(7, 1.0));
     let moving = Config {
         queue: Motion::Lte.queue(),
         ..link(20, 10).moving(drive)
     };
     let links = vec![
-        LinkSpec::symmetric("plain", &link(100, 10)),
-        LinkSpec::symmetric("moving", &moving),
-        LinkSpec::symmetric(
+        LabLink::symmetric("plain", &link(100, 10)),
+        LabLink::symmetric("moving", &moving),
+        LabLink::symmetric(
             "loss",
             &Config {
                 loss: Loss::Random(0.02),
                 ..link(50, 3)
             },
         ),
-        LinkSpec::symmetric(
+        LabLink::symmetric(
             "burst",
             &Config {
                 loss: Loss::bursts(0.03, 4.0),
                 ..link(50, 3)
             },
         ),
-        LinkSpec::symmetric(
+        LabLink::symmetric(
             "reorder",
             &Config {
                 jitter: reordering,
                 ..link(20, 10)
             },
         ),
-        LinkSpec::symmetric(
+        LabLink::symmetric(
             "ordered",
             &Config {
                 jitter: ordered,
@@ -357,7 +355,7 @@ fn a_veth_link_connects_without_an_emulator() {
     if !root() {
         return;
     }
-    let mut veth = LinkSpec::symmetric("a", &Config::default());
+    let mut veth = LabLink::symmetric("a", &Config::default());
     veth.kind = Kind::Veth;
     let lab = Lab::new(&Spec {
         links: vec![veth],
@@ -376,9 +374,10 @@ fn a_veth_link_connects_without_an_emulator() {
 
 /// Links of a rate and nothing else, for so many edges.
 fn buckets(edges: usize, mbit: u64) -> Spec {
-    let mut link = LinkSpec::symmetric("a", &Config::default());
+    let mut link = LabLink::symmetric("a", &Config::default());
     link.kind = Kind::Tbf;
-    (link.up.rate, link.down.rate) = (Some(Bitrate::mbit(mbit)), Some(Bitrate::mbit(mbit / 2)));
+    (link.shape.up.rate, link.shape.down.rate) =
+        (Some(Bitrate::mbit(mbit)), Some(Bitrate::mbit(mbit / 2)));
     Spec {
         edges,
         links: vec![link],
@@ -509,7 +508,7 @@ fn a_panic_leaves_no_namespace() {
 
 #[test]
 fn a_spec_that_cannot_be_is_refused_before_anything_is_built() {
-    let refused = |links: Vec<LinkSpec>| {
+    let refused = |links: Vec<LabLink>| {
         Lab::new(&Spec {
             links,
             ..Spec::default()
@@ -517,7 +516,7 @@ fn a_spec_that_cannot_be_is_refused_before_anything_is_built() {
         .expect_err("it cannot be")
         .to_string()
     };
-    let named = |name: &str| LinkSpec::symmetric(name, &Config::default());
+    let named = |name: &str| LabLink::symmetric(name, &Config::default());
     let mut tiny = named("a");
     tiny.mtu = 576;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sennit_lab::scenario::Action;
-use sennit_lab::{Direction, Error, Kind, Scenario, TunnelKind};
-use sennit_netem::{Bitrate, Dependence, Jitter, Loss, Motion, Queue, Shape};
+use sennit_lab::{Error, Kind, Scenario, TunnelKind};
+use sennit_netem::{Bitrate, Dependence, Direction, Jitter, Loss, Motion, Queue, Shape};
 
 const LINK: &str = "name = \"t\"\n[[link]]\nname = \"a\"\n";
 
@@ -35,24 +35,47 @@ fn a_link_means_what_it_says_in_both_directions() {
 
     let link = &spec.links[0];
     assert_eq!(
-        (link.kind, link.mtu, link.up.mtu),
+        (link.kind, link.mtu, link.shape.up.mtu),
         (Kind::Emulated, 1400, 1400)
     );
-    assert_eq!(link.down.rate, Some(Bitrate::mbit(100)));
+    assert_eq!(link.shape.down.rate, Some(Bitrate::mbit(100)));
     assert_eq!(link.config(Direction::Up).rate, Some(Bitrate::mbit(10)));
-    assert_eq!(link.down.delay, Duration::from_micros(12_500));
+    assert_eq!(link.shape.down.delay, Duration::from_micros(12_500));
     let spread = Duration::from_millis(2);
     assert_eq!(
-        link.up.jitter,
+        link.shape.up.jitter,
         Jitter {
             spread,
             shape: Shape::Normal,
             reorder: true
         }
     );
-    assert_eq!(link.down.loss, Loss::Random(0.02));
-    assert_eq!(link.up.loss, Loss::bursts(0.05, 3.0));
-    assert_eq!(link.up.queue, Queue::Time(Duration::from_millis(80)));
+    assert_eq!(link.shape.down.loss, Loss::Random(0.02));
+    assert_eq!(link.shape.up.loss, Loss::bursts(0.05, 3.0));
+    assert_eq!(link.shape.up.queue, Queue::Time(Duration::from_millis(80)));
+}
+
+#[test]
+fn a_link_may_begin_with_its_short_text() {
+    let keys = "spec = \"10:100/12.5±2r/2%\"\nmtu = 1400\nup = { delay_ms = 30 }\n";
+    let text = format!("{LINK}{keys}");
+
+    let spec = Scenario::parse(&text)
+        .and_then(|scenario| scenario.spec())
+        .expect("it is right");
+
+    let shape = &spec.links[0].shape;
+    assert_eq!(shape.to_string(), "10:100/30±2r/2%");
+    assert_eq!(shape.down.delay, Duration::from_micros(12_500));
+    assert_eq!((shape.up.mtu, shape.down.mtu), (1400, 1400));
+
+    let wrong = Scenario::parse(&text.replace("12.5±2r", "x")).expect_err("no delay");
+    assert!(
+        wrong
+            .to_string()
+            .contains("the delay `x` is not 0 to 60000 ms"),
+        "{wrong}"
+    );
 }
 
 #[test]
@@ -66,14 +89,17 @@ fn a_link_moves_hides_behind_a_box_and_carries_small_packets_only() {
     let link = &spec.expect("it is right").links[0];
 
     let lte = Motion::Lte.trace(7, 1.0);
-    assert_eq!(link.down.rate, lte.mean_rate());
-    assert_eq!(link.down.trace.as_deref(), Some(&lte));
-    assert_eq!(link.down.queue, Motion::Lte.queue());
+    assert_eq!(link.shape.down.rate, lte.mean_rate());
+    assert_eq!(link.shape.down.trace.as_deref(), Some(&lte));
+    assert_eq!(link.shape.down.queue, Motion::Lte.queue());
     assert_eq!(
-        (link.mtu, link.up.mtu, link.up.tells_mtu),
+        (link.mtu, link.shape.up.mtu, link.shape.up.tells_mtu),
         (1500, 1280, true)
     );
-    assert_eq!((link.down.mtu, link.down.tells_mtu), (1500, false));
+    assert_eq!(
+        (link.shape.down.mtu, link.shape.down.tells_mtu),
+        (1500, false)
+    );
     let nat = link.nat.expect("it has a box");
     assert_eq!(nat.mapping, Dependence::AddressAndPort);
     assert_eq!(nat.filtering, Dependence::Endpoint);
@@ -155,7 +181,7 @@ fn a_token_bucket_has_a_rate_and_a_queue_and_nothing_else() {
 
     let link_spec = &spec.links[0];
     assert_eq!((link_spec.kind, spec.edges), (Kind::Tbf, 1));
-    assert_eq!(link_spec.up.rate, Some(Bitrate::mbit(5)));
+    assert_eq!(link_spec.shape.up.rate, Some(Bitrate::mbit(5)));
     let bucket = format!("{plain}bucket_ms = ");
     let saves = Scenario::parse(&format!("{bucket}32\n")).and_then(|scenario| scenario.spec());
     let saves = saves.expect("it may save up for longer").links[0].bucket;
@@ -267,7 +293,10 @@ fn each_variant_is_the_scenario_with_its_own_links() {
 
     let delays = variants.iter().map(|variant| {
         let spec = variant.spec().expect("it was checked");
-        (variant.name.as_str(), spec.links[0].up.delay.as_millis())
+        (
+            variant.name.as_str(),
+            spec.links[0].shape.up.delay.as_millis(),
+        )
     });
     assert_eq!(delays.collect::<Vec<_>>(), [("t-near", 5), ("t-far", 50)]);
     assert!(error("name = \"t\"\n").contains("either [[link]] or [[variant]]"));

@@ -42,7 +42,7 @@ const fn free(name: &'static str, below: &'static [&'static str]) -> Layer {
 /// From the bottom up; a crate may use only those above it in this list.
 pub const LAYERS: &[Layer] = &[
     pure("sennit-packet", &[], &["ipnet", "thiserror"]),
-    pure("sennit-netem", &[], &["rand_pcg"]),
+    pure("sennit-netem", &[], &["rand_pcg", "serde"]),
     Layer {
         may_be_unsafe: true,
         ..pure("sennit-prefetch", &[], &[])

@@ -27,6 +27,16 @@ impl Bitrate {
         Self::bps(megabits.saturating_mul(1_000_000))
     }
 
+    /// What is taken for a rate, in Mbit/s.
+    pub const RANGE_MBIT: [f64; 2] = [0.001, 100_000.0];
+
+    /// A rate that somebody wrote in Mbit/s; `None` outside of [`Self::RANGE_MBIT`].
+    pub fn from_mbit(megabits: f64) -> Option<Self> {
+        let [least, most] = Self::RANGE_MBIT;
+        let sane = (least..=most).contains(&megabits);
+        sane.then(|| Self::bps((megabits * 1e6).round() as u64))
+    }
+
     /// Bits per second.
     pub fn as_bps(self) -> u64 {
         self.0
@@ -128,6 +138,12 @@ impl Loss {
         }
     }
 
+    /// The ratio of a loss that somebody wrote in percent; `None` unless it is 0 to less than 100.
+    pub fn ratio_of_percent(percent: f64) -> Option<f64> {
+        let ratio = percent / 100.0;
+        (0.0..1.0).contains(&ratio).then_some(ratio)
+    }
+
     /// The long-run share of packets lost; `None` when it depends on the packets sent.
     pub fn ratio(&self) -> Option<f64> {
         match *self {
@@ -187,7 +203,19 @@ impl Default for Config {
 }
 
 impl Config {
-    /// This link following `trace`, whose mean becomes the usual rate if it does not depend on it.
+    /// The longest delay that is taken for one: nothing on Earth is a minute away.
+    pub const DELAY_MAX: Duration = Duration::from_secs(60);
+
+    /// A delay that somebody wrote in milliseconds; `None` if it is below zero or above
+    /// [`Self::DELAY_MAX`].
+    pub fn delay_of_ms(millis: f64) -> Option<Duration> {
+        let sane = millis.is_finite() && millis >= 0.0;
+        let delay = sane.then(|| Duration::try_from_secs_f64(millis / 1e3).ok());
+        delay.flatten().filter(|delay| *delay <= Self::DELAY_MAX)
+    }
+
+    /// The same link following `trace`, whose mean becomes the usual rate if it does not depend on
+    /// it.
     pub fn moving(self, trace: Arc<Trace>) -> Self {
         Self {
             rate: trace.mean_rate().or(self.rate),

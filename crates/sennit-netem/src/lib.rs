@@ -24,18 +24,23 @@
 //!
 //! A caller hands packets in with [`Link::handle_packet`], sleeps until [`Link::poll_timeout`], and
 //! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it,
-//! and a [`Trace`] makes it move by itself.
+//! and a [`Trace`] makes it move by itself. A [`LinkSpec`] is both directions, and can be read from
+//! a short text.
 
 mod config;
+mod direction;
 mod jitter;
 mod link;
 mod loss;
 mod motion;
 mod nat;
+mod spec;
 mod trace;
 
 pub use config::{Bitrate, Config, Jitter, Loss, Queue, Shape};
+pub use direction::Direction;
 pub use link::{Counters, Dropped, Link, Reason};
 pub use motion::{Motion, script};
 pub use nat::{Dependence, Nat, NatConfig};
+pub use spec::{BadSpec, LinkSpec};
 pub use trace::{BadTrace, Passage, Step, Trace};

@@ -21,8 +21,7 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
-use sennit_netem::Config;
-use sennit_sim::{Dice, Direction, Kind, LinkSpec, Trial};
+use sennit_sim::{Dice, Direction, Kind, LinkSpec, Trial, TrialError};
 
 #[derive(Parser)]
 struct Args {
@@ -33,8 +32,8 @@ struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,4")]
     flows: Vec<u16>,
     /// From the edge or to it
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "down,up")]
-    directions: Vec<DirectionArg>,
+    #[arg(long, value_delimiter = ',', default_value = "down,up")]
+    directions: Vec<Direction>,
     /// How the flows send: like QUIC with CUBIC, or as smoltcp's TCP, which has no SACK and is weak
     /// at loss
     #[arg(long, value_enum, default_value = "quic")]
@@ -64,12 +63,6 @@ struct Args {
 enum KindArg {
     Tcp,
     Quic,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum DirectionArg {
-    Up,
-    Down,
 }
 
 /// A set in one direction with so many flows.
@@ -115,10 +108,14 @@ fn main() -> ExitCode {
         for _ in 0..args.jobs.get() {
             scope.spawn(|| {
                 while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = measure(run);
-                    print(run, &result, args.enough);
-                    let mut all = figures.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.push(result);
+                    match measure(run) {
+                        Ok(result) => {
+                            print(run, &result, args.enough);
+                            let mut all = figures.lock().unwrap_or_else(PoisonError::into_inner);
+                            all.push(result);
+                        }
+                        Err(error) => println!("{:4} {}: {error}", run.set, names(&run.links)),
+                    }
                 }
             });
         }
@@ -137,7 +134,7 @@ fn runs(args: &Args) -> Vec<Run> {
             continue;
         }
         if args.list {
-            let trial = trial(args, set, 1, DirectionArg::Up);
+            let trial = trial(args, set, 1, Direction::Up);
             runs.push(Run { set, links, trial });
             continue;
         }
@@ -152,16 +149,13 @@ fn runs(args: &Args) -> Vec<Run> {
     runs
 }
 
-fn trial(args: &Args, seed: u64, streams: u16, direction: DirectionArg) -> Trial {
+fn trial(args: &Args, seed: u64, streams: u16, direction: Direction) -> Trial {
     Trial {
         kind: match args.kind {
             KindArg::Tcp => Kind::Tcp,
             KindArg::Quic => Kind::Quic,
         },
-        direction: match direction {
-            DirectionArg::Up => Direction::Up,
-            DirectionArg::Down => Direction::Down,
-        },
+        direction,
         streams,
         warm_up: Duration::from_secs_f64(args.after),
         span: Duration::from_secs_f64(args.seconds),
@@ -169,24 +163,20 @@ fn trial(args: &Args, seed: u64, streams: u16, direction: DirectionArg) -> Trial
     }
 }
 
-fn measure(run: &Run) -> Figures {
+fn measure(run: &Run) -> Result<Figures, TrialError> {
     let Run { links, trial, .. } = run;
     let alone = links.iter().enumerate();
-    Figures {
-        sennit: trial.run(links).goodput,
-        alone: alone
-            .map(|(index, link)| trial.plain(link, index))
-            .collect(),
+    let alone = alone.map(|(index, link)| trial.plain(link, index));
+    Ok(Figures {
+        sennit: trial.run(links)?.goodput,
+        alone: alone.collect::<Result<_, _>>()?,
         wires: links.iter().map(|link| wire(trial, link)).sum(),
-    }
+    })
 }
 
 /// What a link could carry in the time that counts.
 fn wire(trial: &Trial, link: &LinkSpec) -> f64 {
-    let config: &Config = match trial.direction {
-        Direction::Up => &link.up,
-        Direction::Down => &link.down,
-    };
+    let config = link.way(trial.direction);
     let end = trial.warm_up + trial.span;
     let bits = config.trace.as_ref().map_or_else(
         || {
@@ -200,11 +190,7 @@ fn wire(trial: &Trial, link: &LinkSpec) -> f64 {
 }
 
 fn print(run: &Run, figures: &Figures, enough: f64) {
-    let direction = match run.trial.direction {
-        Direction::Up => "up",
-        Direction::Down => "down",
-    };
-    let flows = format!("{} {direction}", run.trial.streams);
+    let flows = format!("{} {}", run.trial.streams, run.trial.direction);
     let (best, sum) = (figures.best(), figures.sum());
     let Figures { sennit, wires, .. } = *figures;
     println!(

@@ -3,15 +3,14 @@
 //! `cargo run -p sennit-sim --example goodput -- "300/10 80/30" --streams 1 --seconds 10 --kind
 //! quic`
 //!
-//! A link is `rate/delay[±jitter[r]][/loss%]` in Mbit/s and ms one way; with `r` packets overtake
-//! each other. A rate may be a motion, as in `lte@7/20`, `starlink@3*2/25`, `steps/20` (see
-//! `sennit_netem::Motion`). "Alone" is the same tunnel with that link only.
+//! How a link is written stands at the head of `sennit_netem`'s `spec.rs`.
+//! "Alone" is the same tunnel with that link only.
 
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, ValueEnum};
 use sennit_engine::facts::TunnelStatus;
-use sennit_sim::{Direction, Kind, LinkSpec, Trial};
+use sennit_sim::{Direction, Kind, LinkSpec, Trial, TrialError};
 
 #[derive(Parser)]
 struct Args {
@@ -30,8 +29,8 @@ struct Args {
     #[arg(long, value_enum, default_value = "tcp")]
     kind: KindArg,
     /// From the edge or to it
-    #[arg(long, value_enum, default_value = "up")]
-    direction: DirectionArg,
+    #[arg(long, default_value = "up")]
+    direction: Direction,
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -52,12 +51,6 @@ enum KindArg {
     Quic,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum DirectionArg {
-    Up,
-    Down,
-}
-
 fn main() -> ExitCode {
     let args = Args::parse();
     let links: Result<Vec<LinkSpec>, _> = args.links.split_whitespace().map(str::parse).collect();
@@ -66,21 +59,29 @@ fn main() -> ExitCode {
         Ok(_) => return fail("no links"),
         Err(error) => return fail(&error.to_string()),
     };
+    match compare(&links, &args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// Each link alone, then all together.
+fn compare(links: &[LinkSpec], args: &Args) -> Result<(), TrialError> {
     let mut best: f64 = 0.0;
-    for link in &links {
-        let alone = goodput(std::slice::from_ref(link), &args);
+    for link in links {
+        let alone = goodput(std::slice::from_ref(link), args)?;
         best = best.max(alone);
         println!("{link:24} {alone:7.2} Mbit/s");
     }
     if links.len() > 1 {
-        let together = goodput(&links, &args);
+        let together = goodput(links, args)?;
         let ratio = together / best;
         println!(
             "{:24} {together:7.2} Mbit/s  {ratio:.2} of the best",
             "together"
         );
     }
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 fn fail(why: &str) -> ExitCode {
@@ -89,21 +90,19 @@ fn fail(why: &str) -> ExitCode {
 }
 
 /// Mean goodput over all runs.
-fn goodput(links: &[LinkSpec], args: &Args) -> f64 {
-    let seeds = args.seed..args.seed + args.runs;
-    seeds.map(|seed| run(links, seed, args)).sum::<f64>() / args.runs as f64
+fn goodput(links: &[LinkSpec], args: &Args) -> Result<f64, TrialError> {
+    let mut seeds = args.seed..args.seed + args.runs;
+    let sum = seeds.try_fold(0.0, |sum, seed| Ok(sum + run(links, seed, args)?))?;
+    Ok(sum / args.runs as f64)
 }
 
-fn run(links: &[LinkSpec], seed: u64, args: &Args) -> f64 {
+fn run(links: &[LinkSpec], seed: u64, args: &Args) -> Result<f64, TrialError> {
     let trial = Trial {
         kind: match args.kind {
             KindArg::Tcp => Kind::Tcp,
             KindArg::Quic => Kind::Quic,
         },
-        direction: match args.direction {
-            DirectionArg::Up => Direction::Up,
-            DirectionArg::Down => Direction::Down,
-        },
+        direction: args.direction,
         streams: args.streams,
         warm_up: Duration::from_secs_f64(args.warm_up),
         span: Duration::from_secs_f64(args.seconds),
@@ -112,12 +111,12 @@ fn run(links: &[LinkSpec], seed: u64, args: &Args) -> f64 {
     let outcome = match args.every {
         Some(seconds) => trial.watch(links, Duration::from_secs_f64(seconds), print_status),
         None => trial.run(links),
-    };
+    }?;
     if args.status {
         let (stall, status) = (outcome.longest_stall, &outcome.status);
         println!("seed {seed}: longest stall {stall:?}, {status:#?}");
     }
-    outcome.goodput
+    Ok(outcome.goodput)
 }
 
 /// A line per end and path: round trip and the least, rate, window, in flight, sent.

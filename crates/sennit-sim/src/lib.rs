@@ -11,7 +11,6 @@ mod dice;
 mod ping;
 mod plain;
 mod quic;
-mod spec;
 mod tcp;
 mod tls;
 mod traffic;
@@ -37,43 +36,20 @@ use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 
 use cable::{Cable, Wire};
 pub use dice::Dice;
-pub use spec::BadSpec;
+pub use sennit_netem::{BadSpec, Direction, LinkSpec};
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
-pub use transfer::{Direction, Kind, Transfer};
-pub use trial::{Outcome, Trial};
+pub use transfer::{Kind, Transfer};
+pub use trial::{Outcome, Trial, TrialError};
 pub use turns::Clock;
 use turns::Turns;
 
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
+/// How long a tunnel may take to be up over all links.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Events at one instant; more is a machine that wakes without getting anywhere.
 const STUCK: u32 = 10_000;
-
-/// One link of the edge.
-#[derive(Clone, Debug)]
-pub struct LinkSpec {
-    /// Edge to hub.
-    pub up: Config,
-    /// Hub to edge.
-    pub down: Config,
-    /// Lower is preferred.
-    pub tier: u8,
-    /// Share under `balanced`.
-    pub weight: u16,
-}
-
-impl LinkSpec {
-    /// A link that is alike both ways.
-    pub fn symmetric(config: Config) -> Self {
-        Self {
-            up: config.clone(),
-            down: config,
-            tier: 1,
-            weight: 1,
-        }
-    }
-}
 
 /// An inner packet and when it came out of the tunnel.
 #[derive(Clone, Debug)]
@@ -162,7 +138,20 @@ impl World {
         seed: u64,
         start: Instant,
     ) -> Self {
-        Self::with_edge(links, edge_config(classes, classifier), seed, start)
+        Self::with_edge(links, edge_config(classes, classifier), &[], seed, start)
+    }
+
+    /// A world of several classes with a tier for each link, of which a lower one is preferred.
+    pub fn with_tiers(
+        links: &[LinkSpec],
+        tiers: &[u8],
+        classes: Vec<ClassConfig>,
+        classifier: Classifier,
+        seed: u64,
+        start: Instant,
+    ) -> Self {
+        let config = edge_config(classes, classifier);
+        Self::with_edge(links, config, tiers, seed, start)
     }
 
     /// A world of one class whose edge is told these addresses of the hub, where nobody is, before
@@ -176,7 +165,7 @@ impl World {
         let classes = vec![class("default", Policy::Bond)];
         let mut config = edge_config(classes, Classifier::default());
         config.hubs.splice(0..0, dead.iter().copied());
-        Self::with_edge(links, config, seed, start)
+        Self::with_edge(links, config, &[], seed, start)
     }
 
     /// A world of one class whose edge says that `lan` is behind it. The hub routes none of it by
@@ -185,10 +174,16 @@ impl World {
         let classes = vec![class("default", Policy::Bond)];
         let mut config = edge_config(classes, Classifier::default());
         config.lan = lan.to_vec();
-        Self::with_edge(links, config, seed, start)
+        Self::with_edge(links, config, &[], seed, start)
     }
 
-    fn with_edge(links: &[LinkSpec], config: EdgeConfig, seed: u64, start: Instant) -> Self {
+    fn with_edge(
+        links: &[LinkSpec],
+        config: EdgeConfig,
+        tiers: &[u8],
+        seed: u64,
+        start: Instant,
+    ) -> Self {
         let authority = Authority::new();
         let edge = Edge::new(
             settings(seed, 1),
@@ -207,10 +202,8 @@ impl World {
                 .enumerate()
                 .map(|(i, link)| Cable::new(i, link, seed, start))
                 .collect(),
-            labels: links
-                .iter()
-                .enumerate()
-                .map(|(i, link)| label(i, link))
+            labels: (0..links.len())
+                .map(|index| label(index, tiers.get(index).copied().unwrap_or(1)))
                 .collect(),
             now: start,
             start,
@@ -431,7 +424,7 @@ impl World {
 
     /// Runs until the first class is up with `paths` paths on both sides.
     pub fn connect(&mut self, paths: usize) -> bool {
-        self.run_until(Duration::from_secs(20), |world| {
+        self.run_until(PATIENCE, |world| {
             let ready = |status: &TunnelStatus| status.up && status.paths.len() == paths;
             let edge = world.edge.status();
             edge.iter().all(ready)
@@ -611,12 +604,12 @@ fn hub_address() -> SocketAddr {
     HUB.parse().expect("a valid address")
 }
 
-fn label(index: usize, link: &LinkSpec) -> LinkLabel {
+fn label(index: usize, tier: u8) -> LinkLabel {
     let name = char::from(b'a' + index as u8).to_string();
     LinkLabel {
         name,
-        tier: link.tier,
-        weight: link.weight,
+        tier,
+        weight: 1,
     }
 }
 

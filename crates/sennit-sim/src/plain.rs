@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use sennit_netem::Link;
 
-use crate::{LinkSpec, Trial, transfer::Flow};
+use crate::{LinkSpec, Trial, TrialError, transfer::Flow};
 
 /// What a link carries without a tunnel.
 const MTU: usize = 1500;
@@ -16,13 +16,14 @@ const FIRST_PORT: u16 = 5001;
 impl Trial {
     /// The goodput in Mbit/s of the same flows over a link without a tunnel. The link is the one at
     /// `index` in a world of the same seed: it loses and delays by the same chance.
-    pub fn plain(&self, link: &LinkSpec, index: usize) -> f64 {
+    pub fn plain(&self, link: &LinkSpec, index: usize) -> Result<f64, TrialError> {
+        self.check(1)?;
         let start = Instant::now();
         let mut plain = Plain::new(self, link, index, start);
         plain.run(start + self.warm_up);
         let before = plain.received();
         plain.run(start + self.warm_up + self.span);
-        (plain.received() - before) as f64 * 8.0 / self.span.as_secs_f64() / 1e6
+        Ok((plain.received() - before) as f64 * 8.0 / self.span.as_secs_f64() / 1e6)
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
             span: Duration::from_secs(25),
             seed: 1,
         };
-        trial.plain(&link, 0)
+        trial.plain(&link, 0).expect("one flow for some time")
     }
 
     /// What Reno carries at such a loss (Mathis et al. 1997), which is CUBIC's least (RFC 9438

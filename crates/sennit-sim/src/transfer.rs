@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{EDGE, SERVER, World, ping, quic, tcp::Tcp};
+use crate::{Direction, EDGE, SERVER, World, ping, quic, tcp::Tcp};
 
 /// The port of the first flow; flow `n` has the `n`-th after it.
 const FIRST_PORT: u16 = 5001;
@@ -19,15 +19,6 @@ pub(crate) trait Endpoint {
     fn poll_timeout(&self) -> Option<Instant>;
     /// Bytes that have arrived, each counted once.
     fn received(&self) -> u64;
-}
-
-/// Who sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The edge to the server.
-    Up,
-    /// The server to the edge.
-    Down,
 }
 
 /// How it sends.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use sennit_core::Policy;
-use sennit_engine::facts::TunnelStatus;
+use sennit_core::{PathState, Policy};
+use sennit_engine::{MOST_LINKS, facts::TunnelStatus};
 use sennit_netem::Bitrate;
 
-use crate::{Direction, Kind, LinkSpec, Transfer, World};
+use crate::{Direction, Kind, LinkSpec, PATIENCE, Transfer, World};
 
 /// Flows over a bonding tunnel that is fresh each time.
 ///
@@ -28,6 +28,34 @@ pub struct Trial {
     pub seed: u64,
 }
 
+/// Why a trial gives no figure.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrialError {
+    /// A tunnel needs something to run over.
+    #[error("there is no link to try: name at least one")]
+    NoLinks,
+    /// An edge has no more.
+    #[error("{0} links are too many: a trial has at most {MOST_LINKS}")]
+    TooManyLinks(usize),
+    /// The ports of the flows are consecutive.
+    #[error("{0} streams: a trial has 1 to {MAX_STREAMS}")]
+    Streams(u16),
+    /// Goodput is bytes over time.
+    #[error("no time is measured: `span`, and how often to look, must be more than zero")]
+    NoTime,
+    /// A link is too bad for a tunnel, or none at all.
+    #[error("no tunnel over all {links} links within {} s: {ready} are up", PATIENCE.as_secs())]
+    NotConnected {
+        /// How many there are.
+        links: usize,
+        /// How many of them the edge has a path on that is up.
+        ready: usize,
+    },
+}
+
+/// Each flow costs memory and time.
+const MAX_STREAMS: u16 = 1024;
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -41,30 +69,31 @@ pub struct Outcome {
 
 impl Trial {
     /// Runs over all of `links` at once.
-    ///
-    /// # Panics
-    /// If there is no tunnel over all of them within some time.
-    pub fn run(&self, links: &[LinkSpec]) -> Outcome {
+    pub fn run(&self, links: &[LinkSpec]) -> Result<Outcome, TrialError> {
         self.watch(links, self.span, |_, _| {})
     }
 
     /// Runs the trial and calls `see` with the goodput since the last call, in Mbit/s, and what
     /// both ends know.
-    ///
-    /// # Panics
-    /// As [`Self::run`].
     pub fn watch(
         &self,
         links: &[LinkSpec],
         every: Duration,
         mut see: impl FnMut(f64, &[TunnelStatus]),
-    ) -> Outcome {
+    ) -> Result<Outcome, TrialError> {
+        self.check(links.len())?;
+        if every.is_zero() {
+            return Err(TrialError::NoTime);
+        }
         let mut world = World::new(links, Policy::Bond, self.seed, Instant::now());
-        assert!(
-            world.connect(links.len()),
-            "not connected: {:?}",
-            world.edge.status()
-        );
+        if !world.connect(links.len()) {
+            let tunnels = world.edge.status();
+            let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+            return Err(TrialError::NotConnected {
+                links: links.len(),
+                ready: paths.filter(|path| path.state == PathState::Up).count(),
+            });
+        }
         let mut transfer = Transfer::new(self.kind, self.direction, self.streams, world.now());
         transfer.run(&mut world, self.warm_up);
         let (end, before) = (world.now() + self.span, transfer.received());
@@ -74,10 +103,23 @@ impl Trial {
             see(goodput, &self.status(&mut world));
         }
         let bytes = transfer.received() - before;
-        Outcome {
+        Ok(Outcome {
             goodput: bytes as f64 * 8.0 / self.span.as_secs_f64() / 1e6,
             longest_stall: transfer.longest_stall,
             status: self.status(&mut world),
+        })
+    }
+
+    /// Whether it can be run over so many links.
+    pub(crate) fn check(&self, links: usize) -> Result<(), TrialError> {
+        match links {
+            0 => Err(TrialError::NoLinks),
+            1..=MOST_LINKS if !(1..=MAX_STREAMS).contains(&self.streams) => {
+                Err(TrialError::Streams(self.streams))
+            }
+            1..=MOST_LINKS if self.span.is_zero() => Err(TrialError::NoTime),
+            1..=MOST_LINKS => Ok(()),
+            _ => Err(TrialError::TooManyLinks(links)),
         }
     }
 
@@ -90,32 +132,87 @@ impl Trial {
     }
 
     /// The goodput over each link alone, at best; links that cannot be the best are not tried.
-    pub fn best_alone(&self, links: &[LinkSpec]) -> f64 {
+    pub fn best_alone(&self, links: &[LinkSpec]) -> Result<f64, TrialError> {
         let mut links: Vec<&LinkSpec> = links.iter().collect();
         links.sort_by(|a, b| self.rate(b).total_cmp(&self.rate(a)));
-        links.into_iter().fold(0.0, |best, link| {
+        links.into_iter().try_fold(0.0, |best, link| {
             if self.rate(link) <= best {
-                best
-            } else {
-                best.max(self.run(std::slice::from_ref(link)).goodput)
+                return Ok(best);
             }
+            let alone = self.run(std::slice::from_ref(link))?;
+            Ok(alone.goodput.max(best))
         })
     }
 
     /// Goodput over all of `links` as a part of what the best carries alone.
-    pub fn gain(&self, links: &[LinkSpec]) -> f64 {
-        self.run(links).goodput / self.best_alone(links)
+    pub fn gain(&self, links: &[LinkSpec]) -> Result<f64, TrialError> {
+        Ok(self.run(links)?.goodput / self.best_alone(links)?)
     }
 
     /// What a link could carry at best, in Mbit/s.
     fn rate(&self, link: &LinkSpec) -> f64 {
-        let config = match self.direction {
-            Direction::Up => &link.up,
-            Direction::Down => &link.down,
-        };
+        let config = link.way(self.direction);
         let steps = config.trace.iter().flat_map(|trace| trace.steps());
         let rates = steps.filter_map(|step| step.rate).chain(config.rate);
         let most = rates.map(Bitrate::as_bps).max();
         most.map_or(f64::INFINITY, |bits| bits as f64 / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial() -> Trial {
+        Trial {
+            kind: Kind::Quic,
+            direction: Direction::Down,
+            streams: 1,
+            warm_up: Duration::ZERO,
+            span: Duration::from_secs(1),
+            seed: 1,
+        }
+    }
+
+    fn link(text: &str) -> LinkSpec {
+        text.parse().expect("a link")
+    }
+
+    #[test]
+    fn what_cannot_be_tried_is_an_error_and_no_panic() {
+        let good = [link("10/10")];
+        let refused = |trial: Trial, links: &[LinkSpec]| trial.run(links).expect_err("no figure");
+
+        assert_eq!(refused(trial(), &[]), TrialError::NoLinks);
+        let many = vec![link("10/10"); 17];
+        assert_eq!(refused(trial(), &many), TrialError::TooManyLinks(17));
+        for streams in [0, u16::MAX] {
+            let trial = Trial { streams, ..trial() };
+            assert_eq!(refused(trial, &good), TrialError::Streams(streams));
+            assert_eq!(trial.plain(&good[0], 0), Err(TrialError::Streams(streams)));
+        }
+        let span = Duration::ZERO;
+        assert_eq!(
+            refused(Trial { span, ..trial() }, &good),
+            TrialError::NoTime
+        );
+        let never = trial().watch(&good, Duration::ZERO, |_, _| {});
+        assert_eq!(never.err(), Some(TrialError::NoTime));
+    }
+
+    #[test]
+    fn a_link_that_carries_nothing_is_named_by_number() {
+        let mut dead = link("10/10");
+        dead.down.outage = true;
+
+        let error = trial()
+            .run(&[link("10/10"), dead])
+            .expect_err("one is dead");
+
+        assert_eq!(error, TrialError::NotConnected { links: 2, ready: 1 });
+        assert!(
+            error.to_string().contains("within 20 s: 1 are up"),
+            "{error}"
+        );
     }
 }

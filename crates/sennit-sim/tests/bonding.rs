@@ -214,7 +214,7 @@ fn a_wide_link_far_behind_is_used_from_the_start() {
                 seed,
                 ..from_the_start(Direction::Down, streams)
             };
-            trial.gain(&links)
+            trial.gain(&links).expect("all links come up")
         });
         let gains: Vec<f64> = gains.collect();
         let mean = gains.iter().sum::<f64>() / gains.len() as f64;
@@ -229,7 +229,8 @@ fn a_wide_link_far_behind_is_used_from_the_start() {
 #[test]
 fn what_a_long_link_loses_is_repaired() {
     let trial = from_the_start(Direction::Up, 4);
-    let goodput = trial.run(&links("100/170/0.5%")).goodput;
+    let outcome = trial.run(&links("100/170/0.5%"));
+    let goodput = outcome.expect("the link comes up").goodput;
     println!("{goodput:.1}");
     assert!(goodput > 20.0, "{goodput:.1}");
 }
@@ -305,7 +306,8 @@ impl Check {
     }
 
     fn gain(&self, links: &str, direction: Direction, seed: u64) -> f64 {
-        self.trial(direction, seed).gain(&self::links(links))
+        let gain = self.trial(direction, seed).gain(&self::links(links));
+        gain.expect("all links come up")
     }
 
     /// A single run is better or worse by chance.
@@ -332,8 +334,8 @@ impl Check {
             back.rate = back.rate.map(|rate| dice.way_back(rate));
         }
         let trial = self.trial(direction, seed);
-        let together = trial.run(&links);
-        let best = trial.best_alone(&links);
+        let together = trial.run(&links).expect("all links come up");
+        let best = trial.best_alone(&links).expect("each link comes up");
         let ratio = together.goodput / best;
         let texts: Vec<String> = links.iter().map(ToString::to_string).collect();
         let report = format!(

@@ -15,19 +15,18 @@ fn link(text: &str) -> LinkSpec {
     text.parse().expect("a link")
 }
 
-fn backup(text: &str) -> LinkSpec {
-    LinkSpec {
-        tier: 2,
-        ..link(text)
-    }
-}
-
 /// A world of so many classes, of which the first takes everything.
 fn world_of(links: &[LinkSpec], policy: Policy, classes: usize) -> World {
+    world_with_tiers(links, &[], policy, classes)
+}
+
+/// The same with a tier for each link.
+fn world_with_tiers(links: &[LinkSpec], tiers: &[u8], policy: Policy, classes: usize) -> World {
     let names = ["voice", "bulk", "rest"];
     let classes = names[..classes].iter().map(|name| class(name, policy));
     let everything = Classifier::new(Vec::new(), ClassId(0));
-    let mut world = World::with_classes(links, classes.collect(), everything, 1, Instant::now());
+    let (classes, now) = (classes.collect(), Instant::now());
+    let mut world = World::with_tiers(links, tiers, classes, everything, 1, now);
     assert!(world.connect(links.len()), "{:?}", world.edge.status());
     world
 }
@@ -67,8 +66,8 @@ fn changes(world: &World, from: usize) -> Vec<&EdgeEvent> {
 /// Each class probed each link every two seconds: 49 MB a day on the first link, 15 on the second.
 #[test]
 fn an_idle_site_costs_two_megabytes_a_day_on_a_link_and_half_of_one_on_one_that_stands_by() {
-    let links = [link("50/20"), link("20/40"), backup("10/50")];
-    let mut world = world_of(&links, Policy::Bond, 3);
+    let links = ["50/20", "20/40", "10/50"].map(link);
+    let mut world = world_with_tiers(&links, &[1, 1, 2], Policy::Bond, 3);
     world.run(SECOND * 60);
     let before = [0, 1, 2].map(|link| world.bytes_on(link));
     world.run(SECOND * 3600);
@@ -159,7 +158,7 @@ fn the_first_packets_after_an_idle_time_are_not_lost_to_a_link_that_died_meanwhi
 /// ever.
 #[test]
 fn a_link_of_the_next_tier_takes_over_after_an_idle_time_as_fast_as_under_load() {
-    let mut world = world_of(&[link("50/20"), backup("20/40")], Policy::Failover, 1);
+    let mut world = world_with_tiers(&["50/20", "20/40"].map(link), &[1, 2], Policy::Failover, 1);
     world.run(SECOND * 100);
     world.blackhole(0, true);
     world.run(SECOND * 5);

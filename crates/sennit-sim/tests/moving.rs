@@ -34,7 +34,7 @@ impl Seen {
                 span: SPAN,
                 seed,
             };
-            plain += trial.plain(&link, 0);
+            plain += trial.plain(&link, 0).expect("flows over one link");
             tunnel += measure(&trial, link, &mut pings);
         }
         pings.sort_unstable();

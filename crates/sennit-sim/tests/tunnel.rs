@@ -35,6 +35,13 @@ fn world(links: &[LinkSpec], policy: Policy) -> World {
     world
 }
 
+/// A class that goes by the first link, and by the second only without it.
+fn failover(links: &[LinkSpec; 2], seed: u64) -> World {
+    let classes = vec![class("default", Policy::Failover)];
+    let (rules, now) = (Classifier::default(), Instant::now());
+    World::with_tiers(links, &[1, 2], classes, rules, seed, now)
+}
+
 #[test]
 fn packets_pass_both_ways() {
     let mut world = world(&[link(50, 10), link(50, 20)], Policy::Bond);
@@ -164,13 +171,8 @@ fn pings_take_the_quickest_link_from_the_start() {
 /// under way on the other arrived, which could not be read then.
 #[test]
 fn links_that_lose_nothing_need_no_repair() {
-    let backup = LinkSpec {
-        tier: 2,
-        ..link(50, 5)
-    };
     for seed in 0..8 {
-        let links = [link(50, 60), backup.clone()];
-        let mut world = World::new(&links, Policy::Failover, seed, Instant::now());
+        let mut world = failover(&[link(50, 60), link(50, 5)], seed);
         assert!(world.connect(2), "seed {seed}");
         let mut stream = Stream::new(MS, 1200, world.now());
         stream.run(&mut world, MS * 2000);
@@ -358,14 +360,8 @@ fn redundant_loses_nothing_when_either_link_dies() {
 
 #[test]
 fn failover_moves_to_the_next_tier_and_back() {
-    let links = [
-        link(50, 10),
-        LinkSpec {
-            tier: 2,
-            ..link(50, 30)
-        },
-    ];
-    let mut world = world(&links, Policy::Failover);
+    let mut world = failover(&[link(50, 10), link(50, 30)], 1);
+    assert!(world.connect(2));
     let mut stream = Stream::new(MS * 5, 200, world.now());
     stream.run(&mut world, MS * 1000);
     let sent = |world: &mut World, path: usize| world.edge.status()[0].paths[path].sent_bytes;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustix::process::Signal;
-use sennit_lab::{Host, Kind, Lab, LinkSpec, Role, Running, Spec, plan};
+use sennit_lab::{Host, Kind, Lab, LabLink, Role, Running, Spec, plan};
 use sennit_netem::Config;
 use tempfile::TempDir;
 
@@ -161,9 +161,9 @@ impl Site {
     }
 
     fn over(kind: Kind, way: &Config) -> Self {
-        let link = LinkSpec {
+        let link = LabLink {
             kind,
-            ..LinkSpec::symmetric("a", way)
+            ..LabLink::symmetric("a", way)
         };
         let spec = Spec {
             links: vec![link],

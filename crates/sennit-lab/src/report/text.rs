@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use sennit_netem::Direction;
+
 use super::{
     Aftermath, DaemonResult, EDGE, FaultResult, Figure, HUB, Results, StepResult, StepSummary,
     Table, TrafficSummary,
 };
-use crate::link::Direction;
 use crate::selfcheck::{Check, Property};
 use crate::traffic::Figures;
 

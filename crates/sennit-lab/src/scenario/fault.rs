@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use sennit_netem::Direction;
+
 use super::{Seconds, Shape};
-use crate::link::Direction;
 
 /// A `[[step.fault]]` table.
 #[derive(Debug, Clone, Deserialize)]

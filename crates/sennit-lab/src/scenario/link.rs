@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sennit_netem::{
-    Bitrate, Config, Dependence, Jitter, Loss, NatConfig, Queue, Shape as JitterShape, Trace,
+    Bitrate, Config, Dependence, Direction, Jitter, LinkSpec, Loss, NatConfig, Queue,
+    Shape as JitterShape, Trace,
 };
 use serde::Deserialize;
 
 use super::Seconds;
 use crate::error::Error;
-use crate::link::{BUCKET, Kind, LinkSpec};
+use crate::link::{BUCKET, Kind, LabLink};
 
 /// The smallest that IPv4 allows (RFC 791).
 const PATH_MTU_MIN: usize = 68;
@@ -26,6 +27,8 @@ pub struct LinkTable {
     uso: Option<bool>,
     bucket_ms: Option<f64>,
     nat: Option<NatTable>,
+    /// The short text, where the other keys begin.
+    spec: Option<LinkSpec>,
     #[serde(default)]
     up: Shape,
     #[serde(default)]
@@ -82,32 +85,38 @@ enum JitterKind {
 
 impl LinkTable {
     /// The link that it asks for.
-    pub(super) fn spec(&self) -> Result<LinkSpec, Error> {
+    pub(super) fn link(&self) -> Result<LabLink, Error> {
         let mtu = self.mtu.unwrap_or(1500);
-        let base = Config {
+        let plain = LinkSpec::symmetric(Config::default());
+        let base = |direction| Config {
             mtu: mtu as usize,
-            ..Config::default()
+            ..self.spec.as_ref().unwrap_or(&plain).way(direction).clone()
         };
         let wrong = |reason| Error::Scenario(format!("link {:?}: {reason}", self.name));
-        let direction = |own: &Shape| {
+        let way = |direction, own: &Shape| {
             self.both
-                .applied(&base)
+                .applied(&base(direction))
                 .and_then(|both| own.applied(&both))
                 .map_err(wrong)
         };
-        let (up, down) = (direction(&self.up)?, direction(&self.down)?);
+        let shape = LinkSpec {
+            up: way(Direction::Up, &self.up)?,
+            down: way(Direction::Down, &self.down)?,
+        };
         let bucket = self.bucket_ms.map_or(Ok(BUCKET), bucket).map_err(wrong)?;
         let shapes = [&self.both, &self.up, &self.down];
         let refused = match self.kind {
-            Kind::Veth if shapes != [&Shape::default(); 3] => Some("a veth cannot be shaped"),
+            Kind::Veth if self.spec.is_some() || shapes != [&Shape::default(); 3] => {
+                Some("a veth cannot be shaped")
+            }
             Kind::Emulated | Kind::Tbf if self.uso.is_some() => Some("only a veth has `uso`"),
             Kind::Emulated | Kind::Veth if self.bucket_ms.is_some() => {
                 Some("only a tbf has `bucket_ms`")
             }
             Kind::Tbf
-                if ![&up, &down]
+                if !Direction::BOTH
                     .into_iter()
-                    .all(|config| is_bucket(config, mtu)) =>
+                    .all(|direction| is_bucket(shape.way(direction), mtu)) =>
             {
                 Some("a tbf has a rate and a queue, and nothing else")
             }
@@ -119,14 +128,13 @@ impl LinkTable {
         if let Some(reason) = refused {
             return Err(wrong(reason.into()));
         }
-        Ok(LinkSpec {
+        Ok(LabLink {
             name: self.name.clone(),
             kind: self.kind,
             uso: self.uso.unwrap_or(true),
             bucket,
             nat: self.nat.as_ref().map(NatTable::config),
-            up,
-            down,
+            shape,
             mtu,
         })
     }
@@ -162,9 +170,11 @@ impl Shape {
             config = moving(config, trace)?;
         }
         if let Some(rate) = self.rate_mbit {
-            let sane = (0.001..=100_000.0).contains(&rate);
-            let rate = sane.then(|| Bitrate::bps((rate * 1e6).round() as u64));
-            config.rate = Some(rate.ok_or("`rate_mbit` is 0.001 to 100000")?);
+            let rate = Bitrate::from_mbit(rate).ok_or_else(|| {
+                let [least, most] = Bitrate::RANGE_MBIT;
+                format!("`rate_mbit` is {least} to {most}")
+            })?;
+            config.rate = Some(rate);
         }
         if let Some(delay) = self.delay_ms {
             config.delay = millis("delay_ms", delay)?;
@@ -214,10 +224,11 @@ impl Shape {
         }
         let ratio = self
             .loss_percent
-            .map_or(config.loss.ratio().unwrap_or(0.0), |p| p / 100.0);
-        if !(0.0..1.0).contains(&ratio) {
+            .map_or(config.loss.ratio(), Loss::ratio_of_percent);
+        if ratio.is_none() && self.loss_percent.is_some() {
             return Err("`loss_percent` is 0 to less than 100; `outage` loses everything".into());
         }
+        let ratio = ratio.unwrap_or(0.0);
         config.loss = match self.burst {
             Some(burst) if burst >= 1.0 => Loss::bursts(ratio, burst),
             Some(_) => return Err("`burst` is at least 1 packet".into()),
@@ -259,7 +270,14 @@ fn is_bucket(config: &Config, mtu: u32) -> bool {
         mtu: mtu as usize,
         ..Config::default()
     };
-    rate.is_some() && *config == bucket
+    let loses = config.loss.ratio() != Some(0.0);
+    let loss = Loss::None;
+    rate.is_some()
+        && !loses
+        && Config {
+            loss,
+            ..config.clone()
+        } == bucket
 }
 
 /// What a token bucket saves up for.
@@ -270,7 +288,6 @@ fn bucket(ms: f64) -> Result<Duration, String> {
 }
 
 fn millis(key: &str, value: f64) -> Result<Duration, String> {
-    let sane = (0.0..=60_000.0).contains(&value);
-    let duration = sane.then(|| Duration::from_secs_f64(value / 1e3));
-    duration.ok_or_else(|| format!("`{key}` is 0 to 60000"))
+    let most = Config::DELAY_MAX.as_millis();
+    Config::delay_of_ms(value).ok_or_else(|| format!("`{key}` is 0 to {most}"))
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use sennit_netem::Direction;
+
 use super::{Seconds, Step};
 use crate::host::Role;
-use crate::link::Direction;
 
 /// A `[[step.traffic]]` table.
 #[derive(Debug, Clone, Deserialize)]

@@ -6,13 +6,13 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sennit_netem::Config;
+use sennit_netem::{Config, Direction};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::emulator::take_priority;
 use crate::error::{Doing, Error};
 use crate::host::Host;
-use crate::link::{Direction, Kind, LinkHandle};
+use crate::link::{Kind, LinkHandle};
 
 /// IPv4 and UDP headers.
 pub(super) const HEADERS: usize = 28;

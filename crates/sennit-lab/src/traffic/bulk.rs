@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use sennit_netem::Direction;
+
 use super::received::Received;
 use super::{BulkFigures, Context, far};
 use crate::error::{Doing, Error};
 use crate::host::Role;
-use crate::link::Direction;
 use crate::scenario::{Tcp, Via};
 
 /// As large as iperf3's.

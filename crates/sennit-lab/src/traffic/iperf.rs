@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use sennit_netem::Direction;
+
 use super::{BulkFigures, Context, UdpFigures, far, wait};
 use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
-use crate::link::Direction;
 use crate::measure::{BIN, Bins};
 use crate::plan;
 use crate::scenario::{Tcp, Udp};

@@ -18,10 +18,11 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmm
 use sennit_linux::poller::{Events, Interest, Poller, set_timer_slack};
 use sennit_linux::udp::{BATCH_SIZE, LinkSocket, RecvMeta, Transmit, UDP_BUFFER};
 
+use sennit_netem::Direction;
+
 use super::{Context, PacketFigures, far};
 use crate::error::{Doing, Error};
 use crate::host::Role;
-use crate::link::Direction;
 use crate::scenario::Packets;
 
 /// Packets per second that any machine can.

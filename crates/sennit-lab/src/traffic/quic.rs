@@ -17,11 +17,12 @@ use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use sennit_netem::Direction;
+
 use super::received::Received;
 use super::{BulkFigures, Context};
 use crate::error::{Doing, Error};
 use crate::host::Role;
-use crate::link::Direction;
 use crate::plan;
 use crate::scenario::Quic;
 

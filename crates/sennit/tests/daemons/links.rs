@@ -304,7 +304,7 @@ fn full_packets_go_in_halves_over_a_link_with_a_small_interface() {
 #[test]
 fn a_site_of_which_the_only_path_is_small_inside_works() {
     let mut small = link("a", 20, 10);
-    (small.up.mtu, small.down.mtu) = (1300, 1300);
+    (small.shape.up.mtu, small.shape.down.mtu) = (1300, 1300);
     let Some(world) = World::new(&[small]) else {
         return;
     };

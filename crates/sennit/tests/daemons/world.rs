@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use sennit::control::{Client, Request};
 use sennit::status::{PathState, PathStatus, State, Status, TunnelStatus};
-use sennit_lab::{Host, Lab, LinkHandle, LinkSpec, Role, Running, Spec, plan};
+use sennit_lab::{Host, Lab, LabLink, LinkHandle, Role, Running, Spec, plan};
 use sennit_netem::{Bitrate, Config};
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ pub(crate) struct Ended {
 
 impl World {
     /// `None`, said loudly, when this process may not make namespaces.
-    pub(crate) fn new(links: &[LinkSpec]) -> Option<Self> {
+    pub(crate) fn new(links: &[LabLink]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !sennit_linux::privilege::has_net_admin() {
             let test = thread::current().name().unwrap_or("?").to_owned();
             // Past the capture of output, which drops what the macro prints when a test passes.
@@ -290,13 +290,13 @@ fn directory_of(lab: &Lab) -> TempDir {
 }
 
 /// An emulated link, the same in both directions.
-pub(crate) fn link(name: &str, mbit: u64, delay_ms: u64) -> LinkSpec {
+pub(crate) fn link(name: &str, mbit: u64, delay_ms: u64) -> LabLink {
     let config = Config {
         rate: Some(Bitrate::mbit(mbit)),
         delay: Duration::from_millis(delay_ms),
         ..Config::default()
     };
-    LinkSpec::symmetric(name, &config)
+    LabLink::symmetric(name, &config)
 }
 
 /// Runs a command to its end.
