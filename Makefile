@@ -7,8 +7,8 @@
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
 #              one hub: about an hour
-# make build   target/release/sennit
-# make install the program and its systemd units, under PREFIX
+# make build   target/release/sennit, and sennit-lab beside it, which `sennit lab` starts
+# make install the program without its lab, and its systemd units, under PREFIX
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
 # build takes eight minutes instead of three and needs root. bench and bench-linerate do so unless told TUNED=.

@@ -1,4 +1,4 @@
-//! `sennit lab`: the command line, embedded by the program.
+//! The command line of `sennit-lab`, which `sennit lab` starts.
 
 use std::io::BufRead;
 use std::num::NonZeroUsize;
@@ -26,8 +26,14 @@ const DEMO: &str = include_str!("../../../lab/demo.toml");
 /// The exit status after a signal that a shell expects.
 const INTERRUPTED: i32 = 130;
 
-/// Arguments of `sennit lab`.
+/// Measure tunnels over emulated links, all on this machine (as root)
 #[derive(Debug, Parser)]
+#[command(
+    name = "sennit-lab",
+    bin_name = "sennit lab",
+    version,
+    max_term_width = 100
+)]
 pub struct Args {
     #[command(subcommand)]
     command: LabCommand,
@@ -92,7 +98,7 @@ struct RunArgs {
     /// Keep hosts and links until Enter is pressed
     #[arg(long)]
     keep: bool,
-    /// The sennit program that runs the tunnel [default: this one]
+    /// The sennit program that runs the tunnel [default: $SENNIT, else sennit beside sennit-lab]
     #[arg(long, value_name = "PATH")]
     sennit: Option<PathBuf>,
     /// The wireguard-go program, for scenarios that compare with it [default: that of the PATH]
@@ -107,7 +113,13 @@ impl RunArgs {
     fn programs(&self) -> Result<Programs, Error> {
         let sennit = match &self.sennit {
             Some(path) => path.clone(),
-            None => std::env::current_exe().doing(|| "find this program".into())?,
+            None => match std::env::var_os("SENNIT") {
+                Some(path) => path.into(),
+                None => {
+                    let lab = std::env::current_exe().doing(|| "find this program".into())?;
+                    lab.with_file_name("sennit")
+                }
+            },
         };
         let usual = Programs::beside(sennit);
         Ok(Programs {

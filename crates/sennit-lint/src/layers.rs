@@ -90,7 +90,6 @@ pub const LAYERS: &[Layer] = &[
         &[
             "sennit-core",
             "sennit-engine",
-            "sennit-lab",
             "sennit-linux",
             "sennit-masque",
             "sennit-packet",

@@ -5,6 +5,7 @@
 mod check;
 mod exit;
 mod grants;
+mod lab;
 mod output;
 mod sites;
 mod starter;
@@ -75,7 +76,7 @@ enum Command {
     /// Remove what a killed daemon left on this host: routes, rules, tables, devices
     Cleanup(CleanupArgs),
     /// Measure tunnels over emulated links, all on this machine (as root)
-    Lab(sennit_lab::Args),
+    Lab(lab::LabArgs),
     /// Print the version
     Version,
 }
@@ -393,7 +394,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Why(args) => status::why(&args),
         Command::Check(args) => check::run(&args),
         Command::Cleanup(args) => cleanup(&args),
-        Command::Lab(args) => lab(args),
+        Command::Lab(args) => lab::run(&args, cli.log.as_deref()),
         Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
@@ -452,11 +453,4 @@ fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     sennit_linux::cleanup(&device, directory)?;
     eprintln!("Nothing of {device} is left on this host.");
     Ok(Exit::Ok)
-}
-
-fn lab(args: sennit_lab::Args) -> Result<Exit, Failure> {
-    if sennit_lab::run(args).map_err(Failure::runtime)? {
-        return Ok(Exit::Ok);
-    }
-    Err(Failure::runtime("some traffic failed, see above"))
 }

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -537,6 +538,36 @@ fn help_and_version_are_data() {
         assert!(help.contains(word), "{word}");
     }
     assert!(succeed(&["invite", "--help"]).contains("Examples:"));
+}
+
+/// A copy of the program, which has no lab beside it.
+fn without_lab(dir: &Path) -> Command {
+    let program = dir.join("sennit");
+    fs::copy(env!("CARGO_BIN_EXE_sennit"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.env("PATH", dir).env_remove("SENNIT_LOG");
+    command
+}
+
+#[test]
+fn the_lab_is_another_program_which_gets_all_arguments_and_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let sennit = without_lab(dir.path()).arg("lab").output().unwrap();
+    assert_fails(&sennit, 3, "sennit-lab, which is neither beside");
+
+    let lab = dir.path().join("sennit-lab");
+    let script = "#!/bin/sh\necho \"$SENNIT_LOG $SENNIT $*\"\nexit 9\n";
+    fs::write(&lab, script).unwrap();
+    fs::set_permissions(&lab, fs::Permissions::from_mode(0o755)).unwrap();
+    let arguments = [
+        "--log", "debug", "lab", "run", "x.toml", "--repeat", "2", "--help",
+    ];
+    let output = without_lab(dir.path()).args(arguments).output().unwrap();
+
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    let ours = fs::canonicalize(dir.path().join("sennit")).unwrap();
+    let expected = format!("debug {} run x.toml --repeat 2 --help\n", text(&ours));
+    assert_eq!(stdout(&output), expected);
 }
 
 #[test]
