@@ -15,6 +15,7 @@ mod finding;
 mod host;
 mod hub;
 mod matching;
+pub mod reference;
 mod section;
 mod values;
 
@@ -48,6 +49,9 @@ pub const DEFAULT_HUB_CONTROL: &str = "/run/sennit/hub.sock";
 pub const DEFAULT_EDGE_CONTROL: &str = "/run/sennit/edge.sock";
 /// Where daemons keep what must not survive a reboot.
 pub const RUN_DIRECTORY: &str = "/run/sennit";
+/// MTU of the TUN device unless `mtu` says otherwise: with all overhead a packet fits a link of 1500
+/// bytes over IPv6.
+const DEFAULT_MTU: u16 = 1400;
 /// Name of the TUN device unless `device` says otherwise.
 pub const DEFAULT_DEVICE: &str = "sennit0";
 
@@ -69,7 +73,7 @@ pub struct HubConfig {
     pub device: DeviceName,
     pub control: PathBuf,
     /// MTU of the TUN device, in bytes.
-    pub mtu: Option<u16>,
+    pub mtu: u16,
     /// Threads that carry packets, 1 to 64.
     pub workers: Option<u8>,
     /// What sites may reach of which the store says nothing.
@@ -103,7 +107,7 @@ pub struct EdgeConfig {
     pub lan: Vec<Prefix>,
     pub control: PathBuf,
     /// MTU of the TUN device, in bytes.
-    pub mtu: Option<u16>,
+    pub mtu: u16,
     /// Threads that carry packets, 1 to 64; more than there are classes are not needed.
     pub workers: Option<u8>,
     /// At least one.

@@ -34,10 +34,6 @@ use signal_hook::{
 
 use crate::cli::Failure;
 
-/// MTU of the inner network unless the config says otherwise: with all overhead it fits a link of
-/// 1500 bytes over IPv6.
-const DEFAULT_MTU: u16 = 1400;
-
 /// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
 const WORKERS: usize = 8;
 

@@ -97,7 +97,7 @@ fn the_documented_hub_config_is_read() {
     assert_eq!(hub.pool.v4, Some("10.200.0.0/16".parse().unwrap()));
     assert_eq!(hub.pool.v6, Some("fd5e:1::/64".parse().unwrap()));
     assert!(hub.nat);
-    assert_eq!((hub.device.as_str(), hub.mtu), ("sennit0", None));
+    assert_eq!((hub.device.as_str(), hub.mtu), ("sennit0", 1400));
     assert_eq!(hub.workers, None, "as many as there are processors");
     assert_eq!(hub.control, Path::new("/run/sennit/hub.sock"));
 }

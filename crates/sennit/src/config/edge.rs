@@ -11,12 +11,16 @@ use super::class::{self, ReadClass};
 use super::finding::Finding;
 use super::section::Section;
 use super::{
-    DEFAULT_EDGE_CONTROL, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy, Prefix, Proxy,
-    default_device, tables, values,
+    DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy, Prefix,
+    Proxy, default_device, tables, values,
 };
 
 /// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
 pub(super) const MTU: RangeInclusive<i64> = 1280..=9000;
+/// Tiers of links: far more than there are links.
+pub(super) const TIER: RangeInclusive<i64> = 1..=255;
+/// Weights of links: parts of a flow in a thousand.
+pub(super) const WEIGHT: RangeInclusive<i64> = 1..=1000;
 
 /// `[[link]]` with the places that later checks point at.
 struct ReadLink {
@@ -95,7 +99,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         leak_when_stopped: leak_when_stopped.map_or(Leak::Allow, Spanned::into_inner),
         lan: inner(lan),
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
-        mtu: mtu.map(Spanned::into_inner),
+        mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
         links: Vec::new(),
         classes: Vec::new(),
@@ -245,8 +249,8 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
     let name = link.string("name", values::name, findings);
     link.require("interface", "\"wwan0\"", findings);
     let interface = link.string("interface", values::interface, findings);
-    let tier = link.integer("tier", 1..=255, findings);
-    let weight = link.integer("weight", 1..=1000, findings);
+    let tier = link.integer("tier", TIER, findings);
+    let weight = link.integer("weight", WEIGHT, findings);
     link.finish(findings);
     Some(ReadLink {
         name: name?,

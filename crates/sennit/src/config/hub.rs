@@ -11,7 +11,10 @@ use super::finding::Finding;
 use super::section::Section;
 use crate::reach::{Place, Reach};
 
-use super::{DEFAULT_HUB_CONTROL, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device, values};
+use super::{
+    DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device,
+    values,
+};
 
 /// More threads than this share no work worth sharing.
 pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
@@ -78,7 +81,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         nat: nat.unwrap_or(true),
         device: device.map_or_else(default_device, Spanned::into_inner),
         control: control.map_or_else(|| DEFAULT_HUB_CONTROL.into(), Spanned::into_inner),
-        mtu: mtu.map(Spanned::into_inner),
+        mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
         reach: reach.unwrap_or_else(Reach::everything),
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),

@@ -29,7 +29,6 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
-    DEFAULT_MTU,
     mailbox::{self, Question, Slot},
     pollers,
     strays::Strays,
@@ -232,7 +231,7 @@ fn open_devices(config: &EdgeConfig, ios: &mut [Io]) -> Result<Vec<u32>, Failure
 fn open_device(config: &EdgeConfig, name: &DeviceName, ios: &mut [Io]) -> Result<u32, Failure> {
     let tuns = Tun::open(&TunConfig {
         name: name.clone(),
-        mtu: config.mtu.unwrap_or(DEFAULT_MTU).into(),
+        mtu: config.mtu.into(),
         queues: ios.len(),
         offload: Offload::Auto,
     })?;

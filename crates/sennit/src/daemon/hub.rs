@@ -20,7 +20,6 @@ use sennit_engine::{Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, 
 use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
-    DEFAULT_MTU,
     mailbox::{self, Question, Slot},
     pollers, random_seed,
     registrar::{self, Neighbours},
@@ -140,7 +139,7 @@ fn reset_key(identity: &HubIdentity) -> [u8; 32] {
 
 fn settings(config: &HubConfig, worker: usize, reset_key: [u8; 32]) -> Result<Settings, Failure> {
     Ok(Settings {
-        inner_mtu: config.mtu.unwrap_or(DEFAULT_MTU),
+        inner_mtu: config.mtu,
         issuer: Issuer {
             worker: worker as u8,
             ..Issuer::default()

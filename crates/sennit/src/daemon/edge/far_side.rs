@@ -17,7 +17,7 @@ use super::Share;
 use crate::{
     cli::Failure,
     config::{self, Class, EdgeConfig, Match, PortRange},
-    daemon::{DEFAULT_MTU, random_seed},
+    daemon::random_seed,
     identity::{self, ClientTls, EdgeIdentity},
     remote::Remote,
     site::SiteName,
@@ -130,7 +130,7 @@ fn steering(known_by: &str) -> u8 {
 
 pub(super) fn settings(config: &EdgeConfig) -> Result<Settings, Failure> {
     Ok(Settings {
-        inner_mtu: config.mtu.unwrap_or(DEFAULT_MTU),
+        inner_mtu: config.mtu,
         issuer: Issuer::default(),
         seed: random_seed()?,
         reset_key: random_seed()?,

@@ -18,7 +18,6 @@ use sennit_packet::Prefix;
 use crate::{
     cli::Failure,
     config::HubConfig,
-    daemon::DEFAULT_MTU,
     lan::Host,
     reach::{Place, Reach},
     store::Lease,
@@ -53,7 +52,7 @@ impl Gateway {
     ) -> Result<(Self, Vec<Tun>), Failure> {
         let tun = TunConfig {
             name: config.device.clone(),
-            mtu: config.mtu.unwrap_or(DEFAULT_MTU).into(),
+            mtu: config.mtu.into(),
             queues: workers,
             offload: Offload::Auto,
         };

@@ -1,0 +1,455 @@
+//! Every key of both files in words: what the book's chapter about them is made of.
+//!
+//! `tests/book.rs` holds the table to what the readers of [`super`] do: the keys and their order,
+//! the ranges, the words, and what a file is without a key.
+
+use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
+
+use sennit_engine::MOST_COPIES;
+
+use super::{
+    DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE,
+};
+use super::{edge::MTU, edge::TIER, edge::WEIGHT, hub::WORKERS};
+
+/// One key of one section.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// As the file writes it, `[hub]` or `[[link]]`.
+    pub section: &'static str,
+    pub name: &'static str,
+    pub kind: Kind,
+    pub without: Without,
+    /// What it means, in Markdown.
+    pub meaning: &'static str,
+}
+
+/// What a key may be set to.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    Boolean,
+    /// A whole number.
+    Integer(RangeInclusive<i64>),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A string, such as this.
+    Text(&'static str),
+    /// A list of strings, such as this.
+    List(&'static str),
+}
+
+/// What holds without the key.
+#[derive(Clone, Debug)]
+pub enum Without {
+    /// The config is not valid.
+    Needed,
+    /// As if it were set to this, in TOML.
+    Value(String),
+    /// What no value says.
+    Is(&'static str),
+}
+
+impl Key {
+    /// A value that the key takes, in TOML.
+    pub fn example(&self) -> String {
+        match &self.kind {
+            Kind::Boolean => "false".into(),
+            Kind::Integer(range) => range.start().to_string(),
+            Kind::Word(words) => format!("\"{}\"", words[0]),
+            Kind::Text(example) | Kind::List(example) => (*example).into(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boolean => f.write_str("true or false"),
+            Self::Integer(range) => write!(f, "{} to {}", range.start(), range.end()),
+            Self::Word(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+                f.write_str(&words.join(", "))
+            }
+            Self::Text(example) => write!(f, "a string like `{example}`"),
+            Self::List(example) => write!(f, "a list like `{example}`"),
+        }
+    }
+}
+
+impl fmt::Display for Without {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Needed => f.write_str("needed"),
+            Self::Value(value) => write!(f, "without it `{value}`"),
+            Self::Is(words) => write!(f, "without it {words}"),
+        }
+    }
+}
+
+/// The sections of both files, and what each is for.
+const SECTIONS: [(&str, &str); 4] = [
+    (
+        "[hub]",
+        "The hub's file, `/etc/sennit/hub.toml`, has this section and no other.",
+    ),
+    (
+        "[edge]",
+        "The edge's file, `/etc/sennit/edge.toml`, begins with this section.",
+    ),
+    (
+        "[[link]]",
+        "An edge has one of these for each WAN interface, 16 at most.",
+    ),
+    (
+        "[[class]]",
+        "An edge has one of these for each traffic class; the hub follows what the edge says. The \
+         first class that matches takes a packet. Without a class that takes everything there is \
+         one more, `default`, with the defaults below.",
+    ),
+];
+
+/// A condition of a `match` rule, and what it holds for.
+const CONDITIONS: [(&str, &str); 11] = [
+    ("tcp", "TCP"),
+    ("udp", "UDP"),
+    ("icmp", "ICMP of IPv4"),
+    ("icmpv6", "ICMP of IPv6"),
+    ("proto 47", "an IP protocol by its number"),
+    (
+        "port 5060",
+        "a source or destination port, or a range like `8000-8999`",
+    ),
+    ("sport 5060", "a source port or range"),
+    ("dport 443", "a destination port or range"),
+    ("src 192.168.8.0/24", "a source prefix"),
+    ("dst 10.9.0.0/16", "a destination prefix"),
+    (
+        "dscp ef",
+        "a code point: `ef`, `cs0` to `cs7`, `af11` to `af43`, or 0 to 63",
+    ),
+];
+
+/// Every condition of a `match` rule, by an example.
+pub fn conditions() -> impl Iterator<Item = &'static str> {
+    CONDITIONS.into_iter().map(|(example, _)| example)
+}
+
+/// Every key, in the order of the sections and as messages about unknown keys list them.
+pub fn keys() -> Vec<Key> {
+    [hub(), edge(), link(), class()].concat()
+}
+
+/// The chapter of the book.
+pub fn chapter() -> String {
+    let mut text = String::from(HEAD);
+    for (section, about) in SECTIONS {
+        let _ = write!(text, "\n## `{section}`\n\n{about}\n");
+        for key in keys().iter().filter(|key| key.section == section) {
+            let (name, kind, without, meaning) = (key.name, &key.kind, &key.without, key.meaning);
+            let _ = write!(text, "\n**`{name}`**: {kind}; {without}.\n{meaning}\n");
+        }
+    }
+    text.push_str(RULES);
+    for (example, what) in CONDITIONS {
+        let _ = writeln!(text, "| `{example}` | {what} |");
+    }
+    text
+}
+
+const HEAD: &str = "\
+# Config reference
+
+<!-- Made by the program: SENNIT_BLESS=1 cargo test -p sennit --test book -->
+
+Both files are TOML. `sennit check FILE` tells everything that is wrong with one at once, each with
+its place and what would be right. Unknown keys are errors.
+";
+
+const RULES: &str = "
+## Rules of `match`
+
+A rule is one or more conditions, all of which must hold, as in `\"udp port 5060\"`. A list of rules
+matches if one of them does. All fragments of a datagram go where its first one does.
+
+| condition | holds for |
+| --- | --- |
+";
+
+fn key(
+    section: &'static str,
+    name: &'static str,
+    kind: Kind,
+    without: Without,
+    meaning: &'static str,
+) -> Key {
+    Key {
+        section,
+        name,
+        kind,
+        without,
+        meaning,
+    }
+}
+
+fn string(value: &str) -> Without {
+    Without::Value(format!("\"{value}\""))
+}
+
+fn hub() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[hub]", name, kind, without, meaning);
+    vec![
+        key(
+            "listen",
+            Kind::List(r#"["0.0.0.0:443", "[::]:443"]"#),
+            Without::Needed,
+            "UDP addresses that the hub listens on.",
+        ),
+        key(
+            "state",
+            Kind::Text(r#""/srv/sennit""#),
+            string(DEFAULT_STATE),
+            STATE,
+        ),
+        key(
+            "pool",
+            Kind::List(r#"["10.200.0.0/16", "fd5e:1::/64"]"#),
+            Without::Needed,
+            "An IPv4 prefix, an IPv6 prefix or both, from which sites and the hub get their \
+             addresses in\nthe tunnel.",
+        ),
+        key(
+            "nat",
+            Kind::Boolean,
+            Without::Value("true".into()),
+            "Whether what leaves for the internet gets the hub's own address (masquerading).",
+        ),
+        key(
+            "device",
+            Kind::Text(r#""tun7""#),
+            string(DEFAULT_DEVICE),
+            DEVICE,
+        ),
+        key(
+            "control",
+            Kind::Text(r#""/run/hub.sock""#),
+            string(DEFAULT_HUB_CONTROL),
+            CONTROL,
+        ),
+        mtu("[hub]"),
+        key(
+            "workers",
+            Kind::Integer(WORKERS),
+            Without::Is("as many as there are processors, at most 8"),
+            "Threads that carry packets. A site stays at one of them. It must be 1 for a `device` \
+             made\nbeforehand.",
+        ),
+        key(
+            "reach",
+            Kind::List(r#"["internet", "10.9.0.0/16"]"#),
+            Without::Value(r#"["everything"]"#.into()),
+            "Where sites may go: `everything`, `internet` (public addresses that are not behind \
+             sites),\n`sites` (the others and what is behind them), `hub` (its own services), and \
+             prefixes.",
+        ),
+        key(
+            "bearer_reach",
+            Kind::List(r#"["hub"]"#),
+            Without::Value(r#"["internet"]"#.into()),
+            "Where clients with a bearer token may go.",
+        ),
+    ]
+}
+
+fn edge() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[edge]", name, kind, without, meaning);
+    vec![
+        key(
+            "hub",
+            Kind::List(r#"["203.0.113.10:443"]"#),
+            Without::Needed,
+            "Addresses or names of the hub, with ports. A name is looked up over each link, all \
+             addresses\nare tried at once, and without a resolver those found last.",
+        ),
+        key(
+            "proxy_ca",
+            Kind::Text(r#""/etc/sennit/proxy.pem""#),
+            Without::Is("the far side is a Sennit hub"),
+            "For a CONNECT-IP proxy that is not a Sennit hub: PEM file with the CA that its \
+             certificate\nchains to.",
+        ),
+        key(
+            "proxy_name",
+            Kind::Text(r#""proxy.example.org""#),
+            Without::Is("its address"),
+            "Name in the proxy's certificate. It needs `proxy_ca`.",
+        ),
+        key(
+            "bearer",
+            Kind::Text(r#""file:/etc/sennit/bearer""#),
+            Without::Is("none is sent"),
+            "File with a bearer token for the proxy. It needs `proxy_ca`.",
+        ),
+        key(
+            "state",
+            Kind::Text(r#""/srv/sennit""#),
+            string(DEFAULT_STATE),
+            STATE,
+        ),
+        key(
+            "device",
+            Kind::Text(r#""tun7""#),
+            string(DEFAULT_DEVICE),
+            DEVICE,
+        ),
+        key(
+            "routes",
+            Kind::List(r#"["0.0.0.0/0", "::/0"]"#),
+            Without::Value("[]".into()),
+            "Prefixes that go into the tunnel, beside the hub's own address there. Local networks \
+             and the\nlinks' own subnets stay local.",
+        ),
+        key(
+            "lan",
+            Kind::List(r#"["192.168.8.0/24"]"#),
+            Without::Value("[]".into()),
+            "Prefixes behind this edge. The hub routes those that it granted.",
+        ),
+        key(
+            "leak",
+            Kind::Word(&["block", "allow"]),
+            string("block"),
+            "What becomes of `routes` while there is no tunnel: unreachable, or by the host's \
+             other routes.",
+        ),
+        key(
+            "leak_when_stopped",
+            Kind::Word(&["block", "allow"]),
+            string("allow"),
+            "What becomes of `routes` after an orderly stop. It has no effect with `leak = \
+             \"allow\"`.",
+        ),
+        key(
+            "control",
+            Kind::Text(r#""/run/edge.sock""#),
+            string(DEFAULT_EDGE_CONTROL),
+            CONTROL,
+        ),
+        mtu("[edge]"),
+        key(
+            "workers",
+            Kind::Integer(WORKERS),
+            Without::Is("as many as there are processors, at most 8"),
+            "Threads that carry packets; at most one for each class is used. It must be 1 for a \
+             `device`\nmade beforehand.",
+        ),
+    ]
+}
+
+fn link() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[[link]]", name, kind, without, meaning);
+    vec![
+        key(
+            "name",
+            Kind::Text(r#""starlink""#),
+            Without::Needed,
+            "What the link is called everywhere: 1 to 32 letters, digits, `-`, `_` or `.`.",
+        ),
+        key(
+            "interface",
+            Kind::Text(r#""eth1""#),
+            Without::Needed,
+            "The WAN interface.",
+        ),
+        key(
+            "tier",
+            Kind::Integer(TIER),
+            Without::Value("1".into()),
+            "Lower is preferred. All links of one tier are used together. Of higher tiers only \
+             what\n`redundant` needs for its copies is used while the lower one works.",
+        ),
+        key(
+            "weight",
+            Kind::Integer(WEIGHT),
+            Without::Value("1".into()),
+            "Part of the flows that the link gets under `balanced`.",
+        ),
+    ]
+}
+
+fn class() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[[class]]", name, kind, without, meaning);
+    vec![
+        key(
+            "name",
+            Kind::Text(r#""critical""#),
+            Without::Needed,
+            "What the class is called.",
+        ),
+        key(
+            "match",
+            Kind::List(r#"["dscp ef", "udp port 5060"]"#),
+            Without::Is("the class takes everything"),
+            "Rules for the packets of the class, see [below](#rules-of-match).",
+        ),
+        key(
+            "policy",
+            Kind::Word(&["single", "failover", "balanced", "bond", "redundant"]),
+            string("bond"),
+            "How the class uses the links, see [Choosing](choosing.md).",
+        ),
+        key(
+            "copies",
+            Kind::Integer(2..=i64::from(MOST_COPIES)),
+            Without::Value("2".into()),
+            "Copies of each packet under `redundant`.",
+        ),
+        key(
+            "delivery",
+            Kind::Word(&["datagram", "repair", "reliable"]),
+            string("repair"),
+            "What happens to a packet that a link loses: nothing; it is sent again while that is \
+             useful; it\nis sent again for ten seconds.",
+        ),
+        key(
+            "congestion",
+            Kind::Word(&["auto", "bbr", "bbr3", "cubic", "follow"]),
+            string("auto"),
+            "How much each link is given, see [Choosing](choosing.md#congestion).",
+        ),
+        key(
+            "share",
+            Kind::Text(r#""20%""#),
+            Without::Is("nothing is guaranteed"),
+            "Read and checked, and without effect in this version.",
+        ),
+        key(
+            "fec",
+            Kind::Text(r#""rs:10+2""#),
+            string("auto"),
+            "Read and checked, and without effect in this version.",
+        ),
+        key(
+            "device",
+            Kind::Text(r#""bulk0""#),
+            Without::Is("packets come from the edge's own device"),
+            "A TUN device of the class's own: what is routed there belongs to the class.",
+        ),
+    ]
+}
+
+fn mtu(section: &'static str) -> Key {
+    key(
+        section,
+        "mtu",
+        Kind::Integer(MTU),
+        Without::Value(DEFAULT_MTU.to_string()),
+        "MTU of the TUN device, in bytes. On a link it takes 78 bytes more (IPv4) or 98 (IPv6); on \
+         a path\nthat carries less, full packets go in two halves.",
+    )
+}
+
+const STATE: &str = "Directory of the identity, and on a hub of the store.";
+const DEVICE: &str = "Name of the TUN device. Everything that the daemon adds to the host is \
+                      named after it.";
+const CONTROL: &str = "Unix socket on which the daemon answers `sennit status` and `sennit why`.";
