@@ -148,8 +148,10 @@ fn the_chapter_about_the_config_is_up_to_date() {
 
 /// The Markdown files that show configs.
 fn pages() -> Vec<PathBuf> {
-    let book = fs::read_dir(workspace().join("docs/src")).unwrap();
-    let mut pages: Vec<PathBuf> = book.map(|entry| entry.unwrap().path()).collect();
+    let book = fs::read_dir(workspace().join("docs/src")).expect("the book is there");
+    let mut pages: Vec<PathBuf> = book
+        .map(|entry| entry.expect("it is listed").path())
+        .collect();
     pages.push(workspace().join("README.md"));
     pages.retain(|page| page.extension().is_some_and(|kind| kind == "md"));
     pages.sort();
