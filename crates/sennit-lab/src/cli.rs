@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use sennit_netem::Direction;
 use time::OffsetDateTime;
 use time::macros::format_description;
-
-use sennit_netem::Direction;
 
 use crate::error::{Doing, Error};
 use crate::host::{self, Role};

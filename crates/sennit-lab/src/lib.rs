@@ -29,7 +29,6 @@ mod error;
 mod host;
 mod lab;
 mod link;
-mod measure;
 pub mod plan;
 mod programs;
 pub mod report;

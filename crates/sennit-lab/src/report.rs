@@ -18,11 +18,11 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::emulator::Strain;
 use crate::error::{Doing, Error};
-use crate::measure::Bins;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
 use crate::traffic::{BulkFigures, Figures};
 use crate::tunnel::Usage;
+use sennit_load::Bins;
 
 pub use summary::{Figure, Spread, StepSummary, TrafficSummary};
 pub(crate) use table::Table;

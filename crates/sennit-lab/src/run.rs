@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use sennit_load::{BIN, Bins, FINE_BIN};
 use sennit_netem::Direction;
 
 use crate::emulator::NatFault;
@@ -12,7 +13,6 @@ use crate::error::{Doing, Error};
 use crate::host::{Family, Role};
 use crate::lab::Lab;
 use crate::link::LinkHandle;
-use crate::measure::{BIN, Bins, FINE_BIN};
 use crate::plan;
 use crate::programs;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};

@@ -17,13 +17,13 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sennit_load::quantile;
 use sennit_netem::{Config, Direction, Jitter, Link, Loss, Passage};
 use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::lab::Lab;
 use crate::link::{Kind, LinkHandle};
-use crate::measure::quantile;
 use probe::{Arrival, Burst, HEADERS, PROBE, Probe};
 
 const RATE_TOLERANCE: f64 = 0.02;

@@ -11,17 +11,16 @@ mod iperf;
 mod packets;
 mod ping;
 mod quic;
-mod received;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use sennit_load::{BIN, Bins, Received};
 use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running};
-use crate::measure::{BIN, Bins};
 use crate::plan::{self, Dual};
 use crate::scenario::{Traffic, Via};
 use crate::site::Site;
@@ -79,6 +78,19 @@ pub struct BulkFigures {
 }
 
 impl BulkFigures {
+    /// What a receiver of ours saw within the time of the traffic.
+    fn new(received: &Received, context: &Context<'_>) -> Self {
+        let bulk = received.within(context.span());
+        Self {
+            bytes: bulk.bytes,
+            seconds: bulk.seconds,
+            goodput: bulk.goodput,
+            retransmits: None,
+            start_seconds: (received.start() - context.start).as_secs_f64(),
+            bins: bulk.bins,
+        }
+    }
+
     /// When the first bin began, after the start of the step.
     pub(crate) fn start(&self) -> Duration {
         Duration::try_from_secs_f64(self.start_seconds).unwrap_or_default()

@@ -71,9 +71,15 @@ pub const LAYERS: &[Layer] = &[
         may_be_unsafe: true,
         ..free("sennit-linux", &["sennit-packet"])
     },
+    free("sennit-load", &["sennit-netem", "sennit-linux"]),
     free(
         "sennit-lab",
-        &["sennit-netem", "sennit-linux", "sennit-packet"],
+        &[
+            "sennit-netem",
+            "sennit-linux",
+            "sennit-load",
+            "sennit-packet",
+        ],
     ),
     free(
         "sennit-sim",

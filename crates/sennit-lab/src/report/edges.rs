@@ -1,7 +1,8 @@
 //! What several edges did at the same time: together, and each beside the others.
 
+use sennit_load::{Bins, quantile};
+
 use super::{Figure, TrafficResult};
-use crate::measure::{Bins, quantile};
 use crate::traffic::{BulkFigures, Figures, PingFigures, UdpFigures};
 
 impl TrafficResult {
@@ -128,7 +129,7 @@ fn sum_of_pings(edges: &[&Figures]) -> PingFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::BIN;
+    use sennit_load::BIN;
 
     fn tcp(goodput: f64, line_share: f64) -> TrafficResult {
         TrafficResult {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use sennit_load::quantile;
 use serde::{Deserialize, Serialize};
 
 use super::{EDGE, HUB, StepResult, TrafficResult};
-use crate::measure::quantile;
 use crate::traffic::Figures;
 
 /// One number that a run gives about one traffic of a step.

@@ -1,8 +1,7 @@
 //! `[[step.fault]]` tables.
 
-use serde::{Deserialize, Serialize};
-
 use sennit_netem::Direction;
+use serde::{Deserialize, Serialize};
 
 use super::{Seconds, Shape};
 

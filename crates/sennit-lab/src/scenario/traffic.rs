@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use sennit_netem::Direction;
+use serde::Deserialize;
 
 use super::{Seconds, Step};
 use crate::host::Role;

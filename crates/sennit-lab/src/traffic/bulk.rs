@@ -4,23 +4,17 @@
 //! With MPTCP the edge connects from its first link to the server; the path manager of its kernel
 //! adds a subflow from each other link. Every subflow is as good as the first, none is a backup.
 
-use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use sennit_load::{Received, tcp as load};
+use sennit_netem::Direction;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use sennit_netem::Direction;
-
-use super::received::Received;
 use super::{BulkFigures, Context, far};
 use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::scenario::{Tcp, Via};
-
-/// As large as iperf3's.
-const BLOCK: usize = 128 * 1024;
 
 /// Longer than any cut that a scenario makes under load.
 const STALLED: Duration = Duration::from_secs(30);
@@ -42,8 +36,9 @@ pub(super) fn run(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error
         Direction::Down => (far, near),
     };
     let received = Received::new(Instant::now(), context.bin);
-    let received = transfer(senders, receivers, received, context.span())?;
-    Ok(received.figures(context))
+    let received = load::transfer(senders, receivers, received, context.span())
+        .doing(|| "move bulk data".into())?;
+    Ok(BulkFigures::new(&received, context))
 }
 
 /// Lets the edge's kernel use all links for one connection; doing it again changes nothing.
@@ -117,55 +112,4 @@ fn connect(
             .doing(|| "limit the wait on a socket".into())?;
     }
     Ok((near.into(), far.into()))
-}
-
-fn transfer(
-    senders: Vec<TcpStream>,
-    receivers: Vec<TcpStream>,
-    mut total: Received,
-    span: Duration,
-) -> Result<Received, Error> {
-    let end = total.start() + span;
-    thread::scope(|scope| {
-        let sending: Vec<_> = senders
-            .into_iter()
-            .map(|sender| scope.spawn(move || send(sender, end)))
-            .collect();
-        let receiving: Vec<_> = receivers
-            .into_iter()
-            .map(|receiver| {
-                let received = total.clone();
-                scope.spawn(move || receive(receiver, received))
-            })
-            .collect();
-        for receiver in receiving {
-            let received = receiver.join().expect("a receiver does not panic");
-            total.add(&received.doing(|| "receive bulk data".into())?);
-        }
-        for sender in sending {
-            let sent = sender.join().expect("a sender does not panic");
-            sent.doing(|| "send bulk data".into())?;
-        }
-        Ok(total)
-    })
-}
-
-fn send(mut socket: TcpStream, end: Instant) -> std::io::Result<()> {
-    let block = vec![0x5a; BLOCK];
-    while Instant::now() < end {
-        socket.write_all(&block)?;
-    }
-    socket.shutdown(std::net::Shutdown::Write)
-}
-
-fn receive(mut socket: TcpStream, mut received: Received) -> std::io::Result<Received> {
-    let mut block = vec![0; BLOCK];
-    loop {
-        match socket.read(&mut block) {
-            Ok(0) => return Ok(received),
-            Ok(count) => received.note(Instant::now(), count),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }

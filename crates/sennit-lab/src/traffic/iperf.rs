@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-
+use sennit_load::{BIN, Bins};
 use sennit_netem::Direction;
+use serde::Deserialize;
 
 use super::{BulkFigures, Context, UdpFigures, far, wait};
 use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
-use crate::measure::{BIN, Bins};
 use crate::plan;
 use crate::scenario::{Tcp, Udp};
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
+use sennit_load::quantile;
+
 use super::{Context, PingFigures, far, wait};
 use crate::error::{Doing, Error};
 use crate::host::Running;
-use crate::measure::quantile;
 use crate::scenario::Ping;
 
 /// Sequence numbers of ICMP have 16 bits.

@@ -1,42 +1,16 @@
 //! Bulk data over QUIC: a plain `quinn` client and server with one stream, for a time.
-//!
-//! Everything is as quinn comes (CUBIC, a packet is lost when three later ones have arrived, GSO),
-//! but for windows, which are as large as TCP's here, and the receive buffers of the sockets.
 
-use std::error::Error as StdError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::time::Instant;
 
-use quinn::rustls::RootCertStore;
-use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
-use quinn::{TransportConfig, VarInt};
 use rustix::net::sockopt;
+use sennit_load::quic as load;
 use socket2::{Domain, Socket, Type};
-use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
 
-use sennit_netem::Direction;
-
-use super::received::Received;
 use super::{BulkFigures, Context};
 use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::plan;
 use crate::scenario::Quic;
-
-/// The name in the server's certificate.
-const NAME: &str = "server.lab";
-
-/// 1 Gbit/s at 100 ms each way fits, as with the TCP buffers of the hosts.
-const WINDOW: u32 = 32 << 20;
-
-/// What QUIC programs ask for: a receiver that the CPU leaves for 50 ms at 300 Mbit/s loses
-/// nothing.
-const RECEIVE_BUFFER: usize = 4 << 20;
-
-type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
 pub(super) fn run(quic: &Quic, context: &Context<'_>) -> Result<BulkFigures, Error> {
     let port = quic.port.unwrap_or(context.port);
@@ -47,106 +21,26 @@ pub(super) fn run(quic: &Quic, context: &Context<'_>) -> Result<BulkFigures, Err
     };
     let far = open(context, Role::Server, address)?;
     let near = open(context, quic.from, SocketAddr::new(any, 0))?;
-    let runtime = Runtime::new().doing(|| "start a runtime for QUIC".into())?;
-    let transferred = runtime.block_on(async {
-        let (near, far) = connect(near, far, address).await?;
-        let (sender, receiver) = match quic.direction {
-            Direction::Up => (near, far),
-            Direction::Down => (far, near),
-        };
-        transfer(&sender, &receiver, context).await
-    });
-    transferred.map_err(|error| Error::Traffic {
+    let (span, bin) = (context.span(), context.bin);
+    let transferred = load::transfer(near, far, address, quic.direction, span, bin);
+    let transferred = transferred.map_err(|error| Error::Traffic {
         name: "quinn".into(),
         reason: error.to_string(),
+    })?;
+    Ok(BulkFigures {
+        retransmits: Some(transferred.lost),
+        ..BulkFigures::new(&transferred.received, context)
     })
 }
 
 fn open(context: &Context<'_>, role: Role, address: SocketAddr) -> Result<UdpSocket, Error> {
     let opened = context.host(role).netns().run(|| {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-        sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
+        sockopt::set_socket_recv_buffer_size_force(&socket, load::RECEIVE_BUFFER)?;
         socket.bind(&address.into())?;
         Ok(socket.into())
     });
     opened
         .and_then(|socket| socket)
         .doing(|| format!("open a UDP socket on {role}"))
-}
-
-/// One connection: the near end and the server's.
-async fn connect(
-    near: UdpSocket,
-    far: UdpSocket,
-    address: SocketAddr,
-) -> Outcome<(Connection, Connection)> {
-    let (client, server) = configs()?;
-    let endpoint = |server, socket| {
-        let config = EndpointConfig::default();
-        Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
-    };
-    let (near, far) = (endpoint(None, near)?, endpoint(Some(server), far)?);
-    let connecting = near.connect_with(client, address, NAME)?;
-    let accepting = tokio::spawn(async move {
-        let incoming = far.accept().await.ok_or("the server is closed")?;
-        Outcome::Ok(incoming.await?)
-    });
-    Ok((connecting.await?, accepting.await??))
-}
-
-/// A server with a certificate of its own, and a client that trusts this one only.
-fn configs() -> Outcome<(ClientConfig, ServerConfig)> {
-    let identity = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
-    let certificate = identity.cert.der().clone();
-    let key = PrivatePkcs8KeyDer::from(identity.signing_key.serialize_der());
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone())?;
-    let mut client = ClientConfig::with_root_certificates(Arc::new(roots))?;
-    let mut server = ServerConfig::with_single_cert(vec![certificate], key.into())?;
-    let mut transport = TransportConfig::default();
-    transport
-        .stream_receive_window(VarInt::from_u32(WINDOW))
-        .send_window(WINDOW.into());
-    let transport = Arc::new(transport);
-    client.transport_config(Arc::clone(&transport));
-    server.transport_config(transport);
-    Ok((client, server))
-}
-
-async fn transfer(
-    sender: &Connection,
-    receiver: &Connection,
-    context: &Context<'_>,
-) -> Outcome<BulkFigures> {
-    // Ends with the set.
-    let mut sending = JoinSet::new();
-    sending.spawn(send(sender.clone()));
-    let mut received = Received::new(Instant::now(), context.bin);
-    let end = received.start() + context.span();
-    let receiving = receive(receiver, &mut received);
-    // Data has no end, so what ends before the time is a failure.
-    if let Ok(ended) = tokio::time::timeout_at(end.into(), receiving).await {
-        ended?;
-    }
-    Ok(BulkFigures {
-        retransmits: Some(sender.stats().path.lost_packets),
-        ..received.figures(context)
-    })
-}
-
-/// Its errors are the receiver's too.
-async fn send(connection: Connection) -> Outcome<()> {
-    let block = vec![0x5a; 128 * 1024];
-    let mut stream = connection.open_uni().await?;
-    loop {
-        stream.write_all(&block).await?;
-    }
-}
-
-async fn receive(connection: &Connection, received: &mut Received) -> Outcome<()> {
-    let mut stream = connection.accept_uni().await?;
-    while let Some(chunk) = stream.read_chunk(usize::MAX, true).await? {
-        received.note(Instant::now(), chunk.bytes.len());
-    }
-    Err("the stream ended early".into())
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The usual width of a time bin.
-pub(crate) const BIN: Duration = Duration::from_millis(100);
+pub const BIN: Duration = Duration::from_millis(100);
 
 /// The width while things break: a gap of 150 ms is still fifteen of them.
-pub(crate) const FINE_BIN: Duration = Duration::from_millis(10);
+pub const FINE_BIN: Duration = Duration::from_millis(10);
 
 /// A bin below this share of the usual is part of a gap.
 const SILENT: f64 = 0.05;
@@ -20,20 +20,26 @@ const RECOVERED: f64 = 0.9;
 const STEADY: Duration = Duration::from_millis(500);
 
 /// Bytes per second in consecutive bins.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bins {
-    #[serde(rename = "width_seconds", serialize_with = "as_seconds")]
+    #[serde(
+        rename = "width_seconds",
+        serialize_with = "as_seconds",
+        deserialize_with = "from_seconds"
+    )]
     width: Duration,
     rates: Vec<f64>,
 }
 
 impl Bins {
-    pub(crate) fn new(width: Duration, rates: Vec<f64>) -> Self {
+    /// Rates of consecutive bins of this width.
+    #[must_use]
+    pub fn new(width: Duration, rates: Vec<f64>) -> Self {
         Self { width, rates }
     }
 
     /// All together, which are of one width and began at about the same time.
-    pub(crate) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut sum = Self::new(BIN, Vec::new());
         for Self { width, rates } in all {
             sum.width = *width;
@@ -46,17 +52,18 @@ impl Bins {
         sum
     }
 
-    pub(crate) fn push(&mut self, rate: f64) {
+    /// Adds the next bin.
+    pub fn push(&mut self, rate: f64) {
         self.rates.push(rate);
     }
 
     /// The usual rate: the median up to `end`, or of all bins.
-    pub(crate) fn usual(&self, end: Option<Duration>) -> f64 {
+    pub fn usual(&self, end: Option<Duration>) -> f64 {
         self.between(Duration::ZERO, end)
     }
 
     /// The median from `start` to `end`, or to the last bin.
-    pub(crate) fn between(&self, start: Duration, end: Option<Duration>) -> f64 {
+    pub fn between(&self, start: Duration, end: Option<Duration>) -> f64 {
         let last = self.rates.len();
         let start = self.index_of(start).min(last);
         let end = end.map_or(last, |end| self.index_of(end).clamp(start, last));
@@ -64,14 +71,14 @@ impl Bins {
     }
 
     /// The longest run of bins after `start` in which almost nothing came through.
-    pub(crate) fn longest_gap(&self, start: Duration, usual: f64) -> Duration {
+    pub fn longest_gap(&self, start: Duration, usual: f64) -> Duration {
         let later = self.rates.get(self.index_of(start)..).unwrap_or_default();
         let runs = later.split(|rate| *rate > 0.0 && *rate >= SILENT * usual);
         self.width * runs.map(<[f64]>::len).max().unwrap_or(0) as u32
     }
 
     /// How long after `event` the rate was back to the usual for half a second.
-    pub(crate) fn recovery(&self, event: Duration, usual: f64) -> Option<Duration> {
+    pub fn recovery(&self, event: Duration, usual: f64) -> Option<Duration> {
         let later = self.rates.get(self.index_of(event)..)?;
         let bins = (STEADY.as_micros() / self.width.as_micros()) as usize;
         let steady = later
@@ -81,10 +88,22 @@ impl Bins {
     }
 
     /// How long after `event` the first bin ended that had this rate.
-    pub(crate) fn reaches(&self, event: Duration, rate: f64) -> Option<Duration> {
+    pub fn reaches(&self, event: Duration, rate: f64) -> Option<Duration> {
         let later = self.rates.get(self.index_of(event)..)?;
         let first = later.iter().position(|bin| *bin >= rate)?;
         Some(self.width * (first as u32 + 1))
+    }
+
+    /// How wide a bin is.
+    #[must_use]
+    pub fn width(&self) -> Duration {
+        self.width
+    }
+
+    /// Bytes per second, bin by bin.
+    #[must_use]
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
     }
 
     fn index_of(&self, at: Duration) -> usize {
@@ -96,8 +115,16 @@ fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_f64(time.as_secs_f64())
 }
 
+/// No bin is empty, and none is longer than a day.
+fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    let sane = (1e-6..=86_400.0).contains(&seconds);
+    sane.then(|| Duration::from_secs_f64(seconds))
+        .ok_or_else(|| de::Error::custom(format!("a bin of {seconds} seconds")))
+}
+
 /// The value below which a share of `values` lies (nearest rank); `None` for no values.
-pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
@@ -110,6 +137,18 @@ mod tests {
 
     fn bins(rates: impl Into<Vec<f64>>) -> Bins {
         Bins::new(BIN, rates.into())
+    }
+
+    #[test]
+    fn bins_can_be_read_back_and_empty_ones_are_refused() {
+        let bins = bins([1.0, 2.5]);
+        let text = serde_json::to_string(&bins).expect("they are numbers");
+
+        assert_eq!(serde_json::from_str::<Bins>(&text).ok(), Some(bins));
+        for width in ["0", "-1", "1e300"] {
+            let text = format!(r#"{{"width_seconds": {width}, "rates": []}}"#);
+            assert!(serde_json::from_str::<Bins>(&text).is_err(), "{width}");
+        }
     }
 
     #[test]

@@ -1,20 +1,34 @@
-//! What a receiver of our own has seen, bin by bin.
+//! What a receiver has seen, bin by bin.
 
 use std::time::{Duration, Instant};
 
-use super::{BulkFigures, Context};
-use crate::measure::Bins;
+use crate::Bins;
 
 /// Bytes by time of arrival.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub struct Received {
     start: Instant,
     bin: Duration,
     bytes: Vec<u64>,
 }
 
+/// Bulk data, as its receiver saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bulk {
+    /// Payload bytes received.
+    pub bytes: u64,
+    /// Time from the start of the test to its end.
+    pub seconds: f64,
+    /// Payload bytes per second over all of that time.
+    pub goodput: f64,
+    /// Payload bytes per second.
+    pub bins: Bins,
+}
+
 impl Received {
-    pub(super) fn new(start: Instant, bin: Duration) -> Self {
+    /// Nothing yet, in bins of this width.
+    #[must_use]
+    pub fn new(start: Instant, bin: Duration) -> Self {
         Self {
             start,
             bin,
@@ -23,11 +37,13 @@ impl Received {
     }
 
     /// When the first bin begins.
-    pub(super) fn start(&self) -> Instant {
+    #[must_use]
+    pub fn start(&self) -> Instant {
         self.start
     }
 
-    pub(super) fn note(&mut self, now: Instant, bytes: usize) {
+    /// Takes what arrived into account.
+    pub fn note(&mut self, now: Instant, bytes: usize) {
         let elapsed = now.saturating_duration_since(self.start);
         let index = (elapsed.as_micros() / self.bin.as_micros()) as usize;
         if self.bytes.len() <= index {
@@ -37,7 +53,7 @@ impl Received {
     }
 
     /// Adds what another receiver has seen since the same start.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         let longer = self.bytes.len().max(other.bytes.len());
         self.bytes.resize(longer, 0);
         for (sum, bytes) in self.bytes.iter_mut().zip(&other.bytes) {
@@ -45,26 +61,18 @@ impl Received {
         }
     }
 
-    pub(super) fn figures(&self, context: &Context<'_>) -> BulkFigures {
-        BulkFigures {
-            start_seconds: (self.start - context.start).as_secs_f64(),
-            ..self.within(context.span())
-        }
-    }
-
     /// What arrived within the time of the test, as iperf3 counts it.
-    fn within(&self, span: Duration) -> BulkFigures {
+    #[must_use]
+    pub fn within(&self, span: Duration) -> Bulk {
         let bins = (span.as_micros() / self.bin.as_micros()) as usize;
         let mut counts = self.bytes.clone();
         counts.resize(bins, 0);
         let bytes = counts.iter().sum();
         let rate = |bytes: u64| bytes as f64 / self.bin.as_secs_f64();
-        BulkFigures {
+        Bulk {
             bytes,
             seconds: span.as_secs_f64(),
             goodput: bytes as f64 / span.as_secs_f64(),
-            retransmits: None,
-            start_seconds: 0.0,
             bins: Bins::new(self.bin, counts.into_iter().map(rate).collect()),
         }
     }
@@ -73,7 +81,7 @@ impl Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{BIN, FINE_BIN};
+    use crate::{BIN, FINE_BIN};
 
     fn received(bin: Duration, arrivals: &[(u64, usize)]) -> Received {
         let start = Instant::now();
