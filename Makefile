@@ -2,7 +2,7 @@
 # make test    every test; those that need root say so when they are skipped
 # make lint    format, clippy, layers, licences
 # make bench   the scenarios of lab/ with a tuned build, each three times, and at the end one table of
-#              what was to be reached; three hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
+#              what was to be reached, also as docs/src/results.md; three hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
 # make bench-linerate
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
@@ -19,6 +19,9 @@ PREFIX ?= /usr/local
 BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole long
 LINERATE ?= linerate idle edges
 REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,3)
+# What the results page says was measured.
+BUILD = $(shell git describe --always --dirty 2>/dev/null || echo unknown)$(if $(TUNED),$(COMMA) tuned)
+COMMA := ,
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/$(if $(TUNED),tuned,release)
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
@@ -51,20 +54,20 @@ lint:
 	@# A Go that is too old for the module cannot look at it.
 	if (cd interop && go list -m) >/dev/null 2>&1; then cd interop && ! gofmt -l . | grep . && go vet ./...; fi
 
-# Plays scenarios and prints the table: $(call measure,SCENARIOS,NAME,OPTIONS)
+# Plays scenarios and prints the table: $(call measure,SCENARIOS,NAME,OPTIONS,OPTIONS OF THE TABLE)
 define measure
 	@out=results/$(2)-$$(date -u +%Y%m%d-%H%M%S); failed=0; \
 	for scenario in $(1); do \
 		$(ROOT) $(RELEASE)/sennit lab run lab/$$scenario.toml --repeat $(REPEAT) --out $$out/$$scenario $(3) || failed=1; \
 	done; \
-	$(RELEASE)/sennit lab table $$out && exit $$failed
+	$(RELEASE)/sennit lab table $$out $(4) && exit $$failed
 endef
 
 bench bench-linerate: export TUNED ?= 1
 
 bench: build
 	@tools/need $(TO_MEASURE)
-	$(call measure,$(BENCH),bench)
+	$(call measure,$(BENCH),bench,,--markdown docs/src/results.md --build "$(BUILD)")
 
 bench-linerate: build
 	@tools/need $(TO_MEASURE) $(TO_COMPARE) go:golang-go

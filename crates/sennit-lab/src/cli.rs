@@ -75,6 +75,12 @@ enum LabCommand {
         /// What is to be reached (TOML) [default: built in, from lab/targets.toml]
         #[arg(long, value_name = "FILE")]
         targets: Option<PathBuf>,
+        /// Write the same as a page of the book too
+        #[arg(long, value_name = "FILE")]
+        markdown: Option<PathBuf>,
+        /// What that page says was measured, such as a commit
+        #[arg(long, value_name = "TEXT", default_value = concat!("version ", env!("CARGO_PKG_VERSION")))]
+        build: String,
     },
     /// Remove what labs that were killed have left behind
     Cleanup,
@@ -139,9 +145,19 @@ pub fn run(args: Args) -> Result<bool, Error> {
             let scenarios = variants(&read(&file)?, only.as_deref())?;
             scenarios.first().map_or(Ok(()), hold_links).map(|()| true)
         }
-        LabCommand::Table { places, targets } => {
+        LabCommand::Table {
+            places,
+            targets,
+            markdown,
+            build,
+        } => {
             let text = targets.map_or(Ok(targets::SHIPPED.to_owned()), |file| read(&file))?;
             print!("{}", targets::table(&text, &places)?);
+            if let Some(file) = markdown {
+                let page = targets::page(&text, &places, &build)?;
+                let writing = || format!("write {}", file.display());
+                std::fs::write(&file, page).doing(writing)?;
+            }
             Ok(true)
         }
         LabCommand::Cleanup => {

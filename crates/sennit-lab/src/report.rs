@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sennit_netem::Counters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -58,12 +58,21 @@ pub struct Results {
     pub steps: Vec<StepResult>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct Machine {
+/// What it was measured on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Machine {
     kernel: String,
     cpu: String,
     cores: usize,
     memory_bytes: u64,
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (cpu, cores, kernel) = (&self.cpu, self.cores, &self.kernel);
+        let gigabytes = self.memory_bytes / 1_000_000_000;
+        write!(f, "{cpu}, {cores} cores, {gigabytes} GB, Linux {kernel}")
+    }
 }
 
 /// What one step gave.

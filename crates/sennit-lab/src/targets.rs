@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::{Doing, Error};
-use crate::report::{Figure, Spread, StepSummary, Table};
+use crate::report::{Figure, Machine, Spread, StepSummary, Table};
 use comparison::Comparison;
 
 /// Our own targets.
@@ -35,6 +35,25 @@ const LEGEND: &str = "\
 x3: here is the median of three runs. others, elsewhere: published by others, or measured of them on
 other machines with other links; not comparable to the digit.
 ";
+
+/// What the tables are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A terminal.
+    Text,
+    /// A page of the book.
+    Markdown,
+}
+
+impl Form {
+    /// The table with an empty line around it.
+    fn table<const N: usize>(self, table: &Table<N>) -> String {
+        match self {
+            Self::Text => format!("\n{table}\n"),
+            Self::Markdown => format!("\n{table:#}\n"),
+        }
+    }
+}
 
 /// A file of targets.
 #[derive(Debug, Deserialize)]
@@ -103,15 +122,47 @@ struct Measured {
     started: String,
     runs: usize,
     #[serde(default)]
+    machine: Option<Machine>,
+    #[serde(default)]
     rivals: Vec<String>,
     summary: Vec<StepSummary>,
 }
 
 /// The targets in `text` beside the results in these files and directories.
 pub(crate) fn table(text: &str, places: &[PathBuf]) -> Result<String, Error> {
-    let targets: Targets =
-        toml::from_str(text).map_err(|error| Error::Scenario(format!("targets: {error}")))?;
-    Ok(targets.compare(&newest(places)?))
+    Ok(targets(text)?.compare(&newest(places)?, Form::Text))
+}
+
+/// Targets and results as a page of the book, which says what was measured when and on what.
+pub(crate) fn page(text: &str, places: &[PathBuf], build: &str) -> Result<String, Error> {
+    let results = newest(places)?;
+    let mut machines: Vec<String> = Vec::new();
+    for machine in results.values().filter_map(|it| it.machine.as_ref()) {
+        let machine = machine.to_string();
+        if !machines.contains(&machine) {
+            machines.push(machine);
+        }
+    }
+    let days = results.values().filter_map(|it| it.started.get(..10));
+    let days: Vec<&str> = [days.clone().min(), days.max()]
+        .into_iter()
+        .flatten()
+        .collect();
+    let head = [
+        "# Results\n".to_owned(),
+        "Written by `make bench`; [Measuring](measuring.md) says how figures are made.\n"
+            .to_owned(),
+        "| | |\n| --- | --- |".to_owned(),
+        format!("| build | {build} |"),
+        format!("| measured | {} |", days.join(" to ")),
+        format!("| machine | {} |", machines.join("; ")),
+    ];
+    let tables = targets(text)?.compare(&results, Form::Markdown);
+    Ok(format!("{}\n{tables}", head.join("\n")))
+}
+
+fn targets(text: &str) -> Result<Targets, Error> {
+    toml::from_str(text).map_err(|error| Error::Scenario(format!("targets: {error}")))
 }
 
 /// The newest results of each scenario in these files and directories.
@@ -147,7 +198,7 @@ fn load(place: &Path, results: &mut Vec<Measured>) -> Result<(), Error> {
 }
 
 impl Targets {
-    fn compare(&self, results: &BTreeMap<String, Measured>) -> String {
+    fn compare(&self, results: &BTreeMap<String, Measured>, form: Form) -> String {
         let mut table = Table::new(HEAD, 4..6);
         let (mut reached, mut rows, mut missing) = (0, 0, Vec::new());
         for target in &self.scenario {
@@ -167,16 +218,20 @@ impl Targets {
         }
         let mut text = String::new();
         if rows > 0 {
-            let _ = writeln!(text, "\n{table}\n{reached} of {rows} reached");
+            text.push_str(&form.table(&table));
+            let _ = writeln!(text, "{reached} of {rows} reached");
         }
         for comparison in &self.comparison {
-            match comparison.table(results) {
+            match comparison.table(results, form) {
                 Some(table) => text.push_str(&table),
                 None => missing.push(comparison.name.as_str()),
             }
         }
         if !missing.is_empty() {
             let _ = writeln!(text, "not measured: {}", missing.join(", "));
+        }
+        if form == Form::Markdown {
+            text.push('\n');
         }
         text + LEGEND
     }
@@ -305,7 +360,7 @@ mod tests {
     fn rows() -> Vec<String> {
         let targets: Targets = toml::from_str(TARGETS).expect("it is right");
         let measured: Measured = serde_json::from_str(RESULTS).expect("it is right");
-        let text = targets.compare(&BTreeMap::from([("s".to_owned(), measured)]));
+        let text = targets.compare(&BTreeMap::from([("s".to_owned(), measured)]), Form::Text);
         assert!(text.contains("3 of 5 reached"), "{text}");
         assert!(text.contains("not measured: other"), "{text}");
         let lines = text.lines().skip(2).take(5);
@@ -342,6 +397,31 @@ mod tests {
     fn at_most_a_part_is_of_another_step() {
         let row = &rows()[4];
         assert_eq!(row, "b Mbit/s at most 60.0 (20 % of a) 10.0 0.0 to 0.0 yes");
+    }
+
+    #[test]
+    fn a_page_says_what_was_measured_when_and_on_what() {
+        let name = format!("sennit-page-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let machine = r#""machine": {
+            "kernel": "6.1", "cpu": "Some CPU", "cores": 2, "memory_bytes": 4000000000
+        }, "runs": 3,"#;
+        std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
+        let results = RESULTS.replacen(r#""runs": 3,"#, machine, 1);
+        std::fs::write(directory.join("results.json"), results).expect("so is ours");
+
+        let page = page(TARGETS, std::slice::from_ref(&directory), "abc1234, tuned");
+
+        let _ = std::fs::remove_dir_all(&directory);
+        let page = page.expect("it can be read");
+        for line in [
+            "| build | abc1234, tuned |",
+            "| measured | 2026-01-01 to 2026-01-01 |",
+            "| machine | Some CPU, 2 cores, 4 GB, Linux 6.1 |",
+            "| s x3 | both | Mbit/s | at least 330.0 | 330.0 | 320.0 to 340.0 | yes | 277 |",
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line}: {page}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A plain table for a terminal.
+//! A plain table for a terminal; with `{:#}` one in Markdown.
 
 use std::fmt::Write as _;
 
@@ -22,8 +22,29 @@ impl<const N: usize> Table<N> {
     }
 }
 
+impl<const N: usize> Table<N> {
+    fn write_markdown(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, row) in self.rows.iter().enumerate() {
+            let cells = row.each_ref().map(|cell| cell.replace('|', "\\|"));
+            writeln!(f, "| {} |", cells.join(" | "))?;
+            if index == 0 {
+                let rule = |column| match self.numbers.contains(&column) {
+                    true => "---:",
+                    false => "---",
+                };
+                let rules: Vec<&str> = (0..N).map(rule).collect();
+                writeln!(f, "| {} |", rules.join(" | "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<const N: usize> std::fmt::Display for Table<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if f.alternate() {
+            return self.write_markdown(f);
+        }
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.max().unwrap_or(0)
@@ -55,5 +76,15 @@ mod tests {
         let text = table.to_string();
 
         assert_eq!(text, "a     b     c  d  e\nlong  x  1234  -  text\n");
+    }
+
+    #[test]
+    fn in_markdown_bars_of_a_cell_are_no_columns() {
+        let mut table = Table::new(["step", "here"], 1..2);
+        table.add(["a|b", "12"].map(str::to_owned));
+
+        let text = format!("{table:#}");
+
+        assert_eq!(text, "| step | here |\n| --- | ---: |\n| a\\|b | 12 |\n");
     }
 }

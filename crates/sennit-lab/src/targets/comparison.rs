@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::Measured;
+use super::{Form, Measured};
 use crate::report::{Figure, Spread, Table};
 use crate::tunnel::TunnelKind;
 
@@ -46,7 +46,7 @@ struct Row {
 
 impl Comparison {
     /// `None` if nothing was measured.
-    pub(super) fn table(&self, results: &BTreeMap<String, Measured>) -> Option<String> {
+    pub(super) fn table(&self, results: &BTreeMap<String, Measured>, form: Form) -> Option<String> {
         let measured = results.get(&self.name)?;
         let title = format!("{} x{}", self.name, measured.runs);
         let [wireguard, ideal] = OTHERS.map(|kind| kind.to_string());
@@ -64,7 +64,8 @@ impl Comparison {
             asked += usize::from(verdict.is_some());
             reached += usize::from(verdict == Some(true));
         }
-        let mut text = format!("\n{table}\n{reached} of {asked} reached\n");
+        let mut text = form.table(&table);
+        let _ = writeln!(text, "{reached} of {asked} reached");
         for rival in &measured.rivals {
             let _ = writeln!(text, "with {rival}");
         }
@@ -215,7 +216,7 @@ mod tests {
 
     fn rows() -> Vec<String> {
         let comparison: Comparison = toml::from_str(COMPARISON).expect("it is right");
-        let table = comparison.table(&BTreeMap::from([("s".to_owned(), measured())]));
+        let table = comparison.table(&BTreeMap::from([("s".to_owned(), measured())]), Form::Text);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         table
             .expect("it was measured")
@@ -255,6 +256,6 @@ mod tests {
     fn a_scenario_that_was_not_played_has_no_table() {
         let comparison: Comparison = toml::from_str(COMPARISON).expect("it is right");
 
-        assert!(comparison.table(&BTreeMap::new()).is_none());
+        assert!(comparison.table(&BTreeMap::new(), Form::Text).is_none());
     }
 }
