@@ -2,6 +2,8 @@
 //!
 //! Data goes to stdout, talk to stderr. Every command ends in one of the [`Exit`] codes.
 
+#[cfg(test)]
+mod book;
 mod check;
 mod exit;
 mod grants;
