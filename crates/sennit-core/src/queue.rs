@@ -272,6 +272,33 @@ impl FqCodel {
         Some(Turn::Changes)
     }
 
+    /// Numbers start over: what waits gets the first ones. `taken` was popped but has not left; it
+    /// leaves before the others of its flow.
+    pub fn start_over(&mut self, taken: Option<Popped>, now: Instant) {
+        for flow in &mut self.flows {
+            flow.packets.retain(Option::is_some);
+            flow.next = Header::FIRST;
+        }
+        let packet = taken.map(|taken| taken.packet);
+        if let Some(packet) = packet.filter(|packet| packet.packet_len() > 0) {
+            self.put_back(packet, now);
+        }
+    }
+
+    fn put_back(&mut self, packet: Queued, now: Instant) {
+        let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
+        let flow = &mut self.flows[index];
+        self.bytes += len;
+        flow.bytes += len;
+        flow.waiting += 1;
+        flow.deficit += len as i64;
+        flow.packets.push_front(Some((now, packet)));
+        if !flow.listed {
+            flow.listed = true;
+            self.new_flows.push_back(index as u16);
+        }
+    }
+
     /// Bytes of packets waiting.
     pub fn backlog(&self) -> usize {
         self.bytes
@@ -595,6 +622,31 @@ mod tests {
                 Start::Nowhere
             }
         }
+    }
+
+    #[test]
+    fn numbers_start_over_and_nothing_that_waits_is_lost() {
+        let now = Instant::now();
+        let mut queue = FqCodel::default();
+        for len in 1..=6 {
+            queue.push(packet(1, 100 * len), now);
+        }
+        assert_eq!(queue.pop(any, now).unwrap().seq, Header::FIRST);
+        let behind = |_: &Queued, _: usize| Start::Behind(700);
+        let ahead = queue.pop(behind, now).unwrap().packet.packet_len();
+        let taken = queue.pop(any, now).unwrap();
+        assert_eq!(taken.packet.packet_len(), 200);
+
+        queue.start_over(Some(taken), now);
+
+        let left = std::iter::from_fn(|| queue.pop(any, now));
+        let left: Vec<(u32, usize)> = left
+            .map(|it| (it.seq.wrapping_sub(Header::FIRST), it.packet.packet_len()))
+            .collect();
+        let lens = [200, 300, 400, 500, 600];
+        let expected = lens.into_iter().filter(|&len| len != ahead);
+        assert_eq!(left, (0..).zip(expected).collect::<Vec<_>>());
+        assert!(queue.is_empty());
     }
 
     #[test]

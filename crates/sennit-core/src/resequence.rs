@@ -125,6 +125,18 @@ impl<T> Resequencer<T> {
         }
     }
 
+    /// The sender starts over, with new numbers on new paths: passes on what is held.
+    pub fn start_over(&mut self, mut release: impl FnMut(T), now: Instant) {
+        for flow in self.flows.values_mut() {
+            self.stats.missed += flow.missing(flow.held.len() as i64);
+            flow.flush(&mut release);
+        }
+        *self = Self {
+            stats: self.stats,
+            ..Self::new(now)
+        };
+    }
+
     /// What happened so far.
     pub fn stats(&self) -> ResequenceStats {
         self.stats

@@ -30,10 +30,10 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
 use crate::{
     cid::FirstIds,
-    codec::{Abilities, Peer},
+    codec::{Abilities, Codec, Peer},
     facts::{FlowsWanted, LinkLabel, TunnelStatus},
     hello::{self, ENROL_PATH, Hello, REPLACED},
-    ids::{ConnId, SocketId},
+    ids::{ConnId, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
     path::number,
@@ -207,6 +207,7 @@ enum Stage {
 struct Slot {
     id: ClassId,
     class: ClassConfig,
+    pipe: PipeId,
     live: Option<ConnId>,
     dial: dial::Dial,
     reason: String,
@@ -259,9 +260,13 @@ impl Edge {
         } else {
             1
         };
+        let first_ids = FirstIds::new(config.steering, &settings.seed);
+        let mut node = Node::new(settings, None, now);
+        // Pipes are made in the order of the classes, and have their turns in it.
         let slots = config.classes.iter().take(count).map(|(&id, class)| Slot {
             id,
             class: class.clone(),
+            pipe: node.add_pipe(class.treatment.delivery, now),
             live: None,
             dial: dial::Dial::new(now),
             reason: "no link is up".into(),
@@ -269,8 +274,8 @@ impl Edge {
         });
         Ok(Self {
             slots: slots.collect(),
-            first_ids: FirstIds::new(config.steering, &settings.seed),
-            node: Node::new(settings, None),
+            first_ids,
+            node,
             config,
             crypto,
             purpose,
@@ -359,13 +364,14 @@ impl Edge {
         let class = class.unwrap_or_else(sort);
         let slot = self.slots.iter().find(|slot| slot.id == class);
         let live = slot.ok_or(NotOurClass(class))?.live;
-        let up = |conn: &&mut Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
-        let Some(conn) = live.and_then(|id| self.node.get_mut(id)).filter(up) else {
+        let up = |(conn, _): &(&mut Conn<Role>, _)| matches!(conn.role.stage, Stage::Up(_));
+        let found = live.and_then(|id| self.node.get_with_pipe(id)).filter(up);
+        let Some((conn, pipe)) = found else {
             self.say(&parsed, class, icmp::Reason::NoRoute, now);
             return Ok(());
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
-        let sink = |queued| conn.tunnel.handle_packet(queued, now);
+        let sink = |queued| conn.tunnel.handle_packet(pipe, queued, now);
         if inner::segment(header, packet, mtu, partial, sink) == Err(Refused::TooBig) {
             let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
             self.say(&parsed, class, reason, now);
@@ -414,8 +420,8 @@ impl Edge {
             return Some((class, error.into()));
         }
         let (id, packet) = self.node.poll_packet()?;
-        let conn = self.node.get(id)?;
-        Some((self.slots[conn.role.slot].id, packet))
+        let slot = self.slots.iter().find(|slot| slot.pipe == id)?;
+        Some((slot.id, packet))
     }
 
     /// The next batch for a link's socket, its bytes appended to the empty `buffer`.
@@ -479,10 +485,10 @@ impl Edge {
                 flows: Vec::new(),
                 flow_count: 0,
             };
-            if let Some(conn) = slot.live.and_then(|id| self.node.peek_mut(id)) {
-                status.up = matches!(conn.role.stage, Stage::Up(_));
-                conn.describe(&mut status, wanted);
-            }
+            let up = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
+            status.up = slot.live.and_then(|id| self.node.get(id)).is_some_and(up);
+            let of = (slot.pipe, slot.live);
+            self.node.describe(of, &mut status, wanted);
             all.push(status);
         }
         all
@@ -566,7 +572,9 @@ impl Edge {
             return;
         };
         let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
-        let slot = &mut self.slots[conn.role.slot];
+        let index = conn.role.slot;
+        self.node.unplug(id);
+        let slot = &mut self.slots[index];
         if slot.live == Some(id) {
             slot.live = None;
             slot.since = now;
@@ -673,7 +681,6 @@ impl Edge {
             self.hub_inside.clone_from(&inside);
             self.events.push_back(EdgeEvent::HubInside(inside));
         }
-        conn.tunnel.open_data(stream, peer, now);
         let multipath = conn.tunnel.conn.is_multipath_negotiated();
         let link = conn.role.link;
         announce_lan(conn, stream, &self.config.lan);
@@ -684,7 +691,7 @@ impl Edge {
         }
         .into();
         slot.since = now;
-        let class = slot.class.name.clone();
+        let (of, class) = ((slot.pipe, slot.id), slot.class.name.clone());
         let link = self
             .links
             .get(&link)
@@ -694,6 +701,7 @@ impl Edge {
             link,
             multipath,
         });
+        self.node.plug(id, of, Codec::new(stream, peer), now);
         self.announce_links(id);
         self.settle(now);
     }
@@ -713,9 +721,7 @@ impl Edge {
                 }
             }
             Capsule::Datagram(content) => {
-                if let Some(conn) = self.node.get_mut(id) {
-                    conn.tunnel.handle_capsule(content, now);
-                }
+                self.node.handle_capsule(id, content, now);
             }
             Capsule::RefusedLan(refused) => self.handle_refused(&refused),
             Capsule::RouteAdvertisement(_) | Capsule::Link(_) => {}

@@ -32,7 +32,7 @@ pub struct LinkLabel {
     pub weight: u16,
 }
 
-/// Counters of a tunnel since it came up.
+/// Counters of a class since its first tunnel came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelStats {
     /// Inner packets taken in.
@@ -77,7 +77,7 @@ pub struct TunnelStatus {
     pub since: Instant,
     /// Bytes waiting in its queue.
     pub backlog: usize,
-    /// Counters of its queue.
+    /// Counters of its queue since the first tunnel of the class came up.
     pub queue: QueueStats,
     /// Counters of the tunnel.
     pub stats: TunnelStats,

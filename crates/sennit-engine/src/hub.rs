@@ -6,6 +6,7 @@
 //! has one tunnel per class; a new one for the same class replaces the old. Packets for a site are
 //! found by destination ([`sites`]) and leave in the class that their flow came in.
 
+mod pipes;
 mod requests;
 mod sites;
 
@@ -22,12 +23,15 @@ use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Congestion, PathState, health};
 use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
-use sites::Sites;
 
+use self::{
+    pipes::{Owner, Pipes},
+    sites::Sites,
+};
 use crate::{
     facts::{FlowsWanted, LinkLabel, TunnelStatus},
     hello::{Hello, REPLACED},
-    ids::ConnId,
+    ids::{ConnId, PipeId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
     path::number,
@@ -205,6 +209,7 @@ pub struct Hub {
     node: Node<Role>,
     config: HubConfig,
     sites: Sites,
+    pipes: Pipes,
     errors: Errors,
     /// Those that came last, and when; the earlier of them may have become known, or have left.
     newcomers: VecDeque<(Instant, ConnId)>,
@@ -230,8 +235,9 @@ impl Hub {
         server.migration(true);
         server.max_incoming(config.max_strangers);
         Ok(Self {
-            node: Node::new(settings, Some(Arc::new(server))),
+            node: Node::new(settings, Some(Arc::new(server)), now),
             sites: Sites::default(),
+            pipes: Pipes::default(),
             config,
             errors: Errors::new(now),
             newcomers: VecDeque::new(),
@@ -290,11 +296,11 @@ impl Hub {
             return Ok(());
         }
         let id = self.sites.route(&parsed, now).ok_or(NoSuchSite)?;
-        let Some(conn) = self.node.get_mut(id) else {
+        let Some((conn, pipe)) = self.node.get_with_pipe(id) else {
             return Ok(());
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
-        let sink = |queued| conn.tunnel.handle_packet(queued, now);
+        let sink = |queued| conn.tunnel.handle_packet(pipe, queued, now);
         if inner::segment(header, packet, mtu, partial, sink) == Err(Refused::TooBig) {
             self.say(
                 packet,
@@ -333,8 +339,11 @@ impl Hub {
                 let reason = "nothing was granted in time";
                 self.node
                     .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
-                self.leave(id, reason.into());
+                self.leave(id, reason.into(), now);
             }
+        }
+        while let Some(pipe) = self.pipes.poll_forgotten(now) {
+            self.node.remove_pipe(pipe);
         }
     }
 
@@ -350,7 +359,7 @@ impl Hub {
     pub fn replace(&mut self, site: &str, class: ClassId, now: Instant) {
         if let Some(id) = self.sites.tunnel(site, class) {
             self.node.close(id, Code::H3_NO_ERROR.0, REPLACED, now);
-            self.leave(id, REPLACED.to_owned());
+            self.leave(id, REPLACED.to_owned(), now);
         }
     }
 
@@ -391,7 +400,7 @@ impl Hub {
         for id in tunnels {
             self.node
                 .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
-            self.leave(id, reason.to_owned());
+            self.leave(id, reason.to_owned(), now);
         }
     }
 
@@ -410,8 +419,8 @@ impl Hub {
         if let Some(error) = self.to_tun.pop_front() {
             return Some(error.into());
         }
-        while let Some((id, packet)) = self.node.poll_packet() {
-            if self.admit(id, &packet.bytes, now) {
+        while let Some((pipe, packet)) = self.node.poll_packet() {
+            if self.admit(pipe, &packet.bytes, now) {
                 return Some(packet);
             }
         }
@@ -420,22 +429,21 @@ impl Hub {
 
     /// Whether a packet of a site bears a source address of the site (RFC 9484 §4.7.1), and goes
     /// somewhere that a host may send to from afar.
-    fn admit(&mut self, id: ConnId, packet: &[u8], now: Instant) -> bool {
+    fn admit(&mut self, id: PipeId, packet: &[u8], now: Instant) -> bool {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return false;
         };
-        let Some(conn) = self.node.get_mut(id) else {
-            return false;
-        };
-        let Stage::Up { site, class, .. } = &conn.role.stage else {
+        let (Some(Owner { site, class }), Some(pipe)) =
+            (self.pipes.owner(id), self.node.pipe_mut(id))
+        else {
             return false;
         };
         if !inner::is_deliverable(parsed.dst()) {
-            conn.tunnel.stats.wrong_destination += 1;
+            pipe.stats.wrong_destination += 1;
             return false;
         }
         let admitted = self.sites.admit(site, *class, &parsed, now);
-        conn.tunnel.stats.wrong_source += u64::from(!admitted);
+        pipe.stats.wrong_source += u64::from(!admitted);
         admitted
     }
 
@@ -447,7 +455,9 @@ impl Hub {
     /// When [`Self::handle_timeout`] should be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let leaves = self.newcomers.front().map(|(at, _)| *at + STRANGER_FOR);
-        self.node.poll_timeout().into_iter().chain(leaves).min()
+        let parked = self.pipes.poll_timeout();
+        let node = self.node.poll_timeout();
+        [leaves, parked, node].into_iter().flatten().min()
     }
 
     /// How many tunnels there are.
@@ -487,7 +497,7 @@ impl Hub {
         id: ConnId,
         wanted: Option<(&FlowsWanted, Instant)>,
     ) -> Option<TunnelStatus> {
-        let conn = self.node.peek_mut(id)?;
+        let conn = self.node.get(id)?;
         let Stage::Up {
             site,
             name,
@@ -513,7 +523,8 @@ impl Hub {
             flows: Vec::new(),
             flow_count: 0,
         };
-        conn.describe(&mut status, wanted);
+        let pipe = conn.pipe()?;
+        self.node.describe((pipe, Some(id)), &mut status, wanted);
         Some(status)
     }
 
@@ -540,7 +551,7 @@ impl Hub {
                 self.adopt(id, PathId::ZERO, now);
                 self.update_keys(id);
             }
-            NodeEvent::Lost(id, reason) => self.leave(id, reason),
+            NodeEvent::Lost(id, reason) => self.leave(id, reason, now),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             NodeEvent::PathUp(id, path) => {
                 self.adopt(id, path, now);
@@ -582,7 +593,8 @@ impl Hub {
         self.node.adopt_path(id, path, label, now);
     }
 
-    fn leave(&mut self, id: ConnId, reason: String) {
+    fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
+        self.node.unplug(id);
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -593,6 +605,9 @@ impl Hub {
         else {
             return;
         };
+        let owner = Owner { site, class };
+        self.pipes.park(&owner, now);
+        let site = owner.site;
         if self.sites.leave(&site, class, id) {
             self.events.push_back(HubEvent::Lan {
                 site: site.clone(),

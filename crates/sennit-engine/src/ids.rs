@@ -7,3 +7,7 @@ pub struct SocketId(pub u32);
 /// Names a connection of a node; never reused while the node lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
+
+/// Names a pipe of a node; never reused while the node lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PipeId(pub(crate) u64);

@@ -31,9 +31,12 @@ mod inner;
 mod locals;
 mod node;
 mod path;
+mod pipe;
+mod recovery;
 mod transport;
 mod treatment;
 mod tunnel;
+mod turns;
 mod ways;
 
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};

@@ -4,6 +4,9 @@
 //! (`handle_*`), then drain (`poll_*`) until nothing more comes. Only connections that something
 //! happened to are looked at; the others are known by the time at which they want to be woken.
 
+mod digest;
+mod plugs;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
@@ -14,22 +17,22 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    EndpointEvent, Event, FourTuple, Incoming, PathAbandonReason, PathEvent, PathId, ServerConfig,
-    VarInt,
+    EndpointEvent, FourTuple, Incoming, PathId, ServerConfig, VarInt,
 };
-use sennit_core::{Delivery, Policy};
-use sennit_masque::{self as masque, Code};
+use sennit_core::{ClassId, Delivery, Policy};
+use sennit_masque as masque;
 
 use crate::{
-    facts::{FlowsWanted, LinkLabel, TunnelStatus},
+    facts::LinkLabel,
     h3::H3,
-    ids::ConnId,
-    inner::Packet,
+    ids::{ConnId, PipeId},
     locals::{Local, Locals},
     path::Path,
+    pipe::{Pipe, Pipes},
     transport::Settings,
     treatment::Treatment,
     tunnel::Tunnel,
+    turns::Turns,
     ways::Ways,
 };
 
@@ -91,6 +94,10 @@ pub(crate) struct Conn<R> {
     /// Where the handshake leaves from; noq does not know.
     first_local: Local,
     wake: Option<Instant>,
+    /// The pipe that it is plugged into.
+    pipe: Option<PipeId>,
+    /// Its class, once that is known.
+    class: ClassId,
 }
 
 pub(crate) struct Node<R> {
@@ -99,9 +106,12 @@ pub(crate) struct Node<R> {
     locals: Locals,
     ways: Ways,
     conns: BTreeMap<ConnId, Conn<R>>,
+    pipes: Pipes,
+    /// The pipes in which packets that arrived wait.
+    arrivals: BTreeSet<PipeId>,
     by_handle: BTreeMap<usize, ConnId>,
     next_id: u64,
-    dirty: BTreeSet<ConnId>,
+    turns: Turns,
     wakes: BTreeSet<(Instant, ConnId)>,
     events: VecDeque<NodeEvent>,
     /// Packets that belong to no connection: version negotiation, resets, refusals.
@@ -115,7 +125,7 @@ pub(crate) struct Node<R> {
 const STATELESS_LIMIT: usize = 64;
 
 impl<R> Node<R> {
-    pub(crate) fn new(settings: Settings, server: Option<Arc<ServerConfig>>) -> Self {
+    pub(crate) fn new(settings: Settings, server: Option<Arc<ServerConfig>>, now: Instant) -> Self {
         let endpoint = Endpoint::new(Arc::new(settings.endpoint()), server, true);
         Self {
             endpoint,
@@ -123,9 +133,11 @@ impl<R> Node<R> {
             locals: Locals::default(),
             ways: Ways::default(),
             conns: BTreeMap::new(),
+            pipes: Pipes::new(now),
+            arrivals: BTreeSet::new(),
             by_handle: BTreeMap::new(),
             next_id: 0,
-            dirty: BTreeSet::new(),
+            turns: Turns::default(),
             wakes: BTreeSet::new(),
             events: VecDeque::new(),
             stateless: VecDeque::new(),
@@ -142,16 +154,17 @@ impl<R> Node<R> {
         self.conns.get(&id)
     }
 
-    /// The connection, which will be looked at in the next drain.
+    /// The connection, to act on: it has a turn in the next drain.
     pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn<R>> {
-        let conn = self.conns.get_mut(&id)?;
-        self.dirty.insert(id);
-        Some(conn)
+        self.get_with_pipe(id).map(|(conn, _)| conn)
     }
 
-    /// The connection, to look at and not to change.
-    pub(crate) fn peek_mut(&mut self, id: ConnId) -> Option<&mut Conn<R>> {
-        self.conns.get_mut(&id)
+    /// The connection and the pipe that it is plugged into, to act on.
+    pub(crate) fn get_with_pipe(&mut self, id: ConnId) -> Option<(&mut Conn<R>, &mut Pipe)> {
+        let conn = self.conns.get_mut(&id)?;
+        self.turns.push(id, conn.class);
+        let pipe = self.pipes.of(conn.pipe);
+        Some((conn, pipe))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -240,10 +253,12 @@ impl<R> Node<R> {
                 handle,
                 first_local,
                 wake: None,
+                pipe: None,
+                class: ClassId::default(),
             },
         );
         self.by_handle.insert(handle.0, id);
-        self.dirty.insert(id);
+        self.turns.push(id, ClassId::default());
         id
     }
 
@@ -269,9 +284,10 @@ impl<R> Node<R> {
             .ok()
             .and_then(|network| self.locals.resolve(network.local_ip()?))
             .unwrap_or(conn.first_local);
-        conn.tunnel.add_path(path, local.socket, link, now);
+        let pipe = self.pipes.of(conn.pipe);
+        conn.tunnel.add_path(pipe, path, local.socket, link, now);
+        self.turns.push(id, conn.class);
         self.ways.prune(now);
-        self.dirty.insert(id);
     }
 
     // ---- input ---------------------------------------------------------------------------------
@@ -312,19 +328,30 @@ impl<R> Node<R> {
                 let Some(&id) = self.by_handle.get(&handle.0) else {
                     return;
                 };
-                if let Some(conn) = self.get_mut(id) {
+                if let Some((conn, pipe)) = self.get_with_pipe(id) {
                     // noq panics when a client's probe timer fires between the packet that
                     // completes the handshake and the next that it sends, so what is due by now
                     // must come before the packet.
                     if conn.tunnel.conn.is_handshaking() {
                         conn.tunnel.conn.handle_timeout(now);
                     }
-                    let handled = conn.tunnel.handle_event(event, network, arrived, now);
+                    let handled = conn.tunnel.handle_event(pipe, event, network, arrived, now);
                     if let Err(code) = handled {
                         conn.h3.http.close(code, "a datagram of no stream");
                     }
+                    let pipe = conn.pipe;
+                    self.note_arrivals(pipe);
                 }
             }
+        }
+    }
+
+    /// The peer sent a datagram in a capsule.
+    pub(crate) fn handle_capsule(&mut self, id: ConnId, content: Bytes, now: Instant) {
+        if let Some((conn, pipe)) = self.get_with_pipe(id) {
+            conn.tunnel.handle_capsule(pipe, content, now);
+            let pipe = conn.pipe;
+            self.note_arrivals(pipe);
         }
     }
 
@@ -360,7 +387,7 @@ impl<R> Node<R> {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.wake = None;
                 conn.tunnel.conn.handle_timeout(now);
-                self.dirty.insert(id);
+                self.turns.push(id, conn.class);
             }
         }
     }
@@ -370,8 +397,8 @@ impl<R> Node<R> {
     /// The next event. Draining this is what makes the connections digest their input.
     pub(crate) fn poll_event(&mut self, now: Instant) -> Option<NodeEvent> {
         if self.events.is_empty() {
-            let dirty: Vec<ConnId> = self.dirty.iter().copied().collect();
-            for id in dirty {
+            let waiting: Vec<ConnId> = self.turns.iter().collect();
+            for id in waiting {
                 self.digest(id, now);
             }
         }
@@ -393,72 +420,8 @@ impl<R> Node<R> {
         }
     }
 
-    /// Lets one connection react to what happened to it.
-    fn digest(&mut self, id: ConnId, now: Instant) {
-        let Some(conn) = self.conns.get_mut(&id) else {
-            self.dirty.remove(&id);
-            return;
-        };
-        conn.tunnel.handle_overdue(now);
-        conn.tunnel.consult(&self.ways, id, now);
-        let events = &mut self.events;
-        conn.tunnel.handle_health(
-            |path| events.push_back(NodeEvent::PathState(id, path.id)),
-            now,
-        );
-        if conn.tunnel.inform(&mut self.ways, id, now) {
-            let (party, networks) = conn.tunnel.ways();
-            let shares = |other: &Conn<R>| {
-                let (theirs, ways) = other.tunnel.ways();
-                party == theirs && ways.iter().any(|way| networks.contains(way))
-            };
-            let concerned = self.conns.iter().filter(|(_, other)| shares(other));
-            self.dirty.extend(concerned.map(|(&other, _)| other));
-        }
-        let Some(conn) = self.conns.get_mut(&id) else {
-            return;
-        };
-        let events = &mut self.events;
-        if !conn.tunnel.close_stuck_paths(now) {
-            let reason = "no data can be sent on the only path";
-            conn.h3
-                .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
-        }
-        while let Some(event) = conn.tunnel.conn.poll() {
-            match event {
-                Event::Connected => events.push_back(NodeEvent::Connected(id)),
-                Event::ConnectionLost { reason } => {
-                    events.push_back(NodeEvent::Lost(id, reason.to_string()));
-                }
-                Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, &event),
-                Event::Path(event) => digest_path(&mut conn.tunnel, id, event, events),
-                Event::DatagramReceived
-                | Event::DatagramsUnblocked
-                | Event::HandshakeDataReady
-                | Event::HandshakeConfirmed
-                | Event::NatTraversal(_) => {}
-            }
-        }
-        // There are no streams before the handshake is done.
-        if !conn.tunnel.conn.is_handshaking() {
-            conn.h3.pump(&mut conn.tunnel.conn, now);
-        }
-        while let Some(event) = conn.h3.poll_event() {
-            events.push_back(NodeEvent::Http(id, event));
-        }
-        if let Some(reason) = conn.h3.take_failure() {
-            events.push_back(NodeEvent::Lost(id, reason));
-        }
-        while let Some(event) = conn.tunnel.conn.poll_endpoint_events() {
-            if event.is_drained() {
-                self.drained.push((id, event));
-            } else if let Some(event) = self.endpoint.handle_event(conn.handle, event) {
-                conn.tunnel.conn.handle_event(event);
-            }
-        }
-    }
-
     fn remove(&mut self, id: ConnId) {
+        self.unplug(id);
         if let Some(conn) = self.conns.remove(&id) {
             self.by_handle.remove(&conn.handle.0);
             if let Some(at) = conn.wake {
@@ -466,15 +429,7 @@ impl<R> Node<R> {
             }
         }
         self.ways.forget(id);
-        self.dirty.remove(&id);
-    }
-
-    /// The next inner packet that arrived, with the connection it came by.
-    pub(crate) fn poll_packet(&mut self) -> Option<(ConnId, Packet)> {
-        self.dirty.iter().find_map(|id| {
-            let packet = self.conns.get_mut(id)?.tunnel.poll_packet()?;
-            Some((*id, packet))
-        })
+        self.turns.remove(id);
     }
 
     /// The next batch to send, its bytes appended to the empty `buffer`.
@@ -485,19 +440,20 @@ impl<R> Node<R> {
             buffer.extend_from_slice(&bytes);
             return Some(transmit);
         }
-        while let Some(&id) = self.dirty.first() {
+        while let Some(id) = self.turns.first() {
             let Some(conn) = self.conns.get_mut(&id) else {
-                self.dirty.remove(&id);
+                self.turns.remove(id);
                 continue;
             };
-            if let Some(transmit) = conn.tunnel.poll_transmit(now, buffer) {
+            let pipe = self.pipes.of(conn.pipe);
+            if let Some(transmit) = conn.tunnel.poll_transmit(pipe, now, buffer) {
                 let local = transmit
                     .src_ip
                     .and_then(|alias| self.locals.resolve(alias))
                     .unwrap_or(conn.first_local);
                 return Some(outgoing(&transmit, local));
             }
-            self.dirty.remove(&id);
+            self.turns.remove(id);
             self.schedule_wake(id);
         }
         None
@@ -507,7 +463,7 @@ impl<R> Node<R> {
         let Some(conn) = self.conns.get_mut(&id) else {
             return;
         };
-        let wake = conn.tunnel.poll_timeout();
+        let wake = conn.tunnel.poll_timeout(self.pipes.of(conn.pipe));
         if wake == conn.wake {
             return;
         }
@@ -536,56 +492,14 @@ fn outgoing(transmit: &noq_proto::Transmit, local: Local) -> Transmit {
     }
 }
 
-fn digest_path(
-    tunnel: &mut Tunnel,
-    id: ConnId,
-    event: PathEvent,
-    events: &mut VecDeque<NodeEvent>,
-) {
-    match event {
-        PathEvent::Established { id: path, .. } => events.push_back(NodeEvent::PathUp(id, path)),
-        PathEvent::Abandoned {
-            id: path, reason, ..
-        } => {
-            let link = tunnel.remove_path(path).map(|link| link.name);
-            events.push_back(NodeEvent::PathDown(id, path, link, describe(&reason)));
-        }
-        // Peers that report report in their own way; see `sennit_core::frame::Report`.
-        _ => {}
-    }
-}
-
-fn describe(reason: &PathAbandonReason) -> String {
-    match reason {
-        PathAbandonReason::ApplicationClosed { .. } => "closed here".into(),
-        PathAbandonReason::TimedOut => "timed out".into(),
-        PathAbandonReason::UnusableAfterNetworkChange => "unusable after a network change".into(),
-        PathAbandonReason::RemoteAbandoned { error_code } => {
-            format!("closed by the peer with code {error_code}")
-        }
-        #[expect(
-            deprecated,
-            reason = "noq no longer emits it but the enum still has it"
-        )]
-        PathAbandonReason::ValidationFailed => "validation failed".into(),
-    }
-}
-
 impl<R> Conn<R> {
     /// The trusted or hoped-for paths, for status.
     pub(crate) fn paths(&self) -> &[Path] {
         &self.tunnel.paths
     }
 
-    /// Fills in what the tunnel knows of itself.
-    pub(crate) fn describe(
-        &mut self,
-        status: &mut TunnelStatus,
-        wanted: Option<(&FlowsWanted, Instant)>,
-    ) {
-        self.tunnel.describe(status);
-        if let Some((wanted, now)) = wanted {
-            (status.flows, status.flow_count) = self.tunnel.flows(wanted, now);
-        }
+    /// The pipe that it is plugged into.
+    pub(crate) fn pipe(&self) -> Option<PipeId> {
+        self.pipe
     }
 }

@@ -1,7 +1,7 @@
-//! One QUIC connection with its paths, its queue and its scheduler: the data plane of a class.
+//! One QUIC connection with its paths and its scheduler: what a class sends over.
 //!
-//! Both ends run this same code. Inner packets go in by [`Tunnel::handle_packet`] and wait in
-//! FQ-CoDel; [`Tunnel::poll_transmit`] moves them to paths. One round of it has two parts:
+//! Both ends run this same code. A tunnel is plugged into the [`Pipe`] of its class, where inner packets
+//! wait; [`Tunnel::poll_transmit`] moves them to paths. One round of it has two parts:
 //!
 //! 1. *Control*: noq's datagram queue is empty and all gates are open, so noq sends whatever it
 //!    wants to: acknowledgements, probes, streams.
@@ -9,7 +9,7 @@
 //!    that path's gate alone is open until the batch is out; and again, until no path has room or
 //!    nothing waits.
 //!
-//! What arrives is handed to [`Tunnel::poll_packet`] as bare IP packets.
+//! What arrives is handed to the pipe as bare IP packets.
 
 mod ack_path;
 mod batch;
@@ -18,30 +18,26 @@ mod health;
 mod inbound;
 mod padding;
 mod plan;
-mod recovery;
+mod repair;
 mod reports;
 mod round;
 
 use std::{
-    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
 use noq_proto::{ClosePathError, Connection, PathId, VarInt};
-use sennit_core::{
-    Congestion, Flows, FqCodel, Halves, Numbering, Policy, Resequencer, Scheduler, queue::Queued,
-};
-use sennit_masque::StreamId;
+use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 
-use self::{health::Activity, plan::Patience, recovery::Recovery, reports::Reports, round::Round};
+use self::{health::Activity, plan::Patience, reports::Reports, round::Round};
 use crate::{
-    codec::{Codec, Peer},
-    facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStats, TunnelStatus},
+    codec::Codec,
+    facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStatus},
     ids::SocketId,
-    inner::Packet,
     path::{Path, number},
+    pipe::Pipe,
     transport::MAX_PATHS,
     treatment::Treatment,
 };
@@ -52,37 +48,23 @@ pub(crate) const POOR: VarInt = VarInt::from_u32(0x3e76);
 pub(crate) struct Tunnel {
     pub(crate) conn: Connection,
     pub(crate) paths: Vec<Path>,
-    pub(crate) stats: TunnelStats,
     /// Who is at the other end, if that is known: what its tunnels know of a way they know
     /// together.
     pub(crate) party: Arc<str>,
-    queue: FqCodel,
-    flows: Flows,
     scheduler: Scheduler,
     congestion: Congestion,
     /// Full-size packet on the wire, in bytes.
     packet_size: u64,
-    /// Set once CONNECT-IP is agreed.
-    data: Option<DataPlane>,
+    /// What its datagrams look like, while it is plugged into a pipe: once CONNECT-IP is agreed.
+    codec: Option<Codec>,
     round: Round,
     patience: Patience,
-    recovery: Recovery,
     activity: Activity,
     reports: Reports,
     /// Room for halves of packets.
     chunk: BytesMut,
     /// The longest inner packet that some usable path carries.
     longest: usize,
-    received: VecDeque<Packet>,
-}
-
-/// What carries a tunnel's packets once CONNECT-IP is agreed.
-#[derive(Debug)]
-struct DataPlane {
-    codec: Codec,
-    numbering: Numbering,
-    halves: Halves,
-    resequencer: Resequencer<Packet>,
 }
 
 impl Tunnel {
@@ -95,50 +77,46 @@ impl Tunnel {
         Self {
             conn,
             paths: Vec::new(),
-            stats: TunnelStats::default(),
             party: Arc::default(),
-            queue: FqCodel::default(),
-            flows: Flows::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
             congestion: treatment.congestion,
             packet_size: u64::from(packet_size),
-            data: None,
+            codec: None,
             round: Round::new(now),
             patience: Patience::default(),
-            recovery: Recovery::new(treatment.delivery),
             activity: Activity::new(now),
             reports: Reports::new(now),
             chunk: BytesMut::new(),
             longest: usize::MAX,
-            received: VecDeque::new(),
         }
     }
 
-    /// CONNECT-IP is agreed on request stream `stream`.
-    pub(crate) fn open_data(&mut self, stream: StreamId, peer: Peer, now: Instant) {
-        self.data = Some(DataPlane {
-            codec: Codec::new(stream, peer),
-            numbering: Numbering::new(now),
-            halves: Halves::default(),
-            resequencer: Resequencer::new(now),
-        });
+    /// It is plugged into a pipe, which packets go through that look like this.
+    pub(crate) fn open(&mut self, codec: Codec) {
+        self.codec = Some(codec);
+    }
+
+    /// It is plugged into a pipe no longer.
+    pub(crate) fn shut(&mut self) {
+        self.codec = None;
+        self.round.abort();
+        self.open_gates();
+    }
+
+    /// The hub learns the treatment with the request.
+    pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
+        self.scheduler = Scheduler::new(treatment.policy, treatment.copies);
+        self.congestion = treatment.congestion;
+        for path in &self.paths {
+            path.gate.set_congestion(treatment.congestion);
+        }
+        self.set_floors();
     }
 
     /// The peer may from now on open paths.
     pub(crate) fn allow_paths(&mut self, now: Instant) {
         // Fails only for a peer that does not speak multipath.
         let _ = self.conn.set_max_concurrent_paths(now, MAX_PATHS);
-    }
-
-    /// The hub learns the treatment with the request.
-    pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
-        self.scheduler = Scheduler::new(treatment.policy, treatment.copies);
-        self.recovery.set_delivery(treatment.delivery);
-        self.congestion = treatment.congestion;
-        for path in &self.paths {
-            path.gate.set_congestion(treatment.congestion);
-        }
-        self.set_floors();
     }
 
     /// Packets that are sent twice are few; a copy must not be withheld because the other path's
@@ -157,7 +135,7 @@ impl Tunnel {
 
     /// What was agreed on with the other end, once it was.
     fn codec(&self) -> Option<&Codec> {
-        self.data.as_ref().map(|data| &data.codec)
+        self.codec.as_ref()
     }
 
     pub(crate) fn is_numbered(&self) -> bool {
@@ -175,7 +153,14 @@ impl Tunnel {
     }
 
     /// Takes over a path that noq validated.
-    pub(crate) fn add_path(&mut self, id: PathId, socket: SocketId, link: LinkLabel, now: Instant) {
+    pub(crate) fn add_path(
+        &mut self,
+        pipe: &mut Pipe,
+        id: PathId,
+        socket: SocketId,
+        link: LinkLabel,
+        now: Instant,
+    ) {
         self.paths.retain(|path| path.id != id);
         let path = Path::adopt(&self.conn, id, socket, link, now);
         if let Some(path) = &path {
@@ -184,27 +169,25 @@ impl Tunnel {
         self.paths.extend(path);
         self.paths.sort_by_key(|path| path.id);
         self.set_floors();
-        self.abort_batch();
+        self.abort_batch(pipe);
     }
 
     /// Forgets a path that is closed; returns its link. What was in flight on it noq declares lost
     /// later, when nobody listens any more, so it is sent again now.
-    pub(crate) fn remove_path(&mut self, id: PathId) -> Option<LinkLabel> {
+    pub(crate) fn remove_path(&mut self, pipe: &mut Pipe, id: PathId) -> Option<LinkLabel> {
         let index = self.paths.iter().position(|path| path.id == id)?;
         self.paths[index].gate.ledger().lose_all();
-        self.collect_lost(self.round.polled);
+        self.collect_lost(pipe, self.round.polled);
         let path = self.paths.remove(index);
-        if let Some(data) = &mut self.data {
-            data.resequencer.forget_path(number(id));
-        }
-        self.abort_batch();
+        pipe.resequencer.forget_path(number(id));
+        self.abort_batch(pipe);
         Some(path.link)
     }
 
     /// Indices into the paths have changed: whatever was chosen is chosen anew.
-    fn abort_batch(&mut self) {
+    fn abort_batch(&mut self, pipe: &mut Pipe) {
         self.round.abort();
-        self.flows.forget_paths();
+        pipe.flows.forget_paths();
         self.open_gates();
     }
 
@@ -222,11 +205,8 @@ impl Tunnel {
         closed
     }
 
-    /// Fills in what the tunnel knows of itself, but for its flows.
+    /// Fills in what the tunnel knows of itself.
     pub(crate) fn describe(&mut self, status: &mut TunnelStatus) {
-        status.backlog = self.queue.backlog();
-        status.queue = self.queue.stats();
-        status.stats = self.stats();
         status.numbered = self.is_numbered();
         status.striping = self.scheduler.striping();
         let halves = self.takes_halves();
@@ -237,24 +217,20 @@ impl Tunnel {
             .collect();
     }
 
-    /// Counters so far.
-    fn stats(&self) -> TunnelStats {
-        let order = self.data.as_ref().map(|data| data.resequencer.stats());
-        TunnelStats {
-            order: order.unwrap_or_default(),
-            ..self.stats
-        }
-    }
-
     /// What is known of the flows that are asked for, and how many they are in all.
-    pub(crate) fn flows(&mut self, wanted: &FlowsWanted, now: Instant) -> (Vec<FlowStatus>, usize) {
-        let (flows, count) = self
+    pub(crate) fn flows(
+        &self,
+        pipe: &mut Pipe,
+        wanted: &FlowsWanted,
+        now: Instant,
+    ) -> (Vec<FlowStatus>, usize) {
+        let (flows, count) = pipe
             .flows
             .busiest(wanted.pattern.as_ref(), wanted.limit, now);
         let path_ids = || self.paths.iter().map(|path| number(path.id));
         let described = flows.into_iter().map(|account| FlowStatus {
             paths: path_ids().zip(account.paths).collect(),
-            queue: self.queue.flow(account.hash),
+            queue: pipe.queue.flow(account.hash),
             account,
         });
         (described.collect(), count)
@@ -262,8 +238,8 @@ impl Tunnel {
 
     /// Largest inner packet that can be sent now.
     pub(crate) fn max_packet(&mut self) -> usize {
-        let Some(data) = &self.data else { return 0 };
-        let overhead = data.codec.most_overhead();
+        let Some(codec) = &self.codec else { return 0 };
+        let overhead = codec.most_overhead();
         let size = self.conn.datagrams().max_size().unwrap_or(0);
         size.saturating_sub(overhead).min(self.longest)
     }
@@ -271,30 +247,23 @@ impl Tunnel {
     // ---- inner packets -------------------------------------------------------------------------
 
     /// Takes an inner packet. [`Self::max_packet`] was checked.
-    pub(crate) fn handle_packet(&mut self, packet: Queued, now: Instant) {
-        if self.data.is_none() {
-            return;
+    pub(crate) fn handle_packet(&mut self, pipe: &mut Pipe, packet: Queued, now: Instant) {
+        if self.codec.is_some() {
+            self.note_data(packet.packet_len(), now);
+            pipe.push(packet, now);
         }
-        self.stats.packets_in += 1;
-        self.note_data(packet.packet_len(), now);
-        self.queue.push(packet, now);
-    }
-
-    /// The next inner packet that arrived.
-    pub(crate) fn poll_packet(&mut self) -> Option<Packet> {
-        self.received.pop_front()
     }
 
     // ---- time ----------------------------------------------------------------------------------
 
     /// When the tunnel next needs attention.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self, pipe: &Pipe) -> Option<Instant> {
         let listens = self.is_numbered();
         let health = self
             .paths
             .iter()
             .map(|path| path.health.poll_timeout(listens));
-        let waiting = self.is_backlogged();
+        let waiting = self.is_backlogged(pipe);
         // A path with credit that the scheduler does not want now will not be wanted any sooner for
         // being asked again; only credit yet to be earned changes anything.
         let pacing = waiting
@@ -310,7 +279,7 @@ impl Tunnel {
             .chain(self.round.poll_timeout())
             .chain(pacing)
             .chain(self.reports.poll_timeout())
-            .chain(self.overdue_at())
+            .chain(self.overdue_at(pipe))
             .chain(self.owes_until())
             .chain(self.conn.poll_timeout())
             .min()

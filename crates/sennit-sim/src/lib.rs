@@ -82,6 +82,7 @@ pub struct World {
     pub edge: Edge,
     /// The far side.
     pub hub: Hub,
+    config: EdgeConfig,
     authority: Authority,
     seed: u64,
     cables: Vec<Cable>,
@@ -185,16 +186,10 @@ impl World {
         start: Instant,
     ) -> Self {
         let authority = Authority::new();
-        let edge = Edge::new(
-            settings(seed, 1),
-            config,
-            authority.client(),
-            Purpose::Tunnels,
-            start,
-        );
         let mut world = Self {
-            edge: edge.expect("the test configuration has QUIC's initial suite"),
+            edge: new_edge(&config, &authority, seed, start),
             hub: new_hub(&authority, seed, start),
+            config,
             authority,
             seed,
             cables: links
@@ -334,6 +329,17 @@ impl World {
     pub fn restart_hub(&mut self) {
         self.seed += 1;
         self.hub = new_hub(&self.authority, self.seed, self.now);
+    }
+
+    /// Replaces the edge by a fresh one with the same identity, as a restart does. The hub does not
+    /// hear of it before the new one is there.
+    pub fn restart_edge(&mut self) {
+        self.seed += 1;
+        self.edge = new_edge(&self.config, &self.authority, self.seed, self.now);
+        for link in 0..self.cables.len() {
+            self.rebind(link);
+            self.set_link(link, true);
+        }
     }
 
     /// Hands the edge an inner packet, as its TUN device would.
@@ -578,6 +584,18 @@ fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig 
         bearer: None,
         steering: 0,
     }
+}
+
+fn new_edge(config: &EdgeConfig, authority: &Authority, seed: u64, now: Instant) -> Edge {
+    let tls = authority.client();
+    Edge::new(
+        settings(seed, 1),
+        config.clone(),
+        tls,
+        Purpose::Tunnels,
+        now,
+    )
+    .expect("the test configuration has QUIC's initial suite")
 }
 
 fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {

@@ -581,6 +581,43 @@ fn a_hub_that_forgot_its_edges_is_soon_dialled_anew() {
 }
 
 /// Whoever was cut off longest goes on with the connection that it has.
+/// What waited when a hub forgot its edge leaves over the next connection.
+#[test]
+fn what_waits_at_an_edge_outlives_its_connection() {
+    let mut world = world(&[link(2, 10)], Policy::Bond);
+    for number in 0..200 {
+        world.send_from_edge(&udp(EDGE, SERVER, 7, number, 1200));
+    }
+    world.run(MS * 100);
+    let waiting = world.edge.status()[0].backlog / 1200;
+    assert!(waiting > 100, "{waiting} packets wait");
+
+    world.restart_hub();
+    world.at_hub.clear();
+    world.run(Duration::from_secs(3));
+    assert!(world.edge.status()[0].up);
+    let arrived = world.at_hub.len();
+    assert!(10 * arrived >= 9 * waiting, "{arrived} of {waiting}");
+}
+
+#[test]
+fn what_waits_at_a_hub_leaves_over_the_next_connection_of_its_edge() {
+    let mut world = world(&[link(2, 10)], Policy::Bond);
+    for number in 0..200 {
+        world.send_from_hub(&udp(SERVER, EDGE, 7, number, 1200));
+    }
+    world.run(MS * 100);
+    let waiting = world.hub.status()[0].backlog / 1200;
+    assert!(waiting > 100, "{waiting} packets wait");
+
+    world.restart_edge();
+    world.at_edge.clear();
+    world.run(Duration::from_secs(3));
+    let arrived = world.at_edge.len();
+    // What stands on the way to the edge that was before is lost, and so is what left meanwhile.
+    assert!(2 * arrived >= waiting, "{arrived} of {waiting}");
+}
+
 #[test]
 fn a_long_silence_costs_no_connection() {
     for seconds in [4, 7, 12, 20, 25] {

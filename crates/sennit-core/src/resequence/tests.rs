@@ -327,3 +327,26 @@ fn a_repair_over_a_satellite_is_waited_for() {
     receiver.packet(20, 0, 640, 940, true);
     assert_eq!(receiver.released, (0..100).collect::<Vec<_>>());
 }
+
+#[test]
+fn when_the_sender_starts_over_what_is_held_is_passed_on_and_its_first_number_is_expected() {
+    let mut receiver = Receiver::with_two_paths();
+    receiver.packet(41, 0, 200, 210, true);
+    receiver.packet(43, 0, 201, 211, true);
+    assert!(receiver.released.is_empty());
+
+    let now = receiver.start + MS * 212;
+    let released = &mut receiver.released;
+    receiver
+        .resequencer
+        .start_over(|seq| released.push(seq), now);
+    assert_eq!(receiver.released, [41, 43]);
+    assert_eq!(receiver.resequencer.held_bytes(), 0);
+    assert_eq!(receiver.resequencer.stats().missed, 2);
+
+    // The new numbers are not taken for old ones that come late, nor for copies.
+    receiver.packet(0, 0, 220, 230, true);
+    receiver.packet(1, 0, 221, 231, true);
+    assert_eq!(receiver.released, [41, 43, 0, 1]);
+    assert_eq!(receiver.resequencer.stats().late, 0);
+}

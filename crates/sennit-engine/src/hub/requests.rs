@@ -12,9 +12,9 @@ use sennit_masque::{
     connect_ip,
 };
 
-use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, sites::Announced};
+use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, pipes::Owner, sites::Announced};
 use crate::{
-    codec::Peer,
+    codec::{Codec, Peer},
     facts::LinkLabel,
     hello::{self, ENROL_PATH, Hello, REPLACED},
     ids::ConnId,
@@ -46,41 +46,17 @@ impl Hub {
             } if *asked == stream => hello.take(),
             _ => return,
         };
-        let mut head = ResponseHead::new(200);
-        head.fields = connect_ip::response_fields();
-        if hello.is_some() {
-            head.fields
-                .push(hello::NAME, hello::answer(&self.config.addresses));
-        }
-        let sent = conn.h3.http.respond(stream, &head, false).and_then(|()| {
-            conn.h3
-                .http
-                .send_capsule(stream, &assignment(&grant.addresses, &[]))?;
-            conn.h3
-                .http
-                .send_capsule(stream, &everywhere(&grant.addresses))
-        });
-        if let Err(error) = sent {
+        let inside = hello.is_some().then_some(&self.config.addresses[..]);
+        if let Err(error) = answer(conn, stream, &grant, inside) {
             tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
             return;
         }
-        let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
-        conn.tunnel.open_data(stream, peer, now);
         conn.tunnel.allow_paths(now);
-        // A plain RFC 9484 client has one tunnel, on one path at a time.
-        let plain = Treatment {
-            policy: Policy::Failover,
-            delivery: Delivery::Datagram,
-            ..Treatment::default()
-        };
-        let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
-        let (name, class, treatment) = match hello {
-            Some(hello) => (hello.class, hello.index, hello.treatment),
-            None => ("default".to_owned(), ClassId::default(), plain),
-        };
-        conn.tunnel.set_treatment(treatment);
-        let sennit = conn.tunnel.is_numbered();
         conn.tunnel.party = grant.site.as_str().into();
+        let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
+        let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
+        let (name, class, treatment) = class_of(hello);
+        conn.tunnel.set_treatment(treatment);
         let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
         conn.role.stage = Stage::Up {
             site: site.clone(),
@@ -89,12 +65,18 @@ impl Hub {
             stream,
             treatment,
             credential: grant.credential,
-            sennit,
+            sennit: peer != Peer::Standard,
         };
         let replaced = self.sites.enter(grant, class, id);
         if is_fallback {
             self.sites.set_fallback(&site, class);
         }
+        self.plug(
+            id,
+            (&site, class),
+            (Codec::new(stream, peer), treatment),
+            now,
+        );
         if let Some(old) = replaced {
             self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
             if let Some(conn) = self.node.get_mut(old) {
@@ -107,6 +89,26 @@ impl Hub {
             class_id: class,
             addresses,
         });
+    }
+
+    /// Plugs a tunnel into the pipe of its class, with what waits there.
+    fn plug(
+        &mut self,
+        id: ConnId,
+        (site, class): (&str, ClassId),
+        (codec, treatment): (Codec, Treatment),
+        now: Instant,
+    ) {
+        let owner = Owner {
+            site: site.to_owned(),
+            class,
+        };
+        let make = || self.node.add_pipe(treatment.delivery, now);
+        let pipe = self.pipes.take(owner, make);
+        if let Some(pipe) = self.node.pipe_mut(pipe) {
+            pipe.recovery.set_delivery(treatment.delivery);
+        }
+        self.node.plug(id, (pipe, class), codec, now);
     }
 
     /// Refuses a tunnel or an enrolment, saying why.
@@ -269,7 +271,7 @@ impl Hub {
             Stage::Up { stream: tunnel, .. } if *tunnel == stream => {
                 self.node
                     .close(id, Code::H3_NO_ERROR.0, "the tunnel ended", now);
-                self.leave(id, "the peer ended the tunnel".into());
+                self.leave(id, "the peer ended the tunnel".into(), now);
             }
             _ => {
                 self.conclude(RequestId { conn: id, stream }, now);
@@ -342,7 +344,7 @@ impl Hub {
                     }
                 }
             }
-            Capsule::Datagram(content) => conn.tunnel.handle_capsule(content, now),
+            Capsule::Datagram(content) => self.node.handle_capsule(id, content, now),
             Capsule::AddressAssign(_) | Capsule::RefusedLan(_) => {}
         }
     }
@@ -366,6 +368,38 @@ impl Hub {
         if let Err(error) = conn.h3.http.send_capsule(*stream, &capsule) {
             tracing::debug!(%error, site, "cannot tell the edge what is refused");
         }
+    }
+}
+
+/// Answers a request that is granted; `inside` if the peer is a Sennit.
+fn answer(
+    conn: &mut Conn<Role>,
+    stream: StreamId,
+    grant: &Grant,
+    inside: Option<&[IpAddr]>,
+) -> Result<(), masque::SendError> {
+    let mut head = ResponseHead::new(200);
+    head.fields = connect_ip::response_fields();
+    if let Some(inside) = inside {
+        head.fields.push(hello::NAME, hello::answer(inside));
+    }
+    let http = &mut conn.h3.http;
+    http.respond(stream, &head, false)?;
+    http.send_capsule(stream, &assignment(&grant.addresses, &[]))?;
+    http.send_capsule(stream, &everywhere(&grant.addresses))
+}
+
+/// The class that a peer asks for, and how it is treated. A plain RFC 9484 client has one tunnel,
+/// on one path at a time.
+fn class_of(hello: Option<Hello>) -> (String, ClassId, Treatment) {
+    let plain = Treatment {
+        policy: Policy::Failover,
+        delivery: Delivery::Datagram,
+        ..Treatment::default()
+    };
+    match hello {
+        Some(hello) => (hello.class, hello.index, hello.treatment),
+        None => ("default".to_owned(), ClassId::default(), plain),
     }
 }
 

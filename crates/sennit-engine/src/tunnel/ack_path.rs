@@ -5,8 +5,8 @@ use std::time::Instant;
 use noq_proto::PathId;
 use sennit_core::PathSet;
 
-use super::{Tunnel, batch::NEVER};
-use crate::{acks::Owed, gate::Payload, path::Path};
+use super::Tunnel;
+use crate::{acks::Owed, gate::Payload, path::Path, recovery::NEVER};
 
 impl Tunnel {
     /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it

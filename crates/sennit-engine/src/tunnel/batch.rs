@@ -9,9 +9,6 @@ use crate::gate::Payload;
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
-/// Stands for a datagram that is not worth repeating, or was repeated more often than anyone
-/// counts.
-pub(super) const NEVER: u8 = u8::MAX;
 
 /// Datagrams that leave together, as noq takes them, and when each was first sent and how often
 /// again.

@@ -76,7 +76,7 @@ impl Tunnel {
     /// The two halves of a datagram that must be halved.
     pub(super) fn halves(&mut self, datagram: &[u8], fit: Option<Fit>) -> Option<[Bytes; 2]> {
         let fit = fit.filter(|fit| fit.halves(datagram.len()))?;
-        let codec = self.data.as_ref().map(|data| &data.codec)?;
+        let codec = self.codec.as_ref()?;
         codec.halve(datagram, fit.alone, &mut self.chunk)
     }
 

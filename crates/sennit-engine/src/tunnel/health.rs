@@ -9,7 +9,7 @@ use noq_proto::FourTuple;
 use sennit_core::{Pace, PathState, health::Keep};
 
 use super::{Tunnel, within};
-use crate::{ids::ConnId, path::Path, ways::Ways};
+use crate::{ids::ConnId, path::Path, pipe::Pipe, ways::Ways};
 
 /// Without data for this long a tunnel is idle and its paths are probed slowly.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
@@ -144,7 +144,12 @@ impl Tunnel {
 
     /// Judges the paths and probes those that are due. Calls `changed` for each path whose state
     /// changed.
-    pub(crate) fn handle_health(&mut self, mut changed: impl FnMut(&Path), now: Instant) {
+    pub(crate) fn handle_health(
+        &mut self,
+        pipe: &mut Pipe,
+        mut changed: impl FnMut(&Path),
+        now: Instant,
+    ) {
         let pace = self.pace(now);
         // A peer that is no Sennit does not probe, so silence means nothing there.
         let listens = self.is_numbered();
@@ -187,7 +192,7 @@ impl Tunnel {
         self.trust(now);
         if moved {
             self.set_floors();
-            self.abort_batch();
+            self.abort_batch(pipe);
         }
         // Where noq refuses to send, only reports show whether it still does.
         let refuses = self.paths.iter().any(Path::refuses);

@@ -1,9 +1,6 @@
 //! From the paths to the host.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use noq_proto::{ConnectionEvent, FourTuple};
@@ -13,9 +10,9 @@ use sennit_masque::Code;
 use super::Tunnel;
 use crate::{
     codec::{self, Inbound},
-    facts::TunnelStats,
     inner::Packet,
     path::number,
+    pipe::Pipe,
 };
 
 impl Tunnel {
@@ -23,13 +20,14 @@ impl Tunnel {
     /// an error of the connection (RFC 9297 §2.1).
     pub(crate) fn handle_event(
         &mut self,
+        pipe: &mut Pipe,
         event: ConnectionEvent,
         network: FourTuple,
         arrived: Instant,
         now: Instant,
     ) -> Result<(), Code> {
         let path = self.paths.iter().position(|path| path.network == network);
-        self.note_lateness(path, arrived);
+        self.note_lateness(pipe, path, arrived);
         self.note_waited(now.saturating_duration_since(arrived));
         self.conn.handle_event(event);
         self.note_waited(Duration::ZERO);
@@ -42,7 +40,7 @@ impl Tunnel {
         while let Some(datagram) = self.conn.datagrams().recv() {
             empty = false;
             matters |= !self.is_padding(&datagram);
-            self.handle_datagram(datagram, id, arrived)?;
+            self.handle_datagram(pipe, datagram, id, arrived)?;
         }
         let index = path.filter(|_| !empty);
         if let Some(index) = index {
@@ -61,8 +59,8 @@ impl Tunnel {
     }
 
     /// Tells all paths how late acknowledgements are that arrive on this one now.
-    fn note_lateness(&self, path: Option<usize>, now: Instant) {
-        let (Some(index), Some(data)) = (path, &self.data) else {
+    fn note_lateness(&self, pipe: &Pipe, path: Option<usize>, now: Instant) {
+        let Some(index) = path else {
             return;
         };
         let id = number(self.paths[index].id);
@@ -70,7 +68,7 @@ impl Tunnel {
             let mut paths = self.paths.iter();
             paths.any(|path| number(path.id) == id && path.is_trusted())
         };
-        let late = data.resequencer.lateness(id, trusted, now);
+        let late = pipe.resequencer.lateness(id, trusted, now);
         for path in &self.paths {
             path.gate.set_acks_late(late);
         }
@@ -80,101 +78,108 @@ impl Tunnel {
         self.codec().is_some_and(|codec| codec.is_padding(datagram))
     }
 
-    fn handle_datagram(&mut self, datagram: Bytes, path: u32, now: Instant) -> Result<(), Code> {
+    fn handle_datagram(
+        &mut self,
+        pipe: &mut Pipe,
+        datagram: Bytes,
+        path: u32,
+        now: Instant,
+    ) -> Result<(), Code> {
         let (stream, context, payload) = match codec::split(datagram) {
             Ok(split) => split,
             Err(code) => {
-                self.stats.malformed += 1;
+                pipe.stats.malformed += 1;
                 return code.map_or(Ok(()), Err);
             }
         };
         if self.codec().is_some_and(|codec| codec.is_of(stream)) {
-            self.handle_payload(context, payload, path, now);
+            self.handle_payload(pipe, context, payload, path, now);
         } else {
-            self.stats.malformed += 1;
+            pipe.stats.malformed += 1;
         }
         Ok(())
     }
 
     /// The same content in a capsule of the request stream (RFC 9297 §3.5).
-    pub(crate) fn handle_capsule(&mut self, content: Bytes, now: Instant) {
+    pub(crate) fn handle_capsule(&mut self, pipe: &mut Pipe, content: Bytes, now: Instant) {
         match codec::split_capsule(content) {
-            Some((context, payload)) => self.handle_payload(context, payload, u32::MAX, now),
-            None => self.stats.malformed += 1,
+            Some((context, payload)) => self.handle_payload(pipe, context, payload, u32::MAX, now),
+            None => pipe.stats.malformed += 1,
         }
     }
 
-    fn handle_payload(&mut self, context: u64, payload: Bytes, path: u32, now: Instant) {
+    fn handle_payload(
+        &mut self,
+        pipe: &mut Pipe,
+        context: u64,
+        payload: Bytes,
+        path: u32,
+        now: Instant,
+    ) {
         let decoded = self
             .codec()
             .and_then(|codec| codec.decode(context, payload));
         match decoded {
-            Some(Inbound::Bare(packet)) => self.hand_out(packet, now),
+            Some(Inbound::Bare(packet)) => self.hand_out(pipe, packet, now),
             Some(Inbound::Numbered(header, packet)) => {
-                self.handle_numbered(&header, packet, path, now);
+                self.handle_numbered(pipe, &header, packet, path, now);
             }
             Some(Inbound::Half(header, half, bytes)) => {
-                self.handle_half(&header, half, &bytes, path, now);
+                self.handle_half(pipe, &header, (half, &bytes), path, now);
             }
-            Some(Inbound::Report(report)) => self.handle_report(&report, path, now),
+            Some(Inbound::Report(report)) => self.handle_report(pipe, &report, path, now),
             Some(Inbound::Padding) => {}
-            None => self.stats.malformed += 1,
+            None => pipe.stats.malformed += 1,
         }
     }
 
     /// Half of a packet; it is handled once the other one is there.
-    fn handle_half(&mut self, header: &Header, half: Half, bytes: &[u8], path: u32, now: Instant) {
-        let Some(data) = &mut self.data else { return };
-        if let Some(bytes) = data.halves.handle_half(header, half, bytes, now) {
-            let checksum = codec::progress(half.partial);
-            self.handle_numbered(header, Packet { bytes, checksum }, path, now);
+    fn handle_half(
+        &mut self,
+        pipe: &mut Pipe,
+        header: &Header,
+        (half, bytes): (Half, &[u8]),
+        path: u32,
+        now: Instant,
+    ) {
+        if let Some(packet) = pipe.join(header, half, bytes, now) {
+            self.handle_numbered(pipe, header, packet, path, now);
         }
     }
 
-    fn handle_numbered(&mut self, header: &Header, packet: Packet, path: u32, now: Instant) {
-        let size = packet.bytes.len();
+    fn handle_numbered(
+        &mut self,
+        pipe: &mut Pipe,
+        header: &Header,
+        packet: Packet,
+        path: u32,
+        now: Instant,
+    ) {
         // Nothing but a number stands for a packet that will not come.
-        if size > 0 && !packet.is_well_formed() {
-            self.stats.malformed += 1;
-            return;
-        }
-        self.note_data(size, now);
-        let Some(data) = &mut self.data else { return };
-        let (stats, received) = (&mut self.stats, &mut self.received);
-        let release = |packet| release(packet, stats, received);
-        data.resequencer
-            .handle_packet(header, path, packet, size, release, now);
-    }
-
-    fn hand_out(&mut self, packet: Packet, now: Instant) {
-        if !packet.is_well_formed() {
-            self.stats.malformed += 1;
+        if !packet.bytes.is_empty() && !packet.is_well_formed() {
+            pipe.stats.malformed += 1;
             return;
         }
         self.note_data(packet.bytes.len(), now);
-        release(packet, &mut self.stats, &mut self.received);
+        pipe.handle_numbered(header, packet, path, now);
+    }
+
+    fn hand_out(&mut self, pipe: &mut Pipe, packet: Packet, now: Instant) {
+        if !packet.is_well_formed() {
+            pipe.stats.malformed += 1;
+            return;
+        }
+        self.note_data(packet.bytes.len(), now);
+        pipe.hand_out(packet);
     }
 
     /// Passes on what has waited in vain for an earlier packet.
-    pub(crate) fn handle_overdue(&mut self, now: Instant) {
-        let repair = self.repair_time();
-        let Some(data) = &mut self.data else { return };
-        let (stats, received) = (&mut self.stats, &mut self.received);
-        let release = |packet| release(packet, stats, received);
-        data.resequencer.handle_timeout(repair, release, now);
+    pub(crate) fn handle_overdue(&self, pipe: &mut Pipe, now: Instant) {
+        pipe.handle_overdue(self.repair_time(pipe), now);
     }
 
-    pub(super) fn overdue_at(&self) -> Option<Instant> {
-        let data = self.data.as_ref()?;
-        data.resequencer
-            .poll_timeout(self.repair_time(), self.round.polled)
-    }
-}
-
-fn release(packet: Packet, stats: &mut TunnelStats, received: &mut VecDeque<Packet>) {
-    if !packet.bytes.is_empty() {
-        stats.packets_out += 1;
-        stats.bytes_out += packet.bytes.len() as u64;
-        received.push_back(packet);
+    pub(super) fn overdue_at(&self, pipe: &Pipe) -> Option<Instant> {
+        let repair = self.repair_time(pipe);
+        pipe.resequencer.poll_timeout(repair, self.round.polled)
     }
 }

@@ -1,28 +1,29 @@
-//! Padding that shows what a path carries: packets of a size that is not known to arrive, and packets
-//! that leave at once where it is not known how fast they arrive.
+//! Padding that shows what a path carries: packets of a size that is not known to arrive, and
+//! packets that leave at once where it is not known how fast they arrive.
 
 use bytes::Bytes;
 use sennit_core::{PathSet, PathView};
 
 use super::{Tunnel, round::FRAMING};
-use crate::{gate::OPENING, path::Path};
+use crate::{gate::OPENING, path::Path, pipe::Pipe};
 
 impl Tunnel {
     /// Stages padding for a path of which it is not known whether it carries packets of that size.
-    pub(super) fn size_probe_due(&mut self) -> Option<PathSet> {
+    pub(super) fn size_probe_due(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
         let due = |(path, view): (&Path, &PathView)| path.probes_size.is_some() && view.budget > 0;
         let mut paths = self.paths.iter().zip(&self.round.views);
         let index = paths.position(due).filter(|_| self.is_numbered())?;
         let size = self.paths[index].probes_size.take()?;
         let probe = self.padding_of(u64::from(size))?;
         let paths = PathSet::default().with(index);
-        self.put_aside(probe, paths);
+        self.put_aside(pipe, probe, paths);
         Some(paths)
     }
 
-    /// Stages packets of full size that leave at once on a path of which nothing is known, where one
-    /// may have to lead: how they arrive tells what it carries before the first transfer starts.
-    pub(super) fn opening_due(&mut self) -> Option<PathSet> {
+    /// Stages packets of full size that leave at once on a path of which nothing is known, where
+    /// one may have to lead: how they arrive tells what it carries before the first transfer
+    /// starts.
+    pub(super) fn opening_due(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
         let is_due = |(path, view): (&Path, &PathView)| path.may_open(view, self.packet_size);
         let mut paths = self.paths.iter().zip(&self.round.views);
         let index = paths.position(is_due).filter(|_| self.is_numbered())?;
@@ -33,7 +34,7 @@ impl Tunnel {
         let full = self.padding_of(u64::from(self.paths[index].gate.carries()))?;
         let paths = PathSet::default().with(index);
         for _ in 0..OPENING {
-            self.put_aside(full.clone(), paths);
+            self.put_aside(pipe, full.clone(), paths);
         }
         Some(paths)
     }

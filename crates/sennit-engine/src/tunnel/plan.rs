@@ -13,7 +13,7 @@ use sennit_core::{
 };
 
 use super::{Tunnel, within};
-use crate::{acks::ACK_DELAY, path::Path};
+use crate::{acks::ACK_DELAY, path::Path, pipe::Pipe};
 
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
 /// round trip stood here before (RFC 9438 §4.6). It delays that flow alone.
@@ -137,7 +137,7 @@ impl Narrow {
 
 impl Tunnel {
     /// Looks at the paths anew, and tells the queue how long packets may stand.
-    pub(super) fn refresh_views(&mut self, now: Instant) {
+    pub(super) fn refresh_views(&mut self, pipe: &mut Pipe, now: Instant) {
         (self.round.polled, self.round.goes_on) = (now, false);
         self.set_floors();
         self.view_paths(now);
@@ -147,10 +147,10 @@ impl Tunnel {
         let targets = self.patience.update(&outlook, now);
         if !targets.narrow {
             let rates = of_best_tier(&self.round.views).map(|view| view.rate);
-            self.queue.set_rate(rates.sum());
+            pipe.queue.set_rate(rates.sum());
         }
-        self.queue.set_target(targets.target, targets.reaction);
-        self.collect_lost(now);
+        pipe.queue.set_target(targets.target, targets.reaction);
+        self.collect_lost(pipe, now);
     }
 
     /// The paths as they are, and what each is good for beside the others.
@@ -227,7 +227,7 @@ impl Tunnel {
     /// A path that does not carry what others do is not used. If none carries full packets, inner
     /// ones must be smaller.
     fn leave_out_small(&mut self) {
-        if self.data.is_none() {
+        if self.codec.is_none() {
             return;
         }
         let inner = |path: &Path| self.inner_of(path);

@@ -10,7 +10,7 @@ use sennit_core::{
 };
 
 use super::{Tunnel, within};
-use crate::{gate::SizeSource, path::number};
+use crate::{gate::SizeSource, path::number, pipe::Pipe};
 
 /// An end that heard a report this recently probes quickly for the other's sake.
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
@@ -85,7 +85,7 @@ impl Tunnel {
     /// An active end reports regularly, which also tells the peer to probe quickly and how late
     /// each path is. If acknowledgements ride on a path that is dead in one direction, all windows
     /// fill up until the peer hears of it.
-    pub(super) fn report_due(&mut self, now: Instant) -> Option<PathSet> {
+    pub(super) fn report_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
         let active = self.activity.is_active(now) || self.reports.left > 0;
         if !self.is_numbered() || now < self.reports.next || !active {
             return None;
@@ -116,13 +116,12 @@ impl Tunnel {
         if paths == PathSet::default() {
             return None;
         }
-        let report = self.report(now)?;
-        self.put_aside(report, paths);
+        let report = self.report(pipe, now)?;
+        self.put_aside(pipe, report, paths);
         Some(paths)
     }
 
-    fn report(&self, now: Instant) -> Option<Bytes> {
-        let data = self.data.as_ref()?;
+    fn report(&self, pipe: &Pipe, now: Instant) -> Option<Bytes> {
         let paths = self
             .paths
             .iter()
@@ -135,13 +134,19 @@ impl Tunnel {
             })
             .collect();
         let report = Report {
-            sent_micros: data.numbering.clock(now),
+            sent_micros: pipe.numbering.clock(now),
             paths,
         };
-        Some(data.codec.report(&report))
+        Some(self.codec()?.report(&report))
     }
 
-    pub(super) fn handle_report(&mut self, report: &Report, path: u32, now: Instant) {
+    pub(super) fn handle_report(
+        &mut self,
+        pipe: &mut Pipe,
+        report: &Report,
+        path: u32,
+        now: Instant,
+    ) {
         // One alone that tells of a silent path may come from an end that has nothing else to tell.
         let regular = within(self.reports.last, 3 * REPORT_EVERY, now);
         if regular || report.paths.iter().all(|path| path.heard) {
@@ -152,9 +157,7 @@ impl Tunnel {
         let age = self.reports.newest.wrapping_sub(report.sent_micros) as i32;
         let is_old = age > 0 && within(self.reports.last, REPORT_OLD, now);
         self.reports.last = Some(now);
-        if let Some(data) = &mut self.data {
-            data.resequencer.handle_clock(path, report.sent_micros, now);
-        }
+        pipe.resequencer.handle_clock(path, report.sent_micros, now);
         if is_old {
             return;
         }

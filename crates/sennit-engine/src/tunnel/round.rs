@@ -21,10 +21,10 @@ use sennit_prefetch::prefetch;
 
 use super::{
     Tunnel,
-    batch::{BATCH, Batch, NEVER},
+    batch::{BATCH, Batch},
     fitting::Fit,
 };
-use crate::{codec::Codec, gate::Payload, path::whole};
+use crate::{codec::Codec, gate::Payload, path::whole, pipe::Pipe, recovery::NEVER};
 
 /// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window
 /// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
@@ -67,8 +67,6 @@ pub(super) struct Round {
     /// The paths as the scheduler sees them in this round.
     pub(super) views: Vec<PathView>,
     pub(super) batch: Batch,
-    /// A packet whose path differed from that of the batch that was being filled.
-    held: Option<Popped>,
     /// What went out since the scheduler was told.
     sent: Sent,
     /// When the paths were last looked at.
@@ -85,7 +83,6 @@ impl Round {
             launched: None,
             views: Vec::new(),
             batch: Batch::default(),
-            held: None,
             sent: Sent::default(),
             polled: now,
         }
@@ -106,24 +103,29 @@ impl Round {
 
 impl Tunnel {
     /// The next batch of UDP packets to send; they are appended to `buffer`.
-    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    pub(crate) fn poll_transmit(
+        &mut self,
+        pipe: &mut Pipe,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         const GSO: NonZeroUsize = NonZeroUsize::new(BATCH).expect("a batch is not empty");
         loop {
             match self.round.sending {
                 Sending::Control => {
                     if let Some(paths) = self.acks_due(now) {
-                        self.launch(paths, false);
+                        self.launch(pipe, paths, false);
                         self.round.sending = Sending::Acks(paths);
                         continue;
                     }
                     self.round.data_first =
-                        self.round.only_acks.is_some() && self.fits_beside_acks();
+                        self.round.only_acks.is_some() && self.fits_beside_acks(pipe);
                     if !self.round.data_first
                         && let Some(transmit) = self.poll_control(now, buffer)
                     {
                         return Some(transmit);
                     }
-                    self.refresh_views(now);
+                    self.refresh_views(pipe, now);
                     self.round.sending = Sending::Data;
                 }
                 Sending::Acks(paths) => {
@@ -140,8 +142,10 @@ impl Tunnel {
                     return None;
                 }
                 Sending::Data => {
-                    self.round.sending = match self.fill_batch(now) {
-                        Some(batch) => self.launch(batch, batch.without_first().first().is_some()),
+                    self.round.sending = match self.fill_batch(pipe, now) {
+                        Some(batch) => {
+                            self.launch(pipe, batch, batch.without_first().first().is_some())
+                        }
                         None => Sending::Rest,
                     };
                 }
@@ -152,7 +156,7 @@ impl Tunnel {
                         return Some(transmit);
                     }
                     self.round.sending = Sending::Control;
-                    self.end_round(now);
+                    self.end_round(pipe, now);
                     return None;
                 }
                 Sending::Batch(paths) => {
@@ -161,7 +165,7 @@ impl Tunnel {
                         self.account(&transmit, paths);
                         return Some(transmit);
                     }
-                    self.round.sending = self.finish_batch(paths);
+                    self.round.sending = self.finish_batch(pipe, paths);
                 }
             }
         }
@@ -180,17 +184,15 @@ impl Tunnel {
 
     /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none
     /// of their own, and leaves by the path that they take anyway.
-    fn fits_beside_acks(&self) -> bool {
-        let waiting = self.queue.backlog() as u64;
+    fn fits_beside_acks(&self, pipe: &Pipe) -> bool {
+        let waiting = pipe.queue.backlog() as u64;
         let trusted = self.paths.iter().filter(|path| path.is_trusted());
-        self.round.held.is_none()
-            && (1..=self.packet_size / 2).contains(&waiting)
-            && trusted.count() == 1
+        pipe.held.is_none() && (1..=self.packet_size / 2).contains(&waiting) && trusted.count() == 1
     }
 
     /// Whether something waits for a path.
-    pub(super) fn is_backlogged(&self) -> bool {
-        !self.queue.is_empty() || self.round.held.is_some() || self.has_repairs()
+    pub(super) fn is_backlogged(&self, pipe: &Pipe) -> bool {
+        pipe.is_backlogged() || self.has_repairs(pipe)
     }
 
     /// More can be sent, after a look at what came.
@@ -202,14 +204,14 @@ impl Tunnel {
 
     /// Nothing more can be sent now: tells the paths that could have carried more that they were
     /// not measured, and the scheduler how far it came.
-    fn end_round(&mut self, now: Instant) {
-        let waiting = self.is_backlogged();
+    fn end_round(&mut self, pipe: &Pipe, now: Instant) {
+        let waiting = self.is_backlogged(pipe);
         let sent = Sent {
             empty: !waiting,
             ..std::mem::take(&mut self.round.sent)
         };
         self.scheduler.handle_sent(&self.round.views, sent, now);
-        let backlog = self.queue.backlog();
+        let backlog = pipe.queue.backlog();
         for (index, (path, view)) in self.paths.iter().zip(&self.round.views).enumerate() {
             let spare = if waiting {
                 view.budget > 0 || !self.scheduler.wants(&self.round.views, index, backlog)
@@ -224,26 +226,26 @@ impl Tunnel {
 
     /// Fills the batch with what goes to the same paths, and says to which; `None` if nothing can
     /// go.
-    fn fill_batch(&mut self, now: Instant) -> Option<PathSet> {
+    fn fill_batch(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
         self.round.batch.clear();
         let other = self
-            .report_due(now)
-            .or_else(|| self.size_probe_due())
-            .or_else(|| self.opening_due())
-            .or_else(|| self.repair_due(now));
+            .report_due(pipe, now)
+            .or_else(|| self.size_probe_due(pipe))
+            .or_else(|| self.opening_due(pipe))
+            .or_else(|| self.repair_due(pipe, now));
         if other.is_some() {
             return other;
         }
-        let (first, choice) = self.next_packet(now)?;
+        let (first, choice) = self.next_packet(pipe, now)?;
         let full = self.round.sent.bytes + self.batch_bytes();
         let paths = self
             .scheduler
             .spread(&self.round.views, choice, first.backlog);
         let fit = self.fit(paths);
-        self.stage(first, choice, paths, fit, now);
+        self.stage(pipe, first, choice, paths, fit, now);
         // Many small packets fit into one on the wire.
         while self.round.sent.bytes < full {
-            let Some((packet, next)) = self.next_packet(now) else {
+            let Some((packet, next)) = self.next_packet(pipe, now) else {
                 break;
             };
             let spread = self
@@ -253,10 +255,10 @@ impl Tunnel {
             if (next, spread) != (choice, paths)
                 || !self.is_taken(len, fit, self.round.batch.load())
             {
-                self.round.held = Some(packet);
+                pipe.held = Some(packet);
                 break;
             }
-            self.stage(packet, choice, paths, fit, now);
+            self.stage(pipe, packet, choice, paths, fit, now);
         }
         Some(paths)
     }
@@ -267,12 +269,12 @@ impl Tunnel {
     }
 
     /// The next packet that some path has room for, and which.
-    fn next_packet(&mut self, now: Instant) -> Option<(Popped, Choice)> {
+    fn next_packet(&mut self, pipe: &mut Pipe, now: Instant) -> Option<(Popped, Choice)> {
         let numbered = self.is_numbered();
         let (views, scheduler) = (&self.round.views, &self.scheduler);
-        let numbering = self.data.as_ref().map(|data| &data.numbering);
+        let numbering = &pipe.numbering;
         let fills = |packet: &Queued| {
-            let is_bulk = || numbering.is_some_and(|it| it.is_bulk(packet.flow, now));
+            let is_bulk = || numbering.is_bulk(packet.flow, now);
             packet.packet_len() >= FULL && (packet.in_order || is_bulk())
         };
         let choose =
@@ -286,13 +288,13 @@ impl Tunnel {
             Start::Behind(_) if !numbered => Start::Head,
             start => start,
         };
-        let popped = match self.round.held.take() {
+        let popped = match pipe.held.take() {
             Some(held) => held,
-            None => self.queue.pop(start, now)?,
+            None => pipe.queue.pop(start, now)?,
         };
         match choose(&popped.packet, popped.backlog) {
             Choice::Wait => {
-                self.round.held = Some(popped);
+                pipe.held = Some(popped);
                 None
             }
             choice => Some((popped, choice)),
@@ -302,6 +304,7 @@ impl Tunnel {
     /// Wraps a packet and puts it into the batch.
     fn stage(
         &mut self,
+        pipe: &mut Pipe,
         popped: Popped,
         choice: Choice,
         paths: PathSet,
@@ -314,7 +317,7 @@ impl Tunnel {
             early = Scheduler::turn_after(&self.round.views, path, popped.ahead);
             is_second = Scheduler::is_second_choice(&self.round.views, path);
         }
-        let bytes = self.wrap(popped, paths, early, now);
+        let bytes = self.wrap(pipe, popped, paths, early, now);
         // It has stood in the queue; noq copies it once the batch is complete.
         prefetch(&bytes);
         if is_second {
@@ -327,18 +330,24 @@ impl Tunnel {
             first_sent: now,
             repeats: 0,
         };
-        self.push(payload, paths, fit);
+        self.push(pipe, payload, paths, fit);
     }
 
     /// Puts a datagram into the batch, in two halves if it must be.
-    pub(super) fn push(&mut self, payload: Payload, paths: PathSet, fit: Option<Fit>) {
+    pub(super) fn push(
+        &mut self,
+        pipe: &mut Pipe,
+        payload: Payload,
+        paths: PathSet,
+        fit: Option<Fit>,
+    ) {
         let Some(halves) = self.halves(&payload.bytes, fit) else {
-            self.charge(payload.bytes.len(), paths);
+            self.charge(pipe, payload.bytes.len(), paths);
             self.round.batch.push(payload);
             return;
         };
         for bytes in halves {
-            self.charge(bytes.len(), paths);
+            self.charge(pipe, bytes.len(), paths);
             self.round.batch.push(Payload { bytes, ..payload });
         }
     }
@@ -354,13 +363,13 @@ impl Tunnel {
     }
 
     /// Takes a datagram of this size from the budgets of the paths that will carry it.
-    fn charge(&mut self, size: usize, paths: PathSet) {
+    fn charge(&mut self, pipe: &mut Pipe, size: usize, paths: PathSet) {
         for path in paths.iter() {
             let least = self.paths[path].least;
             let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), least);
             let view = &mut self.round.views[path];
             (view.budget, view.room) = (left(view.budget), left(view.room));
-            self.stats.bytes_sent += size as u64;
+            pipe.stats.bytes_sent += size as u64;
         }
     }
 
@@ -372,30 +381,35 @@ impl Tunnel {
     }
 
     /// Writes the prefix into the packet's headroom, and notes on which paths it leaves.
-    fn wrap(&mut self, popped: Popped, paths: PathSet, early: Duration, now: Instant) -> Bytes {
-        let data = self
-            .data
-            .as_mut()
-            .expect("packets are queued only once data is agreed");
-        let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &self.queue);
-        let header = data.numbering.header(&popped, early, now);
+    fn wrap(
+        &mut self,
+        pipe: &mut Pipe,
+        popped: Popped,
+        paths: PathSet,
+        early: Duration,
+        now: Instant,
+    ) -> Bytes {
+        let codec = self.codec.as_ref();
+        let codec = codec.expect("only a tunnel with a codec has a pipe with packets");
+        let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &pipe.queue);
+        let header = pipe.numbering.header(&popped, early, now);
         let before = || queue.flow(flow).stats;
-        let ordered = data.codec.is_numbered() && header.ordered;
+        let ordered = codec.is_numbered() && header.ordered;
         let packet = &popped.packet.buffer[HEADROOM..];
-        self.flows
+        pipe.flows
             .handle_sent(flow, packet, ordered, paths, before, now);
-        data.codec.encode(popped.packet.buffer, checksum, &header)
+        codec.encode(popped.packet.buffer, checksum, &header)
     }
 
     /// Queues the batch inside noq with only the first path's gate open.
-    fn launch(&mut self, paths: PathSet, copied: bool) -> Sending {
+    fn launch(&mut self, pipe: &mut Pipe, paths: PathSet, copied: bool) -> Sending {
         let Some(path) = paths.first() else {
             return Sending::Data;
         };
         self.lend(path, PathStatus::Available);
         // What leaves on a path that is not known yet is not missed there.
         let is_spare = copied && self.round.views[path].worth == Worth::Unknown;
-        let repairs = self.repairs() && !is_spare;
+        let repairs = self.repairs(pipe) && !is_spare;
         let again = paths.without_first().first().is_some();
         let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());
         let (count, room) = (batch.len(), datagrams.send_buffer_space());
@@ -404,7 +418,7 @@ impl Tunnel {
             batch.limit(datagrams.max_size().unwrap_or(0));
             datagrams.send_many(&batch.datagrams, false).unwrap_or(0)
         });
-        self.stats.too_big += (count - queued) as u64;
+        pipe.stats.too_big += (count - queued) as u64;
         if repairs {
             let mut ledger = self.paths[path].gate.ledger();
             let stage = |payload: Payload| {
@@ -435,7 +449,7 @@ impl Tunnel {
         }
     }
 
-    fn finish_batch(&mut self, paths: PathSet) -> Sending {
+    fn finish_batch(&mut self, pipe: &mut Pipe, paths: PathSet) -> Sending {
         if let Some(path) = paths.first() {
             self.lend(path, PathStatus::Backup);
             let kept = self.round.launched == Some(self.conn.datagrams().send_buffer_space());
@@ -448,7 +462,7 @@ impl Tunnel {
         }
         let left = paths.without_first();
         if left.first().is_some() {
-            return self.launch(left, true);
+            return self.launch(pipe, left, true);
         }
         self.open_gates();
         Sending::Data
@@ -468,8 +482,8 @@ impl Tunnel {
     }
 
     /// Puts a datagram that is not worth repeating into the batch.
-    pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
-        self.charge(bytes.len(), paths);
+    pub(super) fn put_aside(&mut self, pipe: &mut Pipe, bytes: Bytes, paths: PathSet) {
+        self.charge(pipe, bytes.len(), paths);
         self.round.batch.push(Payload {
             bytes,
             first_sent: self.round.polled,

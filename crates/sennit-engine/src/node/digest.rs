@@ -1,0 +1,141 @@
+//! How a connection reacts to what happened to it.
+
+use std::{collections::VecDeque, time::Instant};
+
+use noq_proto::{Event, PathAbandonReason, PathEvent};
+use sennit_masque::Code;
+
+use super::{Node, NodeEvent};
+use crate::{ids::ConnId, path::Path, pipe::Pipe, tunnel::Tunnel};
+
+impl<R> Node<R> {
+    /// Lets one connection react to what happened to it. The order matters: its paths are judged by
+    /// what was heard before it is asked what noq has found, and noq is told last what the endpoint
+    /// is to know.
+    pub(super) fn digest(&mut self, id: ConnId, now: Instant) {
+        if !self.judge(id, now) {
+            self.turns.remove(id);
+            return;
+        }
+        self.drain_events(id, now);
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        while let Some(event) = conn.tunnel.conn.poll_endpoint_events() {
+            if event.is_drained() {
+                self.drained.push((id, event));
+            } else if let Some(event) = self.endpoint.handle_event(conn.handle, event) {
+                conn.tunnel.conn.handle_event(event);
+            }
+        }
+    }
+
+    /// Hands on what waited in vain, and judges the paths, with what others know of them; false if
+    /// there is no such connection.
+    fn judge(&mut self, id: ConnId, now: Instant) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return false;
+        };
+        let pipe = self.pipes.of(conn.pipe);
+        conn.tunnel.handle_overdue(pipe, now);
+        conn.tunnel.consult(&self.ways, id, now);
+        let events = &mut self.events;
+        let changed = |path: &Path| events.push_back(NodeEvent::PathState(id, path.id));
+        conn.tunnel.handle_health(pipe, changed, now);
+        let plugged = conn.pipe;
+        if conn.tunnel.inform(&mut self.ways, id, now) {
+            self.wake_others(id);
+        }
+        self.note_arrivals(plugged);
+        true
+    }
+
+    /// Gives those a turn that share ways with a connection which has news of them.
+    fn wake_others(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get(&id) else {
+            return;
+        };
+        let (party, networks) = conn.tunnel.ways();
+        for (&other, conn) in &self.conns {
+            let (theirs, ways) = conn.tunnel.ways();
+            if party == theirs && ways.iter().any(|way| networks.contains(way)) {
+                self.turns.push(other, conn.class);
+            }
+        }
+    }
+
+    /// Passes on what noq and HTTP/3 have found.
+    fn drain_events(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        let pipe = self.pipes.of(conn.pipe);
+        let events = &mut self.events;
+        if !conn.tunnel.close_stuck_paths(now) {
+            let reason = "no data can be sent on the only path";
+            conn.h3
+                .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
+        }
+        while let Some(event) = conn.tunnel.conn.poll() {
+            match event {
+                Event::Connected => events.push_back(NodeEvent::Connected(id)),
+                Event::ConnectionLost { reason } => {
+                    events.push_back(NodeEvent::Lost(id, reason.to_string()));
+                }
+                Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, &event),
+                Event::Path(event) => digest_path(&mut conn.tunnel, pipe, id, event, events),
+                Event::DatagramReceived
+                | Event::DatagramsUnblocked
+                | Event::HandshakeDataReady
+                | Event::HandshakeConfirmed
+                | Event::NatTraversal(_) => {}
+            }
+        }
+        // There are no streams before the handshake is done.
+        if !conn.tunnel.conn.is_handshaking() {
+            conn.h3.pump(&mut conn.tunnel.conn, now);
+        }
+        while let Some(event) = conn.h3.poll_event() {
+            events.push_back(NodeEvent::Http(id, event));
+        }
+        if let Some(reason) = conn.h3.take_failure() {
+            events.push_back(NodeEvent::Lost(id, reason));
+        }
+    }
+}
+
+fn digest_path(
+    tunnel: &mut Tunnel,
+    pipe: &mut Pipe,
+    id: ConnId,
+    event: PathEvent,
+    events: &mut VecDeque<NodeEvent>,
+) {
+    match event {
+        PathEvent::Established { id: path, .. } => events.push_back(NodeEvent::PathUp(id, path)),
+        PathEvent::Abandoned {
+            id: path, reason, ..
+        } => {
+            let link = tunnel.remove_path(pipe, path).map(|link| link.name);
+            events.push_back(NodeEvent::PathDown(id, path, link, describe(&reason)));
+        }
+        // Peers that report report in their own way; see `sennit_core::frame::Report`.
+        _ => {}
+    }
+}
+
+fn describe(reason: &PathAbandonReason) -> String {
+    match reason {
+        PathAbandonReason::ApplicationClosed { .. } => "closed here".into(),
+        PathAbandonReason::TimedOut => "timed out".into(),
+        PathAbandonReason::UnusableAfterNetworkChange => "unusable after a network change".into(),
+        PathAbandonReason::RemoteAbandoned { error_code } => {
+            format!("closed by the peer with code {error_code}")
+        }
+        #[expect(
+            deprecated,
+            reason = "noq no longer emits it but the enum still has it"
+        )]
+        PathAbandonReason::ValidationFailed => "validation failed".into(),
+    }
+}

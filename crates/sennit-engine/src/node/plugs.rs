@@ -1,0 +1,101 @@
+//! The pipes of a node, and which connection is plugged into which.
+
+use std::time::Instant;
+
+use sennit_core::{ClassId, Delivery};
+
+use super::Node;
+use crate::{
+    codec::Codec,
+    facts::{FlowsWanted, TunnelStatus},
+    ids::{ConnId, PipeId},
+    inner::Packet,
+    pipe::Pipe,
+};
+
+impl<R> Node<R> {
+    /// Fills in what a class and its connection, if it has one, know of themselves. They are looked
+    /// at and not changed: nothing has a turn for it.
+    pub(crate) fn describe(
+        &mut self,
+        (pipe, conn): (PipeId, Option<ConnId>),
+        status: &mut TunnelStatus,
+        wanted: Option<(&FlowsWanted, Instant)>,
+    ) {
+        let Some(pipe) = self.pipes.get_mut(pipe) else {
+            return;
+        };
+        status.backlog = pipe.queue.backlog();
+        status.queue = pipe.queue.stats();
+        status.stats = pipe.stats();
+        let Some(conn) = conn.and_then(|id| self.conns.get_mut(&id)) else {
+            return;
+        };
+        conn.tunnel.describe(status);
+        if let Some((wanted, now)) = wanted {
+            (status.flows, status.flow_count) = conn.tunnel.flows(pipe, wanted, now);
+        }
+    }
+
+    /// A new pipe, for a class of this delivery.
+    pub(crate) fn add_pipe(&mut self, delivery: Delivery, now: Instant) -> PipeId {
+        self.pipes.add(delivery, now)
+    }
+
+    /// Forgets a pipe that no connection is plugged into.
+    pub(crate) fn remove_pipe(&mut self, id: PipeId) {
+        self.pipes.remove(id);
+        self.arrivals.remove(&id);
+    }
+
+    pub(crate) fn pipe_mut(&mut self, id: PipeId) -> Option<&mut Pipe> {
+        self.pipes.get_mut(id)
+    }
+
+    /// Plugs a connection into the pipe of its class, in place of any other.
+    pub(crate) fn plug(
+        &mut self,
+        id: ConnId,
+        (pipe, class): (PipeId, ClassId),
+        codec: Codec,
+        now: Instant,
+    ) {
+        if let Some(before) = self.pipes.plug(pipe, id, now) {
+            self.unplug(before);
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.tunnel.open(codec);
+            (conn.pipe, conn.class) = (Some(pipe), class);
+            self.turns.remove(id);
+            self.turns.push(id, class);
+        }
+        self.note_arrivals(Some(pipe));
+    }
+
+    /// Nothing more goes through this connection; its pipe waits for another.
+    pub(crate) fn unplug(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && let Some(pipe) = conn.pipe.take()
+        {
+            conn.tunnel.shut();
+            self.pipes.unplug(pipe, id);
+        }
+    }
+
+    pub(super) fn note_arrivals(&mut self, pipe: Option<PipeId>) {
+        if let Some(id) = pipe.filter(|&id| self.pipes.has_arrivals(id)) {
+            self.arrivals.insert(id);
+        }
+    }
+
+    /// The next inner packet that arrived, with the pipe it came by.
+    pub(crate) fn poll_packet(&mut self) -> Option<(PipeId, Packet)> {
+        while let Some(&id) = self.arrivals.first() {
+            if let Some(packet) = self.pipes.poll_packet(id) {
+                return Some((id, packet));
+            }
+            self.arrivals.pop_first();
+        }
+        None
+    }
+}
