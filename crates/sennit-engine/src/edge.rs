@@ -31,7 +31,7 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 use crate::{
     cid::FirstIds,
     codec::{Abilities, Codec, Peer},
-    facts::{FlowsWanted, LinkLabel, TunnelStatus},
+    facts::{FlowsWanted, LinkFacts, LinkLabel, TunnelStatus},
     hello::{self, ENROL_PATH, Hello, REPLACED},
     ids::{ConnId, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
@@ -444,6 +444,11 @@ impl Edge {
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()
+    }
+
+    /// Its links, with what all classes do there together.
+    pub fn links(&self) -> Vec<LinkFacts> {
+        self.node.links.facts()
     }
 
     /// The addresses that the hub assigned.

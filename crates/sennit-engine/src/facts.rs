@@ -6,7 +6,7 @@ use std::{
 };
 
 use sennit_core::{
-    FlowPattern, PathState, Worth,
+    ClassId, FlowPattern, PathState, Worth,
     flows::FlowAccount,
     health::Reason,
     queue::{FlowQueue, QueueStats},
@@ -19,7 +19,10 @@ pub use crate::{
     congestion::{Choice, Reason as ChoiceReason},
     gate::SizeSource,
 };
-use crate::{ids::SocketId, treatment::Treatment};
+use crate::{
+    ids::{LinkId, SocketId},
+    treatment::Treatment,
+};
 
 /// What the edge says of a link: how it is called and how a policy should treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,25 @@ pub struct TunnelStats {
     /// Packets from the site that were dropped because nobody may send to their destination from
     /// afar.
     pub wrong_destination: u64,
+}
+
+/// One link, with what all classes do there together.
+#[derive(Clone, Debug)]
+pub struct LinkFacts {
+    /// What it is called in the engine.
+    pub id: LinkId,
+    /// Its name from the edge's configuration.
+    pub name: String,
+    /// The site whose link it is, on a hub.
+    pub site: Option<String>,
+    /// The classes that have a path on it.
+    pub classes: Vec<ClassId>,
+    /// What their paths deliver together, in bytes per second.
+    pub delivers: u64,
+    /// UDP payload bytes that left on it.
+    pub sent_bytes: u64,
+    /// UDP payload bytes that arrived on it.
+    pub received_bytes: u64,
 }
 
 /// One tunnel.

@@ -29,7 +29,7 @@ use self::{
     sites::Sites,
 };
 use crate::{
-    facts::{FlowsWanted, LinkLabel, TunnelStatus},
+    facts::{FlowsWanted, LinkFacts, LinkLabel, TunnelStatus},
     hello::{Hello, REPLACED},
     ids::{ConnId, PipeId},
     inner::{self, Errors, Packet, Refused},
@@ -463,6 +463,11 @@ impl Hub {
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()
+    }
+
+    /// The links of all sites, with what all classes of a site do there together.
+    pub fn links(&self) -> Vec<LinkFacts> {
+        self.node.links.facts()
     }
 
     /// Where a site's tunnels come from.

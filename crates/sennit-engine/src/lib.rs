@@ -28,6 +28,7 @@ pub mod hub;
 mod ids;
 mod in_order;
 mod inner;
+mod links;
 mod locals;
 mod node;
 mod path;
@@ -44,7 +45,7 @@ pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass
 pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;
 pub use hub::{Credential, Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
-pub use ids::{ConnId, SocketId};
+pub use ids::{ConnId, LinkId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;
 pub use node::{Received, Transmit};

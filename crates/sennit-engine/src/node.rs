@@ -26,6 +26,7 @@ use crate::{
     facts::LinkLabel,
     h3::H3,
     ids::{ConnId, PipeId},
+    links::Links,
     locals::{Local, Locals},
     path::Path,
     pipe::{Pipe, Pipes},
@@ -107,6 +108,7 @@ pub(crate) struct Node<R> {
     ways: Ways,
     conns: BTreeMap<ConnId, Conn<R>>,
     pipes: Pipes,
+    pub(crate) links: Links,
     /// The pipes in which packets that arrived wait.
     arrivals: BTreeSet<PipeId>,
     by_handle: BTreeMap<usize, ConnId>,
@@ -134,6 +136,7 @@ impl<R> Node<R> {
             ways: Ways::default(),
             conns: BTreeMap::new(),
             pipes: Pipes::new(now),
+            links: Links::default(),
             arrivals: BTreeSet::new(),
             by_handle: BTreeMap::new(),
             next_id: 0,
@@ -288,6 +291,7 @@ impl<R> Node<R> {
         conn.tunnel.add_path(pipe, path, local.socket, link, now);
         self.turns.push(id, conn.class);
         self.ways.prune(now);
+        self.settle_links(id);
     }
 
     // ---- input ---------------------------------------------------------------------------------
@@ -297,19 +301,26 @@ impl<R> Node<R> {
         let alias = self.locals.alias(from.local);
         let network = FourTuple::new(from.remote, Some(alias));
         let segment = from.segment.max(1);
+        let (bytes, mut conn) = (data.len(), None);
         while !data.is_empty() {
             let packet = data.split_to(segment.min(data.len()));
-            self.handle_datagram(from, network, packet, now);
+            conn = self.handle_datagram(from, network, packet, now).or(conn);
+        }
+        // Whatever comes from one address to one socket comes over one link.
+        let conn = conn.and_then(|id| self.conns.get(&id));
+        if let Some(link) = conn.and_then(|conn| conn.tunnel.link_of(network)) {
+            self.links.note_received(link, bytes);
         }
     }
 
+    /// Takes one UDP packet; returns the connection that it is for.
     fn handle_datagram(
         &mut self,
         from: Received,
         network: FourTuple,
         packet: BytesMut,
         now: Instant,
-    ) {
+    ) -> Option<ConnId> {
         let ecn = EcnCodepoint::from_bits(from.ecn);
         let mut buffer = Vec::new();
         let arrived = from.arrived.min(now);
@@ -317,17 +328,17 @@ impl<R> Node<R> {
             .endpoint
             .handle(arrived, network, ecn, packet, &mut buffer)
         {
-            None => {}
+            None => None,
             Some(DatagramEvent::Response(transmit)) => {
                 self.queue_stateless(&transmit, from.local, buffer);
+                None
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 self.incoming.push_back((incoming, from.local));
+                None
             }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(&id) = self.by_handle.get(&handle.0) else {
-                    return;
-                };
+                let &id = self.by_handle.get(&handle.0)?;
                 if let Some((conn, pipe)) = self.get_with_pipe(id) {
                     // noq panics when a client's probe timer fires between the packet that
                     // completes the handshake and the next that it sends, so what is due by now
@@ -342,6 +353,7 @@ impl<R> Node<R> {
                     let pipe = conn.pipe;
                     self.note_arrivals(pipe);
                 }
+                Some(id)
             }
         }
     }
@@ -446,7 +458,11 @@ impl<R> Node<R> {
                 continue;
             };
             let pipe = self.pipes.of(conn.pipe);
-            if let Some(transmit) = conn.tunnel.poll_transmit(pipe, now, buffer) {
+            let mut seat = self.links.seat(id, conn.class);
+            if let Some(transmit) = conn.tunnel.poll_transmit(pipe, &mut seat, now, buffer) {
+                if let Some(link) = conn.tunnel.link_of(network_of(&transmit)) {
+                    self.links.note_sent(link, transmit.size);
+                }
                 let local = transmit
                     .src_ip
                     .and_then(|alias| self.locals.resolve(alias))
@@ -480,6 +496,10 @@ impl<R> Node<R> {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.wakes.first().map(|&(at, _)| at)
     }
+}
+
+fn network_of(transmit: &noq_proto::Transmit) -> FourTuple {
+    FourTuple::new(transmit.destination, transmit.src_ip)
 }
 
 fn outgoing(transmit: &noq_proto::Transmit, local: Local) -> Transmit {

@@ -14,7 +14,7 @@ use crate::{
     acks::Owed,
     facts::{self, LinkLabel},
     gate::{Gate, GateState, OPENING},
-    ids::SocketId,
+    ids::{LinkId, SocketId},
 };
 
 /// Before a path has a sample of its own.
@@ -52,6 +52,8 @@ pub(crate) struct Path {
     pub(crate) socket: SocketId,
     /// Name, tier and weight, once known. An edge knows them from the start.
     pub(crate) link: LinkLabel,
+    /// The link itself, while the tunnel is plugged into a pipe.
+    pub(crate) on: Option<LinkId>,
     pub(crate) gate: Arc<GateState>,
     pub(crate) pacer: Pacer,
     pub(crate) health: Health,
@@ -115,6 +117,7 @@ impl Path {
             network: conn.network_path(id).ok()?,
             socket,
             link,
+            on: None,
             gate,
             pacer: Pacer::new(now),
             health: Health::new(now),

@@ -28,14 +28,14 @@ use std::{
 };
 
 use bytes::BytesMut;
-use noq_proto::{ClosePathError, Connection, PathId, VarInt};
+use noq_proto::{ClosePathError, Connection, FourTuple, PathId, VarInt};
 use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 
 use self::{health::Activity, plan::Patience, reports::Reports, round::Round};
 use crate::{
     codec::Codec,
     facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStatus},
-    ids::SocketId,
+    ids::{LinkId, SocketId},
     path::{Path, number},
     pipe::Pipe,
     transport::MAX_PATHS,
@@ -203,6 +203,12 @@ impl Tunnel {
             };
         }
         closed
+    }
+
+    /// The link that packets with these addresses take.
+    pub(crate) fn link_of(&self, network: FourTuple) -> Option<LinkId> {
+        let mut paths = self.paths.iter();
+        paths.find(|path| path.network == network)?.on
     }
 
     /// Fills in what the tunnel knows of itself.

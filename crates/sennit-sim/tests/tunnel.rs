@@ -78,6 +78,31 @@ fn a_flow_that_begins_at_the_hub_goes_by_the_class_that_catches_all() {
 }
 
 #[test]
+fn both_ends_know_what_all_classes_do_on_a_link() {
+    let classes = vec![class("calls", Policy::Bond), class("bulk", Policy::Bond)];
+    let everything = Classifier::new(Vec::new(), ClassId(1));
+    let links = [link(50, 10), link(20, 20)];
+    let mut world = World::with_classes(&links, classes, everything, 1, Instant::now());
+    assert!(world.connect(2));
+    let mut flows = Transfer::new(Kind::Tcp, Direction::Down, 2, world.now());
+    flows.run(&mut world, Duration::from_secs(3));
+
+    let (edge, hub) = (world.edge.links(), world.hub.links());
+    for (ours, theirs) in edge.iter().zip(&hub) {
+        assert_eq!(ours.name, theirs.name);
+        assert_eq!(theirs.site.as_deref(), Some("site"));
+        assert_eq!(ours.classes, [ClassId(0), ClassId(1)]);
+        assert_eq!(ours.classes, theirs.classes);
+        // What one end sent the other received, but for the handshakes and what is on the way.
+        let (sent, received) = (theirs.sent_bytes, ours.received_bytes);
+        assert!(received > 1_000_000, "{}: {received}", ours.name);
+        assert!(sent.abs_diff(received) < sent / 10, "{sent} {received}");
+    }
+    let rates: u64 = hub.iter().map(|link| link.delivers).sum();
+    assert!((6_000_000..9_500_000).contains(&rates), "{rates} bytes/s");
+}
+
+#[test]
 fn acknowledgements_leave_with_the_little_that_waits() {
     let mut world = world(&[link(1000, 2)], Policy::Bond);
     world.set_turns(MS * 20, MS * 20);

@@ -4,11 +4,14 @@
 use std::{net::IpAddr, time::Instant};
 
 use bytes::{Bytes, BytesMut};
+use noq_proto::PathId;
 use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_masque::{
     self as masque, Capsule, Code, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, MAX_REASON, RefusedPrefix, RequestedAddress},
+    capsule::{
+        AssignedAddress, IpAddressRange, LinkInfo, MAX_REASON, RefusedPrefix, RequestedAddress,
+    },
     connect_ip,
 };
 
@@ -315,37 +318,36 @@ impl Hub {
                 // Fails only if the peer has left.
                 let _ = conn.h3.http.send_capsule(stream, &answer);
             }
-            Capsule::Link(link) => {
-                let label = LinkLabel {
-                    name: link.name,
-                    tier: link.tier,
-                    weight: link.weight,
-                };
-                let path = link.path_id;
-                let known = conn
-                    .tunnel
-                    .paths
-                    .iter_mut()
-                    .find(|p| u64::from(number(p.id)) == path);
-                match known {
-                    Some(path) => {
-                        path.link = label;
-                        let path = path.id;
-                        if conn.role.unnamed.remove(&number(path)) {
-                            self.tell_path(id, path);
-                        }
-                    }
-                    None => {
-                        conn.role.links.insert(path, label);
-                        // Numbers of paths only grow: the lowest is of a path that never came up.
-                        if conn.role.links.len() > MAX_EARLY_LINKS {
-                            conn.role.links.pop_first();
-                        }
-                    }
-                }
-            }
+            Capsule::Link(link) => self.handle_label(id, link),
             Capsule::Datagram(content) => self.node.handle_capsule(id, content, now),
             Capsule::AddressAssign(_) | Capsule::RefusedLan(_) => {}
+        }
+    }
+
+    /// The edge says how the link of a path is called and to be treated.
+    fn handle_label(&mut self, id: ConnId, link: LinkInfo) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let label = LinkLabel {
+            name: link.name,
+            tier: link.tier,
+            weight: link.weight,
+        };
+        let is_it = |path: &PathId| u64::from(number(*path)) == link.path_id;
+        let known = conn.tunnel.paths.iter().map(|path| path.id).find(is_it);
+        let Some(path) = known else {
+            conn.role.links.insert(link.path_id, label);
+            // Numbers of paths only grow: the lowest is of a path that never came up.
+            if conn.role.links.len() > MAX_EARLY_LINKS {
+                conn.role.links.pop_first();
+            }
+            return;
+        };
+        let is_new = conn.role.unnamed.remove(&number(path));
+        self.node.label_path(id, path, label);
+        if is_new {
+            self.tell_path(id, path);
         }
     }
 

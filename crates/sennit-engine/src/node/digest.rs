@@ -70,7 +70,7 @@ impl<R> Node<R> {
             return;
         };
         let pipe = self.pipes.of(conn.pipe);
-        let events = &mut self.events;
+        let (events, mut closed) = (&mut self.events, false);
         if !conn.tunnel.close_stuck_paths(now) {
             let reason = "no data can be sent on the only path";
             conn.h3
@@ -83,7 +83,10 @@ impl<R> Node<R> {
                     events.push_back(NodeEvent::Lost(id, reason.to_string()));
                 }
                 Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, &event),
-                Event::Path(event) => digest_path(&mut conn.tunnel, pipe, id, event, events),
+                Event::Path(event) => {
+                    closed |= matches!(event, PathEvent::Abandoned { .. });
+                    digest_path(&mut conn.tunnel, pipe, id, event, events);
+                }
                 Event::DatagramReceived
                 | Event::DatagramsUnblocked
                 | Event::HandshakeDataReady
@@ -100,6 +103,9 @@ impl<R> Node<R> {
         }
         if let Some(reason) = conn.h3.take_failure() {
             events.push_back(NodeEvent::Lost(id, reason));
+        }
+        if closed {
+            self.settle_links(id);
         }
     }
 }

@@ -1,15 +1,18 @@
 //! The pipes of a node, and which connection is plugged into which.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
+use noq_proto::PathId;
 use sennit_core::{ClassId, Delivery};
 
 use super::Node;
 use crate::{
     codec::Codec,
-    facts::{FlowsWanted, TunnelStatus},
+    facts::{FlowsWanted, LinkLabel, TunnelStatus},
     ids::{ConnId, PipeId},
     inner::Packet,
+    links::Key,
+    path::Path,
     pipe::Pipe,
 };
 
@@ -70,6 +73,7 @@ impl<R> Node<R> {
             self.turns.push(id, class);
         }
         self.note_arrivals(Some(pipe));
+        self.settle_links(id);
     }
 
     /// Nothing more goes through this connection; its pipe waits for another.
@@ -79,6 +83,42 @@ impl<R> Node<R> {
         {
             conn.tunnel.shut();
             self.pipes.unplug(pipe, id);
+            self.settle_links(id);
+        }
+    }
+
+    /// The edge has said how the link of a path is called and to be treated.
+    pub(crate) fn label_path(&mut self, id: ConnId, path: PathId, label: LinkLabel) {
+        if let Some(conn) = self.get_mut(id) {
+            let mut paths = conn.tunnel.paths.iter_mut();
+            if let Some(path) = paths.find(|known| known.id == path) {
+                path.link = label;
+            }
+        }
+        self.settle_links(id);
+    }
+
+    /// Finds the links that the paths of a connection are on: those of one that is plugged in
+    /// count.
+    pub(super) fn settle_links(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        let plugged = conn.pipe.is_some();
+        let is_client = conn.tunnel.conn.side().is_client();
+        let party = conn.tunnel.party.clone();
+        let key = |path: &Path| {
+            if is_client {
+                Key::Socket(path.socket)
+            } else {
+                Key::Named(Arc::clone(&party), path.link.name.clone())
+            }
+        };
+        let paths = conn.tunnel.paths.iter().filter(|_| plugged);
+        let used = paths.map(|path| (key(path), path.link.name.as_str()));
+        let mut links = self.links.set_used((id, conn.class), used).into_iter();
+        for path in &mut conn.tunnel.paths {
+            path.on = links.next();
         }
     }
 

@@ -13,7 +13,12 @@ use sennit_core::{
 };
 
 use super::{Tunnel, within};
-use crate::{acks::ACK_DELAY, path::Path, pipe::Pipe};
+use crate::{
+    acks::ACK_DELAY,
+    links::Seat,
+    path::{Path, whole},
+    pipe::Pipe,
+};
 
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
 /// round trip stood here before (RFC 9438 §4.6). It delays that flow alone.
@@ -137,10 +142,11 @@ impl Narrow {
 
 impl Tunnel {
     /// Looks at the paths anew, and tells the queue how long packets may stand.
-    pub(super) fn refresh_views(&mut self, pipe: &mut Pipe, now: Instant) {
+    pub(super) fn refresh_views(&mut self, pipe: &mut Pipe, seat: &mut Seat<'_>, now: Instant) {
         (self.round.polled, self.round.goes_on) = (now, false);
         self.set_floors();
         self.view_paths(now);
+        self.take_seat(seat);
         self.leave_out_small();
         self.find_leader(now);
         let outlook = self.outlook();
@@ -177,6 +183,17 @@ impl Tunnel {
             path.worth = view.worth;
             if reports && path.is_tried_again(now) {
                 view.worth = Worth::Unknown;
+            }
+        }
+    }
+
+    /// No path takes more than what its link grants the class now; the link learns what the path
+    /// delivers.
+    fn take_seat(&mut self, seat: &mut Seat<'_>) {
+        for (path, view) in zip(&self.paths, &mut self.round.views) {
+            if let Some(link) = path.on {
+                view.budget = whole(view.budget.min(seat.grant(link)), path.least);
+                seat.note_rate(link, view.delivers);
             }
         }
     }

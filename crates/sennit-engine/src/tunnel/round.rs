@@ -24,7 +24,7 @@ use super::{
     batch::{BATCH, Batch},
     fitting::Fit,
 };
-use crate::{codec::Codec, gate::Payload, path::whole, pipe::Pipe, recovery::NEVER};
+use crate::{codec::Codec, gate::Payload, links::Seat, path::whole, pipe::Pipe, recovery::NEVER};
 
 /// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window
 /// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
@@ -106,6 +106,7 @@ impl Tunnel {
     pub(crate) fn poll_transmit(
         &mut self,
         pipe: &mut Pipe,
+        seat: &mut Seat<'_>,
         now: Instant,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
@@ -125,7 +126,7 @@ impl Tunnel {
                     {
                         return Some(transmit);
                     }
-                    self.refresh_views(pipe, now);
+                    self.refresh_views(pipe, seat, now);
                     self.round.sending = Sending::Data;
                 }
                 Sending::Acks(paths) => {
