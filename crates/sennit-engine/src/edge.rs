@@ -8,8 +8,11 @@
 //! An edge without a certificate makes an `Edge` of purpose [`Purpose::Enrol`], which posts the
 //! enrolment, hands back the answer, and is done.
 
+mod config;
 mod dial;
+mod paths;
 mod ports;
+mod session;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,166 +23,20 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
-use sennit_core::{ClassId, Classifier, FragmentTable, PathState, health};
-use sennit_masque::{
-    self as masque, Capsule, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState, RefusedPrefix},
-    connect_ip,
-};
+use sennit_core::{ClassId, FragmentTable};
+use sennit_masque::{self as masque, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
+pub use self::config::{ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
 use crate::{
     cid::FirstIds,
-    codec::{Abilities, Codec, Peer},
-    facts::{FlowsWanted, LinkFacts, LinkLabel, TunnelStatus},
-    hello::{self, ENROL_PATH, Hello, REPLACED},
+    facts::{FlowsWanted, LinkFacts, TunnelStatus},
+    hello::REPLACED,
     ids::{ConnId, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
-    path::number,
     transport::Settings,
-    treatment::Treatment,
 };
-
-/// A traffic class of this edge.
-#[derive(Clone, Debug)]
-pub struct ClassConfig {
-    /// Name from the configuration.
-    pub name: String,
-    /// How it treats packets.
-    pub treatment: Treatment,
-}
-
-/// What an edge needs to know.
-#[derive(Clone, Debug)]
-pub struct EdgeConfig {
-    /// Addresses of the hub.
-    pub hubs: Vec<SocketAddr>,
-    /// Name its certificate must bear.
-    pub server_name: String,
-    /// The classes that this edge carries. Another one of the same host may carry more.
-    pub classes: BTreeMap<ClassId, ClassConfig>,
-    /// Which packet belongs to which class, of all that there are.
-    pub classifier: Classifier,
-    /// Prefixes behind this edge.
-    pub lan: Vec<Prefix>,
-    /// Token for a proxy that does not take our certificate.
-    pub bearer: Option<String>,
-    /// Chooses the worker of the hub that all connections come to; any number, as long as it stays
-    /// the same.
-    pub steering: u8,
-}
-
-/// What the connections are for.
-#[derive(Clone, Debug)]
-pub enum Purpose {
-    /// Carry traffic.
-    Tunnels,
-    /// Post this request for a certificate; an edge without classes leaves that to another.
-    Enrol(Bytes),
-}
-
-/// A packet of this class came to an edge that does not carry it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotOurClass(pub ClassId);
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EdgeEvent {
-    /// The hub answered the enrolment.
-    Enrolled(Bytes),
-    /// The hub assigned these addresses.
-    Addresses(Vec<Prefix>),
-    /// The hub does not route these of our prefixes, for these reasons; the others it does.
-    LanRefused(Vec<(Prefix, String)>),
-    /// The hub has these addresses of its own in the tunnel.
-    HubInside(Vec<IpAddr>),
-    /// A class can carry packets.
-    TunnelUp {
-        /// Which.
-        class: String,
-        /// Link that completed the handshake first.
-        link: String,
-        /// Whether more links can join.
-        multipath: bool,
-    },
-    /// A class lost its tunnel.
-    TunnelDown {
-        /// Which.
-        class: String,
-        /// Why.
-        reason: String,
-    },
-    /// The hub, or the TLS handshake, said no; it is tried again later.
-    Refused {
-        /// Which class.
-        class: String,
-        /// What it said.
-        reason: String,
-    },
-    /// A path came up, or changed its state.
-    Path {
-        /// Its class.
-        class: String,
-        /// Its link.
-        link: String,
-        /// Its state.
-        state: PathState,
-        /// The state before.
-        before: PathState,
-        /// Why.
-        reason: health::Reason,
-    },
-    /// Nothing passes on a link for long: its socket should be replaced by one with another port,
-    /// because a NAT may hold a mapping for this one that leads nowhere.
-    NewPort {
-        /// The link's socket.
-        socket: SocketId,
-        /// The link.
-        link: String,
-    },
-    /// A path was given up; it is opened again if its link is up.
-    PathClosed {
-        /// Its class.
-        class: String,
-        /// Its link.
-        link: String,
-        /// Why.
-        reason: String,
-    },
-}
-
-/// What the caller says of a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkUpdate {
-    /// Its socket.
-    pub socket: SocketId,
-    /// Its name, tier and weight.
-    pub label: LinkLabel,
-    /// Whether its socket can send IPv4, and IPv6.
-    pub v4: bool,
-    /// Whether its socket can send IPv6.
-    pub v6: bool,
-    /// Largest IP packet that its interface sends, if that is known.
-    pub mtu: Option<u32>,
-}
-
-impl LinkUpdate {
-    /// Largest UDP payload that its interface sends.
-    fn payload_to(&self, remote: SocketAddr) -> u16 {
-        let headers = if remote.is_ipv4() { 20 + 8 } else { 40 + 8 };
-        let payload = self.mtu.map(|mtu| mtu.saturating_sub(headers));
-        payload.map_or(u16::MAX, |payload| payload.try_into().unwrap_or(u16::MAX))
-    }
-
-    fn reaches(&self, remote: SocketAddr) -> bool {
-        if remote.is_ipv4() { self.v4 } else { self.v6 }
-    }
-
-    fn is_up(&self) -> bool {
-        self.v4 || self.v6
-    }
-}
 
 /// Which class a connection is for and how far it got.
 #[derive(Debug)]
@@ -238,9 +95,6 @@ pub struct Edge {
     /// Body of the enrolment's answer so far.
     answer: BytesMut,
 }
-
-/// An enrolment's answer holds a certificate chain.
-const MAX_ANSWER: usize = 64 << 10;
 
 impl Edge {
     /// An edge that starts racing as soon as it is told of a link.
@@ -474,22 +328,9 @@ impl Edge {
     fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
         let mut all = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
-            let mut status = TunnelStatus {
-                class: slot.class.name.clone(),
-                site: None,
-                treatment: slot.class.treatment,
-                up: false,
-                reason: slot.reason.clone(),
-                since: slot.since,
-                backlog: 0,
-                queue: Default::default(),
-                stats: Default::default(),
-                numbered: false,
-                striping: Default::default(),
-                paths: Vec::new(),
-                flows: Vec::new(),
-                flow_count: 0,
-            };
+            let (name, treatment) = (slot.class.name.clone(), slot.class.treatment);
+            let mut status = TunnelStatus::new(name, treatment, slot.since);
+            status.reason.clone_from(&slot.reason);
             let up = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
             status.up = slot.live.and_then(|id| self.node.get(id)).is_some_and(up);
             let of = (slot.pipe, slot.live);
@@ -594,188 +435,6 @@ impl Edge {
         });
     }
 
-    fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
-        match event {
-            masque::Event::Settings(settings) if !settings.h3_datagram => {
-                self.give_up(id, "the hub takes no HTTP datagrams".into(), now);
-            }
-            masque::Event::Settings(_) => self.request(id, now),
-            masque::Event::Response { stream, head } => {
-                self.handle_response(id, stream, &head, now);
-            }
-            masque::Event::Capsule { stream, capsule } => {
-                self.handle_capsule(id, stream, capsule, now);
-            }
-            masque::Event::Data { bytes, .. } => self.handle_answer(&bytes),
-            masque::Event::Finished { .. } => self.handle_finished(id, now),
-            masque::Event::Reset { code, .. } => {
-                self.give_up(id, format!("the hub ended the request: {code}"), now);
-            }
-            masque::Event::Failed { error, .. } => self.give_up(id, error.to_string(), now),
-            masque::Event::GoAway => self.give_up(id, "the hub is going away".into(), now),
-            masque::Event::Request { .. } | masque::Event::Stopped { .. } => {}
-        }
-    }
-
-    /// Sends the request that the connection is for.
-    fn request(&mut self, id: ConnId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        if conn.role.stage != Stage::Connected {
-            return;
-        }
-        let (head, body) = match &self.purpose {
-            Purpose::Tunnels => (
-                tunnel_request(
-                    &self.config,
-                    &self.slots[conn.role.slot],
-                    conn.role.remote.port(),
-                ),
-                None,
-            ),
-            Purpose::Enrol(body) => (
-                RequestHead::new("POST", &self.config.server_name, ENROL_PATH),
-                Some(body.clone()),
-            ),
-        };
-        self.answer.clear();
-        let sent = conn
-            .h3
-            .open_request(&mut conn.tunnel.conn)
-            .ok_or_else(|| "the hub allows no streams".to_owned())
-            .and_then(|stream| {
-                let sent = conn.h3.http.send_request(stream, &head, body);
-                sent.map(|()| stream).map_err(|error| error.to_string())
-            });
-        match sent {
-            Ok(stream) => conn.role.stage = Stage::Requested(stream),
-            Err(reason) => self.give_up(id, reason, now),
-        }
-    }
-
-    fn handle_response(&mut self, id: ConnId, stream: StreamId, head: &ResponseHead, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        if conn.role.stage != Stage::Requested(stream) {
-            return;
-        }
-        let what = match self.purpose {
-            Purpose::Tunnels => "the tunnel",
-            Purpose::Enrol(_) => "a certificate",
-        };
-        if !head.is_success() {
-            let why = head
-                .fields
-                .text("sennit-reason")
-                .unwrap_or("no reason given");
-            let reason = format!("the hub refused {what}: {why} (status {})", head.status);
-            return self.give_up(id, reason, now);
-        }
-        let slot = &mut self.slots[conn.role.slot];
-        slot.dial.granted();
-        if matches!(self.purpose, Purpose::Enrol(_)) {
-            return;
-        }
-        conn.role.stage = Stage::Up(stream);
-        let answer = head.fields.text(hello::NAME);
-        let peer = answer.map_or(Peer::Standard, hello::answered);
-        let inside = answer.map_or_else(Vec::new, hello::inside);
-        if !inside.is_empty() && inside != self.hub_inside {
-            self.hub_inside.clone_from(&inside);
-            self.events.push_back(EdgeEvent::HubInside(inside));
-        }
-        let multipath = conn.tunnel.conn.is_multipath_negotiated();
-        let link = conn.role.link;
-        announce_lan(conn, stream, &self.config.lan);
-        slot.reason = if multipath {
-            "up"
-        } else {
-            "up, on one link: no multipath at the hub"
-        }
-        .into();
-        slot.since = now;
-        let (of, class) = ((slot.pipe, slot.id), slot.class.name.clone());
-        let link = self
-            .links
-            .get(&link)
-            .map_or_else(String::new, |l| l.label.name.clone());
-        self.events.push_back(EdgeEvent::TunnelUp {
-            class,
-            link,
-            multipath,
-        });
-        self.node.plug(id, of, Codec::new(stream, peer), now);
-        self.announce_links(id);
-        self.settle(now);
-    }
-
-    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
-        match capsule {
-            Capsule::AddressAssign(assigned) => self.handle_addresses(&assigned),
-            Capsule::AddressRequest(requests) => {
-                // An edge has no addresses to give (RFC 9484 §4.7.2: it must say so).
-                let refusals = requests.iter().map(AssignedAddress::refusal).collect();
-                if let Some(conn) = self.node.get_mut(id) {
-                    // Fails only if the stream is gone, and with it the question.
-                    let _ = conn
-                        .h3
-                        .http
-                        .send_capsule(stream, &Capsule::AddressAssign(refusals));
-                }
-            }
-            Capsule::Datagram(content) => {
-                self.node.handle_capsule(id, content, now);
-            }
-            Capsule::RefusedLan(refused) => self.handle_refused(&refused),
-            Capsule::RouteAdvertisement(_) | Capsule::Link(_) => {}
-        }
-    }
-
-    fn handle_addresses(&mut self, assigned: &[AssignedAddress]) {
-        let addresses: Vec<Prefix> = assigned
-            .iter()
-            .filter(|address| !address.is_refusal())
-            .filter_map(|a| Prefix::new(a.prefix.addr(), a.prefix.prefix_len()).ok())
-            .collect();
-        if !addresses.is_empty() && addresses != self.addresses {
-            self.addresses.clone_from(&addresses);
-            self.events.push_back(EdgeEvent::Addresses(addresses));
-        }
-    }
-
-    /// The hub says which of our prefixes it does not route, over each tunnel.
-    fn handle_refused(&mut self, refused: &[RefusedPrefix]) {
-        let named = |refused: &RefusedPrefix| {
-            let prefix = Prefix::new(refused.prefix.addr(), refused.prefix.prefix_len()).ok()?;
-            let ours = self.config.lan.contains(&prefix);
-            ours.then(|| (prefix, refused.reason.clone()))
-        };
-        let refused: Vec<(Prefix, String)> = refused.iter().filter_map(named).collect();
-        if refused != self.refused {
-            self.refused.clone_from(&refused);
-            self.events.push_back(EdgeEvent::LanRefused(refused));
-        }
-    }
-
-    fn handle_answer(&mut self, bytes: &[u8]) {
-        if self.answer.len() + bytes.len() <= MAX_ANSWER {
-            self.answer.extend_from_slice(bytes);
-        }
-    }
-
-    fn handle_finished(&mut self, id: ConnId, now: Instant) {
-        let Purpose::Enrol(_) = self.purpose else {
-            return self.give_up(id, "the hub ended the tunnel".into(), now);
-        };
-        let requested = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Requested(_));
-        if self.node.get(id).is_some_and(requested) {
-            let answer = std::mem::take(&mut self.answer).freeze();
-            self.events.push_back(EdgeEvent::Enrolled(answer));
-        }
-    }
-
     /// Closes a connection that is of no use; its class is dialled again later.
     fn give_up(&mut self, id: ConnId, reason: String, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
@@ -786,62 +445,5 @@ impl Edge {
         }
         self.node.close(id, masque::Code::H3_NO_ERROR.0, "", now);
         self.handle_lost(id, reason, now);
-    }
-}
-
-/// The request for a tunnel. Some proxies compare `:authority` with their own address including the
-/// port, so it is always there.
-fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
-    let hello = Hello {
-        class: slot.class.name.clone(),
-        index: slot.id,
-        treatment: slot.class.treatment,
-        fallback: slot.id == config.classifier.fallback(),
-        abilities: Abilities::OURS,
-    };
-    let mut head = connect_ip::request(
-        &format!("{}:{port}", config.server_name),
-        &connect_ip::Scope::ANY.path(),
-    );
-    head.fields.push(hello::NAME, hello.encode());
-    if let Some(bearer) = &config.bearer {
-        head.fields
-            .push("authorization", format!("Bearer {bearer}"));
-    }
-    head
-}
-
-/// Tells the hub which prefixes are behind this edge (RFC 9484 §4.7.3 allows it to either side).
-fn announce_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
-    if lan.is_empty() {
-        return;
-    }
-    let mut ranges: Vec<IpAddressRange> = lan
-        .iter()
-        .filter_map(|prefix| IpAddressRange::new(prefix.first(), prefix.last(), 0).ok())
-        .collect();
-    ranges.sort_by_key(|range| (range.start().is_ipv6(), range.start()));
-    if let Err(error) = conn
-        .h3
-        .http
-        .send_capsule(stream, &Capsule::RouteAdvertisement(ranges))
-    {
-        tracing::warn!(%error, "cannot announce the LAN prefixes");
-    }
-}
-
-/// What a hub should know of one path.
-fn link_info(path: &crate::path::Path) -> LinkInfo {
-    let state = match path.health.state().0 {
-        PathState::Up => LinkState::Up,
-        PathState::Probation | PathState::Suspect => LinkState::Backup,
-        PathState::Down => LinkState::Down,
-    };
-    LinkInfo {
-        path_id: u64::from(number(path.id)),
-        tier: path.link.tier,
-        weight: path.link.weight,
-        state,
-        name: path.link.name.clone(),
     }
 }

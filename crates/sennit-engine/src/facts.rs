@@ -115,6 +115,28 @@ pub struct TunnelStatus {
     pub flow_count: usize,
 }
 
+impl TunnelStatus {
+    /// Of a class of which nothing but this is known yet.
+    pub(crate) fn new(class: String, treatment: Treatment, since: Instant) -> Self {
+        Self {
+            class,
+            site: None,
+            treatment,
+            up: false,
+            reason: String::new(),
+            since,
+            backlog: 0,
+            queue: QueueStats::default(),
+            stats: TunnelStats::default(),
+            numbered: false,
+            striping: Striping::default(),
+            paths: Vec::new(),
+            flows: Vec::new(),
+            flow_count: 0,
+        }
+    }
+}
+
 /// Which flows to tell of.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowsWanted {

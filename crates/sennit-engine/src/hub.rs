@@ -6,30 +6,31 @@
 //! has one tunnel per class; a new one for the same class replaces the old. Packets for a site are
 //! found by destination ([`sites`]) and leave in the class that their flow came in.
 
+mod config;
 mod pipes;
 mod requests;
 mod sites;
+mod status;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, ServerConfig, crypto::rustls::QuicServerConfig};
-use rustls::pki_types::CertificateDer;
-use sennit_core::{ClassId, Congestion, PathState, health};
+use sennit_core::{ClassId, Congestion};
 use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
+pub use self::config::{Credential, Grant, HubConfig, HubEvent, NoSuchSite, RequestId};
 use self::{
     pipes::{Owner, Pipes},
     sites::Sites,
 };
 use crate::{
-    facts::{FlowsWanted, LinkFacts, LinkLabel, TunnelStatus},
+    facts::LinkLabel,
     hello::{Hello, REPLACED},
     ids::{ConnId, PipeId},
     inner::{self, Errors, Packet, Refused},
@@ -38,110 +39,6 @@ use crate::{
     transport::Settings,
     treatment::Treatment,
 };
-
-/// What a hub needs to know.
-#[derive(Clone, Debug)]
-pub struct HubConfig {
-    /// The hub's own inner addresses, one per family; ICMP errors come from them.
-    pub addresses: Vec<IpAddr>,
-    /// Connections in handshake or without a granted request, over all peers.
-    pub max_strangers: usize,
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum HubEvent {
-    /// A peer wants a tunnel: answer by [`Hub::grant`] or [`Hub::refuse`].
-    Connect {
-        /// Names the request in the answer.
-        request: RequestId,
-        /// Its certificate chain, verified up to our authority; empty if it showed none.
-        certificates: Vec<CertificateDer<'static>>,
-        /// Its bearer token, if it showed one.
-        bearer: Option<String>,
-    },
-    /// A peer wants a certificate: answer by [`Hub::reply`].
-    Enrol {
-        /// Names the request in the answer.
-        request: RequestId,
-        /// Its certificate chain; not empty if it renews.
-        certificates: Vec<CertificateDer<'static>>,
-        /// What it posted.
-        body: Bytes,
-    },
-    /// A site can send and receive in one class.
-    TunnelUp {
-        /// Which site.
-        site: String,
-        /// Which class.
-        class: String,
-        /// The site's number of the class.
-        class_id: ClassId,
-        /// The site's inner addresses.
-        addresses: Vec<IpAddr>,
-    },
-    /// A site lost the tunnel of one class.
-    TunnelDown {
-        /// Which site.
-        site: String,
-        /// Which class.
-        class: String,
-        /// The site's number of the class.
-        class_id: ClassId,
-        /// Why.
-        reason: String,
-    },
-    /// A site says that these prefixes are behind it, and no others any more. None of them is its
-    /// before [`Hub::set_lan`].
-    Lan {
-        /// Which site.
-        site: String,
-        /// What it announced.
-        prefixes: Vec<Prefix>,
-        /// How many ranges were left out, because they are no prefixes or too many.
-        left_out: usize,
-    },
-    /// A path changed its state.
-    Path {
-        /// Its site.
-        site: String,
-        /// Its class.
-        class: String,
-        /// Its link.
-        link: String,
-        /// Its state.
-        state: PathState,
-        /// The state before.
-        before: PathState,
-        /// Why.
-        reason: health::Reason,
-    },
-}
-
-/// Names a request that waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestId {
-    conn: ConnId,
-    stream: StreamId,
-}
-
-/// What a site gets.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// Its name.
-    pub site: String,
-    /// Its inner addresses.
-    pub addresses: Vec<IpAddr>,
-    /// What it proved itself by; [`Hub::expel_credential`] ends what hangs on it.
-    pub credential: Credential,
-}
-
-/// A certificate or a token, as the caller tells one from another.
-pub type Credential = [u8; 32];
-
-/// The destination of a packet is at no site of this hub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSuchSite;
 
 /// What a connection is to us.
 #[derive(Debug)]
@@ -463,74 +360,6 @@ impl Hub {
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()
-    }
-
-    /// The links of all sites, with what all classes of a site do there together.
-    pub fn links(&self) -> Vec<LinkFacts> {
-        self.node.links.facts()
-    }
-
-    /// Where a site's tunnels come from.
-    pub fn outer_addresses(&self, site: &str) -> BTreeSet<IpAddr> {
-        let tunnels = self.sites.tunnels(site).into_iter();
-        let conns = tunnels.filter_map(|id| self.node.get(id));
-        conns
-            .flat_map(Conn::paths)
-            .map(|path| path.remote().ip().to_canonical())
-            .collect()
-    }
-
-    /// The state of every tunnel.
-    pub fn status(&mut self) -> Vec<TunnelStatus> {
-        self.collect_status(None)
-    }
-
-    /// The state of every tunnel with its flows, as they are in the direction to the sites.
-    pub fn status_with_flows(&mut self, wanted: &FlowsWanted, now: Instant) -> Vec<TunnelStatus> {
-        self.collect_status(Some((wanted, now)))
-    }
-
-    fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
-        let ids: Vec<ConnId> = self.node.iter().map(|(id, _)| id).collect();
-        ids.into_iter()
-            .filter_map(|id| self.tunnel_status(id, wanted))
-            .collect()
-    }
-
-    fn tunnel_status(
-        &mut self,
-        id: ConnId,
-        wanted: Option<(&FlowsWanted, Instant)>,
-    ) -> Option<TunnelStatus> {
-        let conn = self.node.get(id)?;
-        let Stage::Up {
-            site,
-            name,
-            treatment,
-            ..
-        } = &conn.role.stage
-        else {
-            return None;
-        };
-        let mut status = TunnelStatus {
-            class: name.clone(),
-            site: Some(site.clone()),
-            treatment: *treatment,
-            up: true,
-            reason: "up".into(),
-            since: conn.role.since,
-            backlog: 0,
-            queue: Default::default(),
-            stats: Default::default(),
-            numbered: false,
-            striping: Default::default(),
-            paths: Vec::new(),
-            flows: Vec::new(),
-            flow_count: 0,
-        };
-        let pipe = conn.pipe()?;
-        self.node.describe((pipe, Some(id)), &mut status, wanted);
-        Some(status)
     }
 
     // ---- connections ---------------------------------------------------------------------------

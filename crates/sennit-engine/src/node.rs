@@ -6,6 +6,7 @@
 
 mod digest;
 mod plugs;
+mod udp;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -22,6 +23,8 @@ use noq_proto::{
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_masque as masque;
 
+pub use self::udp::{Received, Transmit};
+use self::udp::{network_of, outgoing};
 use crate::{
     facts::LinkLabel,
     h3::H3,
@@ -36,38 +39,6 @@ use crate::{
     turns::Turns,
     ways::Ways,
 };
-
-/// A batch of UDP packets of one size to one destination, in the buffer the caller lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// Where it leaves from.
-    pub local: Local,
-    /// Where it goes.
-    pub remote: SocketAddr,
-    /// ECN codepoint of the outer packets, 0 to 3.
-    pub ecn: u8,
-    /// Bytes in the buffer.
-    pub size: usize,
-    /// Size of each packet but the last, if there are several.
-    pub segment: Option<usize>,
-}
-
-/// Where a batch of UDP packets came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Where it arrived.
-    pub local: Local,
-    /// Who sent it.
-    pub remote: SocketAddr,
-    /// ECN codepoint of the outer packets, 0 to 3.
-    pub ecn: u8,
-    /// Size of each packet but the last.
-    pub segment: usize,
-    /// When the last of them arrived, which may be some time before they are handed over, and even
-    /// before what was handed over last. Round trips and delays are measured by this; an instant
-    /// that is too early spoils them, one that is too late hardly does.
-    pub arrived: Instant,
-}
 
 /// Something that happened to a connection.
 #[derive(Debug)]
@@ -495,20 +466,6 @@ impl<R> Node<R> {
     /// When [`Self::handle_timeout`] should be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.wakes.first().map(|&(at, _)| at)
-    }
-}
-
-fn network_of(transmit: &noq_proto::Transmit) -> FourTuple {
-    FourTuple::new(transmit.destination, transmit.src_ip)
-}
-
-fn outgoing(transmit: &noq_proto::Transmit, local: Local) -> Transmit {
-    Transmit {
-        local,
-        remote: transmit.destination,
-        ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
-        size: transmit.size,
-        segment: transmit.segment_size,
     }
 }
 

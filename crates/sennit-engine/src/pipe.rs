@@ -62,11 +62,6 @@ impl Pipe {
         }
     }
 
-    /// The tunnel that it runs over.
-    pub(crate) fn conn(&self) -> Option<ConnId> {
-        self.conn
-    }
-
     /// It runs over another connection from now on.
     fn start_over(&mut self, now: Instant) {
         self.queue.start_over(self.held.take(), now);
@@ -175,10 +170,6 @@ impl Pipes {
     /// Forgets a pipe, with what waits in it.
     pub(crate) fn remove(&mut self, id: PipeId) {
         self.all.remove(&id);
-    }
-
-    pub(crate) fn get(&self, id: PipeId) -> Option<&Pipe> {
-        self.all.get(&id)
     }
 
     pub(crate) fn get_mut(&mut self, id: PipeId) -> Option<&mut Pipe> {

@@ -1,4 +1,4 @@
-//! Racing for a connection, and opening a path on every further link.
+//! Racing for a connection.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,24 +7,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{ClientConfig, FourTuple, PathError, PathId, PathStatus};
+use noq_proto::ClientConfig;
 use sennit_core::{PathState, health::Reason};
-use sennit_masque::{self as masque, Capsule};
+use sennit_masque as masque;
 
-use super::{Edge, EdgeEvent, Role, Stage, link_info};
+use super::{Edge, EdgeEvent, Role, Stage};
 use crate::{
-    facts::LinkLabel,
     ids::{ConnId, SocketId},
     locals::Local,
     path::Path,
-    tunnel::POOR,
 };
 
 /// A handshake that is not answered by then is begun anew, perhaps to another address of the hub;
 /// and so is a connection whose request is not answered. A hub that could not validate an address
 /// that changed after the handshake says nothing for good (RFC 9000 §8.2), but its acknowledgements
 /// keep the connection alive.
-const ATTEMPT: Duration = Duration::from_secs(4);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 /// If no path is heard any more for so long, on top of the seconds after which a path is called
 /// down, the hub may have forgotten the connection, or be gone while another of its addresses is
 /// not.
@@ -36,11 +34,6 @@ const RETRY_MAX: Duration = Duration::from_secs(8);
 /// Two boxes with one identity (a copied disk) would take the tunnel from each other for ever; the
 /// one that lost it waits for so long, so that it is a nuisance and not a storm.
 const DISPLACED_FOR: Duration = Duration::from_secs(30);
-/// A path that could not be opened is tried again after this.
-const PATH_RETRY: Duration = Duration::from_millis(500);
-/// A link that cannot carry the tunnel's packets is left alone for this long.
-const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
-
 /// Addresses of the hub that are tried at once on a link; if there are more, the others have their
 /// turn after these.
 const RACED: usize = 4;
@@ -52,7 +45,7 @@ pub(super) struct Dial {
     /// Links on which a whole attempt went by without an answer.
     unanswered: BTreeSet<SocketId>,
     /// When a link may be tried again, for a handshake or a path.
-    not_before: BTreeMap<SocketId, Instant>,
+    pub(super) not_before: BTreeMap<SocketId, Instant>,
     /// Rounds of handshakes begun on a link since the last success: each is for the next addresses
     /// of the hub.
     turns: BTreeMap<SocketId, usize>,
@@ -149,12 +142,12 @@ impl Dial {
         self.next_look
     }
 
-    fn hold(&mut self, link: SocketId, wait: Duration, now: Instant) {
+    pub(super) fn hold(&mut self, link: SocketId, wait: Duration, now: Instant) {
         self.not_before.insert(link, now + wait);
         self.look_at(now + wait);
     }
 
-    fn look_at(&mut self, at: Instant) {
+    pub(super) fn look_at(&mut self, at: Instant) {
         self.next_look = Some(self.next_look.map_or(at, |next| next.min(at)));
     }
 
@@ -171,7 +164,7 @@ impl Dial {
         until.is_some_and(|&at| at > now && at <= now + RETRY_MAX)
     }
 
-    fn may_try(&self, link: SocketId, now: Instant) -> bool {
+    pub(super) fn may_try(&self, link: SocketId, now: Instant) -> bool {
         self.not_before.get(&link).is_none_or(|&at| now >= at)
     }
 }
@@ -368,7 +361,7 @@ impl Edge {
     }
 
     /// Addresses of the hub that the link can reach: all of them, or others at every turn.
-    fn hubs_for(&self, socket: SocketId, turn: usize) -> Vec<SocketAddr> {
+    pub(super) fn hubs_for(&self, socket: SocketId, turn: usize) -> Vec<SocketAddr> {
         let Some(link) = self.links.get(&socket) else {
             return Vec::new();
         };
@@ -384,212 +377,5 @@ impl Edge {
         }
         reachable.truncate(RACED);
         reachable
-    }
-
-    /// A path on every link that is up and has none.
-    fn widen(&mut self, index: usize, id: ConnId, now: Instant) {
-        let Some(conn) = self.node.get(id) else {
-            return;
-        };
-        for path in &conn.tunnel.paths {
-            let link = self.links.get(&path.socket);
-            let payload = link.map_or(u16::MAX, |link| link.payload_to(path.remote()));
-            path.gate.set_interface(payload);
-        }
-        let ready = matches!(conn.role.stage, Stage::Up(_));
-        if !ready || !conn.tunnel.conn.is_multipath_negotiated() {
-            return;
-        }
-        self.drop_small_paths(index, id, now);
-        let links: Vec<SocketId> = self.links.keys().copied().collect();
-        for socket in links {
-            let Some(conn) = self.node.get(id) else {
-                return;
-            };
-            let has_path = conn.tunnel.paths.iter().any(|path| path.socket == socket)
-                || conn.role.opening.values().any(|&opening| opening == socket);
-            let dial = &self.slots[index].dial;
-            if has_path {
-                continue;
-            }
-            if dial.may_try(socket, now) {
-                self.open_path(index, id, socket, now);
-            } else if let Some(&at) = dial.not_before.get(&socket) {
-                self.slots[index].dial.look_at(at);
-            }
-        }
-        // Small paths show themselves only after a while.
-        self.slots[index].dial.look_at(now + Duration::from_secs(1));
-    }
-
-    fn open_path(&mut self, index: usize, id: ConnId, socket: SocketId, now: Instant) {
-        let Some(conn) = self.node.get(id) else {
-            return;
-        };
-        let Some(link) = self.links.get(&socket) else {
-            return;
-        };
-        let remote = Some(conn.role.remote).filter(|&remote| link.reaches(remote));
-        let Some(remote) = remote.or_else(|| self.hubs_for(socket, 0).first().copied()) else {
-            return;
-        };
-        let alias = self.node.alias(Local { socket, ip: None });
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let network = FourTuple::new(remote, Some(alias));
-        match conn
-            .tunnel
-            .conn
-            .open_path(network, PathStatus::Available, now)
-        {
-            Ok(path) => {
-                conn.role.opening.insert(path, socket);
-                // An attempt that nobody answers is abandoned, so that it can be repeated.
-                let limit = Some(ATTEMPT);
-                // Fails only for a path that does not exist, and this one was just made.
-                let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, limit);
-            }
-            // More connection IDs are on their way.
-            Err(PathError::RemoteCidsExhausted | PathError::MaxPathIdReached) => {}
-            Err(error) => tracing::debug!(%error, "cannot open a path"),
-        }
-        self.slots[index].dial.hold(socket, PATH_RETRY, now);
-    }
-
-    /// Closes paths that turned out too small for the tunnel's packets.
-    fn drop_small_paths(&mut self, index: usize, id: ConnId, now: Instant) {
-        let need = self.node.settings().outer_mtu();
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        if conn.tunnel.takes_halves() {
-            return;
-        }
-        let small: Vec<(PathId, SocketId)> = conn
-            .tunnel
-            .paths
-            .iter()
-            .filter(|path| path.gate.is_small())
-            .map(|path| (path.id, path.socket))
-            .collect();
-        for (path, socket) in small {
-            // The last path is not closed: a tunnel for small packets is better than none.
-            if conn.tunnel.conn.close_path(now, path, POOR).is_err() {
-                continue;
-            }
-            let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
-            tracing::warn!(
-                link,
-                need,
-                "link does not carry packets as large as the tunnel's: kept out; a smaller mtu at both ends would let it in"
-            );
-            self.slots[index].dial.hold(socket, TOO_SMALL_FOR, now);
-        }
-    }
-
-    // ---- paths ---------------------------------------------------------------------------------
-
-    pub(super) fn handle_path_up(&mut self, id: ConnId, path: PathId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let Some(socket) = conn.role.opening.remove(&path) else {
-            return;
-        };
-        // From here on our own probes keep it alive and judge it.
-        let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, None);
-        self.adopt(id, path, socket, now);
-        self.announce_links(id);
-        self.tell_path(id, path);
-    }
-
-    pub(super) fn handle_path_down(
-        &mut self,
-        id: ConnId,
-        path: PathId,
-        link: Option<String>,
-        reason: String,
-        now: Instant,
-    ) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let slot = conn.role.slot;
-        // A path that never came up is simply tried again.
-        if let Some(socket) = conn.role.opening.remove(&path) {
-            self.slots[slot].dial.hold(socket, PATH_RETRY, now);
-        } else {
-            let class = self.slots[slot].class.name.clone();
-            let link = link.unwrap_or_else(|| format!("path {path}"));
-            self.events.push_back(EdgeEvent::PathClosed {
-                class,
-                link,
-                reason,
-            });
-        }
-        self.settle(now);
-    }
-
-    /// Takes a validated path into use.
-    pub(super) fn adopt(&mut self, id: ConnId, path: PathId, socket: SocketId, now: Instant) {
-        let Some(link) = self.links.get(&socket) else {
-            return;
-        };
-        let (label, up): (LinkLabel, bool) = (link.label.clone(), link.is_up());
-        self.node.adopt_path(id, path, label, now);
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        for path in conn
-            .tunnel
-            .paths
-            .iter_mut()
-            .filter(|adopted| adopted.id == path)
-        {
-            path.socket = socket;
-            path.health.handle_link(up);
-        }
-    }
-
-    /// Tells the hub how the links are called and to be treated.
-    pub(super) fn announce_links(&mut self, id: ConnId) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let Stage::Up(stream) = conn.role.stage else {
-            return;
-        };
-        if !conn.tunnel.is_numbered() {
-            return;
-        }
-        for path in &conn.tunnel.paths {
-            if let Err(error) = conn
-                .h3
-                .http
-                .send_capsule(stream, &Capsule::Link(link_info(path)))
-            {
-                tracing::warn!(%error, "cannot describe a link to the hub");
-            }
-        }
-    }
-
-    pub(super) fn tell_path(&mut self, id: ConnId, path: PathId) {
-        let Some(conn) = self.node.get(id) else {
-            return;
-        };
-        let Some(path) = conn.paths().iter().find(|known| known.id == path) else {
-            return;
-        };
-        let (state, reason) = path.health.state();
-        let link = path.link.name.clone();
-        let class = self.slots[conn.role.slot].class.name.clone();
-        self.events.push_back(EdgeEvent::Path {
-            class,
-            link,
-            state,
-            before: path.health.before(),
-            reason,
-        });
     }
 }

@@ -86,7 +86,7 @@ mod tests {
             site: "van".into(),
             class: ClassId(1),
         };
-        let mut take = |pipes: &mut Pipes, id| pipes.take(van.clone(), || PipeId(id));
+        let take = |pipes: &mut Pipes, id| pipes.take(van.clone(), || PipeId(id));
         assert_eq!(take(&mut pipes, 1), PipeId(1));
         pipes.park(&van, start);
         let soon = start + PARKED_FOR - Duration::from_millis(1);

@@ -6,7 +6,7 @@ use noq_proto::PathId;
 use sennit_core::PathSet;
 
 use super::Tunnel;
-use crate::{acks::Owed, gate::Payload, path::Path, recovery::NEVER};
+use crate::{acks::Owed, gate::Payload, path::Path, pipe::Pipe, recovery::NEVER};
 
 impl Tunnel {
     /// Stages padding for a path whose packets are to be acknowledged now, if noq would do it
@@ -30,6 +30,14 @@ impl Tunnel {
             repeats: NEVER,
         });
         Some(PathSet::default().with(index))
+    }
+
+    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none
+    /// of their own, and leaves by the path that they take anyway.
+    pub(super) fn fits_beside_acks(&self, pipe: &Pipe) -> bool {
+        let waiting = pipe.queue.backlog() as u64;
+        let trusted = self.paths.iter().filter(|path| path.is_trusted());
+        pipe.held.is_none() && (1..=self.packet_size / 2).contains(&waiting) && trusted.count() == 1
     }
 
     /// Whether noq is not asked now, because all it may have to send are acknowledgements for a

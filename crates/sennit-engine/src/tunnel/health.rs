@@ -194,6 +194,11 @@ impl Tunnel {
             self.set_floors();
             self.abort_batch(pipe);
         }
+        self.repeat_bad_news(pace, now);
+    }
+
+    /// Tells the peer now and then of paths that are not up.
+    fn repeat_bad_news(&mut self, pace: Pace, now: Instant) {
         // Where noq refuses to send, only reports show whether it still does.
         let refuses = self.paths.iter().any(Path::refuses);
         let all_up = self

@@ -114,20 +114,9 @@ impl Tunnel {
         loop {
             match self.round.sending {
                 Sending::Control => {
-                    if let Some(paths) = self.acks_due(now) {
-                        self.launch(pipe, paths, false);
-                        self.round.sending = Sending::Acks(paths);
-                        continue;
-                    }
-                    self.round.data_first =
-                        self.round.only_acks.is_some() && self.fits_beside_acks(pipe);
-                    if !self.round.data_first
-                        && let Some(transmit) = self.poll_control(now, buffer)
-                    {
+                    if let Some(transmit) = self.begin_round(pipe, seat, now, buffer) {
                         return Some(transmit);
                     }
-                    self.refresh_views(pipe, seat, now);
-                    self.round.sending = Sending::Data;
                 }
                 Sending::Acks(paths) => {
                     if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
@@ -172,6 +161,31 @@ impl Tunnel {
         }
     }
 
+    /// Sends what noq has to send by itself, unless that goes with the data or by another path;
+    /// then the paths are looked at.
+    fn begin_round(
+        &mut self,
+        pipe: &mut Pipe,
+        seat: &mut Seat<'_>,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if let Some(paths) = self.acks_due(now) {
+            self.launch(pipe, paths, false);
+            self.round.sending = Sending::Acks(paths);
+            return None;
+        }
+        self.round.data_first = self.round.only_acks.is_some() && self.fits_beside_acks(pipe);
+        if !self.round.data_first
+            && let Some(transmit) = self.poll_control(now, buffer)
+        {
+            return Some(transmit);
+        }
+        self.refresh_views(pipe, seat, now);
+        self.round.sending = Sending::Data;
+        None
+    }
+
     /// What noq has to send by itself.
     fn poll_control(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if self.saves_acks(now) {
@@ -181,14 +195,6 @@ impl Tunnel {
         self.round.only_acks = None;
         self.forget_due(now);
         transmit
-    }
-
-    /// Whether all that waits leaves room for acknowledgements in its packet, where they cost none
-    /// of their own, and leaves by the path that they take anyway.
-    fn fits_beside_acks(&self, pipe: &Pipe) -> bool {
-        let waiting = pipe.queue.backlog() as u64;
-        let trusted = self.paths.iter().filter(|path| path.is_trusted());
-        pipe.held.is_none() && (1..=self.packet_size / 2).contains(&waiting) && trusted.count() == 1
     }
 
     /// Whether something waits for a path.

@@ -1,0 +1,152 @@
+//! What an edge is told, and what it tells.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use bytes::Bytes;
+use sennit_core::{ClassId, Classifier, PathState, health};
+use sennit_packet::Prefix;
+
+use crate::{facts::LinkLabel, ids::SocketId, treatment::Treatment};
+
+/// A traffic class of this edge.
+#[derive(Clone, Debug)]
+pub struct ClassConfig {
+    /// Name from the configuration.
+    pub name: String,
+    /// How it treats packets.
+    pub treatment: Treatment,
+}
+
+/// What an edge needs to know.
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    /// Addresses of the hub.
+    pub hubs: Vec<SocketAddr>,
+    /// Name its certificate must bear.
+    pub server_name: String,
+    /// The classes that this edge carries. Another one of the same host may carry more.
+    pub classes: BTreeMap<ClassId, ClassConfig>,
+    /// Which packet belongs to which class, of all that there are.
+    pub classifier: Classifier,
+    /// Prefixes behind this edge.
+    pub lan: Vec<Prefix>,
+    /// Token for a proxy that does not take our certificate.
+    pub bearer: Option<String>,
+    /// Chooses the worker of the hub that all connections come to; any number, as long as it stays
+    /// the same.
+    pub steering: u8,
+}
+
+/// What the connections are for.
+#[derive(Clone, Debug)]
+pub enum Purpose {
+    /// Carry traffic.
+    Tunnels,
+    /// Post this request for a certificate; an edge without classes leaves that to another.
+    Enrol(Bytes),
+}
+
+/// A packet of this class came to an edge that does not carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotOurClass(pub ClassId);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EdgeEvent {
+    /// The hub answered the enrolment.
+    Enrolled(Bytes),
+    /// The hub assigned these addresses.
+    Addresses(Vec<Prefix>),
+    /// The hub does not route these of our prefixes, for these reasons; the others it does.
+    LanRefused(Vec<(Prefix, String)>),
+    /// The hub has these addresses of its own in the tunnel.
+    HubInside(Vec<IpAddr>),
+    /// A class can carry packets.
+    TunnelUp {
+        /// Which.
+        class: String,
+        /// Link that completed the handshake first.
+        link: String,
+        /// Whether more links can join.
+        multipath: bool,
+    },
+    /// A class lost its tunnel.
+    TunnelDown {
+        /// Which.
+        class: String,
+        /// Why.
+        reason: String,
+    },
+    /// The hub, or the TLS handshake, said no; it is tried again later.
+    Refused {
+        /// Which class.
+        class: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A path came up, or changed its state.
+    Path {
+        /// Its class.
+        class: String,
+        /// Its link.
+        link: String,
+        /// Its state.
+        state: PathState,
+        /// The state before.
+        before: PathState,
+        /// Why.
+        reason: health::Reason,
+    },
+    /// Nothing passes on a link for long: its socket should be replaced by one with another port,
+    /// because a NAT may hold a mapping for this one that leads nowhere.
+    NewPort {
+        /// The link's socket.
+        socket: SocketId,
+        /// The link.
+        link: String,
+    },
+    /// A path was given up; it is opened again if its link is up.
+    PathClosed {
+        /// Its class.
+        class: String,
+        /// Its link.
+        link: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the caller says of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkUpdate {
+    /// Its socket.
+    pub socket: SocketId,
+    /// Its name, tier and weight.
+    pub label: LinkLabel,
+    /// Whether its socket can send IPv4, and IPv6.
+    pub v4: bool,
+    /// Whether its socket can send IPv6.
+    pub v6: bool,
+    /// Largest IP packet that its interface sends, if that is known.
+    pub mtu: Option<u32>,
+}
+
+impl LinkUpdate {
+    /// Largest UDP payload that its interface sends.
+    pub(super) fn payload_to(&self, remote: SocketAddr) -> u16 {
+        let headers = if remote.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let payload = self.mtu.map(|mtu| mtu.saturating_sub(headers));
+        payload.map_or(u16::MAX, |payload| payload.try_into().unwrap_or(u16::MAX))
+    }
+
+    pub(super) fn reaches(&self, remote: SocketAddr) -> bool {
+        if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.v4 || self.v6
+    }
+}

@@ -1,0 +1,247 @@
+//! A path on every link, beside the one that won the race.
+
+use std::time::{Duration, Instant};
+
+use noq_proto::{FourTuple, PathError, PathId, PathStatus};
+use sennit_core::PathState;
+use sennit_masque::{
+    Capsule,
+    capsule::{LinkInfo, LinkState},
+};
+
+use super::{Edge, EdgeEvent, Stage, dial::ATTEMPT};
+use crate::{
+    facts::LinkLabel,
+    ids::{ConnId, SocketId},
+    locals::Local,
+    path::{Path, number},
+    tunnel::POOR,
+};
+
+/// A path that could not be opened is tried again after this.
+const PATH_RETRY: Duration = Duration::from_millis(500);
+/// A link that cannot carry the tunnel's packets is left alone for this long.
+const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
+
+impl Edge {
+    /// A path on every link that is up and has none.
+    pub(super) fn widen(&mut self, index: usize, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        for path in &conn.tunnel.paths {
+            let link = self.links.get(&path.socket);
+            let payload = link.map_or(u16::MAX, |link| link.payload_to(path.remote()));
+            path.gate.set_interface(payload);
+        }
+        let ready = matches!(conn.role.stage, Stage::Up(_));
+        if !ready || !conn.tunnel.conn.is_multipath_negotiated() {
+            return;
+        }
+        self.drop_small_paths(index, id, now);
+        let links: Vec<SocketId> = self.links.keys().copied().collect();
+        for socket in links {
+            let Some(conn) = self.node.get(id) else {
+                return;
+            };
+            let has_path = conn.tunnel.paths.iter().any(|path| path.socket == socket)
+                || conn.role.opening.values().any(|&opening| opening == socket);
+            let dial = &self.slots[index].dial;
+            if has_path {
+                continue;
+            }
+            if dial.may_try(socket, now) {
+                self.open_path(index, id, socket, now);
+            } else if let Some(&at) = dial.not_before.get(&socket) {
+                self.slots[index].dial.look_at(at);
+            }
+        }
+        // Small paths show themselves only after a while.
+        self.slots[index].dial.look_at(now + Duration::from_secs(1));
+    }
+
+    fn open_path(&mut self, index: usize, id: ConnId, socket: SocketId, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let Some(link) = self.links.get(&socket) else {
+            return;
+        };
+        let remote = Some(conn.role.remote).filter(|&remote| link.reaches(remote));
+        let Some(remote) = remote.or_else(|| self.hubs_for(socket, 0).first().copied()) else {
+            return;
+        };
+        let alias = self.node.alias(Local { socket, ip: None });
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let network = FourTuple::new(remote, Some(alias));
+        match conn
+            .tunnel
+            .conn
+            .open_path(network, PathStatus::Available, now)
+        {
+            Ok(path) => {
+                conn.role.opening.insert(path, socket);
+                // An attempt that nobody answers is abandoned, so that it can be repeated.
+                let limit = Some(ATTEMPT);
+                // Fails only for a path that does not exist, and this one was just made.
+                let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, limit);
+            }
+            // More connection IDs are on their way.
+            Err(PathError::RemoteCidsExhausted | PathError::MaxPathIdReached) => {}
+            Err(error) => tracing::debug!(%error, "cannot open a path"),
+        }
+        self.slots[index].dial.hold(socket, PATH_RETRY, now);
+    }
+
+    /// Closes paths that turned out too small for the tunnel's packets.
+    fn drop_small_paths(&mut self, index: usize, id: ConnId, now: Instant) {
+        let need = self.node.settings().outer_mtu();
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.tunnel.takes_halves() {
+            return;
+        }
+        let small: Vec<(PathId, SocketId)> = conn
+            .tunnel
+            .paths
+            .iter()
+            .filter(|path| path.gate.is_small())
+            .map(|path| (path.id, path.socket))
+            .collect();
+        for (path, socket) in small {
+            // The last path is not closed: a tunnel for small packets is better than none.
+            if conn.tunnel.conn.close_path(now, path, POOR).is_err() {
+                continue;
+            }
+            let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
+            tracing::warn!(
+                link,
+                need,
+                "link does not carry packets as large as the tunnel's: kept out; a smaller mtu at both ends would let it in"
+            );
+            self.slots[index].dial.hold(socket, TOO_SMALL_FOR, now);
+        }
+    }
+
+    pub(super) fn handle_path_up(&mut self, id: ConnId, path: PathId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Some(socket) = conn.role.opening.remove(&path) else {
+            return;
+        };
+        // From here on our own probes keep it alive and judge it.
+        let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, None);
+        self.adopt(id, path, socket, now);
+        self.announce_links(id);
+        self.tell_path(id, path);
+    }
+
+    pub(super) fn handle_path_down(
+        &mut self,
+        id: ConnId,
+        path: PathId,
+        link: Option<String>,
+        reason: String,
+        now: Instant,
+    ) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let slot = conn.role.slot;
+        // A path that never came up is simply tried again.
+        if let Some(socket) = conn.role.opening.remove(&path) {
+            self.slots[slot].dial.hold(socket, PATH_RETRY, now);
+        } else {
+            let class = self.slots[slot].class.name.clone();
+            let link = link.unwrap_or_else(|| format!("path {path}"));
+            self.events.push_back(EdgeEvent::PathClosed {
+                class,
+                link,
+                reason,
+            });
+        }
+        self.settle(now);
+    }
+
+    /// Takes a validated path into use.
+    pub(super) fn adopt(&mut self, id: ConnId, path: PathId, socket: SocketId, now: Instant) {
+        let Some(link) = self.links.get(&socket) else {
+            return;
+        };
+        let (label, up): (LinkLabel, bool) = (link.label.clone(), link.is_up());
+        self.node.adopt_path(id, path, label, now);
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        for path in conn
+            .tunnel
+            .paths
+            .iter_mut()
+            .filter(|adopted| adopted.id == path)
+        {
+            path.socket = socket;
+            path.health.handle_link(up);
+        }
+    }
+
+    /// Tells the hub how the links are called and to be treated.
+    pub(super) fn announce_links(&mut self, id: ConnId) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Stage::Up(stream) = conn.role.stage else {
+            return;
+        };
+        if !conn.tunnel.is_numbered() {
+            return;
+        }
+        for path in &conn.tunnel.paths {
+            if let Err(error) = conn
+                .h3
+                .http
+                .send_capsule(stream, &Capsule::Link(link_info(path)))
+            {
+                tracing::warn!(%error, "cannot describe a link to the hub");
+            }
+        }
+    }
+
+    pub(super) fn tell_path(&mut self, id: ConnId, path: PathId) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let Some(path) = conn.paths().iter().find(|known| known.id == path) else {
+            return;
+        };
+        let (state, reason) = path.health.state();
+        let link = path.link.name.clone();
+        let class = self.slots[conn.role.slot].class.name.clone();
+        self.events.push_back(EdgeEvent::Path {
+            class,
+            link,
+            state,
+            before: path.health.before(),
+            reason,
+        });
+    }
+}
+
+/// What a hub should know of one path.
+fn link_info(path: &Path) -> LinkInfo {
+    let state = match path.health.state().0 {
+        PathState::Up => LinkState::Up,
+        PathState::Probation | PathState::Suspect => LinkState::Backup,
+        PathState::Down => LinkState::Down,
+    };
+    LinkInfo {
+        path_id: u64::from(number(path.id)),
+        tier: path.link.tier,
+        weight: path.link.weight,
+        state,
+        name: path.link.name.clone(),
+    }
+}

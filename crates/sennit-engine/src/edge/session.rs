@@ -1,0 +1,246 @@
+//! What an edge asks of its hub, and what the hub answers.
+
+use std::time::Instant;
+
+use sennit_masque::{
+    self as masque, Capsule, RequestHead, ResponseHead, StreamId,
+    capsule::{AssignedAddress, IpAddressRange, RefusedPrefix},
+    connect_ip,
+};
+use sennit_packet::Prefix;
+
+use super::{Edge, EdgeConfig, EdgeEvent, Purpose, Role, Slot, Stage};
+use crate::{
+    codec::{Abilities, Codec, Peer},
+    hello::{self, ENROL_PATH, Hello},
+    ids::ConnId,
+    node::Conn,
+};
+
+/// An enrolment's answer holds a certificate chain.
+const MAX_ANSWER: usize = 64 << 10;
+
+impl Edge {
+    pub(super) fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
+        match event {
+            masque::Event::Settings(settings) if !settings.h3_datagram => {
+                self.give_up(id, "the hub takes no HTTP datagrams".into(), now);
+            }
+            masque::Event::Settings(_) => self.request(id, now),
+            masque::Event::Response { stream, head } => {
+                self.handle_response(id, stream, &head, now);
+            }
+            masque::Event::Capsule { stream, capsule } => {
+                self.handle_capsule(id, stream, capsule, now);
+            }
+            masque::Event::Data { bytes, .. } => self.handle_answer(&bytes),
+            masque::Event::Finished { .. } => self.handle_finished(id, now),
+            masque::Event::Reset { code, .. } => {
+                self.give_up(id, format!("the hub ended the request: {code}"), now);
+            }
+            masque::Event::Failed { error, .. } => self.give_up(id, error.to_string(), now),
+            masque::Event::GoAway => self.give_up(id, "the hub is going away".into(), now),
+            masque::Event::Request { .. } | masque::Event::Stopped { .. } => {}
+        }
+    }
+
+    /// Sends the request that the connection is for.
+    pub(super) fn request(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.role.stage != Stage::Connected {
+            return;
+        }
+        let (head, body) = match &self.purpose {
+            Purpose::Tunnels => (
+                tunnel_request(
+                    &self.config,
+                    &self.slots[conn.role.slot],
+                    conn.role.remote.port(),
+                ),
+                None,
+            ),
+            Purpose::Enrol(body) => (
+                RequestHead::new("POST", &self.config.server_name, ENROL_PATH),
+                Some(body.clone()),
+            ),
+        };
+        self.answer.clear();
+        let sent = conn
+            .h3
+            .open_request(&mut conn.tunnel.conn)
+            .ok_or_else(|| "the hub allows no streams".to_owned())
+            .and_then(|stream| {
+                let sent = conn.h3.http.send_request(stream, &head, body);
+                sent.map(|()| stream).map_err(|error| error.to_string())
+            });
+        match sent {
+            Ok(stream) => conn.role.stage = Stage::Requested(stream),
+            Err(reason) => self.give_up(id, reason, now),
+        }
+    }
+
+    fn handle_response(&mut self, id: ConnId, stream: StreamId, head: &ResponseHead, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.role.stage != Stage::Requested(stream) {
+            return;
+        }
+        let what = match self.purpose {
+            Purpose::Tunnels => "the tunnel",
+            Purpose::Enrol(_) => "a certificate",
+        };
+        if !head.is_success() {
+            let why = head
+                .fields
+                .text("sennit-reason")
+                .unwrap_or("no reason given");
+            let reason = format!("the hub refused {what}: {why} (status {})", head.status);
+            return self.give_up(id, reason, now);
+        }
+        let slot = &mut self.slots[conn.role.slot];
+        slot.dial.granted();
+        if matches!(self.purpose, Purpose::Enrol(_)) {
+            return;
+        }
+        conn.role.stage = Stage::Up(stream);
+        let answer = head.fields.text(hello::NAME);
+        let peer = answer.map_or(Peer::Standard, hello::answered);
+        let inside = answer.map_or_else(Vec::new, hello::inside);
+        if !inside.is_empty() && inside != self.hub_inside {
+            self.hub_inside.clone_from(&inside);
+            self.events.push_back(EdgeEvent::HubInside(inside));
+        }
+        let multipath = conn.tunnel.conn.is_multipath_negotiated();
+        let link = conn.role.link;
+        announce_lan(conn, stream, &self.config.lan);
+        slot.reason = if multipath {
+            "up"
+        } else {
+            "up, on one link: no multipath at the hub"
+        }
+        .into();
+        slot.since = now;
+        let (of, class) = ((slot.pipe, slot.id), slot.class.name.clone());
+        let link = self
+            .links
+            .get(&link)
+            .map_or_else(String::new, |l| l.label.name.clone());
+        self.events.push_back(EdgeEvent::TunnelUp {
+            class,
+            link,
+            multipath,
+        });
+        self.node.plug(id, of, Codec::new(stream, peer), now);
+        self.announce_links(id);
+        self.settle(now);
+    }
+
+    fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
+        match capsule {
+            Capsule::AddressAssign(assigned) => self.handle_addresses(&assigned),
+            Capsule::AddressRequest(requests) => {
+                // An edge has no addresses to give (RFC 9484 §4.7.2: it must say so).
+                let refusals = requests.iter().map(AssignedAddress::refusal).collect();
+                if let Some(conn) = self.node.get_mut(id) {
+                    // Fails only if the stream is gone, and with it the question.
+                    let _ = conn
+                        .h3
+                        .http
+                        .send_capsule(stream, &Capsule::AddressAssign(refusals));
+                }
+            }
+            Capsule::Datagram(content) => {
+                self.node.handle_capsule(id, content, now);
+            }
+            Capsule::RefusedLan(refused) => self.handle_refused(&refused),
+            Capsule::RouteAdvertisement(_) | Capsule::Link(_) => {}
+        }
+    }
+
+    fn handle_addresses(&mut self, assigned: &[AssignedAddress]) {
+        let addresses: Vec<Prefix> = assigned
+            .iter()
+            .filter(|address| !address.is_refusal())
+            .filter_map(|a| Prefix::new(a.prefix.addr(), a.prefix.prefix_len()).ok())
+            .collect();
+        if !addresses.is_empty() && addresses != self.addresses {
+            self.addresses.clone_from(&addresses);
+            self.events.push_back(EdgeEvent::Addresses(addresses));
+        }
+    }
+
+    /// The hub says which of our prefixes it does not route, over each tunnel.
+    fn handle_refused(&mut self, refused: &[RefusedPrefix]) {
+        let named = |refused: &RefusedPrefix| {
+            let prefix = Prefix::new(refused.prefix.addr(), refused.prefix.prefix_len()).ok()?;
+            let ours = self.config.lan.contains(&prefix);
+            ours.then(|| (prefix, refused.reason.clone()))
+        };
+        let refused: Vec<(Prefix, String)> = refused.iter().filter_map(named).collect();
+        if refused != self.refused {
+            self.refused.clone_from(&refused);
+            self.events.push_back(EdgeEvent::LanRefused(refused));
+        }
+    }
+
+    fn handle_answer(&mut self, bytes: &[u8]) {
+        if self.answer.len() + bytes.len() <= MAX_ANSWER {
+            self.answer.extend_from_slice(bytes);
+        }
+    }
+
+    fn handle_finished(&mut self, id: ConnId, now: Instant) {
+        let Purpose::Enrol(_) = self.purpose else {
+            return self.give_up(id, "the hub ended the tunnel".into(), now);
+        };
+        let requested = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Requested(_));
+        if self.node.get(id).is_some_and(requested) {
+            let answer = std::mem::take(&mut self.answer).freeze();
+            self.events.push_back(EdgeEvent::Enrolled(answer));
+        }
+    }
+}
+
+/// The request for a tunnel. Some proxies compare `:authority` with their own address including the
+/// port, so it is always there.
+fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
+    let hello = Hello {
+        class: slot.class.name.clone(),
+        index: slot.id,
+        treatment: slot.class.treatment,
+        fallback: slot.id == config.classifier.fallback(),
+        abilities: Abilities::OURS,
+    };
+    let mut head = connect_ip::request(
+        &format!("{}:{port}", config.server_name),
+        &connect_ip::Scope::ANY.path(),
+    );
+    head.fields.push(hello::NAME, hello.encode());
+    if let Some(bearer) = &config.bearer {
+        head.fields
+            .push("authorization", format!("Bearer {bearer}"));
+    }
+    head
+}
+
+/// Tells the hub which prefixes are behind this edge (RFC 9484 §4.7.3 allows it to either side).
+fn announce_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
+    if lan.is_empty() {
+        return;
+    }
+    let mut ranges: Vec<IpAddressRange> = lan
+        .iter()
+        .filter_map(|prefix| IpAddressRange::new(prefix.first(), prefix.last(), 0).ok())
+        .collect();
+    ranges.sort_by_key(|range| (range.start().is_ipv6(), range.start()));
+    if let Err(error) = conn
+        .h3
+        .http
+        .send_capsule(stream, &Capsule::RouteAdvertisement(ranges))
+    {
+        tracing::warn!(%error, "cannot announce the LAN prefixes");
+    }
+}

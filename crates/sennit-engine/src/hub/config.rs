@@ -1,0 +1,115 @@
+//! What a hub is told, and what it tells.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
+use sennit_core::{ClassId, PathState, health};
+use sennit_masque::StreamId;
+use sennit_packet::Prefix;
+
+use crate::ids::ConnId;
+
+/// What a hub needs to know.
+#[derive(Clone, Debug)]
+pub struct HubConfig {
+    /// The hub's own inner addresses, one per family; ICMP errors come from them.
+    pub addresses: Vec<IpAddr>,
+    /// Connections in handshake or without a granted request, over all peers.
+    pub max_strangers: usize,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum HubEvent {
+    /// A peer wants a tunnel: answer by [`Hub::grant`] or [`Hub::refuse`].
+    Connect {
+        /// Names the request in the answer.
+        request: RequestId,
+        /// Its certificate chain, verified up to our authority; empty if it showed none.
+        certificates: Vec<CertificateDer<'static>>,
+        /// Its bearer token, if it showed one.
+        bearer: Option<String>,
+    },
+    /// A peer wants a certificate: answer by [`Hub::reply`].
+    Enrol {
+        /// Names the request in the answer.
+        request: RequestId,
+        /// Its certificate chain; not empty if it renews.
+        certificates: Vec<CertificateDer<'static>>,
+        /// What it posted.
+        body: Bytes,
+    },
+    /// A site can send and receive in one class.
+    TunnelUp {
+        /// Which site.
+        site: String,
+        /// Which class.
+        class: String,
+        /// The site's number of the class.
+        class_id: ClassId,
+        /// The site's inner addresses.
+        addresses: Vec<IpAddr>,
+    },
+    /// A site lost the tunnel of one class.
+    TunnelDown {
+        /// Which site.
+        site: String,
+        /// Which class.
+        class: String,
+        /// The site's number of the class.
+        class_id: ClassId,
+        /// Why.
+        reason: String,
+    },
+    /// A site says that these prefixes are behind it, and no others any more. None of them is its
+    /// before [`Hub::set_lan`].
+    Lan {
+        /// Which site.
+        site: String,
+        /// What it announced.
+        prefixes: Vec<Prefix>,
+        /// How many ranges were left out, because they are no prefixes or too many.
+        left_out: usize,
+    },
+    /// A path changed its state.
+    Path {
+        /// Its site.
+        site: String,
+        /// Its class.
+        class: String,
+        /// Its link.
+        link: String,
+        /// Its state.
+        state: PathState,
+        /// The state before.
+        before: PathState,
+        /// Why.
+        reason: health::Reason,
+    },
+}
+
+/// Names a request that waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId {
+    pub(super) conn: ConnId,
+    pub(super) stream: StreamId,
+}
+
+/// What a site gets.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Its name.
+    pub site: String,
+    /// Its inner addresses.
+    pub addresses: Vec<IpAddr>,
+    /// What it proved itself by; [`Hub::expel_credential`] ends what hangs on it.
+    pub credential: Credential,
+}
+
+/// A certificate or a token, as the caller tells one from another.
+pub type Credential = [u8; 32];
+
+/// The destination of a packet is at no site of this hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSuchSite;
