@@ -285,6 +285,17 @@ impl FqCodel {
         }
     }
 
+    /// Drops all that waits.
+    pub fn clear(&mut self) {
+        for flow in &mut self.flows {
+            self.stats.dropped += flow.waiting as u64;
+            flow.stats.dropped += flow.waiting as u64;
+            (flow.waiting, flow.bytes) = (0, 0);
+            flow.packets.clear();
+        }
+        self.bytes = 0;
+    }
+
     fn put_back(&mut self, packet: Queued, now: Instant) {
         let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
         let flow = &mut self.flows[index];
@@ -647,6 +658,12 @@ mod tests {
         let expected = lens.into_iter().filter(|&len| len != ahead);
         assert_eq!(left, (0..).zip(expected).collect::<Vec<_>>());
         assert!(queue.is_empty());
+
+        queue.push(packet(1, 100), now);
+        queue.clear();
+        assert!(queue.is_empty() && queue.pop(any, now).is_none());
+        queue.push(packet(1, 100), now);
+        assert!(queue.pop(any, now).is_some());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -66,10 +66,18 @@ struct Slot {
     class: ClassConfig,
     pipe: PipeId,
     live: Option<ConnId>,
+    /// Without a tunnel, packets wait for the next one until then, if they are not longer than
+    /// this.
+    bridge: Option<(Instant, usize)>,
     dial: dial::Dial,
     reason: String,
     since: Instant,
 }
+
+/// A class that lost its tunnel takes packets for the next one for this long; then their senders
+/// are told that there is no route. A race over links of 250 ms one way takes less, with the pause
+/// before it.
+const BRIDGED_FOR: Duration = Duration::from_millis(1500);
 
 /// The edge state machine.
 pub struct Edge {
@@ -122,6 +130,7 @@ impl Edge {
             class: class.clone(),
             pipe: node.add_pipe(class.treatment.delivery, now),
             live: None,
+            bridge: None,
             dial: dial::Dial::new(now),
             reason: "no link is up".into(),
             since: now,
@@ -216,12 +225,15 @@ impl Edge {
                 .class(&parsed, now, || classifier.classify(&parsed))
         };
         let class = class.unwrap_or_else(sort);
-        let slot = self.slots.iter().find(|slot| slot.id == class);
-        let live = slot.ok_or(NotOurClass(class))?.live;
+        let slot = self.slots.iter().position(|slot| slot.id == class);
+        let index = slot.ok_or(NotOurClass(class))?;
+        let live = self.slots[index].live;
         let up = |(conn, _): &(&mut Conn<Role>, _)| matches!(conn.role.stage, Stage::Up(_));
         let found = live.and_then(|id| self.node.get_with_pipe(id)).filter(up);
         let Some((conn, pipe)) = found else {
-            self.say(&parsed, class, icmp::Reason::NoRoute, now);
+            if !self.bridge(index, header, packet, now) {
+                self.say(&parsed, class, icmp::Reason::NoRoute, now);
+            }
             return Ok(());
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
@@ -231,6 +243,19 @@ impl Edge {
             self.say(&parsed, class, reason, now);
         }
         Ok(())
+    }
+
+    /// Has a packet wait for the next tunnel of its class, if that lost one a moment ago.
+    fn bridge(&mut self, index: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) -> bool {
+        let Slot { bridge, pipe, .. } = self.slots[index];
+        let Some((_, mtu)) = bridge.filter(|&(until, _)| now < until) else {
+            return false;
+        };
+        let Some(pipe) = self.node.pipe_mut(pipe) else {
+            return false;
+        };
+        // What the next tunnel takes is not known, but whole checksums it does.
+        inner::segment(header, packet, mtu, false, |queued| pipe.push(queued, now)).is_ok()
     }
 
     /// Tells the sender of a packet why it went no further.
@@ -418,9 +443,12 @@ impl Edge {
             return;
         };
         let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
-        let index = conn.role.slot;
-        self.node.unplug(id);
+        let (index, mtu) = (conn.role.slot, conn.tunnel.max_packet());
+        self.node.unplug(id, now);
         let slot = &mut self.slots[index];
+        if matches!(stage, Stage::Up(_)) {
+            slot.bridge = Some((now + BRIDGED_FOR, mtu));
+        }
         if slot.live == Some(id) {
             slot.live = None;
             slot.since = now;

@@ -428,7 +428,7 @@ impl Hub {
     }
 
     fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
-        self.node.unplug(id);
+        self.node.unplug(id, now);
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };

@@ -387,24 +387,24 @@ impl<R> Node<R> {
         }
         let event = self.events.pop_front();
         if event.is_none() {
-            self.forget_drained();
+            self.forget_drained(now);
         }
         event
     }
 
     /// A connection that times out or is reset is drained at once. It stays until its loss has been
     /// told, and so does its handle in the endpoint, lest another connection get the same.
-    fn forget_drained(&mut self) {
+    fn forget_drained(&mut self, now: Instant) {
         for (id, event) in std::mem::take(&mut self.drained) {
             if let Some(conn) = self.conns.get(&id) {
                 self.endpoint.handle_event(conn.handle, event);
             }
-            self.remove(id);
+            self.remove(id, now);
         }
     }
 
-    fn remove(&mut self, id: ConnId) {
-        self.unplug(id);
+    fn remove(&mut self, id: ConnId, now: Instant) {
+        self.unplug(id, now);
         if let Some(conn) = self.conns.remove(&id) {
             self.by_handle.remove(&conn.handle.0);
             if let Some(at) = conn.wake {

@@ -4,6 +4,9 @@
 //! CONNECT-IP is agreed, sends from its queue, and hands on by it what arrives. When a tunnel is
 //! lost, or another takes its place, the queue stays, and leaves over the next one.
 //!
+//! What has waited without a tunnel for longer than [`KEPT_FOR`] is of no use to anybody and is
+//! dropped.
+//!
 //! Numbers do not outlive a connection: nobody knows whether the far end still has what was
 //! numbered before, and it may be another host. So both ends start over with each connection
 //! ([`Pipe::start_over`]): what waits is numbered anew, and what was held for a missing packet is
@@ -28,6 +31,10 @@ use crate::{
     recovery::Recovery,
 };
 
+/// What waits is kept without a tunnel for this long: an edge dials anew within seconds, and
+/// senders have given up on what is older.
+pub(crate) const KEPT_FOR: Duration = Duration::from_secs(5);
+
 /// One class of one site.
 #[derive(Debug)]
 pub(crate) struct Pipe {
@@ -44,6 +51,8 @@ pub(crate) struct Pipe {
     received: VecDeque<Packet>,
     /// The tunnel that it runs over.
     conn: Option<ConnId>,
+    /// When it last lost its tunnel.
+    unplugged: Option<Instant>,
 }
 
 impl Pipe {
@@ -59,14 +68,25 @@ impl Pipe {
             halves: Halves::default(),
             received: VecDeque::new(),
             conn: None,
+            unplugged: None,
         }
     }
 
     /// It runs over another connection from now on.
     fn start_over(&mut self, now: Instant) {
+        let since = self.unplugged.take().unwrap_or(now);
+        if now.saturating_duration_since(since) >= KEPT_FOR {
+            self.queue.clear();
+            self.held = None;
+        }
         self.queue.start_over(self.held.take(), now);
         self.flows.forget_paths();
         self.recovery.start_over();
+        self.release_all(now);
+    }
+
+    /// Nothing more comes with the numbers of before: hands on what was held for a missing packet.
+    fn release_all(&mut self, now: Instant) {
         self.halves = Halves::default();
         let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);
@@ -190,10 +210,11 @@ impl Pipes {
     }
 
     /// A pipe runs over this connection no longer.
-    pub(crate) fn unplug(&mut self, id: PipeId, conn: ConnId) {
+    pub(crate) fn unplug(&mut self, id: PipeId, conn: ConnId, now: Instant) {
         let pipe = self.all.get_mut(&id);
         if let Some(pipe) = pipe.filter(|pipe| pipe.conn == Some(conn)) {
-            pipe.conn = None;
+            (pipe.conn, pipe.unplugged) = (None, Some(now));
+            pipe.release_all(now);
         }
     }
 
@@ -206,5 +227,63 @@ impl Pipes {
     pub(crate) fn has_arrivals(&self, id: PipeId) -> bool {
         let pipe = self.all.get(&id);
         pipe.is_some_and(|pipe| !pipe.received.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use sennit_core::{frame::HEADROOM, queue::Start};
+
+    use super::*;
+
+    fn push(pipe: &mut Pipe, now: Instant) {
+        let packet = Queued {
+            buffer: BytesMut::zeroed(HEADROOM + 100),
+            flow: 1,
+            in_order: false,
+            checksum: Default::default(),
+        };
+        pipe.push(packet, now);
+    }
+
+    /// Packets that are left of two after the pipe was without a tunnel for this long.
+    fn left_after(pause: Duration) -> usize {
+        let start = Instant::now();
+        let mut pipes = Pipes::new(start);
+        let id = pipes.add(Delivery::Repair, start);
+        assert_eq!(pipes.plug(id, ConnId(1), start), None);
+        let pipe = pipes.of(Some(id));
+        push(pipe, start);
+        push(pipe, start);
+        pipe.held = pipe.queue.pop(|_, _| Start::Head, start);
+        pipes.unplug(id, ConnId(1), start);
+        // A connection that is not plugged in cannot be pulled out.
+        pipes.unplug(id, ConnId(9), start + pause);
+
+        let now = start + pause;
+        assert_eq!(pipes.plug(id, ConnId(2), now), None);
+        let pipe = pipes.of(Some(id));
+        std::iter::from_fn(|| pipe.queue.pop(|_, _| Start::Head, now)).count()
+    }
+
+    #[test]
+    fn what_waits_leaves_over_the_next_tunnel_unless_that_comes_late() {
+        assert_eq!(left_after(KEPT_FOR - Duration::from_millis(1)), 2);
+        assert_eq!(left_after(KEPT_FOR), 0);
+    }
+
+    #[test]
+    fn a_tunnel_that_takes_anothers_place_goes_on_with_what_waits() {
+        let now = Instant::now();
+        let mut pipes = Pipes::new(now);
+        let id = pipes.add(Delivery::Repair, now);
+        pipes.plug(id, ConnId(1), now);
+        push(pipes.of(Some(id)), now);
+        assert_eq!(pipes.plug(id, ConnId(2), now), Some(ConnId(1)));
+        // The old one comes off without harm to the new.
+        pipes.unplug(id, ConnId(1), now);
+        assert_eq!(pipes.plug(id, ConnId(3), now), Some(ConnId(2)));
+        assert!(pipes.of(Some(id)).is_backlogged());
     }
 }

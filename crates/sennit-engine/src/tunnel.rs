@@ -284,7 +284,7 @@ impl Tunnel {
         health
             .chain(self.round.poll_timeout())
             .chain(pacing)
-            .chain(self.reports.poll_timeout())
+            .chain(self.reports.poll_timeout().filter(|_| listens))
             .chain(self.overdue_at(pipe))
             .chain(self.owes_until())
             .chain(self.conn.poll_timeout())

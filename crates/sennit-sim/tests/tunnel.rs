@@ -622,7 +622,27 @@ fn what_waits_at_an_edge_outlives_its_connection() {
     world.run(Duration::from_secs(3));
     assert!(world.edge.status()[0].up);
     let arrived = world.at_hub.len();
-    assert!(10 * arrived >= 9 * waiting, "{arrived} of {waiting}");
+    // CoDel drops some of what has stood for so long.
+    assert!(5 * arrived >= 4 * waiting, "{arrived} of {waiting}");
+}
+
+/// The hosts behind an edge do not notice that its hub forgot it, but for what was on the way.
+#[test]
+fn packets_that_come_between_two_connections_wait_for_the_second() {
+    let mut world = world(&[link(50, 10)], Policy::Bond);
+    world.restart_hub();
+    let mut between = 0;
+    let is_up = |world: &mut World| world.edge.status()[0].up;
+    for number in 0..300 {
+        world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+        world.run(MS * 10);
+        between += u32::from(!is_up(&mut world));
+    }
+    assert!(is_up(&mut world) && between > 10, "{between} between");
+    // A round trip is lost until the hub says that it does not know the connection.
+    let arrived = world.at_hub.len();
+    assert!((290..=300).contains(&arrived), "{arrived} arrived");
+    assert!(world.at_edge.is_empty(), "no sender was told of it");
 }
 
 #[test]

@@ -5,16 +5,12 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use sennit_core::ClassId;
 
-use crate::ids::PipeId;
-
-/// A pipe without a tunnel is kept for this long: an edge dials anew within seconds, and what has
-/// waited for longer is of no use.
-const PARKED_FOR: Duration = Duration::from_secs(5);
+use crate::{ids::PipeId, pipe::KEPT_FOR};
 
 /// Whose a pipe is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +56,7 @@ impl Pipes {
 
     /// The next pipe that has had no tunnel for too long, and is to be forgotten.
     pub(super) fn poll_forgotten(&mut self, now: Instant) -> Option<PipeId> {
-        let is_old = |&mut (since, _): &mut (Instant, PipeId)| now >= since + PARKED_FOR;
+        let is_old = |&mut (since, _): &mut (Instant, PipeId)| now >= since + KEPT_FOR;
         let (_, pipe) = self.parked.pop_front_if(is_old)?;
         if let Some(owner) = self.owners.remove(&pipe) {
             self.by_owner.remove(&owner);
@@ -70,12 +66,14 @@ impl Pipes {
 
     /// When a pipe is to be forgotten.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.parked.front().map(|&(since, _)| since + PARKED_FOR)
+        self.parked.front().map(|&(since, _)| since + KEPT_FOR)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -89,14 +87,14 @@ mod tests {
         let take = |pipes: &mut Pipes, id| pipes.take(van.clone(), || PipeId(id));
         assert_eq!(take(&mut pipes, 1), PipeId(1));
         pipes.park(&van, start);
-        let soon = start + PARKED_FOR - Duration::from_millis(1);
+        let soon = start + KEPT_FOR - Duration::from_millis(1);
         assert_eq!(pipes.poll_forgotten(soon), None);
         assert_eq!(take(&mut pipes, 2), PipeId(1));
         assert_eq!(pipes.poll_timeout(), None);
 
         pipes.park(&van, soon);
-        assert_eq!(pipes.poll_timeout(), Some(soon + PARKED_FOR));
-        assert_eq!(pipes.poll_forgotten(soon + PARKED_FOR), Some(PipeId(1)));
+        assert_eq!(pipes.poll_timeout(), Some(soon + KEPT_FOR));
+        assert_eq!(pipes.poll_forgotten(soon + KEPT_FOR), Some(PipeId(1)));
         assert_eq!(pipes.owner(PipeId(1)), None);
         assert_eq!(take(&mut pipes, 2), PipeId(2));
         assert_eq!(pipes.owner(PipeId(2)), Some(&van));

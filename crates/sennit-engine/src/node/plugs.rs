@@ -64,7 +64,7 @@ impl<R> Node<R> {
         now: Instant,
     ) {
         if let Some(before) = self.pipes.plug(pipe, id, now) {
-            self.unplug(before);
+            self.unplug(before, now);
         }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.tunnel.open(codec);
@@ -77,12 +77,13 @@ impl<R> Node<R> {
     }
 
     /// Nothing more goes through this connection; its pipe waits for another.
-    pub(crate) fn unplug(&mut self, id: ConnId) {
+    pub(crate) fn unplug(&mut self, id: ConnId, now: Instant) {
         if let Some(conn) = self.conns.get_mut(&id)
             && let Some(pipe) = conn.pipe.take()
         {
             conn.tunnel.shut();
-            self.pipes.unplug(pipe, id);
+            self.pipes.unplug(pipe, id, now);
+            self.note_arrivals(Some(pipe));
             self.settle_links(id);
         }
     }

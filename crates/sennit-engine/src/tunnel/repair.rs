@@ -30,15 +30,15 @@ impl Tunnel {
         round_trips.max().unwrap_or_default()
     }
 
-    /// Collects what the paths have lost.
+    /// Collects what the paths have lost. What a tunnel loses that is plugged in no longer is nobody's.
     pub(super) fn collect_lost(&mut self, pipe: &mut Pipe, now: Instant) {
-        let slowest = self.slowest();
+        let (repairs, slowest) = (self.repairs(pipe), self.slowest());
         for path in &self.paths {
             if !path.gate.ledger().has_lost() {
                 continue;
             }
             for payload in path.gate.ledger().take_lost() {
-                if !pipe.recovery.handle_lost(payload, slowest, now) {
+                if !repairs || !pipe.recovery.handle_lost(payload, slowest, now) {
                     pipe.stats.unrepaired += 1;
                 }
             }
@@ -47,7 +47,8 @@ impl Tunnel {
 
     pub(super) fn has_repairs(&self, pipe: &Pipe) -> bool {
         let given_up = |path: &Path| path.gate.ledger().has_given_up();
-        !pipe.recovery.is_empty() || self.paths.iter().any(given_up)
+        let waits = || !pipe.recovery.is_empty() || self.paths.iter().any(given_up);
+        self.repairs(pipe) && waits()
     }
 
     /// The next datagram to be sent again.
