@@ -11,9 +11,10 @@
 //! | 6 | padding: it is of interest whether it arrives, not what it is |
 //! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
 //! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding |
-//! | 12 | a [`Report`] as items, each a type, a length and so many bytes; instead of 4, if asked for |
+//! | 12 | a [`Report`] as items, each a type, a length and so many bytes; instead of 4 |
 //!
-//! Context 10 is used only if the other side said that it joins halves.
+//! Contexts 10 and 12 are used only if the other side said that it takes them.
+//!
 //! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network
 //! card (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). It has gone through no wire yet, and QUIC's tag covers
 //! what follows; the far end's kernel adds the rest if the packet travels on.

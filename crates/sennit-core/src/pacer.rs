@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The bucket may hold this much sending time of a path.
 const BURST: Duration = Duration::from_millis(1);
 /// What a path earns while it waits for credit is not lost to a host that wakes up late, up to
-/// this.
+/// this (docs/decisions/0016).
 const LATE: Duration = Duration::from_millis(32);
 /// The bucket may hold at least this many packets, so that slow paths still send in small batches.
 const MIN_BURST_PACKETS: u64 = 4;

@@ -24,13 +24,15 @@ use crate::frame::{HEADROOM, Header};
 /// flows are hashed into them. A call would share one with one of ten transfers with probability 4
 /// %, so each flow has the choice of several.
 pub const FLOWS: usize = 256;
-/// Queues that a flow may have: eight in a row (set-associative hashing, as in tc-cake(8)).
+/// Queues that a flow may have: eight in a row (set-associative hashing, as in tc-cake(8))
+/// (docs/decisions/0017).
 pub(crate) const WAYS: usize = 8;
 /// A flow that was silent for so long has no claim to its queue any more.
 const QUIET: Duration = Duration::from_secs(1);
 /// Bytes a flow may send per turn, at least (RFC 8290 §5.2), and as time at the rate at which the
 /// queue empties. On a fast link a flow thus sends a run of packets, which the far end joins to one
-/// large packet for its host; a round of sixteen busy flows takes four milliseconds.
+/// large packet for its host; a round of sixteen busy flows takes four milliseconds
+/// (docs/decisions/0017).
 const QUANTUM: i64 = 1514;
 const TURN: Duration = Duration::from_micros(250);
 /// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
@@ -46,7 +48,7 @@ pub const TARGET: Duration = Duration::from_millis(5);
 /// takes longer.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A flow that has this part of what waits has the queue to itself.
+/// A flow that has this part of what waits has the queue to itself (docs/decisions/0011).
 const ALONE: f64 = 0.75;
 
 /// An inner packet with [`HEADROOM`] free bytes in front of it.

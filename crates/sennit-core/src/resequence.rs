@@ -32,7 +32,7 @@ const SLACK: Duration = Duration::from_millis(2);
 /// A path on which nothing came for this long is not waited for.
 const ACTIVE_FOR: Duration = Duration::from_millis(500);
 /// The quickest packet of this time says how late a path is now. It is short because what came
-/// before is of little use where a queue grows.
+/// before is of little use where a queue grows (docs/decisions/0006).
 const RECENT: Duration = Duration::from_millis(1);
 /// The quickest packet of this time says how late a path is at least. The clocks of both ends drift
 /// apart by less than a millisecond meanwhile.

@@ -7,13 +7,15 @@
 //! - `single`, `failover`: the first path, and another only if that one fails.
 //! - `balanced`: a flow sticks to one path; flows are spread by weight.
 //! - `bond`: earliest arrival. The path with the least delay takes what it can; a slower one helps
-//!   once packets would wait long for the faster ones, at the latest when they would wait longer than
-//!   the slower one is slower ([`Spill`]). It takes packets ahead of their turn, so that they arrive in
-//!   their turn ([`Scheduler::start`]). Small packets by themselves avoid a crowded path. Paths that are
-//!   not known yet, or bring next to nothing, take no part ([`Worth`]). Where a path that is far behind
-//!   carries much more than all that are faster, it leads: transfers go there from their first packet, and
-//!   the faster paths take what it has no room for ([`Scheduler::find_leader`]).
-//! - `redundant`: the two paths with the least delay, or as many as the class says, each take a copy.
+//!   once packets would wait long for the faster ones, at the latest when they would wait longer
+//!   than the slower one is slower ([`Spill`]). It takes packets ahead of their turn, so that they
+//!   arrive in their turn ([`Scheduler::start`]). Small packets by themselves avoid a crowded path.
+//!   Paths that are not known yet, or bring next to nothing, take no part ([`Worth`]). Where a path
+//!   that is far behind carries much more than all that are faster, it leads: transfers go there
+//!   from their first packet, and the faster paths take what it has no room for
+//!   ([`Scheduler::find_leader`]).
+//! - `redundant`: the two paths with the least delay, or as many as the class says, each take a
+//!   copy.
 
 use std::time::{Duration, Instant};
 
@@ -47,20 +49,21 @@ pub struct PathView {
     pub held_up: Duration,
     /// More stood there of late than it soon delivers.
     pub crowded: bool,
-    /// How much later than that says its packets are in order, because what it loses must be sent again.
+    /// How much later than that says its packets are in order, because what it loses must be sent
+    /// again.
     pub late: Duration,
     /// Bytes per second at which packets may leave on it.
     pub rate: u64,
-    /// Bytes per second that it delivers, as far as is known. A path that starts may send a whole window
-    /// at once, and is no faster for that.
+    /// Bytes per second that it delivers, as far as is known. A path that starts may send a whole
+    /// window at once, and is no faster for that.
     pub delivers: u64,
     /// It never was full, and may carry much more.
     pub unproven: bool,
-    /// Bytes per second that it is expected to carry: what it delivers, or more while it is unproven and its
-    /// first packets arrived faster. Zero if nothing tells.
+    /// Bytes per second that it is expected to carry: what it delivers, or more while it is
+    /// unproven and its first packets arrived faster. Zero if nothing tells.
     pub carries: u64,
-    /// The same, for one that was not yet given transfers: startup over copies of little traffic may have found less
-    /// than its first packets told.
+    /// Bytes per second that it is expected to carry if it was not yet given transfers: startup
+    /// over copies of little traffic may have found less than its first packets told.
     pub promises: u64,
     /// Transfers go here first; before [`Scheduler::find_leader`] whether they did so far.
     pub leads: bool,
@@ -68,7 +71,7 @@ pub struct PathView {
     pub worth: Worth,
     /// Bytes it may send at once; zero if that is no full-size packet.
     pub budget: u64,
-    /// The same for copies, which need not be paced.
+    /// Bytes of copies that it may send at once: these need not be paced.
     pub room: u64,
 }
 
@@ -179,10 +182,11 @@ impl Scheduler {
 
     /// Decides what the paths are good for.
     ///
-    /// A path that delivers [`SLIGHT`] times less than another adds no more than that, and what it takes too
-    /// early or too late holds up all the rest. Of a path that hardly anything has arrived on not even so much
-    /// is known, and one that starts is about to overflow; so what these carry must not be missed. While none
-    /// is known, the one that seems to deliver most is taken.
+    /// A path that delivers [`SLIGHT`] times less than another adds no more than that, and what it
+    /// takes too early or too late holds up all the rest. Of a path that hardly anything has
+    /// arrived on not even so much is known, and one that starts is about to overflow; so what
+    /// these carry must not be missed. While none is known, the one that seems to deliver most is
+    /// taken.
     pub fn assess(&self, paths: &mut [PathView]) {
         for index in 0..paths.len() {
             paths[index].worth = match self.policy {
@@ -192,13 +196,13 @@ impl Scheduler {
         }
     }
 
-    /// Decides which path leads, if any: the farthest that is [`LEAD_BEHIND`] behind the nearest one and carries
-    /// [`LEAD_RATE`] times as much as all that are faster, together.
+    /// Decides which path leads, if any: the farthest that is [`LEAD_BEHIND`] behind the nearest
+    /// one and carries [`LEAD_RATE`] times as much as all that are faster, together.
     ///
-    /// A sender that fills a narrow path of little delay stops doubling its window there, and then needs a
-    /// quarter of a minute to grow into a wide path of much delay. So a transfer must see the wide path's delay
-    /// from its start. All its packets are as late as those on the leader anyway, because their order is
-    /// restored; what the faster paths add costs no more.
+    /// A sender that fills a narrow path of little delay stops doubling its window there, and then
+    /// needs a quarter of a minute to grow into a wide path of much delay. So a transfer must see
+    /// the wide path's delay from its start. All its packets are as late as those on the leader
+    /// anyway, because their order is restored; what the faster paths add costs no more.
     pub fn find_leader(&self, paths: &mut [PathView]) {
         let found = match self.policy {
             Policy::Bond => leader(paths),
@@ -212,8 +216,8 @@ impl Scheduler {
         }
     }
 
-    /// Where a packet of `flow` goes, with `backlog` bytes waiting that delay it; `fills` if it is one of a
-    /// transfer, which goes where a path leads.
+    /// Where a packet of `flow` goes, with `backlog` bytes waiting that delay it; `fills` if it is
+    /// one of a transfer, which goes where a path leads.
     pub fn choose(&self, paths: &[PathView], flow: u32, backlog: usize, fills: bool) -> Choice {
         let Some(tier) = best_tier(paths) else {
             return Choice::Wait;
@@ -226,9 +230,10 @@ impl Scheduler {
         }
     }
 
-    /// The paths that carry a packet for which this was chosen: with copies, those that are not known yet. What
-    /// is small and comes alone tells nothing of a path, and copies of acknowledgements crowd narrow ones. While
-    /// the chosen one may have died in an idle time, all of its tier carry a copy.
+    /// The paths that carry a packet for which this was chosen: with copies, those that are not
+    /// known yet. What is small and comes alone tells nothing of a path, and copies of
+    /// acknowledgements crowd narrow ones. While the chosen one may have died in an idle time, all
+    /// of its tier carry a copy.
     pub fn spread(&self, paths: &[PathView], choice: Choice, backlog: usize) -> PathSet {
         let chosen = PathSet::from(choice);
         let Choice::One(index) = choice else {
@@ -247,8 +252,9 @@ impl Scheduler {
             .fold(chosen, |set, (unknown, _)| set.with(unknown))
     }
 
-    /// Which packet of a flow takes this choice. On a slower path it is one that arrives no earlier than
-    /// those ahead of it do on the faster ones; it would otherwise hold up all that are sent after it.
+    /// Which packet of a flow takes this choice. On a slower path it is one that arrives no earlier
+    /// than those ahead of it do on the faster ones; it would otherwise hold up all that are sent
+    /// after it.
     pub fn start(&self, paths: &[PathView], choice: Choice, fills: bool) -> Start {
         let faster = |index| Faster::than(paths, &paths[index], base(paths, fills));
         match choice {
@@ -261,8 +267,8 @@ impl Scheduler {
         }
     }
 
-    /// How long after a packet that takes this path the last of `ahead` bytes leaves that it overtook, at
-    /// the latest.
+    /// How long after a packet that takes this path the last of `ahead` bytes leaves that it
+    /// overtook, at the latest.
     pub fn turn_after(paths: &[PathView], index: usize, ahead: usize) -> Duration {
         let path = &paths[index];
         if ahead == 0 {
@@ -283,8 +289,8 @@ impl Scheduler {
         is_due(paths, path, backlog, base(paths, true), &self.spill)
     }
 
-    /// How much longer than usual packets must be allowed to stand, because those that take a slower
-    /// path leave ahead of them.
+    /// How much longer than usual packets must be allowed to stand, because those that take a
+    /// slower path leave ahead of them.
     pub fn standing(&self, paths: &[PathView]) -> Duration {
         if self.policy != Policy::Bond {
             return Duration::ZERO;
@@ -294,8 +300,9 @@ impl Scheduler {
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return Duration::ZERO;
         };
-        // Acknowledgements of all paths come back by the same way, so paths differ by the whole difference of
-        // their round trips; waiting for half of it is what pays (docs/bonding.md).
+        // Acknowledgements of all paths come back by the same way, so paths differ by the whole
+        // difference of their round trips; waiting for half of it is what pays
+        // (docs/decisions/0006).
         (2 * (most - least)).min(MOST_STANDING)
     }
 
@@ -322,7 +329,8 @@ impl Scheduler {
         Faster::than(paths, &paths[index], Duration::ZERO).is_some()
     }
 
-    /// The round trip of the path by which a transfer measures its own: the one that leads, or else the fastest.
+    /// The round trip of the path by which a transfer measures its own: the one that leads, or else
+    /// the fastest.
     pub fn round_trip(paths: &[PathView]) -> Option<Duration> {
         let leader = in_full_use(paths).find(|path| path.leads);
         let fastest = || in_full_use(paths).map(|path| path.srtt).min();
@@ -376,7 +384,8 @@ impl Faster {
         let gain = path.delivers as f64 / faster.rate.max(1) as f64;
         let risk = (1.0 - gain / GOOD_GAIN).max(0.0);
         Some(Self {
-            // Acknowledgements of all paths come back by the same way, so packets lead by twice that.
+            // Acknowledgements of all paths come back by the same way, so packets lead by twice
+            // that.
             caution: (2 * faster.lead).mul_f64(risk),
             ..faster
         })
@@ -436,8 +445,8 @@ pub fn in_full_use(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
 const SLIGHT: u64 = 20;
 /// One that starts is not known before it delivers this part of what another does.
 const EARLY: u64 = 4;
-/// One that adds less than this part is used as far as it costs no delay: the whole flow may run short of
-/// window while it is found out that striping does not pay ([`Spill`]).
+/// One that adds less than this part is used as far as it costs no delay: the whole flow may run
+/// short of window while it is found out that striping does not pay ([`Spill`]).
 const GOOD_GAIN: f64 = 0.2;
 
 fn worth(paths: &[PathView], index: usize) -> Worth {
@@ -455,12 +464,14 @@ fn worth(paths: &[PathView], index: usize) -> Worth {
     }
 }
 
-/// A leader's packets arrive this much later than the nearest path's, at least: less is made up for by what stands
-/// ([`MOST_STANDING`]). Before acknowledgements come by the quickest way, paths seem up to twice as far apart.
+/// A leader's packets arrive this much later than the nearest path's, at least: less is made up for
+/// by what stands ([`MOST_STANDING`]). Before acknowledgements come by the quickest way, paths seem
+/// up to twice as far apart.
 const LEAD_BEHIND: Duration = Duration::from_millis(45);
 /// It carries so many times as much as all faster paths, or it would not be worth their delay.
 const LEAD_RATE: f64 = 1.5;
-/// A path goes on leading while it carries this many times as much, so that it is not taken and left in turn.
+/// A path goes on leading while it carries this many times as much, so that it is not taken and
+/// left in turn.
 const LEAD_RATE_LEFT: f64 = 1.0;
 
 fn leader(paths: &[PathView]) -> Option<usize> {
@@ -492,7 +503,8 @@ fn leader(paths: &[PathView]) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// When a packet is needed at the earliest: what belongs to a transfer not before the leader's packets.
+/// When a packet is needed at the earliest: what belongs to a transfer not before the leader's
+/// packets.
 fn base(paths: &[PathView], fills: bool) -> Duration {
     let leader = || in_full_use(paths).find(|path| path.leads);
     let leader = if fills && paths.len() > 1 {
@@ -542,7 +554,8 @@ fn earliest(paths: &[PathView], tier: u8, backlog: usize, base: Duration, spill:
         let goes = only.budget > 0 && (only.worth == Worth::Full || backlog <= ALONE);
         return if goes { Choice::One(0) } else { Choice::Wait };
     }
-    // What is small and waits for nobody else has no order to keep: acknowledgements, echoes, speech.
+    // What is small and waits for nobody else has no order to keep: acknowledgements, echoes,
+    // speech.
     let promptest = of_tier(paths, tier).min_by_key(|(_, p)| (p.crowded, p.srtt));
     if let Some((index, _)) = promptest.filter(|(_, p)| backlog <= ALONE && p.budget > 0) {
         return Choice::One(index);
@@ -602,21 +615,23 @@ fn fastest(paths: &[PathView], copies: usize) -> Choice {
 
 /// How long packets wait for the faster paths before a slower one is used.
 ///
-/// Using it as soon as the faster ones are full fills it soonest. But while less waits than the faster
-/// ones send in the time by which it is slower, even the last packet arrives late by it, and so does every
-/// other of the flow, because the far end restores the order. A sender with a full
-/// window to spare does not mind. One whose window is used up is slowed down by it: the queue here runs
-/// empty, with all paths half used. So both sides of the account are kept: bytes that slower paths
-/// carried, and bytes that the fastest could have carried while the queue was empty. If striping does
-/// not pay the wait is doubled, up to the whole difference in delay, at which a packet is no later than
-/// it would be by waiting, and nobody can lose anything; and it shrinks while striping pays well.
+/// Using it as soon as the faster ones are full fills it soonest. But while less waits than the
+/// faster ones send in the time by which it is slower, even the last packet arrives late by it, and
+/// so does every other of the flow, because the far end restores the order. A sender with a full
+/// window to spare does not mind. One whose window is used up is slowed down by it: the queue here
+/// runs empty, with all paths half used. So both sides of the account are kept: bytes that slower
+/// paths carried, and bytes that the fastest could have carried while the queue was empty. If
+/// striping does not pay the wait is doubled, up to the whole difference in delay, at which a
+/// packet is no later than it would be by waiting, and nobody can lose anything; and it shrinks
+/// while striping pays well.
 ///
-/// To find out that it does not pay costs more the slower a path is. One that is [`FAR`] behind, as over a
-/// satellite, therefore begins with the longest wait, which shrinks fast while striping pays.
+/// To find out that it does not pay costs more the slower a path is. One that is [`FAR`] behind, as
+/// over a satellite, therefore begins with the longest wait, which shrinks fast while striping
+/// pays.
 #[derive(Clone, Debug)]
 struct Spill {
     threshold: Duration,
-    /// The same for paths that are far behind.
+    /// How long packets wait for a path that is far behind.
     far: Duration,
     round: Option<Round>,
     /// Bytes of the current and, ever less, of earlier rounds.
@@ -633,17 +648,17 @@ struct Round {
     spilled: u64,
 }
 
-/// What a waking TCP sends at once takes about this long on a slow line.
+/// What a waking TCP sends at once takes about this long on a slow line (docs/decisions/0008).
 const LEAST_SPILL: Duration = Duration::from_millis(5);
 /// A path is far behind if packets over it can be used so much later.
 const FAR: Duration = Duration::from_millis(100);
 /// No packet waits longer for a faster path.
 const MOST_SPILL: Duration = Duration::from_millis(150);
-/// Nor do packets stand longer so that one can leave ahead of them.
+/// Packets stand no longer than this so that one can leave ahead of them (docs/decisions/0007).
 const MOST_STANDING: Duration = Duration::from_millis(60);
-/// Striping does not pay if this part of what it gains is missed elsewhere,
+/// Striping does not pay if this part of what it gains is missed elsewhere (docs/decisions/0008).
 const BAD: f64 = 0.5;
-/// and pays well below this part.
+/// Striping pays well if less than this part of what it gains is missed elsewhere.
 const GOOD: f64 = 0.1;
 const SHRINK: f64 = 0.95;
 const SHRINK_FAR: f64 = 0.5;

@@ -1,13 +1,13 @@
 //! Congestion control of one path.
 //!
-//! A [`Control`] sees what the [gate](crate::gate) makes of noq's callbacks: one [`Ack`] per batch of
-//! acknowledgements, with a delivery-rate sample that knows whether the driver had more to send.
+//! A [`Control`] sees what the [gate](crate::gate) makes of noq's callbacks: one [`Ack`] per batch
+//! of acknowledgements, with a delivery-rate sample that knows whether the driver had more to send.
 //! It answers with a window and, if it models the path, a pacing rate.
 //!
 //! | word | controller |
 //! | --- | --- |
 //! | `cubic` | [`Cubic`]: fills the queue of the path until it overflows |
-//! | `bbr` | [`Bbr`], version 1, which ignores loss: for paths that lose packets whatever they are sent |
+//! | `bbr` | [`Bbr`], version 1, which ignores loss: for paths that lose whatever they are sent |
 //! | `bbr3` | [`Bbr3`], version 3, which yields to loss above the path's own |
 //! | `follow` | [`Follow`]: sends what arrived a moment ago, for paths whose rate moves |
 //! | `auto` | [`Auto`]: `bbr3` until the path shows that another fares better |
@@ -40,8 +40,8 @@ use self::{auto::Auto, bbr::Bbr, bbr3::Bbr3, cubic::Cubic, follow::Follow};
 
 /// Limits what one path may carry.
 pub(crate) trait Control: Debug + Send + Sync {
-    /// A packet leaves that finds the path empty: nobody knows what it holds by now, so what follows shall
-    /// not be faster than its rate (draft-ietf-ccwg-bbr-06 §5.4.1).
+    /// A packet leaves that finds the path empty: nobody knows what it holds by now, so what
+    /// follows shall not be faster than its rate (draft-ietf-ccwg-bbr-06 §5.4.1).
     fn on_restart(&mut self, _: Instant) {}
     /// A batch of acknowledgements was digested.
     fn on_ack(&mut self, ack: &Ack, now: Instant);
@@ -63,7 +63,8 @@ pub(crate) trait Control: Debug + Send + Sync {
     fn delivery_rate(&self) -> Option<u64> {
         None
     }
-    /// Bytes per second that it delivered at best within seconds, if it has less by now and may have it again.
+    /// Bytes per second that it delivered at best within seconds, if it has less by now and may
+    /// have it again.
     fn best_rate(&self) -> Option<u64> {
         self.delivery_rate()
     }

@@ -2,8 +2,8 @@
 //!
 //! noq has no way to say "send this datagram on that path". It walks its paths in order and gives
 //! the next datagram to the first whose congestion window has room. So every path's controller is
-//! wrapped in a [`Gate`], which shows a window of one byte while it is closed (not zero: noq's pacer
-//! divides by the window). The driver queues only what one path may send now, opens that gate
+//! wrapped in a [`Gate`], which shows a window of one byte while it is closed (not zero: noq's
+//! pacer divides by the window). The driver queues only what one path may send now, opens that gate
 //! alone, and closes it when the datagrams are out.
 //!
 //! The wrapper also keeps what noq does not tell: bytes in flight, how fast they are delivered, and
@@ -11,9 +11,10 @@
 //! window; [`sennit_core::Pacer`] does that work, because a packet held back inside noq has already
 //! lost its path.
 //!
-//! An acknowledgement has two times. What is told of a path, its round trip and its jitter, goes by when it
-//! *arrived*. A controller goes by when it is *read*: nothing can leave for it before that, so what the
-//! window must cover includes how long this host lets it wait, and what this host reads at once is a heap to it.
+//! An acknowledgement has two times. What is told of a path, its round trip and its jitter, goes by
+//! when it *arrived*. A controller goes by when it is *read*: nothing can leave for it before that,
+//! so what the window must cover includes how long this host lets it wait, and what this host reads
+//! at once is a heap to it.
 
 mod ledger;
 mod opening;
@@ -60,7 +61,8 @@ const RESTART_PACKETS: u64 = 1;
 pub(crate) struct GateState {
     open: AtomicBool,
     in_flight: AtomicU64,
-    /// Bytes of it that are lost or have arrived, some time before noq says so: no reason to send less.
+    /// Bytes of it that are lost or have arrived, some time before noq says so: no reason to send
+    /// less.
     settled: AtomicU64,
     window: AtomicU64,
     /// Bytes per second, or 0 if the controller does not compute a rate.
@@ -78,7 +80,7 @@ pub(crate) struct GateState {
     opening_rate: AtomicU64,
     way_back: WayBack,
     waited_micros: AtomicU64,
-    /// The same, smoothed as a round trip is (RFC 9002 §5.3).
+    /// What waited, smoothed as a round trip is (RFC 9002 §5.3).
     waits_micros: AtomicU64,
     /// The window is never taken for less than this.
     floor: AtomicU64,
@@ -86,8 +88,8 @@ pub(crate) struct GateState {
     frozen: AtomicBool,
     /// Some path was frozen or thawed since the last acknowledgement.
     rerouted: AtomicBool,
-    /// The largest packet that the path is known to carry, that should be tried (0: none), and that its interface
-    /// sends (0: not known).
+    /// The largest packet that the path is known to carry, that should be tried (0: none), and that
+    /// its interface sends (0: not known).
     carries: AtomicU64,
     probing: AtomicU64,
     interface: AtomicU64,
@@ -117,8 +119,8 @@ impl GateState {
 
     /// Keeps what the controller has learned through an outage.
     ///
-    /// What is lost while a path is dead says nothing about how much it carries when it returns, and
-    /// a controller that starts from its least window again takes seconds to find out.
+    /// What is lost while a path is dead says nothing about how much it carries when it returns,
+    /// and a controller that starts from its least window again takes seconds to find out.
     pub(crate) fn set_frozen(&self, frozen: bool) {
         self.frozen.store(frozen, Relaxed);
     }
@@ -232,7 +234,8 @@ impl GateState {
         Duration::from_micros(self.held_up_micros.load(Relaxed))
     }
 
-    /// Smoothed round trip until this host reads of it, had its acknowledgements come by the quickest way.
+    /// Smoothed round trip until this host reads of it, had its acknowledgements come by the
+    /// quickest way.
     pub(crate) fn rtt_ahead(&self) -> Option<Duration> {
         let ahead = self.srtt()?.saturating_sub(self.way_back.smoothed());
         let waits = Duration::from_micros(self.waits_micros.load(Relaxed));
@@ -268,8 +271,8 @@ impl GateState {
         self.is_in_slow_start() && 2 * self.in_flight() >= self.window()
     }
 
-    /// Bytes in flight that are no reason to send less: the ledger knows that they are `lost`, or they have
-    /// arrived, and their acknowledgements are late, or wait here to be read.
+    /// Bytes in flight that are no reason to send less: the ledger knows that they are `lost`, or
+    /// they have arrived, and their acknowledgements are late, or wait here to be read.
     fn settled(&self, lost: u64) -> u64 {
         let waits = Duration::from_micros(self.waits_micros.load(Relaxed)).as_secs_f64();
         let rate = self.delivery_rate.load(Relaxed);
@@ -294,7 +297,8 @@ impl GateState {
         }
     }
 
-    /// Bytes per second that the path carried at best within seconds; as much as now where its rate does not move.
+    /// Bytes per second that the path carried at best within seconds; as much as now where its rate
+    /// does not move.
     pub(crate) fn best_rate(&self, srtt: Duration) -> u64 {
         self.best_rate.load(Relaxed).max(self.rate(srtt))
     }
@@ -402,7 +406,8 @@ impl Gate {
             .unwrap_or_else(PoisonError::into_inner) = self.sizes.source();
         let starts = self.control.in_slow_start();
         state.slow_start.store(starts, Relaxed);
-        // What overflows while a controller looks for the path's limit must keep it from sending more.
+        // What overflows while a controller looks for the path's limit must keep it from sending
+        // more.
         let written_off = if starts {
             0
         } else {

@@ -11,12 +11,12 @@
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
-//! well: a flow that begins at the hub goes by it. A hub also says which addresses it has itself in the
-//! tunnel: `inside=10.200.0.1,fd5e:1::1`.
+//! well: a flow that begins at the hub goes by it. A hub also says which addresses it has itself in
+//! the tunnel: `inside=10.200.0.1,fd5e:1::1`.
 //!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
-//! `halves=joined` that it takes those of [`CONTEXT_HALF`], and `reports=items` that it takes reports
-//! of [`CONTEXT_ITEMS`] ([`Abilities`]).
+//! `halves=joined` that it takes those of [`CONTEXT_HALF`], and `reports=items` that it takes
+//! reports of [`CONTEXT_ITEMS`] ([`Abilities`]).
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 //! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF

@@ -23,7 +23,7 @@ const ASSUMED_RTT: Duration = Duration::from_millis(100);
 /// peer for three probe timeouts, at most once (RFC 9000 §8.2.4), and sends no data until it has.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
 
-/// A crowded path has a round trip of at least this many times its least one.
+/// A crowded path has a round trip of at least this many times its least one (docs/decisions/0006).
 const CROWDED: u32 = 3;
 /// A crowded path has a round trip that is longer than its least one by this too, since jitter
 /// alone may triple a short one.
@@ -38,9 +38,9 @@ const TRY_ROUNDS: u32 = 8;
 const TRY_FOR: Duration = Duration::from_millis(500);
 /// The time between two trials is this many times as long as a trial.
 const TRY_PAUSES: u32 = 4;
-/// So many round trips after it was first given transfers a path has shown what it carries,
-/// whatever its first packets seemed to tell: startup doubles the rate each round, and what it
-/// missed takes a dozen to grow.
+/// Round trips after which a path that was given transfers has shown what it carries, whatever its
+/// first packets seemed to tell: startup doubles the rate each round, and what it missed takes a
+/// dozen to grow.
 const LED_ROUNDS: u32 = 20;
 
 /// State of one validated path.

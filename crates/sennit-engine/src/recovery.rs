@@ -21,7 +21,7 @@ use crate::gate::Payload;
 pub(crate) const NEVER: u8 = u8::MAX;
 /// A lost packet is sent again while the flow's transport could still use it: two repairs over
 /// links of 125 ms one way, because the first one is often lost as well where a queue overflows.
-/// The far end may have given up by then; late is still better than never.
+/// The far end may have given up by then; late is still better than never (docs/decisions/0003).
 const REPAIR_FOR: Duration = Duration::from_millis(500);
 /// A loss on a long path is noticed late, so a packet is sent again for as many of its round trips.
 const REPAIR_ROUNDS: u32 = 3;

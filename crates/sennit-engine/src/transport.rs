@@ -22,7 +22,8 @@ const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + 1 + 1 + Header::LEN as 
 const IDLE: Duration = Duration::from_secs(180);
 /// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002
 /// §6.1.2, as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none,
-/// so it gets two round trips; the gate's ledger knows the path's jitter and repairs much sooner.
+/// so it gets two round trips; the gate's ledger knows the path's jitter and repairs much sooner
+/// (docs/decisions/0001).
 const ANY_ORDER: u32 = 1 << 16;
 const LOST_AFTER: f32 = 2.0;
 /// Paths per tunnel: every link once, and as many again in the course of being replaced.

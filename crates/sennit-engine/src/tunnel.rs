@@ -1,7 +1,7 @@
 //! One QUIC connection with its paths and its scheduler: what a class sends over.
 //!
-//! Both ends run this same code. A tunnel is plugged into the [`Pipe`] of its class, where inner packets
-//! wait; [`Tunnel::poll_transmit`] moves them to paths. One round of it has two parts:
+//! Both ends run this same code. A tunnel is plugged into the [`Pipe`] of its class, where inner
+//! packets wait; [`Tunnel::poll_transmit`] moves them to paths. One round of it has two parts:
 //!
 //! 1. *Control*: noq's datagram queue is empty and all gates are open, so noq sends whatever it
 //!    wants to: acknowledgements, probes, streams.

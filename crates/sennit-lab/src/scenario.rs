@@ -10,7 +10,8 @@
 //! name = "fast"                    # devices are called wan-fast
 //! kind = "emulated"                # or "veth": unshaped; "tbf": a rate and a queue only, cheap
 //! mtu = 1500
-//! spec = "300/10±2/0.5%"           # a short text (`sennit_netem::LinkSpec`), which the keys below change
+//! spec = "300/10±2/0.5%"           # a short text (`sennit_netem::LinkSpec`), which the keys below
+//!                                  # change
 //! uso = true                       # false: the kernel cuts UDP super-packets before a veth
 //! rate_mbit = 300                  # of Ethernet frames; absent = unlimited
 //! delay_ms = 10                    # one way

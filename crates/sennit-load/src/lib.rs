@@ -27,8 +27,8 @@ pub use received::{Bulk, Received};
 pub use schedule::Schedule;
 pub use times::{TimeFigures, Times};
 
-/// Jain's index of fairness: 1 if all have the same, 1/n if one has everything; `None` if nobody has
-/// anything.
+/// Jain's index of fairness: 1 if all have the same, 1/n if one has everything; `None` if nobody
+/// has anything.
 #[must_use]
 pub fn fairness(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();

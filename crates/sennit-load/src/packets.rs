@@ -90,8 +90,8 @@ pub struct Most {
     pub at_least: bool,
 }
 
-/// Looks until `end` for the highest rate of which at most a share of `loss` is lost; `None` if every
-/// rate loses more.
+/// Looks until `end` for the highest rate of which at most a share of `loss` is lost; `None` if
+/// every rate loses more.
 pub fn measure(
     sender: &mut Sender,
     receiver: &mut Receiver,
@@ -284,7 +284,7 @@ impl Sender {
         }
     }
 
-    /// So many packets, or as many as there is room for.
+    /// Sends `count` packets, or as many as there is room for.
     fn burst(&self, packet: &[u8], count: usize) -> io::Result<usize> {
         let destination = SocketAddrAny::from(self.destination);
         let slices = [IoSlice::new(packet)];

@@ -2,7 +2,7 @@
 //!
 //! A packet that stands in a queue for some milliseconds leaves the caches meanwhile. Whoever takes
 //! it out waits for memory then, line by line, unless it was asked for a little before
-//! (`docs/performance.md` has what that saves).
+//! (`docs/decisions/0018` has what that saves).
 //!
 //! A crate of its own because the instruction has no safe wrapper in the standard library, and
 //! those who need it are pure.

@@ -20,7 +20,7 @@ fn world_of(links: &[LinkSpec], policy: Policy, classes: usize) -> World {
     world_with_tiers(links, &[], policy, classes)
 }
 
-/// The same with a tier for each link.
+/// A world of so many classes, of which the first takes everything, with a tier for each link.
 fn world_with_tiers(links: &[LinkSpec], tiers: &[u8], policy: Policy, classes: usize) -> World {
     let names = ["voice", "bulk", "rest"];
     let classes = names[..classes].iter().map(|name| class(name, policy));

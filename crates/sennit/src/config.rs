@@ -49,8 +49,8 @@ pub const DEFAULT_HUB_CONTROL: &str = "/run/sennit/hub.sock";
 pub const DEFAULT_EDGE_CONTROL: &str = "/run/sennit/edge.sock";
 /// Where daemons keep what must not survive a reboot.
 pub const RUN_DIRECTORY: &str = "/run/sennit";
-/// MTU of the TUN device unless `mtu` says otherwise: with all overhead a packet fits a link of 1500
-/// bytes over IPv6.
+/// MTU of the TUN device unless `mtu` says otherwise: with all overhead a packet fits a link of
+/// 1500 bytes over IPv6.
 const DEFAULT_MTU: u16 = 1400;
 /// Name of the TUN device unless `device` says otherwise.
 pub const DEFAULT_DEVICE: &str = "sennit0";

@@ -1,4 +1,5 @@
-//! How much more is acknowledged at a time than the rate accounts for (draft-ietf-ccwg-bbr-06 §5.5.9).
+//! How much more is acknowledged at a time than the rate accounts for (draft-ietf-ccwg-bbr-06
+//! §5.5.9).
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ impl Aggregation {
         (self.since, self.acked) = (now, 0);
     }
 
-    /// So many bytes were acknowledged at `rate` bytes per second; no more than `most` count.
+    /// Counts `bytes` that were acknowledged at `rate` bytes per second, no more than `most`.
     pub(super) fn on_ack(&mut self, bytes: u64, rate: u64, most: u64, now: Instant) {
         let mut expected = now.saturating_duration_since(self.since).as_secs_f64() * rate as f64;
         if self.acked as f64 <= expected {

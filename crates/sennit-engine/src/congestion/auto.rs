@@ -1,31 +1,33 @@
 //! Chooses a path's controller by what the path shows.
 //!
-//! BBR 3 is what a path starts with and returns to: it tolerates the loss that it finds to be the path's own,
-//! it yields to a policer or a tiny buffer, which show as more loss when it probes, and it leaves a deep
-//! buffer empty. Two things it cannot cope with, and neither goes away by itself:
+//! BBR 3 is what a path starts with and returns to: it tolerates the loss that it finds to be the
+//! path's own, it yields to a policer or a tiny buffer, which show as more loss when it probes, and
+//! it leaves a deep buffer empty. Two things it cannot cope with, and neither goes away by itself:
 //!
 //! | seen | runs | until |
 //! | --- | --- | --- |
-//! | others keep a queue that starves this path | CUBIC, or BBR 1 if the path itself loses more than 1 % | the queue was empty once, or for a trial after 15 s |
+//! | others keep a queue and starve it | CUBIC; BBR 1 from 1 % of own loss | it is empty once |
 //! | 8 % are lost whatever is sent | BBR 1, which sends so much the more | less than 3 % are |
 //!
-//! **Others.** Who keeps the queue short beside a flow that fills it gets what that leaves: of a buffer that
-//! holds eight times what fits into the path, a tenth of the rate. To see it, time is cut into slices, long
-//! enough that every slice has a phase in which BBR takes back what it may have put into the queue. A slice
-//! is crowded if all the same no round trip of it was near the least ever seen, if a queue stands in most
-//! rounds, if less than half as much arrived as in the best slice of the last minute, and if there was enough
-//! to send. After the first such slice the least round trip is measured anew, with little in flight: on a
-//! path that has only become longer no queue stands by that. After three in a row CUBIC takes over, and
-//! takes its share as everyone does. A path that loses would not let it grow, and gets BBR 1, which also
-//! holds its place beside CUBIC.
+//! **Others.** Who keeps the queue short beside a flow that fills it gets what that leaves: of a
+//! buffer that holds eight times what fits into the path, a tenth of the rate. To see it, time is
+//! cut into slices, long enough that every slice has a phase in which BBR takes back what it may
+//! have put into the queue. A slice is crowded if all the same no round trip of it was near the
+//! least ever seen, if a queue stands in most rounds, if less than half as much arrived as in the
+//! best slice of the last minute, and if there was enough to send. After the first such slice the
+//! least round trip is measured anew, with little in flight: on a path that has only become longer
+//! no queue stands by that. After three in a row CUBIC takes over, and takes its share as everyone
+//! does. A path that loses would not let it grow, and gets BBR 1, which also holds its place beside
+//! CUBIC.
 //!
-//! CUBIC fills the queue itself and so cannot see that the others have left, unless they leave it empty. So
-//! BBR 3 is tried again; each time that it is crowded out within a minute the next trial is twice as far, up
-//! to a minute. Tunnels of ours that share a link do not crowd each other, but once they run CUBIC they may
-//! take each other for the others, until a trial of one meets a pause or a trial of the other.
+//! CUBIC fills the queue itself and so cannot see that the others have left, unless they leave it
+//! empty. So BBR 3 is tried again after 15 s; each time that it is crowded out within a minute the
+//! next trial is twice as far, up to a minute. Tunnels of ours that share a link do not crowd each
+//! other, but once they run CUBIC they may take each other for the others, until a trial of one
+//! meets a pause or a trial of the other.
 //!
-//! **Loss.** BBR's rate is that of what arrives. From a fifth on, a probe of a quarter more delivers no more
-//! than there was, and the rate falls without end.
+//! **Loss.** BBR's rate is that of what arrives. From a fifth on, a probe of a quarter more
+//! delivers no more than there was, and the rate falls without end.
 
 use std::time::{Duration, Instant};
 
@@ -36,33 +38,36 @@ use super::{
     follow::Follow, loss::Pace, model::Model, round::Rounds, swings::Swings, windowed::WindowedMax,
 };
 
-/// A slice lasts as long as a cycle of BBR, with all its phases,
+/// Round trips of a slice, which lasts as long as a cycle of BBR with all its phases.
 const SLICE_ROUNDS: u32 = 10;
-/// and long enough that a link's short troubles do not fill three of them.
+/// No slice is shorter, so that a link's short troubles do not fill three of them.
 const MIN_SLICE: Duration = Duration::from_secs(1);
-/// No round trip of a crowded slice was shorter than this times the least ever,
+/// No round trip of a crowded slice was shorter than this times the least ever.
 const INFLATED: f64 = 1.5;
-/// and so much: less queue is no buffer in which BBR starves.
+/// Every round trip of a crowded slice is longer than the least by this: less queue is no buffer in
+/// which BBR starves.
 const MIN_QUEUE: Duration = Duration::from_millis(10);
 /// Less than this part of the best rate of late: two flows would have half each.
 const STARVED: f64 = 0.5;
 const BEST_OF: Duration = Duration::from_secs(60);
-/// So many crowded slices in a row, and where it was crowded a minute ago.
+/// Crowded slices in a row after which CUBIC takes over.
 const CROWDED_SLICES: u32 = 3;
+/// Crowded slices in a row after which CUBIC takes over where it was crowded a minute ago.
 const CROWDED_AGAIN: u32 = 2;
 /// A round trip this near to the least met hardly a queue.
 const NEAR: f64 = 1.1;
 const NEAR_BY: Duration = Duration::from_millis(2);
-/// With more loss than this whatever is sent CUBIC's window does not grow.
+/// With more loss than this whatever is sent CUBIC's window does not grow (docs/decisions/0004).
 const CUBIC_BEARS: f64 = 0.01;
-/// Loss whatever is sent from which on BBR 3 reaches clearly less than BBR 1, and back; so many slices long.
+/// Loss whatever is sent from which on BBR 3 reaches clearly less than BBR 1, and back; so many
+/// slices long (docs/decisions/0004).
 const LOSSY: f64 = 0.08;
 const NOT_LOSSY: f64 = 0.03;
 const LOSSY_SLICES: u32 = 2;
 /// When BBR 3 is tried again beside others, at first and at most.
 const FIRST_TRIAL: Duration = Duration::from_secs(15);
 const LAST_TRIAL: Duration = Duration::from_secs(60);
-/// Nor does an empty queue end CUBIC's time before this part of it.
+/// An empty queue ends CUBIC's time only after one part in this many of it.
 const LEAST_STAY: u32 = 3;
 
 /// A path whose controller may change.
@@ -290,8 +295,8 @@ impl Auto {
         self.take_over(Running::Bbr(bbr), reason, now);
     }
 
-    /// It goes at once for what it had before the trial, or for half of what there was, which is its share
-    /// beside one other.
+    /// It goes at once for what it had before the trial, or for half of what there was, which is
+    /// its share beside one other.
     fn run_cubic(&mut self, rtt: Duration, in_flight: u64, now: Instant) {
         let share = if self.is_on_trial(now) {
             self.share

@@ -7,21 +7,23 @@
 //! | cycle | 1.25, 0.75, and six times 1 | 2 | never: each for the least round trip |
 //! | probe rtt | 1 | 0.5 | after 200 ms, if the least round trip was not seen for 10 s |
 //!
-//! The first phase of the cycle lasts until a quarter more is in flight or something is lost, the second
-//! ends as soon as no queue is left. Nothing is taken back in between while a queue stands: beside
-//! others that fill the path's queue, this version holds its place and [`Bbr3`](super::bbr3) gives way.
+//! The first phase of the cycle lasts until a quarter more is in flight or something is lost, the
+//! second ends as soon as no queue is left. Nothing is taken back in between while a queue stands:
+//! beside others that fill the path's queue, this version holds its place and [`Bbr3`](super::bbr3)
+//! gives way.
 //!
-//! Loss is ignored within reason. What a path loses whatever it is sent ([`LossByPace`](super::loss)) is
-//! sent in addition, up to a quarter, because the path has room for it: a rate measured by what arrives
-//! would fall with each probe that loses a fifth. What does count: loss ends startup (what overflows there
-//! is more than half of what is sent) and the first phase of the cycle; what a quarter more does not get
-//! through is not made up for; and when nothing arrives for several timeouts (persistent congestion,
-//! RFC 9002 §7.6) the window starts at four packets, and grows by what is acknowledged.
+//! Loss is ignored within reason. What a path loses whatever it is sent
+//! ([`LossByPace`](super::loss)) is sent in addition, up to a quarter, because the path has room
+//! for it: a rate measured by what arrives would fall with each probe that loses a fifth. What does
+//! count: loss ends startup (what overflows there is more than half of what is sent) and the first
+//! phase of the cycle; what a quarter more does not get through is not made up for; and when
+//! nothing arrives for several timeouts (persistent congestion, RFC 9002 §7.6) the window starts at
+//! four packets, and grows by what is acknowledged.
 //!
-//! Two things are not as in the draft. While the least round trip is measured, half of what fits stays in
-//! flight instead of four packets: that empties the queue as well (draft-ietf-ccwg-bbr-06 §2.14.1), and for
-//! all the flows inside a tunnel four packets in 200 ms are an outage. And startup also ends at a queue that
-//! stands, as [`Model`] says.
+//! Two things are not as in the draft. While the least round trip is measured, half of what fits
+//! stays in flight instead of four packets: that empties the queue as well (draft-ietf-ccwg-bbr-06
+//! §2.14.1), and for all the flows inside a tunnel four packets in 200 ms are an outage. And
+//! startup also ends at a queue that stands, as [`Model`] says.
 
 use std::time::{Duration, Instant};
 

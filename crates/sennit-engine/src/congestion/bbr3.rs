@@ -1,5 +1,5 @@
-//! BBR, version 3: sends at the rate that the path delivers, and keeps little more in flight than it
-//! holds. Everything is a cycle of gains around the [`Model`]:
+//! BBR, version 3: sends at the rate that the path delivers, and keeps little more in flight than
+//! it holds. Everything is a cycle of gains around the [`Model`]:
 //!
 //! | mode | pacing gain | window gain | ends |
 //! | --- | --- | --- | --- |
@@ -16,14 +16,14 @@
 //! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
 //! within a second and a version that probes every few seconds is late.
 //!
-//! Startup may end too early, and a link may become faster than it was: regrow goes on where the cycle would take
-//! a round of probing for every quarter. It follows a probe that brought more and left no queue. And it follows
-//! settling, on links that jitter and keep the order: there a burst is as late as its latest packet, which looks like
-//! a queue. A queue is gone after draining, such a link's delay is not (RFC 9406 §4.2 goes on more slowly for the
-//! same reason).
+//! Startup may end too early, and a link may become faster than it was: regrow goes on where the
+//! cycle would take a round of probing for every quarter. It follows a probe that brought more and
+//! left no queue. And it follows settling, on links that jitter and keep the order: there a burst
+//! is as late as its latest packet, which looks like a queue. A queue is gone after draining, such
+//! a link's delay is not (RFC 9406 §4.2 goes on more slowly for the same reason).
 //!
-//! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight, until
-//! probing finds room again.
+//! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight,
+//! until probing finds room again.
 
 use std::time::{Duration, Instant};
 
@@ -42,11 +42,11 @@ const STARTUP_GAIN: f64 = 2.77;
 const STARTUP_WINDOW_GAIN: f64 = 3.0;
 const DRAIN_GAIN: f64 = 0.5;
 const REGROW_GAIN: f64 = 1.5;
-/// So much per round is growth.
+/// A rate that rises by this factor in a round grows (docs/decisions/0005).
 const REGROWTH: f64 = 1.15;
 /// What startup and drain did is not seen any more.
 const SETTLE_ROUNDS: u64 = 3;
-/// Nor, while it regrows, what was sent before.
+/// Rounds after which what was sent before it regrew is not seen any more.
 const REGROW_ROUNDS: u64 = 2;
 const UP_GAIN: f64 = 1.25;
 const DOWN_GAIN: f64 = 0.75;

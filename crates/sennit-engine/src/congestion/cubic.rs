@@ -1,6 +1,7 @@
 //! CUBIC (RFC 9438): fills the queue of the path until it overflows, as most of the internet does.
 //!
-//! Its window is not paced by a model; the driver sends it a little faster than once per round trip.
+//! Its window is not paced by a model; the driver sends it a little faster than once per round
+//! trip.
 
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use super::{Ack, CongestionEvent, Control};
 /// Packets at the start, and bytes they are at most (RFC 9002 §7.2).
 const INITIAL_PACKETS: u64 = 10;
 const INITIAL: u64 = 14_720;
-/// And at least, whatever was lost.
+/// Packets that the window has at least, whatever was lost.
 const MIN_PACKETS: f64 = 2.0;
 /// How fast the window grows, in packets per cubic second (RFC 9438 §5.1).
 const C: f64 = 0.4;
@@ -60,8 +61,8 @@ impl Cubic {
         }
     }
 
-    /// Takes over a path with `window` bytes in flight and doubles that up to `share`, which it takes for
-    /// what a loss has left.
+    /// Takes over a path with `window` bytes in flight and doubles that up to `share`, which it
+    /// takes for what a loss has left.
     pub(super) fn resume(window: u64, share: u64, mtu: u64, now: Instant) -> Self {
         let packet = mtu as f64;
         let window = (window as f64).max(MIN_PACKETS * packet);
@@ -88,8 +89,8 @@ impl Cubic {
         MIN_PACKETS * self.packet
     }
 
-    /// Grows for `acked` bytes; `ahead` is the time from the last reduction to when what is sent now will
-    /// be acknowledged.
+    /// Grows for `acked` bytes; `ahead` is the time from the last reduction to when what is sent
+    /// now will be acknowledged.
     fn avoid(&mut self, acked: f64, ahead: f64) {
         let packet = self.packet;
         let state = &mut self.state;

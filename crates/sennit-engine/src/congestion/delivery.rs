@@ -1,14 +1,15 @@
 //! How fast a path delivers (draft-ietf-ccwg-bbr, "delivery rate samples").
 //!
 //! Each packet remembers how much had been delivered when it left. When it is acknowledged, the
-//! difference, over the longer of the time it took to send that much and the time it took to hear of
-//! it, is a sample of the rate. A packet that left when the driver had no more to send than the path
-//! would have taken is marked: its sample is a lower bound, not a measurement.
+//! difference, over the longer of the time it took to send that much and the time it took to hear
+//! of it, is a sample of the rate. A packet that left when the driver had no more to send than the
+//! path would have taken is marked: its sample is a lower bound, not a measurement.
 //!
-//! On a path of microseconds both times are those of the host: it reads what has come and sends what it may in
-//! turns of a millisecond, late now and then, and what it makes up for then arrives all at once. So a sample
-//! covers [`SPAN`] at least: the packet remembers what had been delivered some time before it left. It is a lower
-//! bound if the driver had not enough to send in any part of that time.
+//! On a path of microseconds both times are those of the host: it reads what has come and sends
+//! what it may in turns of a millisecond, late now and then, and what it makes up for then arrives
+//! all at once. So a sample covers [`SPAN`] at least: the packet remembers what had been delivered
+//! some time before it left. It is a lower bound if the driver had not enough to send in any part
+//! of that time.
 
 use std::{
     collections::VecDeque,
@@ -19,22 +20,24 @@ use crate::in_order;
 
 /// A path with a shorter round trip shows the hosts.
 const SHORT: Duration = Duration::from_millis(2);
-/// It does for so long after one: twice as long as until BBR sees the least one again (draft-ietf-ccwg-bbr-06
-/// §2.13). One that was measured wrong does no harm for longer.
+/// It does for so long after one: twice as long as until BBR sees the least one again
+/// (draft-ietf-ccwg-bbr-06 §2.13). One that was measured wrong does no harm for longer.
 const SHORT_FOR: Duration = Duration::from_secs(20);
 /// A sample of a short path covers at least so much: many turns of both hosts.
 const SPAN: Duration = Duration::from_millis(20);
 /// States that are remembered lie so far apart, at least.
 const APART: Duration = Duration::from_millis(1);
 
-/// Packets that left at once and arrive one after the other show how fast the path is, long before it is full, if
-/// they take as long as this to arrive, many turns of the host, and are so many that jitter counts little.
+/// Packets that left at once and arrive one after the other show how fast the path is, long before
+/// it is full, if they take as long as this to arrive, many turns of the host, and are so many that
+/// jitter counts little.
 const TRAIN_TIME: Duration = Duration::from_millis(5);
 const TRAIN_BYTES: u64 = 90_000;
 /// They left in this part of the time in which they arrive, at most.
 const TRAIN_SENT: f64 = 0.75;
 
-/// More packets than this are not followed; the oldest are then forgotten, which costs samples only.
+/// More packets than this are not followed; the oldest are then forgotten, which costs samples
+/// only.
 const LIMIT: usize = 1 << 16;
 /// A packet that is this far behind the newest will not be heard of again.
 const UNSETTLED: u64 = 1 << 13;
@@ -232,7 +235,7 @@ impl Delivery {
         })
     }
 
-    /// So many bytes were acknowledged, of which the last left at `sent`.
+    /// Follows a train by `bytes` that were acknowledged, of which the last left at `sent`.
     fn follow_train(&mut self, bytes: u64, sent: Instant, now: Instant) -> u64 {
         let first = Train {
             acked_from: now,

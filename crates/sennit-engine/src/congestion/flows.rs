@@ -25,8 +25,8 @@ pub(super) struct Link {
     pub(super) loss: f64,
     /// Packets in a row that are lost then.
     pub(super) burst: u32,
-    /// It is a busy host: it delivers nothing for this part of the time, 0 to 1, in pauses of a millisecond
-    /// or so.
+    /// It is a busy host: it delivers nothing for this part of the time, 0 to 1, in pauses of a
+    /// millisecond or so.
     pub(super) pauses: f64,
     /// The far end acknowledges as seldom as it was told to, and not at once.
     pub(super) seldom: bool,
@@ -201,7 +201,8 @@ impl Flows {
         self.queued.sort_unstable();
     }
 
-    /// What each flow got of the link in `time`, and the median time that packets stood in its queue.
+    /// What each flow got of the link in `time`, and the median time that packets stood in its
+    /// queue.
     pub(super) fn shares(&mut self, time: Duration) -> (Vec<f64>, Duration) {
         self.run(time);
         let all = self.link.rate * time.as_secs_f64();

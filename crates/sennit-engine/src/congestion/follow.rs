@@ -1,19 +1,22 @@
 //! Follow: sends what the path delivered a moment ago, and keeps a short queue there.
 //!
-//! On a path whose rate moves all the time, the greatest rate of late is no measure: what a mobile link
-//! delivered half a second ago may be five times what it delivers now, and all of the difference stands in
-//! the modem. And a rate that is found out by a probe now and then is found out late. So what may be in flight
-//! is what arrived within the last round trip, and as much more as shall stand in the path's queue:
+//! On a path whose rate moves all the time, the greatest rate of late is no measure: what a mobile
+//! link delivered half a second ago may be five times what it delivers now, and all of the
+//! difference stands in the modem. And a rate that is found out by a probe now and then is found
+//! out late. So what may be in flight is what arrived within the last round trip, and as much more
+//! as shall stand in the path's queue:
 //!
 //! window = rate of the last round trip × least round trip × (1 + standing)
 //!
-//! That needs no probes. Where the path becomes faster, its queue empties, all that is in flight arrives sooner, and
-//! the window grows by the standing part each round trip. Where it becomes slower, the window shrinks below what is in
-//! flight, and nothing leaves until the queue is short again. How much stands is found out: more each time
-//! that the queue was found empty, less while it never is. A path that is steady would have
-//! a queue for nothing, so [`Auto`](super::auto) runs this only where rates were seen to move.
+//! That needs no probes. Where the path becomes faster, its queue empties, all that is in flight
+//! arrives sooner, and the window grows by the standing part each round trip. Where it becomes
+//! slower, the window shrinks below what is in flight, and nothing leaves until the queue is short
+//! again. How much stands is found out: more each time that the queue was found empty, less while
+//! it never is. A path that is steady would have a queue for nothing, so [`Auto`](super::auto) runs
+//! this only where rates were seen to move.
 //!
-//! Packets are paced so that the queue comes to its length within half a round trip, from either side.
+//! Packets are paced so that the queue comes to its length within half a round trip, from either
+//! side.
 
 use std::{
     collections::VecDeque,
@@ -30,25 +33,28 @@ use super::{
 };
 use crate::acks::ACK_DELAY;
 
-/// What stands, as part of the least round trip: half as much more is the rise in rate that is followed within a
-/// round trip. Over mobile links a quarter leaves a twentieth of the rate unused, and more than one gains nothing.
+/// What stands, as part of the least round trip: half as much more is the rise in rate that is
+/// followed within a round trip. Over mobile links a quarter leaves a twentieth of the rate unused,
+/// and more than one gains nothing.
 const STANDING: f64 = 0.5;
 const MOST_STANDING: f64 = 1.0;
 const USUAL_STANDING: f64 = 0.25;
-/// Where a buffer is shorter, rounds that overflow it bring it down to this,
+/// Rounds that overflow a shorter buffer bring what stands down to this.
 const LEAST_STANDING: f64 = 1.0 / 16.0;
-/// with so much left of it after each (draft-ietf-ccwg-bbr-06 §2.7, "Beta").
+/// A round that overflows the buffer leaves this part of what stands (draft-ietf-ccwg-bbr-06 §2.7,
+/// "Beta").
 const BETA: f64 = 0.7;
 /// How much it grows after a round that found the queue empty, and shrinks after one that did not.
 const RISE: f64 = 0.25;
 const FALL: f64 = 0.02;
 /// Acknowledgements are apart by some milliseconds, and a shorter queue would be empty in between.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// Packets that were late by this part of what shall stand show the path's rate, though there was no more to send.
+/// Packets that were late by this part of what shall stand show the path's rate, though there was
+/// no more to send.
 const QUEUED: f64 = 0.75;
 /// The rate is that of a round trip and at least of this time, several acknowledgements.
 const LEAST_SPAN: Duration = Duration::from_millis(20);
-/// So many times in a span it is remembered how much had arrived.
+/// Parts of a span, for each of which it is remembered how much had arrived.
 const PARTS: u32 = 32;
 /// Limits of the pacing rate, as parts of what arrives.
 const SLOWEST: f64 = 0.5;
@@ -57,7 +63,7 @@ const FASTEST: f64 = 2.0;
 const EAGERNESS: f64 = 2.0;
 /// Packets in flight whatever arrives, so that something is acknowledged.
 const LEAST_PACKETS: u64 = 2;
-/// As much of what fits stays in flight while the least round trip is measured.
+/// This part of what fits stays in flight while the least round trip is measured.
 const PROBE_RTT_GAIN: f64 = 0.5;
 /// The best of this time is what the path may soon carry again.
 const BEST_OF: Duration = Duration::from_secs(5);
@@ -234,7 +240,8 @@ impl Control for Follow {
 #[derive(Clone, Debug)]
 struct Arrivals {
     total: u64,
-    /// How many bytes had been acknowledged at some times, the oldest just before the span that is measured.
+    /// How many bytes had been acknowledged at some times, the oldest just before the span that is
+    /// measured.
     past: VecDeque<(Instant, u64)>,
 }
 

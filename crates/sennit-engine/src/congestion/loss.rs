@@ -1,24 +1,25 @@
 //! Which loss is congestion.
 //!
-//! A path's own loss is that of rounds that were sent at its rate and in which some round trip was close
-//! to the least: nothing can have overflowed. What a round loses beyond that and a margin is congestion
-//! ([`OwnLoss`]).
+//! A path's own loss is that of rounds that were sent at its rate and in which some round trip was
+//! close to the least: nothing can have overflowed. What a round loses beyond that and a margin is
+//! congestion ([`OwnLoss`]).
 //!
 //! That says when to yield, but not that a loss comes whatever is sent: a policer drops without any
-//! delay. Who would send the more for what is lost must know that probing, at 1.25 times the rate, loses no
-//! larger part than cruising ([`LossByPace`]): of a policer it would get no more than before.
+//! delay. Who would send the more for what is lost must know that probing, at 1.25 times the rate,
+//! loses no larger part than cruising ([`LossByPace`]): of a policer it would get no more than
+//! before.
 
 use std::{collections::VecDeque, time::Instant};
 
 use super::round::Round;
 
-/// Loss above the path's own that means congestion (draft §2.7, "LossThresh"),
+/// Loss above the path's own that means congestion (draft §2.7, "LossThresh").
 const MARGIN: f64 = 0.02;
-/// if so many packets were lost in the round (draft §5.3.1.3).
+/// Packets that a round must lose for its loss to mean congestion (draft §5.3.1.3).
 pub(super) const LEAST_PACKETS: u64 = 6;
 /// More than this is never taken for a path's own loss.
 const MOST: f64 = 0.15;
-/// So many standard deviations of a random loss more than expected are no news.
+/// Loss within this many standard deviations of a random one is no news.
 const DEVIATIONS: f64 = 2.5;
 /// Weight of the past when a round's loss is averaged.
 const MEMORY: f64 = 15.0 / 16.0;
@@ -77,12 +78,12 @@ pub(super) enum Pace {
 
 /// Changes of pace that are remembered: more than there are until a loss of the first is known.
 const PACES: usize = 16;
-/// A share of fewer packets says nothing,
+/// Packets below which a share of lost ones says nothing.
 const TELLING: f64 = 100.0;
-/// and of more than these the older count for half.
+/// Packets beyond which the older ones of a share count for half.
 const MEMORY_PACKETS: f64 = 400.0;
-/// What a quarter more does not get through is dropped for being too much: then four of five arrive of what
-/// arrived before. This lies in the middle.
+/// What a quarter more does not get through is dropped for being too much: then four of five arrive
+/// of what arrived before. This lies in the middle.
 const UNMOVED: f64 = 0.9;
 
 /// What a path loses at different paces.

@@ -1,9 +1,9 @@
 //! What both versions of BBR know of a path.
 //!
-//! The model is two numbers: the greatest delivery rate of late, and the least round trip of late. Their
-//! product is what fits into the path without a queue (the BDP). Beside them it keeps what the versions
-//! steer by: rounds, whether the path was ever full, whether a queue stands although a round is over,
-//! and how much is acknowledged at a time.
+//! The model is two numbers: the greatest delivery rate of late, and the least round trip of late.
+//! Their product is what fits into the path without a queue (the BDP). Beside them it keeps what
+//! the versions steer by: rounds, whether the path was ever full, whether a queue stands although a
+//! round is over, and how much is acknowledged at a time.
 
 use std::time::{Duration, Instant};
 
@@ -24,42 +24,46 @@ const NO_QUEUE: f64 = 1.1;
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Sent this much below the rate, so that the queue never grows by rounding (draft §2.4).
 const PACING_MARGIN: f64 = 0.99;
-/// No phase is shorter: on a path of microseconds the host's own scheduling is what a round trip shows.
+/// No phase is shorter: on a path of microseconds the host's own scheduling is what a round trip
+/// shows.
 const MIN_PHASE: Duration = Duration::from_millis(5);
-/// A phase of more than the path's rate is over when less than this part of what fits is in flight: the
-/// driver has not that much to send.
+/// A phase of more than the path's rate is over when less than this part of what fits is in flight:
+/// the driver has not that much to send.
 const UNFILLED: f64 = 0.75;
-/// The rate is the best of this many round trips,
+/// The rate is the best of this many round trips.
 const RATE_ROUNDS: u32 = 10;
-/// and of at least this time, in which a busy host may fail to send.
+/// The rate is the best of at least this time, in which a busy host may fail to send.
 const MIN_RATE_WINDOW: Duration = Duration::from_millis(500);
 /// The least round trip is the least of this time (draft §2.13).
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
-/// As little in flight as while it is measured.
+/// A path is thin with less than this part of what fits in flight, as while the least round trip is
+/// measured.
 const THIN: f64 = 0.5;
 /// Startup is over when the rate did not grow by a quarter in three rounds (draft §5.3.1.2).
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
-/// Or when every round trip of a round was longer than the shortest of the round before by an eighth of
-/// the least, within these limits (RFC 9406 §4.2), because then there is a queue, and it is about to
-/// overflow;
+/// Startup is also over when every round trip of a round was longer than the shortest of the round
+/// before by an eighth of the least, but at least by this (RFC 9406 §4.2): there is a queue then,
+/// and it is about to overflow (docs/decisions/0005).
 const LEAST_DELAYED: Duration = Duration::from_millis(4);
+/// A round that is later than the one before by this is late, whatever the least round trip.
 const MOST_DELAYED: Duration = Duration::from_millis(16);
-/// if both had so many packets that jitter cannot have held up all.
+/// Packets that both rounds must have, so that jitter cannot have held up all of one.
 const TELLING_PACKETS: u64 = 20;
 /// Packets that may be in flight before anything is known: three connections that start at the
 /// initial window of their own (RFC 6928), each of which would take a queue for a full link.
 const INITIAL_PACKETS: u64 = 30;
-/// And at least, whatever is known.
+/// Packets that may be in flight at least, whatever is known.
 const MIN_PACKETS: u64 = 4;
-/// On a narrow path that is a long queue; so many times what fits is one as well, unless hosts are slower
-/// than the path ([`MIN_PHASE`]).
+/// On a narrow path that is a long queue; so many times what fits is one as well, unless hosts are
+/// slower than the path ([`MIN_PHASE`]).
 const CROWDED: f64 = 3.0;
-/// What the first packets show of the path's rate bounds what may be in flight in startup to so many round
-/// trips of it, and so much time more: it would overflow next.
+/// What the first packets show of the path's rate bounds what may be in flight in startup to so
+/// many round trips of it, and so much time more: it would overflow next (docs/decisions/0014).
 const TRAIN_ROUNDS: f64 = 1.5;
 const TRAIN_MORE: Duration = Duration::from_millis(10);
-/// But to twice of what it delivers at least (draft §2.5): where acknowledgements are held up, it seems slower.
+/// Trains bound startup to this many times what the path delivers at least (draft §2.5): where
+/// acknowledgements are held up, it seems slower.
 const TRAIN_GAIN: f64 = 2.0;
 /// In startup the window leaves within this part of the round trip, or this time.
 const STARTUP_BURSTS: u32 = 8;
@@ -68,8 +72,8 @@ const MIN_BURST: Duration = Duration::from_millis(1);
 /// beyond the model, so that the window is never what makes a batch small.
 const QUANTUM: Duration = Duration::from_millis(1);
 
-/// What is acknowledged in one go counts up to so much time: no host acts more seldom. It is no part of the window,
-/// because that is small for want of it.
+/// What is acknowledged in one go counts up to so much time: no host acts more seldom. It is no
+/// part of the window, because that is small for want of it (docs/decisions/0016).
 const MOST_HELD: Duration = Duration::from_millis(64);
 
 /// One path, as its acknowledgements show it.
@@ -144,8 +148,9 @@ impl Model {
         self.min_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt)
     }
 
-    /// Bytes per second that the path takes, some of which it loses. While a queue stands that was more than
-    /// it takes: the greatest of samples whose loss differs by chance is of one that lost little.
+    /// Bytes per second that the path takes, some of which it loses. While a queue stands that was
+    /// more than it takes: the greatest of samples whose loss differs by chance is of one that lost
+    /// little.
     fn takes(&self) -> f64 {
         let lost = if self.queue_stands {
             0.0
@@ -214,7 +219,8 @@ impl Model {
         self.min_rtt().max(MIN_PHASE)
     }
 
-    /// Probing with `gain` has put into the path what it may, or the driver has not that much to send.
+    /// Probing with `gain` has put into the path what it may, or the driver has not that much to
+    /// send.
     pub(super) fn is_filled(&self, gain: f64, in_flight: u64, window: u64) -> bool {
         in_flight >= self.bdp(gain)
             || in_flight + 2 * self.mtu >= window
@@ -233,8 +239,8 @@ impl Model {
     pub(super) fn update(&mut self, acked: &Acked, now: Instant) -> Option<Round> {
         let round_ended = self.rounds.on_ack(acked);
         self.update_min_rtt(acked.rtt, now);
-        // An interval shorter than the least round trip is an artefact of acknowledgements that were
-        // held up (draft §5.5.4).
+        // An interval shorter than the least round trip is an artefact of acknowledgements that
+        // were held up (draft §5.5.4).
         let valid = acked.interval >= self.min_rtt() && !acked.interval.is_zero();
         if valid && (self.measures(acked) || acked.rate() >= self.rate.get()) {
             self.rate
@@ -287,8 +293,8 @@ impl Model {
         bytes as f64 / self.mtu as f64
     }
 
-    /// A packet leaves that finds the path empty: what was acknowledged before says nothing of how much
-    /// is at a time (draft §5.4.1).
+    /// A packet leaves that finds the path empty: what was acknowledged before says nothing of how
+    /// much is at a time (draft §5.4.1).
     pub(super) fn on_restart(&mut self, now: Instant) {
         self.aggregation.restart(now);
     }
@@ -344,7 +350,8 @@ impl Model {
         self.is_telling(&self.round) && self.round.shortest >= before + delayed
     }
 
-    /// All of this round stood in a queue several times as long as the path: it need not be many to tell.
+    /// All of this round stood in a queue several times as long as the path: it need not be many to
+    /// tell.
     fn is_crowded(&self) -> bool {
         self.round.delivered >= self.least_window()
             && self.round.shortest >= self.phase().mul_f64(CROWDED) + LEAST_DELAYED
@@ -385,8 +392,9 @@ impl Model {
         2 * self.sent_in(QUANTUM).max(2 * self.mtu) + self.untold()
     }
 
-    /// What the far end has and does not tell of yet is in flight too, in bytes. Without room for it, a path of few
-    /// packets waits for the next acknowledgement, and that wait lowers its rate further.
+    /// What the far end has and does not tell of yet is in flight too, in bytes. Without room for
+    /// it, a path of few packets waits for the next acknowledgement, and that wait lowers its rate
+    /// further.
     fn untold(&self) -> u64 {
         let soon = u64::from(ACK_PACKETS) * self.mtu;
         self.sent_in(ACK_DELAY).min(soon)
@@ -397,7 +405,7 @@ impl Model {
         self.aggregation.extra().saturating_sub(self.untold())
     }
 
-    /// The same as time at the path's rate.
+    /// How much more is acknowledged in one go, as time at the path's rate.
     pub(super) fn held_up(&self) -> Duration {
         let held = self.held() as f64 / self.rate.get().max(1) as f64;
         Duration::from_secs_f64(held).min(MOST_HELD)

@@ -1,8 +1,9 @@
 //! Whether a path's rate moves.
 //!
-//! A turn is a rate that fell by a third while a queue stood and grew, so that neither too few packets nor slower
-//! sending was why, or one that rose by half from where it had fallen to, and so emptied the queue. Other traffic that
-//! comes or goes makes one, and others that keep a queue make none; a mobile link makes one after the other.
+//! A turn is a rate that fell by a third while a queue stood and grew, so that neither too few
+//! packets nor slower sending was why, or one that rose by half from where it had fallen to, and so
+//! emptied the queue. Other traffic that comes or goes makes one, and others that keep a queue make
+//! none; a mobile link makes one after the other.
 
 use std::{
     collections::VecDeque,
@@ -11,15 +12,15 @@ use std::{
 
 use super::Acked;
 
-/// A rate is of so much time at least, and of a round trip,
+/// A rate is of a round trip, and of at least this time.
 const LEAST_SPAN: Duration = Duration::from_millis(100);
-/// and of so many packets, or else of more time.
+/// A rate is of at least this many packets, or else of more time, at most [`MOST_SPAN`].
 const LEAST_PACKETS: u64 = 16;
 const MOST_SPAN: Duration = Duration::from_secs(1);
 /// A smaller change is none. Noise of acknowledgements over a span is a fifth.
 const FACTOR: f64 = 1.5;
-/// So many turns within this time say that the rate moves. Another tunnel that empties the path every ten seconds, to
-/// see its least round trip, makes two.
+/// Turns within [`MANY_IN`] that say that the rate moves. Another tunnel that empties the path
+/// every ten seconds, to see its least round trip, makes two.
 const MANY: usize = 4;
 const MANY_IN: Duration = Duration::from_secs(6);
 /// No turn in this time says that it does not.
@@ -27,11 +28,12 @@ const CALM: Duration = Duration::from_secs(10);
 /// A round trip of so many least ones, and so much more, has met a queue.
 const QUEUED: f64 = 1.2;
 const QUEUED_BY: Duration = Duration::from_millis(4);
-/// And one of so many, and so much more, although there was no more to send.
+/// A round trip of so many least ones, and so much more, has met a queue although there was no more
+/// to send.
 const DEEP: f64 = 1.5;
 const DEEP_BY: Duration = Duration::from_millis(10);
-/// A round trip that grew by this part of the time says that more was sent than arrived. Two thirds of a rate make it
-/// grow by a third of the time.
+/// A round trip that grew by this part of the time says that more was sent than arrived. Two thirds
+/// of a rate make it grow by a third of the time.
 const GROWN: f64 = 0.2;
 
 /// Turns of one path's rate.

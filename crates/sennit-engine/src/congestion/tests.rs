@@ -169,7 +169,8 @@ fn a_busy_host_is_not_taken_for_a_fast_one() {
     }
 }
 
-/// Acknowledgements of what comes the other way leave by it, and the far end is late because of that.
+/// Acknowledgements of what comes the other way leave by it, and the far end is late because of
+/// that.
 #[test]
 fn a_busy_host_is_no_queue_of_thin_traffic() {
     for word in BOTH {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The greatest value of a sliding window of time, in constant space: the three best candidates, each
-/// younger than the one before.
+/// The greatest value of a sliding window of time, in constant space: the three best candidates,
+/// each younger than the one before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowedMax {
     window: Duration,

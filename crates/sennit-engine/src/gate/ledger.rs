@@ -1,12 +1,13 @@
 //! Which datagrams are in flight in which packets.
 //!
 //! noq forgets a DATAGRAM frame once it is sent. To send lost ones again, the driver *stages* the
-//! datagrams of a batch; as noq reports the packets it made of them, one by one and with their sizes,
-//! the staged datagrams move to those packets. There they stay until the packet is acknowledged or lost.
+//! datagrams of a batch; as noq reports the packets it made of them, one by one and with their
+//! sizes, the staged datagrams move to those packets. There they stay until the packet is
+//! acknowledged or lost.
 //!
 //! A packet is lost to the ledger once one that left later by more than the path's jitter has been
-//! acknowledged (as RFC 8985 does it). That is sooner than noq's verdict, and costs only a second copy
-//! when it is wrong.
+//! acknowledged (as RFC 8985 does it). That is sooner than noq's verdict, and costs only a second
+//! copy when it is wrong.
 
 use std::{
     collections::VecDeque,
@@ -17,12 +18,12 @@ use bytes::Bytes;
 
 use crate::in_order;
 
-/// What a packet has beside DATAGRAM frames, at least: short header with a connection ID of 8 bytes,
-/// packet number, tag.
+/// What a packet has beside DATAGRAM frames, at least: short header with a connection ID of 8
+/// bytes, packet number, tag.
 const OVERHEAD: usize = 1 + 8 + 1 + 16;
 
-/// Packets overtake each other by this much on any path, and by so many mean deviations of the round
-/// trip on one that jitters.
+/// Packets overtake each other by this much on any path, and by so many mean deviations of the
+/// round trip on one that jitters.
 const OVERTAKING: Duration = Duration::from_millis(2);
 const DEVIATIONS: u32 = 4;
 
@@ -32,8 +33,8 @@ const LOSS_MEMORY: f64 = 1000.0;
 const LOSS_STAYS: Duration = Duration::from_millis(100);
 const LOSS_FADES: Duration = Duration::from_secs(1);
 
-/// noq decides what is lost within two round trips, but never says so of what left before it moved the path to
-/// another port of the same address.
+/// noq decides what is lost within two round trips, but never says so of what left before it moved
+/// the path to another port of the same address.
 const DECIDED_AFTER: u32 = 4;
 
 /// A datagram that may have to be sent again.
@@ -51,8 +52,9 @@ pub(crate) struct Ledger {
     staged: VecDeque<Payload>,
     sent: VecDeque<Sent>,
     lost: Vec<Payload>,
-    /// Packets below this number are given up with their path, but stay in `sent` until they are sent
-    /// again: perhaps only their acknowledgements were lost, and come by another path before that.
+    /// Packets below this number are given up with their path, but stay in `sent` until they are
+    /// sent again: perhaps only their acknowledgements were lost, and come by another path before
+    /// that.
     given_up: u64,
     /// Packets that are lost to the ledger and still in flight to noq, and their bytes.
     written_off: VecDeque<WrittenOff>,
@@ -65,8 +67,8 @@ pub(crate) struct Ledger {
     loss: Loss,
 }
 
-/// Part of the packets that are lost, of late. What is given up with its path does not count, nor what
-/// overflows while the path starts.
+/// Part of the packets that are lost, of late. What is given up with its path does not count, nor
+/// what overflows while the path starts.
 #[derive(Debug, Default)]
 struct Loss {
     part: f64,
@@ -227,8 +229,8 @@ impl Ledger {
         self.rtt = (7 * self.rtt + rtt) / 8;
     }
 
-    /// Gives up what was overtaken by more than the path's jitter. Nothing is learned of the path from
-    /// it while its controller still tries how much it holds: `starting`.
+    /// Gives up what was overtaken by more than the path's jitter. Nothing is learned of the path
+    /// from it while its controller still tries how much it holds: `starting`.
     pub(super) fn sweep(&mut self, starting: bool) {
         let Some(newest) = self.newest else { return };
         let jitter = self.jitter();

@@ -1,16 +1,17 @@
 //! How fast the first packets arrive that left a path at once.
 //!
-//! Of a path that has carried nothing yet only its round trip is known. Packets that leave together are spread by
-//! the narrowest part of the way, so the time between the first and the last of them tells roughly what it
-//! carries. That is no more than a hint: hosts and jitter blur it. What the path delivers later takes its place.
+//! Of a path that has carried nothing yet only its round trip is known. Packets that leave together
+//! are spread by the narrowest part of the way, so the time between the first and the last of them
+//! tells roughly what it carries. That is no more than a hint: hosts and jitter blur it. What the
+//! path delivers later takes its place.
 
 use std::time::{Duration, Instant};
 
-/// Packets of full size that are sent for this: the first window has room for them (`model`), and at 3 Mbit/s they
-/// take a tenth of a second.
+/// Packets of full size that are sent for this: the first window has room for them (`model`), and
+/// at 3 Mbit/s they take a tenth of a second.
 pub(crate) const PACKETS: usize = 24;
-/// So many have arrived when the time is taken: acknowledgements come for ten packets at once, or for two, and the
-/// last ones are held back for company.
+/// Packets that have arrived when the time is taken: acknowledgements come for ten packets at once,
+/// or for two, and the last ones are held back for company.
 const MEASURED: u32 = 20;
 /// Fewer packets than this that left together are no train.
 const LEAST: u32 = 16;
@@ -129,7 +130,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const RTT: Duration = Duration::from_millis(100);
 
-    /// What is found of packets that leave `apart` and arrive one every millisecond, acknowledged `at_once`.
+    /// What is found of packets that leave `apart` and arrive one every millisecond, acknowledged
+    /// `at_once`.
     fn found(apart: Duration, at_once: u64) -> Option<u64> {
         let start = Instant::now();
         let mut opening = Opening::default();

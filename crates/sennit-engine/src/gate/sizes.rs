@@ -1,16 +1,16 @@
 //! How large a packet a path carries.
 //!
 //! noq would take any unlucky loss of large packets for a path MTU that shrank, and then shrink the
-//! packets of the whole tunnel for a minute, so its detection is switched off. It believes that all paths
-//! carry packets of the tunnel's full size; what one really carries is found here, and the driver gives
-//! a path nothing larger.
+//! packets of the whole tunnel for a minute, so its detection is switched off. It believes that all
+//! paths carry packets of the tunnel's full size; what one really carries is found here, and the
+//! driver gives a path nothing larger.
 //!
-//! A path carries packets of 1200 bytes (RFC 9000 §14), or there is none. That it carries more shows when a
-//! larger packet is acknowledged: first padding of full size, and if that is lost again and again while smaller
-//! packets arrive, padding of a size between. A *black hole* is where larger packets, of which some arrived
-//! before, do not any more, although smaller ones that left after them do. Then the path is given packets
-//! of 1200 bytes, and is tried with larger ones from the beginning. To be wrong about it costs a round
-//! trip of smaller packets.
+//! A path carries packets of 1200 bytes (RFC 9000 §14), or there is none. That it carries more
+//! shows when a larger packet is acknowledged: first padding of full size, and if that is lost
+//! again and again while smaller packets arrive, padding of a size between. A *black hole* is where
+//! larger packets, of which some arrived before, do not any more, although smaller ones that left
+//! after them do. Then the path is given packets of 1200 bytes, and is tried with larger ones from
+//! the beginning. To be wrong about it costs a round trip of smaller packets.
 
 use std::{
     collections::VecDeque,
@@ -20,19 +20,20 @@ use std::{
 
 /// Bytes that every path of QUIC carries in a UDP datagram (RFC 9000 §14).
 pub const BASE: u16 = 1200;
-/// A packet this much smaller than the largest is of full size too: lengths and numbers inside vary.
+/// A packet this much smaller than the largest is of full size too: lengths and numbers inside
+/// vary.
 const SLACK: u16 = 16;
-/// Larger packets in a row that are missing where there is a black hole. A path that loses a third of everything
-/// loses as many in a row once in half a million.
+/// Larger packets in a row that are missing where there is a black hole. A path that loses a third
+/// of everything loses as many in a row once in half a million (docs/decisions/0002).
 const MISSING: usize = 12;
 /// Probes of a size that are lost before it is taken for too large.
 const TRIES: usize = 3;
 /// The search for a size ends when it is known this well, in bytes.
 const STEP: u16 = 16;
-/// A path may carry more after some time: the first search anew comes after this, and each after twice the time of
-/// the one before,
+/// A path may carry more after some time: the first search anew comes after this, and each after
+/// twice the time of the one before.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// but the time grows no longer than this.
+/// The longest time between two searches for a larger size.
 const AGAIN_MOST: Duration = Duration::from_secs(64);
 
 /// How the size of a path is known.
@@ -76,7 +77,8 @@ pub(super) struct Sizes {
     probing: Option<u16>,
     /// Probes that are not acknowledged.
     probes: VecDeque<(u64, Instant)>,
-    /// The oldest packets larger than `BASE` of which none as small or smaller was acknowledged since.
+    /// The oldest packets larger than `BASE` of which none as small or smaller was acknowledged
+    /// since.
     missing: VecDeque<Missing>,
     doubt: Doubt,
     /// When a size that failed is tried again, and how long it was waited for.
@@ -90,9 +92,9 @@ struct Missing {
     at: Instant,
 }
 
-/// An outage swallows small packets as well, and ends with a small one that arrives. So one of them, sent after
-/// many larger ones that are missing, is not enough: another larger one must be missing, sent after it, and
-/// another small one arrive that was sent after that.
+/// An outage swallows small packets as well, and ends with a small one that arrives. So one of
+/// them, sent after many larger ones that are missing, is not enough: another larger one must be
+/// missing, sent after it, and another small one arrive that was sent after that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doubt {
     #[default]
@@ -155,7 +157,8 @@ impl Sizes {
         bytes > u64::from(sure)
     }
 
-    /// The peer found that packets larger than [`BASE`] do not arrive here any more; so they may not there either.
+    /// The peer found that packets larger than [`BASE`] do not arrive here any more; so they may
+    /// not there either.
     pub(super) fn doubt(&mut self) {
         if self.carries > BASE && self.probing.is_none() {
             self.shrink();
@@ -212,7 +215,8 @@ impl Sizes {
         }
     }
 
-    /// A small packet arrived that left after everything up to `before`, and all that arrived with it is known.
+    /// A small packet arrived that left after everything up to `before`, and all that arrived with
+    /// it is known.
     pub(super) fn on_small_acked(&mut self, before: Instant, now: Instant) {
         self.judge_probes(before, now);
         self.judge_missing(before);
@@ -331,8 +335,8 @@ mod tests {
             self.pn += 1;
         }
 
-        /// A millisecond with `full` packets as large as the path is known to carry; every 20 ms a small one and,
-        /// if one is wanted, a probe. A packet is lost if `lost` says so.
+        /// A millisecond with `full` packets as large as the path is known to carry; every 20 ms a
+        /// small one and, if one is wanted, a probe. A packet is lost if `lost` says so.
         fn step(&mut self, full: usize, mut lost: impl FnMut() -> bool) {
             for _ in 0..full {
                 self.send(self.sizes.carries(), lost());

@@ -1,8 +1,8 @@
 //! Whether enough has arrived over a path to go by what it seems to carry.
 //!
-//! Before anything came back a path is only a window and a guess: all of that may stand before a narrow link, or
-//! vanish. It is known once a window of the least size has arrived and, so that it is known how the path takes
-//! that, something that left later.
+//! Before anything came back a path is only a window and a guess: all of that may stand before a
+//! narrow link, or vanish. It is known once a window of the least size has arrived and, so that it
+//! is known how the path takes that, something that left later.
 
 /// Packets of full size in a first window (RFC 9002 §7.2).
 const WINDOW: u64 = 10;

@@ -1,8 +1,9 @@
 //! The way that acknowledgements take.
 //!
-//! Those of all paths come back on one of them, now this one and now that. Where it is longer than another, or has a
-//! queue, every path's round trip grows. It is no reason to send less on any of them: so what makes them late is
-//! measured apart (by the times of sending in the peer's datagrams, which come by the same way) and taken off.
+//! Those of all paths come back on one of them, now this one and now that. Where it is longer than
+//! another, or has a queue, every path's round trip grows. It is no reason to send less on any of
+//! them: so what makes them late is measured apart (by the times of sending in the peer's
+//! datagrams, which come by the same way) and taken off.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -14,7 +15,7 @@ use std::{
 pub(super) struct WayBack {
     /// How late the acknowledgements are that arrive now.
     now: AtomicU64,
-    /// The same, smoothed as a round trip is (RFC 9002 §5.3).
+    /// How late they are, smoothed as a round trip is (RFC 9002 §5.3).
     smoothed: AtomicU64,
 }
 
@@ -33,7 +34,8 @@ impl WayBack {
         Duration::from_micros(self.smoothed.load(Relaxed))
     }
 
-    /// The round trip that was measured now, by the quickest way back. Nothing is shorter than the least one.
+    /// The round trip that was measured now, by the quickest way back. Nothing is shorter than the
+    /// least one.
     pub(super) fn take_off(&self, rtt: Duration, least: Duration) -> Duration {
         let late = Duration::from_micros(self.now.load(Relaxed));
         rtt.saturating_sub(late).max(least).min(rtt)

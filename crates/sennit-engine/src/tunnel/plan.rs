@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
-/// round trip stood here before (RFC 9438 §4.6). It delays that flow alone.
+/// round trip stood here before (RFC 9438 §4.6). It delays that flow alone (docs/decisions/0011).
 const SPARE_ROUNDS: f64 = 0.4;
 /// Where acknowledgements come in heaps, so does what they let go, inside as well: this many heaps
 /// may stand here.
@@ -31,12 +31,12 @@ const HEAPS: u32 = 2;
 const REACTION_ROUNDS: u32 = 3;
 /// When a path is lost, what its bulk flows have under way stands here. While the path may return
 /// it may stand for this long: a drop would silence its flow until all that has left, and the
-/// window would be missed then.
+/// window would be missed then (docs/decisions/0013).
 const NARROW_TARGET: Duration = Duration::from_millis(250);
 /// A path that was lost is taken for one that may return for this long.
 const NARROW_FOR: Duration = Duration::from_secs(15);
 /// While a path looks for what it carries, what waits for it is about to leave, and may stand for
-/// this long.
+/// this long (docs/decisions/0011).
 const STARTING_TARGET: Duration = Duration::from_millis(100);
 /// When a path has found out what it carries, what senders had in flight beyond that stands here,
 /// and may for this much longer: they have just seen the delay.
@@ -120,7 +120,7 @@ struct Narrow {
 }
 
 impl Narrow {
-    /// So many paths are usable now.
+    /// Takes note of how many paths are usable now.
     fn update(&mut self, usable: usize, now: Instant) {
         if usable < self.usable {
             if !self.lasts(now) {

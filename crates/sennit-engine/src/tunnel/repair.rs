@@ -30,7 +30,8 @@ impl Tunnel {
         round_trips.max().unwrap_or_default()
     }
 
-    /// Collects what the paths have lost. What a tunnel loses that is plugged in no longer is nobody's.
+    /// Collects what the paths have lost. What a tunnel loses that is plugged in no longer is
+    /// nobody's.
     pub(super) fn collect_lost(&mut self, pipe: &mut Pipe, now: Instant) {
         let (repairs, slowest) = (self.repairs(pipe), self.slowest());
         for path in &self.paths {

@@ -20,7 +20,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 const REPORTS_PER_CHANGE: u8 = 5;
 /// How often bad news of a path is repeated: the peer does not believe it for good.
 const REPORT_AGAIN: Duration = Duration::from_secs(1);
-/// The same while nothing flows: less than half of the time for which the peer believes it then.
+/// How often bad news of a path is repeated while nothing flows: less than half of the time for
+/// which the peer believes it then.
 const REPORT_IDLE: Duration = Duration::from_secs(100);
 /// A path that is not to be used for longer than this gets no news any more.
 const NEWS_FOR: Duration = Duration::from_secs(60);

@@ -28,7 +28,7 @@ use crate::{codec::Codec, gate::Payload, links::Seat, path::whole, pipe::Pipe, r
 
 /// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window
 /// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
-/// anything.
+/// anything (docs/decisions/0015).
 const ROUND: u64 = 512 << 10;
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;

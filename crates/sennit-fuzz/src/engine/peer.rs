@@ -22,7 +22,7 @@ thread_local! {
     pub(super) static AUTHORITY: Authority = Authority::new();
 }
 
-/// As many as a hub allows.
+/// Paths of a connection, as many as a hub allows.
 const MOST_PATHS: u8 = 16;
 /// Streams that the script can name.
 const MOST_STREAMS: usize = 64;
@@ -58,7 +58,7 @@ pub(super) struct Peer {
     is_gone: bool,
     /// It opens no more paths than this.
     most_paths: usize,
-    /// So many of its packets are lost from now on.
+    /// How many of its packets are lost from now on.
     losing: u8,
     stateless: Vec<Wire>,
 }

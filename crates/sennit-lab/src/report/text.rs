@@ -14,10 +14,10 @@ use crate::traffic::Figures;
 /// A step whose packets were later than this is marked.
 const TOLERABLE_LATENESS: f64 = 5e-3;
 
-/// So many faults of a step have a line each.
+/// Faults of a step that have a line each.
 const FAULTS_DESCRIBED: usize = 4;
 
-/// So many links have a line each: all that one edge can have.
+/// Links that have a line each: all that one edge can have.
 const LINKS_DESCRIBED: usize = 16;
 
 /// How to read the table.

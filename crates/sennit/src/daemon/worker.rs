@@ -62,7 +62,7 @@ pub(super) const TUN_READS: usize = 512;
 const TUN_BYTES: usize = 8 << 20;
 /// Receive calls per socket and turn, and their bytes: what is received in a turn leaves for the
 /// host at its end, all of it as late as the last, and out of the caches if it is not too much for
-/// them.
+/// them (docs/decisions/0015).
 const SOCKET_READS: usize = 16;
 const SOCKET_BYTES: usize = 768 << 10;
 /// Batches that take longer than this to make and send are not made by the clock of before: it is

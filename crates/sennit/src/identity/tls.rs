@@ -161,7 +161,7 @@ fn cipher_suites() -> Vec<SupportedCipherSuite> {
 }
 
 /// Here ring's AES-GCM takes 0.6 of the time of aws-lc's, which uses vectors with AVX-512 only
-/// (`docs/performance.md`).
+/// (`docs/decisions/0026`).
 fn has_vector_aes_without_avx512() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("vaes")

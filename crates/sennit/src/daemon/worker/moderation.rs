@@ -10,7 +10,7 @@ use sennit_linux::{
 /// Turns that may follow each other at once.
 const TURNS: u32 = 8;
 /// Time after which one more turn is allowed. Under load packets would otherwise arrive one by one,
-/// each at the price of a whole turn; a ping does not notice.
+/// each at the price of a whole turn; a ping does not notice (docs/decisions/0015).
 const TURN_EVERY: Duration = Duration::from_millis(1);
 /// Time between turns where the host is short of processors and little flows: a turn costs the same
 /// whatever it moves.
@@ -26,7 +26,7 @@ const LITTLE: f64 = 8e6;
 /// A host is very short of processors if a thread waits this many times as long as it runs.
 const LONG_WAITS_PER_RUN: f64 = 4.5;
 /// Time between turns where the host is very short of processors. It costs some of a link's rate,
-/// but less than what is spent on turns.
+/// but less than what is spent on turns (docs/decisions/0016).
 const LONGEST_TURN: Duration = Duration::from_millis(16);
 /// What was seen before is multiplied by this with each look, so that the last half second tells.
 const FADES: f64 = 0.8;
@@ -39,7 +39,7 @@ const WAITS_PER_MUCH: f64 = 1.25;
 const SLIVER: f64 = 4096.0;
 /// A thread that runs for this part of the time, or waits for so long as to say that the host is
 /// short, goes ahead of other programs. Otherwise it might as well wait: what they send then leaves
-/// in larger runs.
+/// in larger runs (docs/decisions/0020).
 const RUNS: f64 = 0.25;
 /// How often all of this is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
