@@ -5,6 +5,8 @@
 //! them. [`licences`] looks at everything we link to. All three work on what `cargo metadata` says,
 //! so nothing is listed twice.
 
+mod book;
+mod comments;
 pub mod layers;
 pub mod licences;
 pub mod purity;
@@ -50,10 +52,12 @@ impl Finding {
 /// Everything that is wrong, in order of files and lines.
 #[must_use]
 pub fn check(metadata: &Metadata) -> Vec<Finding> {
+    let root = metadata.workspace_root.as_std_path();
     let mut findings = licences::check(metadata);
+    findings.extend(book::check(root));
     for package in metadata.workspace_packages() {
         findings.extend(layers::check(package));
-        findings.extend(sources::check(package));
+        findings.extend(sources::check(package, root));
     }
     for finding in &mut findings {
         if let Ok(file) = finding.file.strip_prefix(&metadata.workspace_root) {

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     }
     if findings.is_empty() {
         println!(
-            "layers, purity and licences: {} packages keep the rules",
+            "layers, purity, licences, comments, links: {} packages keep the rules",
             metadata.packages.len()
         );
         ExitCode::SUCCESS

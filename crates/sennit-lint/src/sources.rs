@@ -1,4 +1,5 @@
-//! The source files of a crate: those that its root file leads to, tests left out.
+//! The source files of a crate: those that its root file leads to, tests left out; and for what is
+//! said of comments, all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +8,21 @@ use cargo_metadata::{Package, TargetKind};
 use syn::visit::{self, Visit};
 use syn::{Attribute, File, Item, ItemMod};
 
-use crate::{Finding, layers, purity};
+use crate::{Finding, book, comments, layers, purity};
 
 /// What a crate's manifest and sources say and may not.
-pub(crate) fn check(package: &Package) -> Vec<Finding> {
+pub(crate) fn check(package: &Package, root: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = manifest(package).into_iter().collect();
+    for path in rust(package) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let mut objections = comments::objections(&text);
+        objections.extend(book::citations(root, &text));
+        findings.extend(objections.into_iter().map(|(line, message)| Finding {
+            file: path.clone(),
+            line,
+            message,
+        }));
+    }
     for (path, source) in files(package) {
         let objections = source.map_or_else(
             |why| vec![(0, why)],
@@ -57,6 +68,24 @@ fn manifest(package: &Package) -> Option<Finding> {
             "it needs [lints] with workspace = true on the next line".into(),
         )
     })
+}
+
+/// Every Rust file below the folder of a crate's manifest, tests and examples too.
+fn rust(package: &Package) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    folders.extend(package.manifest_path.as_std_path().parent().map(Into::into));
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
 }
 
 type Source = Result<File, String>;

@@ -1,0 +1,186 @@
+//! The book in `docs/`, the decisions, and the two pages at the root: links lead somewhere,
+//! chapters are short, and each chapter is in the table of contents.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::Finding;
+
+/// Lines of a chapter: what one question needs.
+const CHAPTER: usize = 250;
+/// Lines of a decision: question, decision, evidence, what was tried and left.
+const DECISION: usize = 40;
+/// Lines of `ARCHITECTURE.md`: what a newcomer reads in ten minutes.
+const MAP: usize = 200;
+
+const SUMMARY: &str = "docs/src/SUMMARY.md";
+const DECISIONS: &str = "docs/decisions";
+
+/// What is wrong with the pages of the workspace at `root`; nothing where there are none.
+pub(crate) fn check(root: &Path) -> Vec<Finding> {
+    let mut pages = Vec::new();
+    for folder in ["", "docs/src", DECISIONS, "lab", "fuzz"] {
+        pages.extend(markdown(&root.join(folder)));
+    }
+    let mut findings = Vec::new();
+    for page in &pages {
+        let Ok(text) = fs::read_to_string(page) else {
+            continue;
+        };
+        let mut add = |line, message| {
+            let file = page.clone();
+            findings.push(Finding {
+                file,
+                line,
+                message,
+            });
+        };
+        let (most, lines) = (most_lines(root, page), text.lines().count());
+        if lines > most {
+            add(0, format!("it has {lines} lines, and {most} are the most"));
+        }
+        for (line, target) in links(&text) {
+            if let Some(why) = broken(page, &text, target) {
+                add(line, format!("the link to `{target}` leads nowhere: {why}"));
+            }
+        }
+    }
+    findings.extend(contents(root));
+    findings
+}
+
+/// What code says of decisions: each number that it names is there.
+pub(crate) fn citations(root: &Path, source: &str) -> Vec<(usize, String)> {
+    let mut wrong = Vec::new();
+    for (index, line) in source.lines().enumerate() {
+        for after in line.split("docs/decisions/").skip(1) {
+            let number: String = after.chars().take_while(char::is_ascii_digit).collect();
+            if number.len() == 4 && !is_decided(root, &number) {
+                wrong.push((index + 1, format!("there is no decision {number}")));
+            }
+        }
+    }
+    wrong
+}
+
+fn is_decided(root: &Path, number: &str) -> bool {
+    let decisions = markdown(&root.join(DECISIONS));
+    let mut names = decisions
+        .iter()
+        .filter_map(|page| page.file_name()?.to_str());
+    names.any(|name| name.starts_with(number))
+}
+
+/// The Markdown files of a folder, in order.
+fn markdown(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let pages = entries.map(|entry| entry.path());
+    let mut pages: Vec<PathBuf> = pages
+        .filter(|page| page.extension().is_some_and(|kind| kind == "md"))
+        .collect();
+    pages.sort();
+    pages
+}
+
+fn most_lines(root: &Path, page: &Path) -> usize {
+    let page = page.strip_prefix(root).unwrap_or(page);
+    if page == Path::new("ARCHITECTURE.md") {
+        MAP
+    } else if page.starts_with(DECISIONS) {
+        DECISION
+    } else {
+        CHAPTER
+    }
+}
+
+/// The targets of links, with the lines on which they stand; code is no link.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut links = Vec::new();
+    let mut is_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code {
+            continue;
+        }
+        let prose = line.split('`').step_by(2);
+        for after in prose.flat_map(|piece| piece.split("](").skip(1)) {
+            links.extend(after.split(')').next().map(|target| (index + 1, target)));
+        }
+    }
+    links
+}
+
+/// Why a link of `page` leads nowhere.
+fn broken(page: &Path, text: &str, target: &str) -> Option<String> {
+    if target.contains("://") {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = page.parent().unwrap_or(Path::new("")).join(file);
+    if !file.is_empty() && !path.exists() {
+        return Some("there is no such file".into());
+    }
+    let other = (!file.is_empty()).then(|| fs::read_to_string(&path).unwrap_or_default());
+    let text = other.as_deref().unwrap_or(text);
+    (!anchor.is_empty() && !anchors(text).contains(anchor))
+        .then(|| "there is no such heading".into())
+}
+
+/// What headings are called in links, as GitHub and mdBook make it.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        words
+            .chars()
+            .filter(kept)
+            .collect::<String>()
+            .replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}
+
+/// Chapters that the table of contents does not name.
+fn contents(root: &Path) -> Vec<Finding> {
+    let summary = root.join(SUMMARY);
+    let Ok(text) = fs::read_to_string(&summary) else {
+        return Vec::new();
+    };
+    let named: BTreeSet<&str> = links(&text).into_iter().map(|(_, target)| target).collect();
+    let chapters = markdown(&root.join("docs/src")).into_iter();
+    let names = chapters.filter_map(|page| {
+        let Component::Normal(name) = page.components().next_back()? else {
+            return None;
+        };
+        Some(name.to_str()?.to_owned())
+    });
+    let missing = names.filter(|name| name != "SUMMARY.md" && !named.contains(name.as_str()));
+    let finding = |name| Finding {
+        file: summary.clone(),
+        line: 0,
+        message: format!("it does not name `{name}`"),
+    };
+    missing.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_where_they_are_prose() {
+        let text = "See [a](a.md) and [b](b.md#c).\n```\n[x](x.md)\n```\n`[y](y.md)` [d](#e)\n";
+        assert_eq!(links(text), [(1, "a.md"), (1, "b.md#c"), (5, "#e")]);
+    }
+
+    #[test]
+    fn headings_have_the_names_that_browsers_know() {
+        let text = "# Life of a packet\n\ntext\n## Rules of `match`\n### [[link]] & more\n";
+        let known = ["life-of-a-packet", "rules-of-match", "link--more"];
+        assert_eq!(anchors(text), known.map(String::from).into());
+    }
+}
