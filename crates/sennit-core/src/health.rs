@@ -8,6 +8,10 @@
 //! only. Probes go on, so a path that returns is noticed within two of them. Silence ends when
 //! something is heard, and not because less is expected.
 //!
+//! A path that fell more than once of late must be steady for longer each time ([`falls`]). A link
+//! that is held out drains, and then answers probes beautifully; so what counts is how it fares
+//! under copies of real packets ([`Copies`]), and that its round trip does not swing.
+//!
 //! Probing is quick while packets flow, and quicker while many do. Quickness is catching: an end
 //! that is probed quickly probes quickly too, so both ends agree on what silence means. A busy path
 //! is suspected after twice the longest silence that it had lately, so one that is steady is given
@@ -19,10 +23,14 @@
 //! fares is known only to within half a minute; the first packets after a silence therefore leave
 //! as copies on paths that have not been heard since ([`Health::is_proven`]).
 
+mod falls;
+
 use std::{
     fmt,
     time::{Duration, Instant},
 };
+
+use self::falls::Falls;
 
 /// Time between probes while many packets flow, of which they are a small part.
 pub const PROBE_BUSY: Duration = Duration::from_millis(20);
@@ -56,16 +64,12 @@ const BELIEVED_FOR: Duration = Duration::from_secs(4);
 /// How long the peer's word on a path is believed while nothing flows, when it repeats bad news at
 /// the pace of idle probes.
 const BELIEVED_IDLE: Duration = Duration::from_secs(240);
-/// How long a path must be heard again before it is trusted: its probation. Each recent fall
-/// doubles it, so that a link that comes and goes is soon left alone.
-const TRUST_AFTER: Duration = Duration::from_millis(120);
-/// The longest probation.
-const MOST_PROBATION: Duration = Duration::from_secs(4);
-/// A fall counts as recent for this long.
-const FALLS_FORGOTTEN: Duration = Duration::from_secs(20);
 /// How often a path must be heard before it is trusted again: one packet is no sign of life, it may
 /// have been held up on its way.
 const TRUST_COUNT: u32 = 3;
+/// A path that fell again and again carries copies of everything for the last so long of its
+/// probation: many round trips, so that a queue that they make has time to show.
+const LOADED_FOR: Duration = Duration::from_secs(1);
 
 /// How often an idle path is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +169,17 @@ pub enum PathState {
     Down,
 }
 
+/// Which packets a path gets copies of although it is not trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// None.
+    None,
+    /// Those that are small and come alone.
+    Small,
+    /// All, as far as it has room.
+    All,
+}
+
 /// Why a path is in its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -172,6 +187,8 @@ pub enum Reason {
     Heard,
     /// Packets arrive again, but for how long?
     Returned,
+    /// The same, but it fell again and again of late.
+    Relapsed,
     /// Nothing arrives here.
     Silent,
     /// The peer says that nothing arrives there.
@@ -199,6 +216,7 @@ impl fmt::Display for Reason {
         f.pad(match self {
             Self::Heard => "packets arrive in both directions",
             Self::Returned => "it came back just now and has to prove itself",
+            Self::Relapsed => "it fell again and again and has to be steady for longer",
             Self::Silent => "nothing arrives from the peer",
             Self::PeerHearsNothing => "the peer receives nothing",
             Self::LinkDown => "the link is down",
@@ -229,8 +247,7 @@ pub struct Health {
     since: Instant,
     /// The state before the present one.
     before: PathState,
-    /// How often it fell, of late.
-    falls: u32,
+    falls: Falls,
     /// No probe is due before, unless one is [`Self::owed`].
     next_probe: Instant,
     /// A probe is due since then, whatever else is.
@@ -268,7 +285,7 @@ impl Health {
             suspect_since: now,
             since: now,
             before: PathState::Up,
-            falls: 0,
+            falls: Falls::default(),
             next_probe: now,
             owed: Some(now),
             probed: now,
@@ -326,6 +343,38 @@ impl Health {
     /// Whether it was heard since the tunnel woke, or shortly before.
     pub fn is_proven(&self) -> bool {
         self.heard + PROBE_ACTIVE.mul_f64(SILENCE) >= self.woke
+    }
+
+    /// How often it fell of late, and for how long it must be steady to be trusted again.
+    pub fn falls(&self) -> (u32, Duration) {
+        self.falls.of_last()
+    }
+
+    /// Whether it fell more than once of late, and is not trusted.
+    pub fn is_unsteady(&self, now: Instant) -> bool {
+        self.state == PathState::Probation && self.falls.count(now) > 1
+    }
+
+    /// What it carries as copies, so that they show whether it can be trusted again.
+    pub fn copies(&self, now: Instant) -> Copies {
+        if !self.is_unsteady(now) {
+            Copies::None
+        } else if now + LOADED_FOR < self.heard_since + self.falls.probation(now) {
+            Copies::Small
+        } else {
+            Copies::All
+        }
+    }
+
+    /// Its round trip swings; a path that fell again and again has to be steady.
+    pub fn handle_swing(&mut self, now: Instant) {
+        if self.is_unsteady(now) {
+            self.prove_anew(now);
+        }
+    }
+
+    fn prove_anew(&mut self, now: Instant) {
+        (self.heard_since, self.heard_count) = (now, 0);
     }
 
     /// Whether another path judges for this one at present.
@@ -412,6 +461,10 @@ impl Health {
         if self.pace == Pace::Idle && pace != Pace::Idle {
             self.woke = now;
             self.company = None;
+            // Without packets there were no copies that could prove anything.
+            if self.is_unsteady(now) {
+                self.prove_anew(now);
+            }
         }
         self.pace = pace;
     }
@@ -432,7 +485,15 @@ impl Health {
         match self.verdict(now) {
             Some(reason) => self.distrust(reason, now),
             None if self.state != PathState::Up && !self.is_trusted(now) => {
-                (self.state, self.reason) = (PathState::Probation, Reason::Returned);
+                if self.state != PathState::Probation {
+                    self.falls.handle_return(now);
+                }
+                self.state = PathState::Probation;
+                self.reason = if self.is_unsteady(now) {
+                    Reason::Relapsed
+                } else {
+                    Reason::Returned
+                };
             }
             None => (self.state, self.reason) = (PathState::Up, Reason::Heard),
         }
@@ -494,12 +555,16 @@ impl Health {
 
     fn distrust(&mut self, reason: Reason, now: Instant) {
         if self.state == PathState::Up {
-            self.falls = if self.fell_lately(now) {
-                self.falls + 1
+            let since = if reason == Reason::Silent {
+                self.heard
             } else {
-                1
+                now
             };
+            self.falls.handle_fall(since, now);
             self.suspect_since = now;
+        }
+        if self.state == PathState::Probation {
+            self.falls.handle_relapse(now);
         }
         if matches!(self.state, PathState::Up | PathState::Probation) {
             self.state = PathState::Suspect;
@@ -513,22 +578,8 @@ impl Health {
 
     fn is_trusted(&self, now: Instant) -> bool {
         let proven =
-            now >= self.heard_since + self.probation(now) && self.heard_count >= TRUST_COUNT;
+            now >= self.heard_since + self.falls.probation(now) && self.heard_count >= TRUST_COUNT;
         proven || self.judged() == Some(None)
-    }
-
-    fn probation(&self, now: Instant) -> Duration {
-        if !self.fell_lately(now) {
-            return TRUST_AFTER;
-        }
-        let doubled = 1_u32.checked_shl(self.falls.saturating_sub(1));
-        TRUST_AFTER
-            .saturating_mul(doubled.unwrap_or(u32::MAX))
-            .min(MOST_PROBATION)
-    }
-
-    fn fell_lately(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.suspect_since) < FALLS_FORGOTTEN
     }
 
     /// Whether it is up and nothing flows.

@@ -19,7 +19,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Policy, queue::Start};
+use crate::{Policy, health::Copies, queue::Start};
 
 /// What a path is good for, beside the others of its tier: see [`Scheduler::assess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub struct PathView {
     pub budget: u64,
     /// Bytes of copies that it may send at once: these need not be paced.
     pub room: u64,
+    /// What it gets copies of although it is not usable.
+    pub copies: Copies,
 }
 
 /// Where a packet goes: indices into the slice of views.
@@ -233,7 +235,7 @@ impl Scheduler {
     /// The paths that carry a packet for which this was chosen: with copies, those that are not
     /// known yet. What is small and comes alone tells nothing of a path, and copies of
     /// acknowledgements crowd narrow ones. While the chosen one may have died in an idle time, all
-    /// of its tier carry a copy.
+    /// of its tier carry a copy. One that returns after it fell again and again gets [`Copies`].
     pub fn spread(&self, paths: &[PathView], choice: Choice, backlog: usize) -> PathSet {
         let chosen = PathSet::from(choice);
         let Choice::One(index) = choice else {
@@ -244,6 +246,8 @@ impl Scheduler {
                 .filter(|(_, p)| p.room > 0)
                 .fold(chosen, |set, (other, _)| set.with(other));
         }
+        let chosen = proving(paths, paths[index].tier, backlog)
+            .fold(chosen, |set, returning| set.with(returning));
         if self.policy != Policy::Bond || backlog <= ALONE {
             return chosen;
         }
@@ -423,6 +427,20 @@ fn of_worth(
     worth: Worth,
 ) -> impl Iterator<Item = (usize, &PathView)> {
     of_tier(paths, tier).filter(move |(_, p)| p.worth == worth)
+}
+
+/// The paths that are not trusted and get a copy of a packet before which `backlog` bytes wait.
+fn proving(paths: &[PathView], tier: u8, backlog: usize) -> impl Iterator<Item = usize> {
+    let gets = move |path: &PathView| match path.copies {
+        Copies::None => false,
+        Copies::Small => backlog <= ALONE,
+        Copies::All => true,
+    };
+    let takes = move |path: &PathView| gets(path) && path.tier <= tier && path.budget > 0;
+    let paths = paths.iter().enumerate();
+    paths
+        .filter(move |(_, path)| takes(path))
+        .map(|(index, _)| index)
 }
 
 fn best_tier(paths: &[PathView]) -> Option<u8> {

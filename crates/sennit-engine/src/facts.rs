@@ -172,6 +172,8 @@ pub struct PathStatus {
     pub state: PathState,
     /// Why.
     pub reason: Reason,
+    /// How often it fell of late, and for how long it must be steady to be trusted again.
+    pub falls: (u32, Duration),
     /// Since when it is up, returning, or not to be used.
     pub since: Instant,
     /// It carries what is sent although it is not up: the peer hears us on it, and no path is up.

@@ -7,7 +7,11 @@ use std::{
 };
 
 use noq_proto::{Connection, FourTuple, PathId, PathStats, PathStatus, coding::Encodable};
-use sennit_core::{Health, Pacer, PathState, PathView, Worth, health::Reason, recent::Recent};
+use sennit_core::{
+    Health, Pacer, PathState, PathView, Worth,
+    health::{Copies, Reason},
+    recent::Recent,
+};
 use sennit_masque::varint;
 
 use crate::{
@@ -42,6 +46,10 @@ const TRY_PAUSES: u32 = 4;
 /// first packets seemed to tell: startup doubles the rate each round, and what it missed takes a
 /// dozen to grow.
 const LED_ROUNDS: u32 = 20;
+
+/// The round trip of a path swings if four mean deviations are longer than it, which jitter of half
+/// the delay does not reach, and by this more, which hosts that are late may add.
+const SWINGS_BY: Duration = Duration::from_millis(10);
 
 /// State of one validated path.
 #[derive(Debug)]
@@ -249,6 +257,11 @@ impl Path {
             },
             budget: whole(self.gate.room().min(credit), self.least),
             room: whole(self.gate.room(), self.least),
+            copies: if all_suspect {
+                Copies::None
+            } else {
+                self.health.copies(now)
+            },
         }
     }
 
@@ -297,6 +310,11 @@ impl Path {
         (self.gate.room() >= self.least).then(|| self.pacer.ready_at(rate, packet))
     }
 
+    /// Whether round trips differ by so much that nobody can say when a packet arrives.
+    pub(crate) fn swings(&self) -> bool {
+        self.gate.ledger().jitter() > self.srtt() + SWINGS_BY
+    }
+
     /// Whether it carries packets and acknowledgements while others could.
     pub(crate) fn is_trusted(&self) -> bool {
         self.trusted
@@ -340,6 +358,7 @@ impl Path {
             remote: self.remote(),
             state,
             reason,
+            falls: self.health.falls(),
             since: self.health.since(),
             one_way: self.is_trusted() && state != PathState::Up,
             carried: self.carried,

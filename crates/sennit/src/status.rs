@@ -359,6 +359,8 @@ pub enum Cause {
     Unheard,
     /// It came back just now and has to prove itself.
     Returned,
+    /// It came back, but fell again and again of late.
+    Relapsed,
     /// Its interface has no carrier or no address.
     LinkDown,
     /// The peer's new address is not validated yet (RFC 9000 §8.2).

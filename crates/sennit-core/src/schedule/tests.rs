@@ -19,6 +19,7 @@ fn path(tier: u8, millis: u64, budget: u64) -> PathView {
         worth: Worth::Full,
         budget,
         room: budget,
+        copies: Copies::None,
     }
 }
 

@@ -176,6 +176,9 @@ impl Tunnel {
                 let _ = self.conn.ping_path(path.id);
                 path.probes_size = path.gate.probing();
             }
+            if path.health.is_unsteady(now) && path.swings() {
+                path.health.handle_swing(now);
+            }
             let heard = path.health.hears();
             let differs = listens && path.health.handle_timeout(now);
             // Whoever judges for this path reports as well.
@@ -216,14 +219,18 @@ impl Tunnel {
     fn trust(&mut self, now: Instant) {
         let is_up = |path: &Path| path.health.state().0 == PathState::Up;
         let none_up = !self.paths.iter().any(is_up);
+        let goes = |path: &Path| is_up(path) || none_up && path.health.is_heard_by_peer(now);
+        // Where no other path can carry it, what is under way may well arrive: a link that changes
+        // its cell or satellite is silent for a moment and loses nothing.
+        let others = self.paths.iter().any(goes);
         let mut rerouted = false;
         for path in &mut self.paths {
-            let trusted = is_up(path) || none_up && path.health.is_heard_by_peer(now);
+            let trusted = goes(path);
             if path.set_trusted(trusted) {
                 rerouted = true;
                 // Fails only for a path that is closing.
                 let _ = self.conn.set_path_status(path.id, path.status());
-                if !trusted {
+                if !trusted && others {
                     path.gate.ledger().give_up();
                 }
             }

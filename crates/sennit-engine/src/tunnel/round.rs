@@ -14,6 +14,7 @@ use noq_proto::{PathStatus, Transmit};
 use sennit_core::{
     Choice, PathSet, PathView, Scheduler, Sent, Worth,
     frame::HEADROOM,
+    health::Copies,
     numbering::FULL,
     queue::{Popped, Queued, Start},
 };
@@ -414,8 +415,9 @@ impl Tunnel {
             return Sending::Data;
         };
         self.lend(path, PathStatus::Available);
-        // What leaves on a path that is not known yet is not missed there.
-        let is_spare = copied && self.round.views[path].worth == Worth::Unknown;
+        // What leaves on a path that is not known yet, or not trusted, is not missed there.
+        let view = &self.round.views[path];
+        let is_spare = copied && (view.worth == Worth::Unknown || view.copies != Copies::None);
         let repairs = self.repairs(pipe) && !is_spare;
         let again = paths.without_first().first().is_some();
         let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());

@@ -173,6 +173,7 @@ fn cause(reason: Reason) -> Option<Cause> {
     match reason {
         Reason::Heard => None,
         Reason::Returned => Some(Cause::Returned),
+        Reason::Relapsed => Some(Cause::Relapsed),
         Reason::Silent => Some(Cause::Silent),
         Reason::PeerHearsNothing => Some(Cause::Unheard),
         Reason::LinkDown => Some(Cause::LinkDown),

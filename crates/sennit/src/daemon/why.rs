@@ -4,7 +4,7 @@ mod flow;
 
 use std::time::{Duration, Instant};
 
-use sennit_core::{PathState, Policy, Worth};
+use sennit_core::{PathState, Policy, Worth, health::Reason};
 use sennit_engine::facts::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
@@ -63,6 +63,14 @@ fn use_of(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant)
         return format!(
             "carries what is sent from here, for {since}: no link works both ways, and the peer hears \
              us on this one"
+        );
+    }
+    if path.reason == Reason::Relapsed {
+        let (falls, steady) = path.falls;
+        let steady = duration(steady.as_secs_f64());
+        return format!(
+            "copies only, for {since}: it fell {falls} times of late, and is trusted again once it has \
+             been steady under copies for {steady}"
         );
     }
     if path.state != PathState::Up {
@@ -191,6 +199,7 @@ mod tests {
             remote: "203.0.113.1:443".parse().unwrap(),
             state: PathState::Up,
             reason: Reason::Heard,
+            falls: (0, Duration::ZERO),
             since: Instant::now(),
             one_way: false,
             carried: Recent::new(Instant::now()),
@@ -301,6 +310,20 @@ mod tests {
             "unused for 42 s: nothing arrives from the peer"
         );
         assert!(why(&failover, 1, None).starts_with("carries everything"));
+    }
+
+    #[test]
+    fn what_is_held_out_says_why_and_for_how_long() {
+        let mut paths = vec![path(0, "fibre", 1, 20, 300), path(1, "lte", 1, 60, 75)];
+        (paths[1].state, paths[1].reason) = (PathState::Probation, Reason::Relapsed);
+        paths[1].falls = (5, Duration::from_secs(2));
+        let bond = tunnel(Policy::Bond, paths);
+        let later = bond.paths[1].since + Duration::from_secs(1);
+        assert_eq!(
+            super::why(&bond, 1, None, later),
+            "copies only, for 1 s: it fell 5 times of late, and is trusted again once it has been steady under \
+             copies for 2 s"
+        );
     }
 
     #[test]
