@@ -16,7 +16,7 @@
 # Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.
 
 PREFIX ?= /usr/local
-BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole long
+BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole neighbour long
 LINERATE ?= linerate idle edges
 REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,3)
 # What the results page says was measured.

@@ -396,6 +396,14 @@ impl TrafficResult {
 
 /// What a traffic is, in a few words.
 fn label(traffic: &Traffic) -> String {
+    let what = kind_label(traffic);
+    match traffic.edge() {
+        Some(edge) => format!("{what}, edge {edge}"),
+        None => what,
+    }
+}
+
+fn kind_label(traffic: &Traffic) -> String {
     match traffic {
         Traffic::Tcp(Tcp {
             streams,

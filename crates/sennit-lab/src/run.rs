@@ -18,7 +18,7 @@ use crate::programs;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
-use crate::site::Site;
+use crate::site::{Site, numbered};
 use crate::traffic::{self, Context, Figures};
 use crate::tunnel::{Programs, Tunnel, Usage};
 
@@ -208,7 +208,7 @@ impl Player<'_> {
                 .zip(&step.traffic)
                 .map(|(index, traffic)| {
                     let raw = format!("{}-{}", raw.display(), index + 1);
-                    lab.sites()
+                    sites_of(lab, traffic)
                         .map(|site| {
                             let raw = PathBuf::from(site.own(&raw));
                             scope
@@ -245,9 +245,11 @@ impl Player<'_> {
 
     fn apply(&mut self, fault: &Fault) -> Result<(), Error> {
         let Some(name) = &fault.link else {
-            return self.restart_daemon(fault.action);
+            return self.tunnel.as_mut().map_or(Ok(()), |tunnel| {
+                tunnel.apply(fault.action, fault.edge_index())
+            });
         };
-        let link = self.lab.link(name)?;
+        let link = self.lab.link(&link_name(self.lab, fault, name))?;
         let ways = match fault.direction {
             Some(direction) => vec![direction],
             None => Direction::BOTH.to_vec(),
@@ -274,20 +276,25 @@ impl Player<'_> {
             Action::Accept => link.set_drop(None),
             Action::NatForget => link.break_nat(NatFault::Forget),
             Action::NatWedge => link.break_nat(NatFault::Wedge),
-            Action::RestartHub | Action::RestartEdge => self.restart_daemon(fault.action),
+            Action::RestartHub
+            | Action::RestartEdge
+            | Action::Revoke
+            | Action::JoinAnew
+            | Action::JoinUsed => Ok(()),
         }
     }
+}
 
-    fn restart_daemon(&mut self, action: Action) -> Result<(), Error> {
-        let role = if action == Action::RestartHub {
-            Role::Hub
-        } else {
-            Role::Edge
-        };
-        self.tunnel
-            .as_mut()
-            .map_or(Ok(()), |tunnel| tunnel.restart(role))
-    }
+/// The sites at which a traffic runs.
+fn sites_of<'a>(lab: &'a Lab, traffic: &Traffic) -> impl Iterator<Item = Site<'a>> {
+    let only = traffic.edge().map(|number| number - 1);
+    lab.sites()
+        .filter(move |site| only.is_none_or(|index| site.index == index))
+}
+
+/// What the link of a fault is called in the lab.
+fn link_name(lab: &Lab, fault: &Fault, name: &str) -> String {
+    numbered(name, fault.edge_index(), lab.edges())
 }
 
 /// When the last traffic or fault of a step ends.
@@ -361,13 +368,15 @@ fn evaluate(
             let at_site = |(site, outcome)| {
                 TrafficResult::new(asked, outcome, line_rate(site, asked), first_fault(step))
             };
-            TrafficResult::of_edges(lab.sites().zip(outcomes).map(at_site).collect())
+            let sites = sites_of(lab, asked).zip(outcomes);
+            TrafficResult::of_edges(sites.map(at_site).collect())
         })
         .collect();
-    let faults = step
-        .fault
-        .iter()
-        .map(|fault| evaluate_fault(step, fault, &traffic, &links));
+    let faults = step.fault.iter().map(|fault| {
+        let name = fault.link.as_ref();
+        let link = name.map(|name| link_name(lab, fault, name));
+        evaluate_fault(step, fault, link, &traffic, &links)
+    });
     let faults = faults.collect();
     let counters = lab.counters().into_iter().map(|(_, counters)| counters);
     let links = links
@@ -406,6 +415,7 @@ fn line_rate(site: Site<'_>, traffic: &Traffic) -> Option<f64> {
 fn evaluate_fault(
     step: &Step,
     fault: &Fault,
+    name: Option<String>,
     traffic: &[TrafficResult],
     links: &LinkBins,
 ) -> FaultResult {
@@ -415,9 +425,7 @@ fn evaluate_fault(
         .iter()
         .map(|fault| fault.at_s.0)
         .find(|next| *next > at);
-    let link = links
-        .iter()
-        .find(|(name, _)| Some(name) == fault.link.as_ref());
+    let link = links.iter().find(|(link, _)| Some(link) == name.as_ref());
     let used_again = link.and_then(|(_, bins)| {
         let busier = bins
             .iter()
@@ -436,7 +444,7 @@ fn evaluate_fault(
     };
     FaultResult {
         at_seconds: at.as_secs_f64(),
-        link: fault.link.clone(),
+        link: name,
         action: fault.action,
         traffic: traffic.iter().map(aftermath).collect(),
         link_recovery_seconds: used_again.map(|time| time.as_secs_f64()),

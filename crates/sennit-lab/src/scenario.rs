@@ -4,7 +4,8 @@
 //! name = "demo"
 //! seed = 1                         # of all chance events, default 1
 //! server_routes_all = false        # true: the server answers private addresses without NAT
-//! edges = 1                        # each with all of the links and traffic below, to one hub
+//! edges = 1                        # each with all of the links and traffic below, to one hub;
+//!                                  # what concerns one of several says which: `edge = 2`, from 1
 //!
 //! [[link]]
 //! name = "fast"                    # devices are called wan-fast
@@ -38,6 +39,9 @@
 //! kind = ["sennit"]                # also "wireguard-go" and "ideal": all steps over each
 //! edge = { mtu = 1400 }            # added to [edge] of the edge's config, also `hub`
 //! link.fast = { tier = 1 }         # added to the [[link]] of the edge's config
+//! only.2 = { edge = { lan = ["1.1.1.1/32"] } }
+//!                                  # added to the config of edge 2 alone; also `link`, and
+//!                                  # `class` in place of the tables below
 //! [[tunnel.class]]                 # the [[class]] tables of the edge's config, as they are
 //! name = "default"
 //!
@@ -54,12 +58,13 @@
 //!   streams = 4
 //!   congestion = "cubic"           # of the traffic's own TCP
 //!   start_s = 0                    # after the start of the step
+//!   edge = 1                       # only there; absent = at all edges
 //!   [[step.traffic]]
 //!   kind = "ping"
 //!   interval_ms = 100
 //!   [[step.fault]]
 //!   at_s = 3
-//!   link = "fast"
+//!   link = "fast"                  # of `edge = 1`, if there are several
 //!   action = "outage"              # silent; see `Action` for the others
 //!   for_s = 2                      # then it ends by itself; absent = it stays
 //!   every_s = 5                    # and happens again,
@@ -151,6 +156,17 @@ pub struct TunnelTable {
     pub link: BTreeMap<String, toml::Table>,
     /// The edge's `[[class]]` tables.
     pub class: Vec<toml::Table>,
+    /// What one edge has besides, by its number.
+    only: BTreeMap<String, OnlyTable>,
+}
+
+/// A `[tunnel.only.2]` table: what is added to the config of one edge alone.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct OnlyTable {
+    edge: toml::Table,
+    link: BTreeMap<String, toml::Table>,
+    class: Vec<toml::Table>,
 }
 
 impl Default for TunnelTable {
@@ -161,6 +177,35 @@ impl Default for TunnelTable {
             hub: toml::Table::new(),
             link: BTreeMap::new(),
             class: Vec::new(),
+            only: BTreeMap::new(),
+        }
+    }
+}
+
+impl TunnelTable {
+    /// The table as it is for the edge at this index.
+    pub(crate) fn of_edge(&self, index: usize) -> Self {
+        let mut own = self.clone();
+        let Some(only) = own.only.remove(&(index + 1).to_string()) else {
+            return own;
+        };
+        own.edge.extend(only.edge);
+        for (name, keys) in only.link {
+            own.link.entry(name).or_default().extend(keys);
+        }
+        if !only.class.is_empty() {
+            own.class = only.class;
+        }
+        own
+    }
+
+    fn check_only(&self, edges: usize) -> Result<(), Error> {
+        let known = |number: &&String| (1..=edges).any(|edge| edge.to_string() == **number);
+        match self.only.keys().find(|number| !known(number)) {
+            Some(number) => Err(Error::Scenario(format!(
+                "`only.{number}` of [tunnel]: there is no such edge, they are numbered 1 to {edges}"
+            ))),
+            None => Ok(()),
         }
     }
 }
@@ -228,6 +273,9 @@ impl Scenario {
         if scenario.link.is_empty() == scenario.variant.is_empty() {
             let reason = "it needs either [[link]] or [[variant]] tables";
             return Err(Error::Scenario(reason.into()));
+        }
+        if let Some(tunnel) = &scenario.tunnel {
+            tunnel.check_only(scenario.edges)?;
         }
         for variant in scenario.variants() {
             variant.spec()?.check()?;
@@ -315,9 +363,7 @@ impl Scenario {
 
     /// What several edges do, they do all at once and without knowing of each other.
     fn check_edges(&self, step: &Step) -> Result<(), String> {
-        if !step.fault.is_empty() {
-            return Err("faults happen to one edge, and there are several".into());
-        }
+        step.fault.iter().try_for_each(Fault::check_edges)?;
         let kinds = self.tunnel.iter().flat_map(|tunnel| &tunnel.kind);
         if let Some(other) = kinds.into_iter().find(|kind| **kind != TunnelKind::Sennit) {
             return Err(format!("{other} joins one edge, and there are several"));
@@ -333,6 +379,14 @@ impl Scenario {
             true => Ok(()),
             false => Err(format!("there is no link {name:?}")),
         };
+        let edges = step.traffic.iter().filter_map(Traffic::edge);
+        let mut edges = edges.chain(step.fault.iter().filter_map(|fault| fault.edge));
+        if let Some(edge) = edges.find(|edge| !(1..=self.edges).contains(edge)) {
+            let all = self.edges;
+            return Err(format!(
+                "there is no edge {edge}, they are numbered 1 to {all}"
+            ));
+        }
         let mut single = None;
         for traffic in &step.traffic {
             traffic.check()?;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
 use crate::lab::Lab;
-use crate::scenario::TunnelTable;
+use crate::scenario::{Action, TunnelTable};
 use rival::Rival;
 use sennit::Sennit;
 
@@ -129,10 +129,10 @@ impl<'a> Tunnel<'a> {
         self.kind
     }
 
-    /// Stops a daemon and starts it again: the hub is asked to stop, the only edge is killed.
-    pub(crate) fn restart(&mut self, role: Role) -> Result<(), Error> {
+    /// Does what happens to daemons, to those of the edge at this index or to the hub.
+    pub(crate) fn apply(&mut self, action: Action, edge: usize) -> Result<(), Error> {
         match &mut self.inner {
-            Inner::Sennit(sennit) => sennit.restart(role),
+            Inner::Sennit(sennit) => sennit.apply(action, edge),
             Inner::Rival(_) => Err(Error::Tunnel(format!("{} cannot be restarted", self.kind))),
         }
     }
@@ -215,13 +215,12 @@ impl Daemons {
         self.all.push(Daemon { name, running });
     }
 
-    /// The hub's or that of the first edge.
-    fn of(&mut self, role: Role) -> &mut Running {
-        let index = match role {
-            Role::Hub | Role::Server => 0,
-            Role::Edge | Role::Lan => 1,
-        };
-        &mut self.all[index].running
+    fn hub(&mut self) -> &mut Running {
+        &mut self.all[0].running
+    }
+
+    fn edge(&mut self, index: usize) -> &mut Running {
+        &mut self.all[1 + index].running
     }
 
     fn pids(&self) -> impl Iterator<Item = u32> {

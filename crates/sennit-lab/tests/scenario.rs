@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sennit_lab::scenario::Action;
+use sennit_lab::scenario::{Action, Fault};
 use sennit_lab::{Error, Kind, Scenario, TunnelKind};
 use sennit_netem::{Bitrate, Dependence, Direction, Jitter, Loss, Motion, Queue, Shape};
 
@@ -220,12 +220,44 @@ fn what_several_edges_cannot_do_is_refused_with_the_reason() {
     assert!(error(&two_links).contains("121 edges with 2 links each"));
     let long_name = several(10, "").replace("\"a\"", "\"ninechars\"");
     assert!(error(&long_name).contains("not 1 to 8"));
-    assert!(error(&step(tcp, fault)).contains("faults happen to one edge"));
+    assert!(
+        Scenario::parse(&step(tcp, fault)).is_ok(),
+        "the hub is everybody's"
+    );
+    let outage = "fault = [{ at_s = 1, link = \"a\", action = \"outage\" }]";
+    assert!(error(&step(tcp, outage)).contains("say which, like `edge = 2`"));
     assert!(error(&step(&format!("{tcp}, port = 80"), "")).contains("`port` of its own"));
     assert!(error(&step(&format!("{tcp}, via = \"mptcp\""), "")).contains("MPTCP joins"));
     assert!(error(&step("kind = \"packets\"", "")).contains("what one edge can do"));
     let rivals = step(tcp, "").replace("[tunnel]", "[tunnel]\nkind = [\"ideal\"]");
     assert!(error(&rivals).contains("ideal joins one edge"));
+}
+
+#[test]
+fn one_of_several_edges_is_named_by_its_number() {
+    let several = |tunnel: &str, step: &str| {
+        format!("edges = 2\n{LINK}[tunnel]\n{tunnel}\n[[step]]\nname = \"s\"\n{step}")
+    };
+    let only = "only.2 = { edge = { lan = [] }, link.a = { tier = 2 } }";
+    let step = "traffic = [{ kind = \"tcp\", edge = 2, port = 80 }]
+        fault = [{ at_s = 1, edge = 2, link = \"a\", action = \"outage\" },
+                 { at_s = 2, edge = 2, action = \"revoke\" }]";
+
+    let scenario = Scenario::parse(&several(only, step)).expect("it is right");
+
+    let faults: Vec<_> = scenario.step[0]
+        .fault
+        .iter()
+        .map(Fault::edge_index)
+        .collect();
+    assert_eq!(
+        (scenario.step[0].traffic[0].edge(), faults),
+        (Some(2), vec![1, 1])
+    );
+    assert!(error(&several("only.3 = {}", step)).contains("numbered 1 to 2"));
+    assert!(error(&several("only.2 = { edges = {} }", step)).contains("unknown field"));
+    assert!(error(&several(only, &step.replace("edge = 2", "edge = 3"))).contains("no edge 3"));
+    assert!(error(&several(only, &step.replace("edge = 2", "edge = 0"))).contains("no edge 0"));
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub struct Fault {
     pub at_s: Seconds,
     /// The link it happens to; absent for those of daemons.
     pub link: Option<String>,
+    /// The number of the edge it happens to; absent only where there is one, or if it is the hub.
+    pub edge: Option<usize>,
     /// What happens.
     pub action: Action,
     /// The change, with `action = "set"`.
@@ -66,6 +68,12 @@ pub enum Action {
     RestartHub,
     /// The edge is killed and started.
     RestartEdge,
+    /// The hub shuts the edge out for good.
+    Revoke,
+    /// The edge is invited again, joins with a new key and is started again.
+    JoinAnew,
+    /// Somebody on the edge's host tries to join with the token that the edge has used up.
+    JoinUsed,
 }
 
 impl Action {
@@ -79,7 +87,8 @@ impl Action {
             | Self::AddressChange
             | Self::Accept
             | Self::RestartHub
-            | Self::RestartEdge => true,
+            | Self::RestartEdge
+            | Self::JoinAnew => true,
             Self::Outage
             | Self::Set
             | Self::CarrierDown
@@ -87,6 +96,34 @@ impl Action {
             | Self::AddressRemove
             | Self::DropIn
             | Self::DropOut
+            | Self::NatForget
+            | Self::NatWedge
+            | Self::Revoke
+            | Self::JoinUsed => false,
+        }
+    }
+
+    /// Whether it happens to a daemon and not to a link.
+    fn is_of_daemon(self) -> bool {
+        match self {
+            Self::RestartHub
+            | Self::RestartEdge
+            | Self::Revoke
+            | Self::JoinAnew
+            | Self::JoinUsed => true,
+            Self::Outage
+            | Self::Restore
+            | Self::Set
+            | Self::CarrierDown
+            | Self::CarrierUp
+            | Self::DeviceDown
+            | Self::DeviceUp
+            | Self::AddressRemove
+            | Self::AddressAdd
+            | Self::AddressChange
+            | Self::DropIn
+            | Self::DropOut
+            | Self::Accept
             | Self::NatForget
             | Self::NatWedge => false,
         }
@@ -108,15 +145,17 @@ impl Action {
             | Self::NatForget
             | Self::NatWedge
             | Self::RestartHub
-            | Self::RestartEdge => None,
+            | Self::RestartEdge
+            | Self::Revoke
+            | Self::JoinAnew
+            | Self::JoinUsed => None,
         }
     }
 }
 
 impl Fault {
     pub(super) fn check(&self) -> Result<(), String> {
-        let daemon = matches!(self.action, Action::RestartHub | Action::RestartEdge);
-        if daemon == self.link.is_some() {
+        if self.action.is_of_daemon() == self.link.is_some() {
             return Err(format!(
                 "fault {:?}: `link` is missing or too much",
                 self.action
@@ -135,6 +174,22 @@ impl Fault {
             return Err("`every_s` and `times` belong together".into());
         }
         Ok(())
+    }
+
+    /// The index of the edge it happens to.
+    pub fn edge_index(&self) -> usize {
+        self.edge.unwrap_or(1).saturating_sub(1)
+    }
+
+    /// Where there are several edges it says to which of them it happens.
+    pub(super) fn check_edges(&self) -> Result<(), String> {
+        match self.edge.is_none() && self.action != Action::RestartHub {
+            true => Err(format!(
+                "fault {:?} happens to one edge, and there are several: say which, like `edge = 2`",
+                self.action
+            )),
+            false => Ok(()),
+        }
     }
 
     /// It and its end, each time it happens.

@@ -63,6 +63,8 @@ pub struct Tcp {
     /// After the start of the step.
     #[serde(default)]
     pub start_s: Seconds,
+    /// The number of the edge that alone does it; absent: all do.
+    pub edge: Option<usize>,
     /// The sender's congestion control.
     #[serde(default = "cubic")]
     pub congestion: String,
@@ -94,6 +96,8 @@ pub struct Quic {
     /// After the start of the step.
     #[serde(default)]
     pub start_s: Seconds,
+    /// The number of the edge that alone does it; absent: all do.
+    pub edge: Option<usize>,
     /// The server's port; default: one that nothing else in the step uses.
     pub port: Option<u16>,
     /// IPv6 instead of IPv4.
@@ -124,6 +128,8 @@ pub struct Udp {
     /// After the start of the step.
     #[serde(default)]
     pub start_s: Seconds,
+    /// The number of the edge that alone does it; absent: all do.
+    pub edge: Option<usize>,
     /// The server's port; default: one that nothing else in the step uses.
     pub port: Option<u16>,
     /// DSCP of its packets.
@@ -161,6 +167,8 @@ pub struct Packets {
     /// After the start of the step.
     #[serde(default)]
     pub start_s: Seconds,
+    /// The number of the edge that alone does it; absent: all do.
+    pub edge: Option<usize>,
     /// The server's port; default: one that nothing else in the step uses.
     pub port: Option<u16>,
     /// IPv6 instead of IPv4.
@@ -180,6 +188,8 @@ pub struct Idle {
     /// After the start of the step.
     #[serde(default)]
     pub start_s: Seconds,
+    /// The number of the edge that alone does it; absent: all do.
+    pub edge: Option<usize>,
 }
 
 /// ICMP echo from the near host to the far one.
@@ -203,6 +213,8 @@ pub struct Ping {
     /// After the start of the step.
     #[serde(default)]
     pub start_s: Seconds,
+    /// The number of the edge that alone does it; absent: all do.
+    pub edge: Option<usize>,
     /// Payload bytes.
     #[serde(default = "ping_bytes")]
     pub bytes: u16,
@@ -241,6 +253,18 @@ impl Traffic {
             | Self::Packets(Packets { via, .. })
             | Self::Ping(Ping { via, .. })
             | Self::Idle(Idle { via, .. }) => via,
+        }
+    }
+
+    /// The number of the edge that alone does it; `None` if all do.
+    pub fn edge(&self) -> Option<usize> {
+        match self {
+            Self::Tcp(Tcp { edge, .. })
+            | Self::Quic(Quic { edge, .. })
+            | Self::Udp(Udp { edge, .. })
+            | Self::Packets(Packets { edge, .. })
+            | Self::Ping(Ping { edge, .. })
+            | Self::Idle(Idle { edge, .. }) => *edge,
         }
     }
 
@@ -286,12 +310,12 @@ impl Traffic {
             Self::Tcp(tcp) => tcp.port,
             Self::Quic(quic) => quic.port,
             Self::Udp(udp) => udp.port,
-            Self::Packets(_) => {
+            Self::Packets(Packets { edge: None, .. }) => {
                 return Err("packets look for what one edge can do, and there are several".into());
             }
-            Self::Ping(_) | Self::Idle(_) => None,
+            Self::Packets(_) | Self::Ping(_) | Self::Idle(_) => None,
         };
-        if port.is_some() {
+        if port.is_some() && self.edge().is_none() {
             return Err("the edges share a server, where each needs a `port` of its own".into());
         }
         match self.via() {

@@ -8,10 +8,10 @@ use toml::{Table, Value};
 
 use super::{Daemons, UP, log, spawn, stop};
 use crate::error::{Doing, Error};
-use crate::host::{Host, Role, Running, feed, run};
+use crate::host::{Host, Role, Running, run};
 use crate::lab::Lab;
 use crate::plan;
-use crate::scenario::TunnelTable;
+use crate::scenario::{Action, TunnelTable};
 use crate::scratch::Scratch;
 use crate::site::Site;
 
@@ -25,6 +25,8 @@ pub(super) struct Sennit<'a> {
     program: PathBuf,
     // The daemons end before their directory goes.
     pub(super) daemons: Daemons,
+    /// Those that try to join in vain.
+    intruders: Vec<Running>,
     scratch: Scratch,
 }
 
@@ -52,14 +54,9 @@ impl<'a> Sennit<'a> {
             .arg(hub.state(path)))?;
         hub.write_config(hub_config(&table.hub), path, logs)?;
         for (site, edge) in lab.sites().zip(End::edges(lab)) {
-            join(
-                program,
-                &hub.state(path),
-                &site.own("lab"),
-                &site.lan().prefixes(),
-                &edge.state(path),
-            )?;
-            edge.write_config(edge_config(site, table), path, logs)?;
+            join(program, path, site, &edge)?;
+            let config = edge_config(site, &table.of_edge(site.index));
+            edge.write_config(config, path, logs)?;
         }
         let mut daemons = Daemons::new(hub.start(program, logs)?, logs);
         for edge in End::edges(lab) {
@@ -69,24 +66,94 @@ impl<'a> Sennit<'a> {
             lab,
             program: program.to_owned(),
             daemons,
+            intruders: Vec::new(),
             scratch,
         };
         End::edges(lab).try_for_each(|edge| tunnel.wait_until_up(&edge))?;
         Ok(tunnel)
     }
 
-    /// Stops a daemon and starts it again: the hub is asked to stop, the only edge is killed.
-    pub(super) fn restart(&mut self, role: Role) -> Result<(), Error> {
-        let daemon = self.daemons.of(role);
-        match role {
-            Role::Hub => stop(daemon),
-            Role::Edge | Role::Lan | Role::Server => daemon.signal(Signal::KILL),
+    /// Does what happens to daemons and not to links.
+    pub(super) fn apply(&mut self, action: Action, edge: usize) -> Result<(), Error> {
+        match action {
+            Action::RestartHub => self.restart_hub(),
+            Action::RestartEdge => self.restart_edge(edge),
+            Action::Revoke => self.revoke(edge),
+            Action::JoinAnew => self.join_anew(edge),
+            Action::JoinUsed => self.join_used(edge),
+            Action::Outage
+            | Action::Restore
+            | Action::Set
+            | Action::CarrierDown
+            | Action::CarrierUp
+            | Action::DeviceDown
+            | Action::DeviceUp
+            | Action::AddressRemove
+            | Action::AddressAdd
+            | Action::AddressChange
+            | Action::DropIn
+            | Action::DropOut
+            | Action::Accept
+            | Action::NatForget
+            | Action::NatWedge => Ok(()),
         }
+    }
+
+    fn restart_hub(&mut self) -> Result<(), Error> {
+        let daemon = self.daemons.hub();
+        stop(daemon);
         let _ = daemon.child().wait();
-        let mut ends = End::all(self.lab).filter(|end| end.role == role);
-        let end = ends.next().expect("a hub and an edge have daemons");
-        *self.daemons.of(role) = end.start(&self.program, &self.daemons.logs)?;
+        let hub = End::hub(self.lab).start(&self.program, &self.daemons.logs)?;
+        *self.daemons.hub() = hub;
         Ok(())
+    }
+
+    /// Nobody asks it to stop.
+    fn restart_edge(&mut self, index: usize) -> Result<(), Error> {
+        let daemon = self.daemons.edge(index);
+        daemon.signal(Signal::KILL);
+        let _ = daemon.child().wait();
+        let edge = End::edge(self.lab, index).start(&self.program, &self.daemons.logs)?;
+        *self.daemons.edge(index) = edge;
+        Ok(())
+    }
+
+    fn revoke(&self, index: usize) -> Result<(), Error> {
+        let (hub, scratch) = (End::hub(self.lab), self.scratch.path());
+        let mut command = Command::new(&self.program);
+        command.args(["revoke", &site_name(self.site(index))]);
+        command.arg("--state").arg(hub.state(scratch));
+        run(command.arg("--control").arg(hub.control(scratch))).map(drop)
+    }
+
+    fn join_anew(&mut self, index: usize) -> Result<(), Error> {
+        let (edge, scratch) = (End::edge(self.lab, index), self.scratch.path());
+        let state = edge.state(scratch);
+        std::fs::remove_dir_all(&state).doing(|| format!("remove {}", state.display()))?;
+        join(&self.program, scratch, self.site(index), &edge)?;
+        self.restart_edge(index)
+    }
+
+    /// It is not waited for.
+    fn join_used(&mut self, index: usize) -> Result<(), Error> {
+        let (edge, scratch) = (End::edge(self.lab, index), self.scratch.path());
+        let ended = |running: &mut Running| matches!(running.child().try_wait(), Ok(Some(_)));
+        self.intruders.retain_mut(|running| !ended(running));
+        let mut command = edge.host.command(&self.program);
+        command.arg("join");
+        command.arg(format!("file:{}", edge.token(scratch).display()));
+        command.arg("--state");
+        command.arg(scratch.join(format!("intruder-{}", self.intruders.len())));
+        let log = log(&self.daemons.logs, "intruders");
+        self.intruders.push(spawn(&mut command, &log)?);
+        Ok(())
+    }
+
+    fn site(&self, index: usize) -> Site<'a> {
+        Site {
+            lab: self.lab,
+            index,
+        }
     }
 
     /// The daemons' own view: the hub's, then that of each edge.
@@ -134,13 +201,17 @@ impl<'a> End<'a> {
         }
     }
 
-    fn edges(lab: &'a Lab) -> impl Iterator<Item = Self> {
-        let role = Role::Edge;
-        lab.sites().map(move |site| Self {
+    fn edge(lab: &'a Lab, index: usize) -> Self {
+        let (site, role) = (Site { lab, index }, Role::Edge);
+        Self {
             host: site.host(role),
             role,
             name: site.own(&role.to_string()),
-        })
+        }
+    }
+
+    fn edges(lab: &'a Lab) -> impl Iterator<Item = Self> {
+        (0..lab.edges()).map(move |index| Self::edge(lab, index))
     }
 
     fn all(lab: &'a Lab) -> impl Iterator<Item = Self> {
@@ -149,6 +220,11 @@ impl<'a> End<'a> {
 
     fn state(&self, scratch: &Path) -> PathBuf {
         scratch.join(&self.name)
+    }
+
+    /// The token that it joined with.
+    fn token(&self, scratch: &Path) -> PathBuf {
+        scratch.join(format!("{}.token", self.name))
     }
 
     fn control(&self, scratch: &Path) -> PathBuf {
@@ -190,23 +266,27 @@ impl<'a> End<'a> {
     }
 }
 
-/// Lets an edge of this name be the hub's.
-fn join(program: &Path, hub: &Path, name: &str, lan: &[String], edge: &Path) -> Result<(), Error> {
+/// What the hub calls a site.
+fn site_name(site: Site<'_>) -> String {
+    site.own("lab")
+}
+
+/// Invites a site, and lets its edge be the hub's when it is next started.
+fn join(program: &Path, scratch: &Path, site: Site<'_>, edge: &End<'_>) -> Result<(), Error> {
     let address = format!("{}:{PORT}", plan::HUB.v4);
+    let lan = site.lan().prefixes();
     let mut invite = Command::new(program);
     let invited = run(invite
-        .args(["invite", name, "--hub", &address])
+        .args(["invite", &site_name(site), "--hub", &address])
         .args(lan.iter().flat_map(|prefix| ["--lan", prefix]))
         .arg("--state")
-        .arg(hub))?;
-    let token = String::from_utf8_lossy(&invited.stdout);
-    // By standard input: everybody may read command lines.
+        .arg(End::hub(site.lab).state(scratch)))?;
+    // In a file of a directory that is ours alone: everybody may read command lines.
+    let token = edge.token(scratch);
+    std::fs::write(&token, &invited.stdout).doing(|| format!("write {}", token.display()))?;
     let mut join = Command::new(program);
-    feed(
-        join.args(["join", "-", "--offline", "--state"]).arg(edge),
-        &token,
-    )
-    .map(drop)
+    join.arg("join").arg(format!("file:{}", token.display()));
+    run(join.args(["--offline", "--state"]).arg(edge.state(scratch))).map(drop)
 }
 
 fn hub_config(extra: &Table) -> Table {
