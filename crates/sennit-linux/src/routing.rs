@@ -13,9 +13,10 @@
 //!
 //! A hub's sockets belong to no link. Their packets are marked too, and for each prefix that leads
 //! into the tunnel a table has the ways that the main table would have without it: so a tunnel's
-//! own packets never go into a tunnel, whatever a site says is behind it. A single host in the
-//! tunnel, like the hub, is also in a table for what is sent from our own address there: two
-//! daemons of a host may have tunnels to one hub, and the main table knows but one way.
+//! own packets never go into a tunnel, whatever a site says is behind it. Where the main table
+//! knows no other way, the prefix is unreachable for them. A single host in the tunnel, like the
+//! hub, is also in a table for what is sent from our own address there: two daemons of a host may
+//! have tunnels to one hub, and the main table knows but one way.
 //!
 //! What belongs into the tunnel can be *blocked* while there is none: for each prefix there is a
 //! second route behind the tunnel's, by a worse metric, that says unreachable. The tunnel's routes
@@ -37,6 +38,10 @@ use crate::{
     DeviceName, Error, Instance,
     netlink::{Family, Interface, LinkState, Netlink, PROTOCOL, Route, Rule, TABLE_MAIN},
 };
+
+/// Metric of the routes that keep a hub's own packets out of the tunnels: the worst there is, so
+/// that any way that the main table knows comes first.
+const NOWHERE_METRIC: u32 = u32::MAX;
 
 /// A prefix to be reached through a TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +148,9 @@ impl Routing {
     /// The prefixes that are unreachable without a tunnel, as an earlier run left them.
     pub(crate) fn find_blocked(&mut self) -> Result<Vec<Prefix>, Error> {
         let routes = self.present()?.routes.into_iter();
-        let blocked = routes.filter(|route| route.unreachable).map(|route| {
+        let metric = self.instance.block_metric();
+        let blocking = |route: &Route| route.unreachable && route.metric == metric;
+        let blocked = routes.filter(blocking).map(|route| {
             let net = route.destination;
             Prefix::around(net.network(), net.prefix_len())
         });
@@ -292,6 +299,8 @@ impl Routing {
             });
         }
         for route in &self.tunnel {
+            let nowhere = Route::unreachable(route.prefix.net(), table, NOWHERE_METRIC);
+            state.routes.insert(nowhere);
             for way in ways_without(route.prefix.net(), &self.main, table) {
                 let same = |other: &&Route| {
                     (other.destination, other.metric) == (way.destination, way.metric)

@@ -555,6 +555,40 @@ fn what_leaves_the_hub_gets_its_address() {
 }
 
 #[test]
+fn what_a_hub_itself_sends_enters_no_tunnel_even_if_there_is_no_other_way() {
+    let Some((hub, server)) = Host::pair() else {
+        return;
+    };
+    let directory = Directory::new();
+    hub.cable("eth0", &server, "eth0");
+    hub.sh("ip address add 198.18.1.1/24 dev eth0; ip -6 address add fd18::1/64 dev eth0 nodad");
+    let way = |mark: u32, to: &str| hub.sh(&format!("ip route get {to} mark {mark} 2>&1 || true"));
+
+    hub.run(|| {
+        let mut footprint = Footprint::begin(&sennit0(), directory.path()).unwrap();
+        let tun = open_tun(&sennit0());
+        let mark = footprint.keep_outside().unwrap();
+        let announced = ["10.7.0.0/16", "198.18.1.9/32", "fd07::/64"];
+        let routes = into_tunnel(tun.index(), &announced);
+        footprint.route_into_tunnel(routes).unwrap();
+
+        for to in ["10.7.0.1", "fd07::1"] {
+            assert!(way(0, to).contains("dev sennit0"), "{}", way(0, to));
+            // Words differ by family: no route, or unreachable.
+            assert!(!way(mark, to).contains(" dev "), "{}", way(mark, to));
+        }
+        assert!(way(mark, "198.18.1.9").contains("dev eth0"));
+
+        hub.sh("ip route add default via 198.18.1.8; ip -6 route add default via fd18::9");
+        footprint.refresh_routes().unwrap();
+        for to in ["10.7.0.1", "fd07::1"] {
+            assert!(way(mark, to).contains("dev eth0"), "{}", way(mark, to));
+        }
+    });
+    assert!(!snapshot(&hub).contains("10.7.0.0/16"), "nothing is left");
+}
+
+#[test]
 fn a_firewall_that_drops_forwarded_packets_is_named() {
     let Some(host) = Host::new() else { return };
     assert_eq!(host.run(forward_blockers).unwrap(), Vec::<String>::new());
