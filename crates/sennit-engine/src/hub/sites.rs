@@ -1,15 +1,19 @@
 //! Who is behind which address.
 
+mod prefixes;
+
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use sennit_core::{ClassId, FlowTable, FragmentTable};
 use sennit_masque::capsule::{IpAddressRange, RefusedPrefix};
 use sennit_packet::{FlowKey, IpPacket, Prefix};
 
+use prefixes::Prefixes;
+
 use super::Grant;
 use crate::ids::ConnId;
 
-/// Prefixes that one site may announce: more than any LAN has, and few enough to look through.
+/// Prefixes that one site may announce: more than any LAN has.
 const MAX_PREFIXES: usize = 64;
 
 /// All sites with at least one tunnel.
@@ -17,8 +21,8 @@ const MAX_PREFIXES: usize = 64;
 pub(super) struct Sites {
     sites: BTreeMap<String, Site>,
     by_address: BTreeMap<IpAddr, String>,
-    /// What is routed to sites, longest first.
-    by_prefix: Vec<(Prefix, String)>,
+    /// What is routed to sites.
+    by_prefix: Prefixes,
 }
 
 #[derive(Debug)]
@@ -87,7 +91,7 @@ impl Sites {
         }
         self.sites.remove(name);
         self.by_address.retain(|_, site| site != name);
-        self.by_prefix.retain(|(_, site)| site != name);
+        self.by_prefix.remove(name);
         true
     }
 
@@ -139,11 +143,10 @@ impl Sites {
         };
         let changed = site.refused != refused;
         site.refused = refused;
-        self.by_prefix.retain(|(_, site)| site != name);
-        self.by_prefix
-            .extend(lan.iter().map(|&prefix| (prefix, name.to_owned())));
-        self.by_prefix
-            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.bits()));
+        self.by_prefix.remove(name);
+        for prefix in lan {
+            self.by_prefix.insert(prefix, name);
+        }
         changed
     }
 
@@ -160,13 +163,10 @@ impl Sites {
             by_prefix,
             ..
         } = self;
-        let of_lan = || {
-            let mut lans = by_prefix.iter();
-            lans.find(|(prefix, _)| prefix.contains(packet.dst()))
-        };
         let name = by_address
             .get(&packet.dst())
-            .or_else(|| of_lan().map(|(_, name)| name))?;
+            .map(String::as_str)
+            .or_else(|| by_prefix.holders(packet.dst()).next())?;
         let Site {
             tunnels,
             fallback,
@@ -199,10 +199,7 @@ impl Sites {
             return false;
         };
         let by_prefix = &self.by_prefix;
-        let of_lan = || {
-            let mut holding = by_prefix.iter().filter(|(p, _)| p.contains(source));
-            holding.any(|(_, holder)| holder == name)
-        };
+        let of_lan = || by_prefix.holders(source).any(|holder| holder == name);
         if !site.addresses.contains(&source) && !of_lan() {
             return false;
         }
