@@ -36,7 +36,7 @@ use self::falls::Falls;
 pub const PROBE_BUSY: Duration = Duration::from_millis(20);
 /// Time between probes while packets flow: about 12 kbit/s per path and direction.
 pub const PROBE_ACTIVE: Duration = Duration::from_millis(50);
-/// Time between probes of a path that has been silent for long.
+/// Time between probes of a path that has just been lost, or that is missed.
 pub const PROBE_DOWN: Duration = Duration::from_millis(250);
 /// How many intervals of silence make a path suspect. Two lost probes in a row do not.
 pub const SILENCE: f64 = 3.2;
@@ -52,9 +52,14 @@ const CONFIRMS: u32 = 4;
 /// An idle end that hears something answers with a probe if its last one is older than this, which
 /// is less than any end waits before it asks.
 const ANSWER_AFTER: Duration = Duration::from_secs(9);
-/// Longest time between probes of an idle path that is down: 12 bytes a second with all headers.
-const PROBE_LOST: Duration = Duration::from_secs(5);
-/// The time between probes of an idle path that is down is this fraction of the time since it fell.
+/// Longest time between probes of a path that is down: a quarter of a megabyte a day with all
+/// headers.
+const PROBE_LOST: Duration = Duration::from_secs(30);
+/// The same if no path is up and nothing flows: whoever comes next should find one.
+const PROBE_ALONE: Duration = Duration::from_secs(5);
+/// The time between probes of a path that is down is this fraction of the time since it fell, or
+/// its link got a carrier: its return is noticed after less than a hundredth of the time that it
+/// was away.
 const LOST_FRACTION: u32 = 128;
 /// A suspect path that stays silent this long is called down.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
@@ -243,6 +248,10 @@ pub struct Health {
     /// From when silence counts: probing was slower before.
     listening_since: Instant,
     suspect_since: Instant,
+    /// Since when there was no reason to hope for it.
+    lost_since: Instant,
+    /// No path of the tunnel is up.
+    alone: bool,
     /// Since when it is up, returning, or not to be used.
     since: Instant,
     /// The state before the present one.
@@ -283,6 +292,8 @@ impl Health {
             heard_count: 0,
             listening_since: now,
             suspect_since: now,
+            lost_since: now,
+            alone: false,
             since: now,
             before: PathState::Up,
             falls: Falls::default(),
@@ -427,8 +438,25 @@ impl Health {
     }
 
     /// The kernel said that the link can or cannot carry packets.
-    pub fn handle_link(&mut self, up: bool) {
+    pub fn handle_link(&mut self, up: bool, now: Instant) {
+        if up && !self.link_up {
+            self.hope(now);
+        }
         self.link_up = up;
+    }
+
+    /// No path of the tunnel is up, or some are.
+    pub fn set_alone(&mut self, alone: bool, now: Instant) {
+        if alone && !self.alone {
+            self.hope(now);
+        }
+        self.alone = alone;
+    }
+
+    /// There is a reason to look whether it is back.
+    fn hope(&mut self, now: Instant) {
+        self.lost_since = now;
+        self.next_probe = self.next_probe.min(now);
     }
 
     /// The path is kept at this pace while nothing flows.
@@ -568,6 +596,7 @@ impl Health {
         }
         if matches!(self.state, PathState::Up | PathState::Probation) {
             self.state = PathState::Suspect;
+            self.lost_since = now;
         }
         self.reason = reason;
         let lost = now.saturating_duration_since(self.suspect_since) >= DOWN_AFTER;
@@ -649,12 +678,16 @@ impl Health {
 
     fn probe_interval(&self, now: Instant) -> Duration {
         let silent = now.saturating_duration_since(self.heard) > 2 * PROBE_DOWN;
+        let most = match self.pace {
+            Pace::Idle if self.alone => PROBE_ALONE,
+            Pace::Active | Pace::Busy if self.alone => PROBE_DOWN,
+            Pace::Idle | Pace::Active | Pace::Busy => PROBE_LOST,
+        };
+        let lost = now.saturating_duration_since(self.lost_since) / LOST_FRACTION;
         match (self.state, self.pace) {
-            (PathState::Suspect | PathState::Down, Pace::Idle) if silent => {
-                let lost = now.saturating_duration_since(self.suspect_since) / LOST_FRACTION;
-                lost.clamp(PROBE_DOWN, PROBE_LOST)
+            (PathState::Suspect, Pace::Idle) | (PathState::Down, _) if silent => {
+                lost.clamp(PROBE_DOWN, most)
             }
-            (PathState::Down, _) if silent => PROBE_DOWN,
             (PathState::Up, Pace::Idle) => CONFIRM,
             (PathState::Up | PathState::Probation | PathState::Suspect | PathState::Down, _) => {
                 self.quick()
@@ -810,8 +843,41 @@ mod tests {
         };
         probes(&mut health, 0, 29);
         assert!((15..=25).contains(&probes(&mut health, 29, 34)));
-        probes(&mut health, 34, 700);
-        assert_eq!(probes(&mut health, 700, 1700), 200);
+        probes(&mut health, 34, 4000);
+        assert!((33..=34).contains(&probes(&mut health, 4000, 5000)));
+
+        // With nothing else to rely on it is looked for more often.
+        health.set_alone(true, start + 5000 * 1000 * MS);
+        probes(&mut health, 5000, 5700);
+        assert_eq!(probes(&mut health, 5700, 6700), 200);
+    }
+
+    #[test]
+    fn a_dead_path_beside_others_is_probed_ever_less_while_packets_flow_until_its_carrier_returns()
+    {
+        let start = Instant::now();
+        let mut health = lively(start);
+        let probes = |health: &mut Health, from: u32, to: u32| {
+            let mut count = 0;
+            for ms in (from * 1000..to * 1000).step_by(10) {
+                let now = start + ms * MS;
+                health.set_pace(Pace::Busy, Duration::ZERO, now);
+                health.handle_timeout(now);
+                count += u32::from(health.poll_probe(now));
+            }
+            count
+        };
+        probes(&mut health, 1, 10);
+        assert!((39..=41).contains(&probes(&mut health, 10, 20)));
+        probes(&mut health, 20, 4000);
+        assert!((33..=34).contains(&probes(&mut health, 4000, 5000)));
+
+        health.handle_link(false, start + 5000 * 1000 * MS);
+        health.handle_link(true, start + 5001 * 1000 * MS);
+        assert!((39..=41).contains(&probes(&mut health, 5001, 5011)));
+
+        health.set_alone(true, start + 5011 * 1000 * MS);
+        assert!((3990..=4010).contains(&probes(&mut health, 5011, 6011)));
     }
 
     #[test]
@@ -999,7 +1065,7 @@ mod tests {
     fn a_link_without_carrier_is_down_at_once() {
         let start = Instant::now();
         let mut health = lively(start);
-        health.handle_link(false);
+        health.handle_link(false, start);
         assert!(health.handle_timeout(start + PROBE_ACTIVE * 19));
         assert_eq!(health.state(), (PathState::Down, Reason::LinkDown));
     }

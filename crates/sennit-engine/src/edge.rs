@@ -173,7 +173,7 @@ impl Edge {
                 .iter_mut()
                 .filter(|path| path.socket == socket)
             {
-                path.health.handle_link(up);
+                path.health.handle_link(up, now);
             }
         }
         for slot in &mut self.slots {
@@ -374,7 +374,8 @@ impl Edge {
     fn handle_node(&mut self, event: NodeEvent, now: Instant) {
         match event {
             NodeEvent::Connected(id) => self.handle_connected(id, now),
-            NodeEvent::Lost(id, reason) => self.handle_lost(id, reason, now),
+            NodeEvent::Lost(id, reason) => self.handle_lost(id, reason, false, now),
+            NodeEvent::TurnedAway(id, reason) => self.handle_lost(id, reason, true, now),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             NodeEvent::PathUp(id, path) => self.handle_path_up(id, path, now),
             NodeEvent::PathDown(id, path, link, reason) => {
@@ -398,7 +399,7 @@ impl Edge {
             let reason = "nothing was heard of it, but the hub answers a new connection";
             self.node
                 .close(old, masque::Code::H3_NO_ERROR.0, reason, now);
-            self.lose(old, reason.into(), now);
+            self.lose(old, reason.into(), false, now);
         }
         let Some(conn) = self.node.get_mut(id) else {
             return;
@@ -418,27 +419,33 @@ impl Edge {
         self.settle(now);
     }
 
-    fn handle_lost(&mut self, id: ConnId, reason: String, now: Instant) {
+    /// A connection is over; `lasting` if the hub does not want another one either.
+    fn handle_lost(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
         let Some(conn) = self.node.get(id) else {
             return;
         };
         let (index, link) = (conn.role.slot, conn.role.link);
         let up = matches!(conn.role.stage, Stage::Up(_));
-        self.slots[index].dial.failed(id, link, now);
+        let dial = &mut self.slots[index].dial;
+        if lasting {
+            dial.turned_away(id, self.links.keys().copied(), now);
+        } else {
+            dial.failed(id, link, now);
+        }
         // We have no newer one, so somebody else has.
         if up && reason.contains(REPLACED) {
             let links = self.links.keys().copied();
             self.slots[index].dial.displaced(links, now);
             let reason = format!("{reason}, of another box with this site's identity");
-            self.lose(id, reason, now);
+            self.lose(id, reason, false, now);
         } else {
-            self.lose(id, reason, now);
+            self.lose(id, reason, lasting, now);
         }
         self.settle(now);
     }
 
     /// A connection is over.
-    fn lose(&mut self, id: ConnId, reason: String, now: Instant) {
+    fn lose(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -459,12 +466,21 @@ impl Edge {
         let class = slot.class.name.clone();
         self.events.push_back(match stage {
             Stage::Up(_) => EdgeEvent::TunnelDown { class, reason },
-            _ => EdgeEvent::Refused { class, reason },
+            _ => EdgeEvent::Refused {
+                class,
+                reason,
+                lasting,
+            },
         });
     }
 
     /// Closes a connection that is of no use; its class is dialled again later.
     fn give_up(&mut self, id: ConnId, reason: String, now: Instant) {
+        self.end(id, reason, false, now);
+    }
+
+    /// Closes a connection; `lasting` if the hub does not want another one either.
+    fn end(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -472,6 +488,6 @@ impl Edge {
             return;
         }
         self.node.close(id, masque::Code::H3_NO_ERROR.0, "", now);
-        self.handle_lost(id, reason, now);
+        self.handle_lost(id, reason, lasting, now);
     }
 }

@@ -385,7 +385,9 @@ impl Hub {
                 self.adopt(id, PathId::ZERO, now);
                 self.update_keys(id);
             }
-            NodeEvent::Lost(id, reason) => self.leave(id, reason, now),
+            NodeEvent::Lost(id, reason) | NodeEvent::TurnedAway(id, reason) => {
+                self.leave(id, reason, now);
+            }
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             NodeEvent::PathUp(id, path) => {
                 self.adopt(id, path, now);

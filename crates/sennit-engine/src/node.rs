@@ -47,6 +47,8 @@ pub(crate) enum NodeEvent {
     Connected(ConnId),
     /// It is gone, for this reason.
     Lost(ConnId, String),
+    /// It is gone, because the peer does not take our certificate.
+    TurnedAway(ConnId, String),
     /// HTTP/3 has news.
     Http(ConnId, masque::Event),
     /// A path was validated.

@@ -102,6 +102,8 @@ pub struct World {
     buffer: Vec<u8>,
     /// Events without time passing.
     stuck: u32,
+    /// The hub answers everybody who asks for a tunnel with this status and reason, if any.
+    pub refuses: Option<(u16, &'static str)>,
     /// Whatever a link delivers it delivers a second time, so much later.
     pub repeats_after: Option<Duration>,
     edge_turns: Turns,
@@ -209,6 +211,7 @@ impl World {
             told_mtu: Vec::new(),
             buffer: Vec::new(),
             stuck: 0,
+            refuses: None,
             repeats_after: None,
             edge_turns: Turns::new(2 * seed, start),
             hub_turns: Turns::new(2 * seed + 1, start),
@@ -543,7 +546,10 @@ impl World {
                     addresses: vec![EDGE.into()],
                     credential: CREDENTIAL,
                 };
-                self.hub.grant(request, grant, now);
+                match self.refuses {
+                    Some((status, reason)) => self.hub.refuse(request, status, reason, now),
+                    None => self.hub.grant(request, grant, now),
+                }
             }
             self.hub_events.push((self.elapsed(), event));
         }

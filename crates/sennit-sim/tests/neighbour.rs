@@ -109,6 +109,62 @@ fn a_tunnel_ends_with_the_credential_that_it_was_granted_to() {
     assert!(world.run_until(MS * 200, |world| world.edge_events.iter().any(told)));
 }
 
+/// How often an edge asks within a virtual time, if the hub answers so and then, at last, lets it
+/// in.
+fn asks(status: u16, span: Duration) -> (usize, World) {
+    let links = [link(10), link(20)];
+    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+    world.refuses = Some((status, "the hub says no"));
+    world.run(span);
+    let asked = |(_, event): &&(Duration, HubEvent)| matches!(event, HubEvent::Connect { .. });
+    (world.hub_events.iter().filter(asked).count(), world)
+}
+
+#[test]
+fn a_hub_that_wants_no_more_of_a_site_is_asked_ever_more_rarely() {
+    let hour = Duration::from_secs(3600);
+    for status in [401, 403, 409, 410] {
+        let (asked, mut world) = asks(status, hour);
+        // 5 s, 10, 20, … and then every five minutes.
+        assert!((12..20).contains(&asked), "{status}: {asked}");
+        let lasting = |(_, event): &(Duration, EdgeEvent)| match event {
+            EdgeEvent::Refused { lasting, .. } => *lasting,
+            _ => true,
+        };
+        assert!(world.edge_events.iter().all(lasting));
+
+        world.refuses = None;
+        let up = |world: &mut World| world.edge.status()[0].up;
+        assert!(world.run_until(Duration::from_secs(310), up), "{status}");
+    }
+}
+
+#[test]
+fn a_hub_that_cannot_answer_now_is_asked_again_soon() {
+    for status in [408, 429, 500, 503] {
+        let (asked, mut world) = asks(status, Duration::from_secs(600));
+        assert!(asked > 60, "{status}: {asked}");
+
+        world.refuses = None;
+        let up = |world: &mut World| world.edge.status()[0].up;
+        assert!(world.run_until(Duration::from_secs(10), up), "{status}");
+    }
+}
+
+#[test]
+fn a_prefix_inside_another_does_not_keep_them_from_being_announced() {
+    let lan = ["10.9.0.0/16", "10.0.0.0/8", "192.168.8.0/24"].map(prefix);
+    let mut world = World::with_lan(&[link(10)], &lan, 1, Instant::now());
+    assert!(world.connect(1));
+    world.run(MS * 100);
+
+    let announced = world.hub_events.iter().find_map(|(_, event)| match event {
+        HubEvent::Lan { prefixes, .. } => Some(prefixes.clone()),
+        _ => None,
+    });
+    assert_eq!(announced, Some(vec![lan[1], lan[2]]));
+}
+
 #[test]
 fn of_two_boxes_with_one_identity_the_one_that_is_replaced_gives_the_other_time() {
     let mut world = World::new(&[link(10), link(20)], Policy::Bond, 1, Instant::now());

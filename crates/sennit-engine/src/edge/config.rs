@@ -86,6 +86,8 @@ pub enum EdgeEvent {
         class: String,
         /// What it said.
         reason: String,
+        /// It will go on saying so until its operator does something about it.
+        lasting: bool,
     },
     /// A path came up, or changed its state.
     Path {

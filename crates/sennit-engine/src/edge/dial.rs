@@ -31,6 +31,12 @@ const CUT_OFF: Duration = Duration::from_secs(2);
 /// with every further one.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
+/// First wait after the hub has said that it does not want this edge, which only its operator can
+/// change; doubled with every further one.
+const TURNED_AWAY: Duration = Duration::from_secs(5);
+/// Longest wait after that: a hub is asked a few hundred times a day by an edge that was forgotten
+/// somewhere, and one that is let in again is back within this time.
+const TURNED_AWAY_MAX: Duration = Duration::from_secs(300);
 /// Two boxes with one identity (a copied disk) would take the tunnel from each other for ever; the
 /// one that lost it waits for so long, so that it is a nuisance and not a storm.
 const DISPLACED_FOR: Duration = Duration::from_secs(30);
@@ -51,6 +57,8 @@ pub(super) struct Dial {
     turns: BTreeMap<SocketId, usize>,
     /// Of all links, since then.
     failures: u32,
+    /// How often the hub has turned us away since it last let us in.
+    refusals: u32,
     /// The connection that won is of no use unless the hub has answered by then.
     answer_by: Option<Instant>,
     /// Since when all paths are down while no link changed.
@@ -66,6 +74,7 @@ impl Dial {
             not_before: BTreeMap::new(),
             turns: BTreeMap::new(),
             failures: 0,
+            refusals: 0,
             answer_by: None,
             cut_off: None,
             next_look: Some(now),
@@ -100,6 +109,7 @@ impl Dial {
     /// refuses would otherwise be asked again at once, by one link after the other.
     pub(super) fn granted(&mut self) {
         self.failures = 0;
+        self.refusals = 0;
         self.turns.clear();
         self.answer_by = None;
         self.not_before.clear();
@@ -107,7 +117,7 @@ impl Dial {
 
     /// Whether the last attempt failed; why is worth more than that there is another one.
     pub(super) fn is_failing(&self) -> bool {
-        self.failures > 0
+        self.failures > 0 || self.refusals > 0
     }
 
     /// A connection is gone, before or after it won.
@@ -118,6 +128,23 @@ impl Dial {
             .min(RETRY_MAX);
         self.failures += 1;
         self.hold(link, wait, now);
+    }
+
+    /// The hub does not want us, whichever link we come by.
+    pub(super) fn turned_away(
+        &mut self,
+        id: ConnId,
+        links: impl Iterator<Item = SocketId>,
+        now: Instant,
+    ) {
+        self.attempts.retain(|_, (attempt, _)| *attempt != id);
+        let wait = TURNED_AWAY
+            .saturating_mul(1 << self.refusals.min(8))
+            .min(TURNED_AWAY_MAX);
+        self.refusals += 1;
+        for link in links {
+            self.hold(link, wait, now);
+        }
     }
 
     /// Another box took the tunnel over.
@@ -355,7 +382,11 @@ impl Edge {
                 let reason = format!("cannot start a handshake: {error}");
                 self.slots[index].dial.hold(socket, RETRY_MAX, now);
                 let class = self.slots[index].class.name.clone();
-                self.events.push_back(EdgeEvent::Refused { class, reason });
+                self.events.push_back(EdgeEvent::Refused {
+                    class,
+                    reason,
+                    lasting: false,
+                });
             }
         }
     }

@@ -184,7 +184,7 @@ impl Edge {
             .filter(|adopted| adopted.id == path)
         {
             path.socket = socket;
-            path.health.handle_link(up);
+            path.health.handle_link(up, now);
         }
     }
 

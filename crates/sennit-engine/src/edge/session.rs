@@ -98,7 +98,7 @@ impl Edge {
                 .text("sennit-reason")
                 .unwrap_or("no reason given");
             let reason = format!("the hub refused {what}: {why} (status {})", head.status);
-            return self.give_up(id, reason, now);
+            return self.end(id, reason, is_lasting(head.status), now);
         }
         let slot = &mut self.slots[conn.role.slot];
         slot.dial.granted();
@@ -226,13 +226,25 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
     head
 }
 
+/// Whether a hub that answers so will answer the same the next time (RFC 9110 §15.5): all that is
+/// the client's fault, but for what says itself that it passes.
+fn is_lasting(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 408 | 425 | 429)
+}
+
 /// Tells the hub which prefixes are behind this edge (RFC 9484 §4.7.3 allows it to either side).
 fn announce_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
     if lan.is_empty() {
         return;
     }
+    // Ranges may not overlap (RFC 9484 §4.7.3).
+    let inside = |prefix: &Prefix| {
+        let mut others = lan.iter().filter(|other| other.bits() < prefix.bits());
+        others.any(|other| other.contains(prefix.first()))
+    };
     let mut ranges: Vec<IpAddressRange> = lan
         .iter()
+        .filter(|prefix| !inside(prefix))
         .filter_map(|prefix| IpAddressRange::new(prefix.first(), prefix.last(), 0).ok())
         .collect();
     ranges.sort_by_key(|range| (range.start().is_ipv6(), range.start()));

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use noq_proto::{Event, PathAbandonReason, PathEvent};
+use noq_proto::{ConnectionError, Event, PathAbandonReason, PathEvent, TransportErrorCode};
 use sennit_masque::Code;
 
 use super::{Node, NodeEvent};
@@ -80,7 +80,15 @@ impl<R> Node<R> {
             match event {
                 Event::Connected => events.push_back(NodeEvent::Connected(id)),
                 Event::ConnectionLost { reason } => {
-                    events.push_back(NodeEvent::Lost(id, reason.to_string()));
+                    let text = reason.to_string();
+                    events.push_back(match reason {
+                        ConnectionError::ConnectionClosed(close)
+                            if is_of_certificate(close.error_code) =>
+                        {
+                            NodeEvent::TurnedAway(id, text)
+                        }
+                        _ => NodeEvent::Lost(id, text),
+                    });
                 }
                 Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, &event),
                 Event::Path(event) => {
@@ -108,6 +116,14 @@ impl<R> Node<R> {
             self.settle_links(id);
         }
     }
+}
+
+/// Whether a peer closed a connection because it does not take our certificate (RFC 8446 §6.2:
+/// expired, revoked, of an authority that it does not know, or otherwise bad).
+fn is_of_certificate(code: TransportErrorCode) -> bool {
+    (42..=48)
+        .filter(|alert| !matches!(alert, 47))
+        .any(|alert| code == TransportErrorCode::crypto(alert))
 }
 
 fn digest_path(

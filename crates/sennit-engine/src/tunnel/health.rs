@@ -161,7 +161,13 @@ impl Tunnel {
             }
         }
         let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
+        let lost = |path: &Path| match path.health.state().0 {
+            PathState::Up | PathState::Probation => false,
+            PathState::Suspect | PathState::Down => true,
+        };
+        let alone = self.paths.iter().all(lost);
         for path in &mut self.paths {
+            path.health.set_alone(alone, now);
             if probing {
                 path.health.probe_in_company(now);
             }

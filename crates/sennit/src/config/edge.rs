@@ -81,6 +81,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         .unwrap_or_default();
     check_repeats("lan", &lan, findings);
     check_own_lan(&routes, &lan, findings);
+    check_nested(&lan, findings);
     let leak = edge.string("leak", values::leak, findings);
     let leak_when_stopped = edge.string("leak_when_stopped", values::leak, findings);
     check_leak(&routes, leak.as_ref(), leak_when_stopped.as_ref(), findings);
@@ -118,6 +119,23 @@ fn check_own_lan(routes: &[Spanned<Prefix>], lan: &[Spanned<Prefix>], findings: 
                 route.get_ref()
             );
             findings.push(Finding::warning(route.span(), message));
+        }
+    }
+}
+
+/// A prefix inside another adds nothing to what is announced.
+fn check_nested(lan: &[Spanned<Prefix>], findings: &mut Vec<Finding>) {
+    for inner in lan {
+        let around = |outer: &&Spanned<Prefix>| {
+            outer.get_ref() != inner.get_ref() && outer.get_ref().contains(inner.get_ref())
+        };
+        if let Some(outer) = lan.iter().find(around) {
+            let (inner_net, outer) = (inner.get_ref(), outer.get_ref());
+            let message = format!("{inner_net} lies in {outer}: only {outer} is announced");
+            findings.push(
+                Finding::warning(inner.span(), message)
+                    .help("the hub routes it if it granted all of the larger one"),
+            );
         }
     }
 }

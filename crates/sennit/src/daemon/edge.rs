@@ -18,7 +18,7 @@ mod probe;
 mod renewal;
 mod watch;
 
-use std::{net::IpAddr, path::Path, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, net::IpAddr, path::Path, sync::Arc, time::Instant};
 
 use sennit_core::ClassId;
 use sennit_linux::{
@@ -122,6 +122,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
                 strays: Strays::new(inbox, Arc::clone(&hatches)),
                 resolved: Arc::default(),
                 lead: lead.take(),
+                told: BTreeMap::new(),
             };
             Worker { machine, io }
         })
@@ -146,6 +147,14 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
         None => {}
     }
     Ok(())
+}
+
+/// Makes unreachable what an edge with this config will send into its tunnel, until that edge takes
+/// over; what that is.
+pub fn guard(config: &EdgeConfig) -> Result<Vec<Prefix>, Failure> {
+    let (blocked, directory) = (blocked(config), Path::new(RUN_DIRECTORY));
+    Footprint::begin_blocking(&config.device, directory, &blocked)?.remove_but_block()?;
+    Ok(blocked)
 }
 
 /// What is unreachable while there is no tunnel.

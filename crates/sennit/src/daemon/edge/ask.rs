@@ -118,11 +118,11 @@ fn judge(event: EdgeEvent, identity: &mut EdgeIdentity) -> Result<Option<Asked>,
             Err(error) => Err(error.into()),
         },
         // A hub that cannot answer now (status 503) has not decided.
-        EdgeEvent::Refused { reason, .. }
-            if reason.starts_with("the hub refused") && !reason.contains("(status 5") =>
-        {
-            Ok(Some(Asked::Refused(reason)))
-        }
+        EdgeEvent::Refused {
+            reason,
+            lasting: true,
+            ..
+        } => Ok(Some(Asked::Refused(reason))),
         _ => Ok(None),
     }
 }

@@ -1,6 +1,6 @@
 //! One worker's engine with its events turned into deeds.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::ClassId;
@@ -64,9 +64,26 @@ pub(super) struct EdgeMachine {
     pub(super) resolved: Arc<Resolved>,
     /// At the first worker.
     pub(super) lead: Option<Lead>,
+    /// Why a class has no tunnel, as the journal was told last.
+    pub(super) told: BTreeMap<String, String>,
 }
 
+/// What to do about a hub that does not want this edge.
+const TURNED_AWAY_HELP: &str = "the hub says so until its operator changes it: have it invite this site \
+                                again, then `sennit join TOKEN --force` here; meanwhile it is asked \
+                                every few minutes";
+
 impl EdgeMachine {
+    /// The same reason again is told to nobody who did not ask for it.
+    fn tell_refused(&mut self, class: &str, reason: &str, lasting: bool) {
+        if self.told.get(class).is_some_and(|told| told == reason) {
+            return tracing::debug!(class, reason, "still not connected");
+        }
+        self.told.insert(class.to_owned(), reason.to_owned());
+        let help = lasting.then_some(TURNED_AWAY_HELP);
+        tracing::warn!(class, reason, help, "not connected");
+    }
+
     /// Looks at the links' interfaces, for all workers.
     pub(super) fn look(&mut self, io: &mut Io, now: Instant) {
         let Some(lead) = &mut self.lead else {
@@ -107,6 +124,7 @@ impl EdgeMachine {
                 multipath,
             } => {
                 tracing::info!(class, first_link = link, multipath, "tunnel is up");
+                self.told.remove(&class);
                 self.count_tunnel(true, now);
                 if !multipath {
                     tracing::warn!(
@@ -119,8 +137,12 @@ impl EdgeMachine {
                 tracing::warn!(class, reason, "tunnel is down");
                 self.count_tunnel(false, now);
             }
-            EdgeEvent::Refused { class, reason } => {
-                tracing::warn!(class, reason, "not connected");
+            EdgeEvent::Refused {
+                class,
+                reason,
+                lasting,
+            } => {
+                self.tell_refused(&class, &reason, lasting);
                 let lead = self.lead.as_mut();
                 if lead.is_some_and(|lead| lead.handle_refused(&reason, now)) {
                     self.start_over(io, now);
