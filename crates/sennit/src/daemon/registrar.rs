@@ -7,6 +7,7 @@
 //! not good any more, and the LANs of sites ([`lans`]).
 
 mod lans;
+mod refusals;
 
 use std::{
     collections::BTreeMap,
@@ -41,6 +42,7 @@ use crate::{
     store::{Lease, SiteRecord, Store},
 };
 use lans::Lans;
+use refusals::Refusals;
 
 /// How often the store is looked at for what another process wrote, and credentials for their end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -120,6 +122,7 @@ struct Registrar {
     host: Host,
     /// What is behind nobody unless it was granted by itself.
     networks: Vec<crate::config::Prefix>,
+    refusals: Refusals,
     next_look: Instant,
     next_note: Instant,
 }
@@ -144,6 +147,7 @@ pub(super) fn start(
         lans: Lans::default(),
         host: Host::default(),
         networks: Vec::new(),
+        refusals: Refusals::new(now),
         next_look: now + LOOK_EVERY,
         next_note: now + NOTE_EVERY,
     };
@@ -184,7 +188,7 @@ impl Registrar {
                 let verdict = match self.admit(&certificates, bearer.as_deref(), now) {
                     Ok(grant) => Verdict::Grant(request, grant),
                     Err(refusal) => {
-                        log(&refusal, "peer refused");
+                        self.tell_refused(&refusal, "peer refused");
                         Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
                     }
                 };
@@ -206,7 +210,7 @@ impl Registrar {
                         Verdict::Reply(request, exchange.body.into())
                     }
                     Err(refusal) => {
-                        log(&refusal, "enrolment refused");
+                        self.tell_refused(&refusal, "enrolment refused");
                         Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
                     }
                 };
@@ -254,7 +258,17 @@ impl Registrar {
         next.saturating_duration_since(now)
     }
 
+    /// Tells the journal of a refusal, as long as there are not too many.
+    fn tell_refused(&mut self, refusal: &Refusal, what: &str) {
+        if self.refusals.may_tell(Instant::now()) {
+            log(refusal, what);
+        }
+    }
+
     fn attend(&mut self, now: Instant) {
+        if let Some(untold) = self.refusals.take_untold(now) {
+            tracing::warn!(untold, "more refusals than the journal was told of");
+        }
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             let clock = SystemTime::now();
