@@ -61,6 +61,8 @@ enum Command {
     Hub(HubArgs),
     /// Run an edge in the foreground
     Edge(EdgeArgs),
+    /// Make unreachable what belongs into the tunnel, from before an edge starts (at boot)
+    Guard(EdgeArgs),
     /// Let a site in: print a one-time token for `sennit join` (on the hub)
     Invite(InviteArgs),
     /// Accept an invitation: make this edge's key and first config (also works offline)
@@ -383,6 +385,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Edge(EdgeArgs { config }) => {
             daemon::edge::run(load(EdgeConfig::load(&config))?).map(|()| Exit::Ok)
         }
+        Command::Guard(EdgeArgs { config }) => guard(&load(EdgeConfig::load(&config))?),
         Command::Invite(args) => sites::invite(&args),
         Command::Join(args) => sites::join(&args),
         Command::Sites(args) => match &args.command {
@@ -406,6 +409,7 @@ impl Command {
         match self {
             Self::Hub(HubArgs { command: None, .. }) | Self::Edge(_) | Self::Lab(_) => "info",
             Self::Hub(_)
+            | Self::Guard(_)
             | Self::Invite(_)
             | Self::Join(_)
             | Self::Sites(_)
@@ -442,6 +446,20 @@ fn hub(command: HubCommand) -> Result<Exit, Failure> {
         }
         HubCommand::Ca { state } => output::print(&Authority::load(&state.dir)?.pem()),
     }
+}
+
+fn guard(config: &EdgeConfig) -> Result<Exit, Failure> {
+    let blocked = daemon::edge::guard(config)?;
+    let blocked: Vec<String> = blocked.iter().map(ToString::to_string).collect();
+    if blocked.is_empty() {
+        eprintln!(
+            "Nothing is made unreachable: the config has no `routes`, or `leak = \"allow\"`."
+        );
+    } else {
+        let (device, blocked) = (&config.device, blocked.join(" "));
+        eprintln!("Unreachable until the edge of {device} is up: {blocked}");
+    }
+    Ok(Exit::Ok)
 }
 
 fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {

@@ -524,6 +524,7 @@ fn help_and_version_are_data() {
     for word in [
         "hub",
         "edge",
+        "guard",
         "invite",
         "join",
         "sites",

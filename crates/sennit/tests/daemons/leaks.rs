@@ -70,6 +70,50 @@ fn start<'w>(world: &'w World, more: &str) -> Daemon<'w> {
 }
 
 #[test]
+fn a_guard_leaves_no_gap_between_the_boot_and_the_edge() {
+    let Some(world) = without_hub() else { return };
+    let host = world.host(Role::Edge);
+    let guard = |more: &str| {
+        let edge = Edge {
+            more,
+            ..Edge::default()
+        };
+        let config = world.write("van.toml", &world.edge_config(&edge));
+        let mut command = host.command(SENNIT);
+        run(command.args(["guard", "--config"]).arg(config))
+    };
+    // As at boot: no link has an address or a route yet.
+    for name in ["a", "b"] {
+        world.link(name).set_address(None).unwrap();
+    }
+    let guarded = guard("");
+    assert_eq!(guarded.code, Some(0), "{}", guarded.stderr);
+    assert!(guarded.stderr.contains("0.0.0.0/0 ::/0"));
+    for name in ["a", "b"] {
+        world.link(name).set_address(Some(plan::EDGE)).unwrap();
+    }
+    assert!(!is_open(host), "the links lead there, but the guard stands");
+    assert_eq!(guard("").code, Some(0), "twice is as good as once");
+    assert!(!is_open(host));
+
+    let mut edge = start(&world, "");
+    assert!(!is_open(host));
+    assert_ne!(
+        guard("").code,
+        Some(0),
+        "the edge runs, and sees to it itself"
+    );
+    let _hub = world.start_hub();
+    edge.wait_until_up();
+    assert!(is_open(host), "into the tunnel");
+
+    assert!(edge.stop().success());
+    assert!(is_open(host), "a stop ends what the guard began");
+    assert_eq!(guard("leak = 'allow'").code, Some(0));
+    assert!(is_open(host), "and it does nothing where leaks are allowed");
+}
+
+#[test]
 fn nothing_leaves_before_the_first_tunnel_nor_after_a_crash_until_the_edge_is_stopped() {
     let Some(world) = without_hub() else { return };
 
