@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     ("masque_server", masque::server),
     ("masque_client", masque::client),
     ("core_frame", queues::frame),
+    ("core_halves", queues::halves),
     ("core_dedup", queues::dedup),
     ("core_fq_codel", queues::fq_codel),
     ("engine_hub", engine::hub),

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sennit_core::frame::{HEADROOM, Header, Report};
+use sennit_core::frame::{HEADROOM, Half, Header, Report};
 use sennit_core::queue::{Queued, Start, TARGET};
-use sennit_core::{Dedup, FqCodel};
+use sennit_core::{Dedup, FqCodel, Halves};
 
 use crate::input::Input;
 
@@ -19,6 +19,10 @@ pub fn frame(data: &[u8]) {
         }
         None => assert!(data.len() < Header::LEN),
     }
+    if let Some((half, bytes)) = Half::decode(data) {
+        assert_eq!(bytes.len(), usize::from(half.len));
+        assert!([&half.encode()[..], bytes].concat() == data[..Half::LEN + bytes.len()]);
+    }
     let Some(report) = Report::decode(data) else {
         return;
     };
@@ -27,6 +31,89 @@ pub fn frame(data: &[u8]) {
     report.encode(&mut wire);
     assert_eq!(wire.len(), data.len());
     assert_eq!(Report::decode(&wire), Some(report));
+}
+
+/// Halves that may wait for their others, and how long: what [`Halves`] promises.
+const MOST_HALVES: usize = 1024;
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A half that waits for its other: flow, number, whether it is the end, its bytes, when it came.
+type WaitingHalf = (u8, u32, bool, Vec<u8>, Instant);
+
+/// Halves of packets in any order, copies and liars among them, against a plain list.
+///
+/// Script: per step an opcode (1): time passes by 10 ms steps (1); a flood of halves that stay
+/// alone (2); or a half: flow (1), number (1), bytes (a block).
+pub fn halves(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (mut halves, mut model) = (Halves::default(), Vec::<WaitingHalf>::new());
+    let mut now = Instant::now();
+    while !input.is_empty() {
+        let opcode = input.byte();
+        match opcode % 8 {
+            0 => now += Duration::from_millis(10) * u32::from(input.byte()),
+            1 => {
+                let count = u32::from(input.u16() % 2048);
+                for seq in 0..count {
+                    let (flow, seq, last) = (0xff, 1000 + seq, opcode >= 0x80);
+                    one_half(&mut halves, &mut model, flow, seq, last, b"alone", now);
+                }
+            }
+            _ => {
+                let (flow, seq) = (input.byte(), input.byte().into());
+                let bytes = input.block();
+                let last = opcode >= 0x80;
+                one_half(&mut halves, &mut model, flow, seq, last, bytes, now);
+            }
+        }
+    }
+}
+
+/// Hands in one half; what comes out is what the list says.
+fn one_half(
+    halves: &mut Halves,
+    model: &mut Vec<WaitingHalf>,
+    flow: u8,
+    seq: u32,
+    last: bool,
+    bytes: &[u8],
+    now: Instant,
+) {
+    let half = Half {
+        last,
+        partial: false,
+        len: bytes.len() as u16,
+    };
+    let header = Header {
+        flow,
+        ordered: false,
+        early: Duration::ZERO,
+        seq,
+        sent_micros: 0,
+    };
+    let joined = halves.handle_half(&header, half, bytes, now);
+    model.retain(|it| now - it.4 < PATIENCE);
+    let other = model.iter().position(|it| (it.0, it.1) == (flow, seq));
+    let expected = match other {
+        None => {
+            if model.len() == MOST_HALVES {
+                model.remove(0);
+            }
+            model.push((flow, seq, last, bytes.to_vec(), now));
+            None
+        }
+        Some(other) if model[other].2 == last => None,
+        Some(other) => {
+            let other = model.remove(other).3;
+            let both = if last {
+                [&other[..], bytes]
+            } else {
+                [bytes, &other[..]]
+            };
+            Some(both.concat())
+        }
+    };
+    assert_eq!(joined.as_deref(), expected.as_deref());
 }
 
 /// The window that [`Dedup`] promises.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use sennit_core::frame::{Header, PathReport, Report};
+use sennit_core::frame::{Half, Header, PathReport, Report};
 
 use crate::Seed;
 use crate::script::Script;
 
 pub(crate) fn all() -> Vec<Seed> {
-    [frames(), numbers(), queues()].concat()
+    [frames(), halves(), numbers(), queues()].concat()
 }
 
 fn frames() -> Vec<Seed> {
@@ -18,6 +18,11 @@ fn frames() -> Vec<Seed> {
         early: Duration::from_millis(20),
         seq: u32::MAX,
         sent_micros: 7,
+    };
+    let half = Half {
+        last: true,
+        partial: true,
+        len: 4,
     };
     let entry = |path| PathReport {
         path,
@@ -36,6 +41,7 @@ fn frames() -> Vec<Seed> {
     };
     let inputs = [
         ("header", [&header.encode()[..], b"packet"].concat()),
+        ("half", [&half.encode()[..], b"half", b"padding"].concat()),
         ("report", report(3)),
         ("report-full", report(64)),
         ("report-too-long", [report(64), report(1)].concat()),
@@ -45,6 +51,38 @@ fn frames() -> Vec<Seed> {
     inputs
         .into_iter()
         .map(|(name, bytes)| ("core_frame", name, bytes))
+        .collect()
+}
+
+fn halves() -> Vec<Seed> {
+    let half = |script: Script, last: bool, seq: u8, bytes: &[u8]| {
+        let opcode = if last { 0x82 } else { 0x02 };
+        script.bytes(&[opcode, 3, seq]).block(bytes)
+    };
+    let both = half(half(Script::default(), false, 1, b"ab"), true, 1, b"cd");
+    let swapped = half(half(both.clone(), true, 2, b"34"), false, 2, b"12");
+    let copied = half(half(both.clone(), false, 4, b"x"), false, 4, b"x");
+    let waits = half(Script::default(), false, 7, b"first");
+    let inputs = [
+        ("both", both.done()),
+        ("swapped", swapped.done()),
+        ("copied", half(copied, true, 4, b"y").done()),
+        (
+            "late",
+            half(waits.clone().bytes(&[0, 100]), true, 7, b"last").done(),
+        ),
+        (
+            "in-time",
+            half(waits.clone().bytes(&[0, 99]), true, 7, b"last").done(),
+        ),
+        (
+            "crowded",
+            half(waits.bytes(&[1]).u16(1024), true, 7, b"last").done(),
+        ),
+    ];
+    inputs
+        .into_iter()
+        .map(|(name, bytes)| ("core_halves", name, bytes))
         .collect()
 }
 
