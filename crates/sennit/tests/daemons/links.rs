@@ -1,9 +1,10 @@
 //! Links that are missing, broken, cut, renumbered or too small.
 
 use sennit::status::{LinkState, PathState, State, Status};
-use sennit_lab::{LinkHandle, Role};
+use sennit_lab::{LabLink, LinkHandle, NatFault, Role};
+use sennit_netem::NatConfig;
 
-use crate::traffic::{Conversation, ping};
+use crate::traffic::{Conversation, Pings, ping};
 use crate::world::{Daemon, Edge, HUB_INNER, World, link, path, wait_for};
 
 /// Waits until the daemon says in these words what is wrong with a link.
@@ -64,6 +65,35 @@ fn assert_survives(words: &str, fail: fn(LinkHandle<'_>), repair: fn(LinkHandle<
     hub.wait_for_path("default", "a", PathState::Up);
     assert_both_used(&world);
     conversation.finish();
+}
+
+#[test]
+fn a_link_whose_nat_mapping_leads_nowhere_gets_another_port_and_returns() {
+    let behind_box = LabLink {
+        nat: Some(NatConfig::default()),
+        ..link("a", 20, 5)
+    };
+    let Some(world) = World::new(&[behind_box, link("b", 10, 15)]) else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    let port = || {
+        let status = edge.status();
+        let path = path(&status, "default", "a");
+        path.and_then(|path| path.local).map(|local| local.port())
+    };
+    let before = port();
+    // Of an idle link it would be known only after half a minute.
+    let _busy = Pings::start(edge.host, HUB_INNER[0], 6000);
+
+    world.link("a").break_nat(NatFault::Wedge).unwrap();
+
+    edge.wait_for_path("default", "a", PathState::Down);
+    edge.wait_for_log(&["trying from another port", "a"]);
+    edge.wait_for_path("default", "a", PathState::Up);
+    assert_ne!(port(), before);
+    world.link("b").set_outage(true).unwrap();
+    ping(edge.host, HUB_INNER[0]);
 }
 
 #[test]
@@ -303,12 +333,25 @@ fn full_packets_go_in_halves_over_a_link_with_a_small_interface() {
 
 #[test]
 fn a_site_of_which_the_only_path_is_small_inside_works() {
+    assert_small_path_works("198.19.0.1:443", 1300 - 20 - 8);
+}
+
+/// IPv6's headers are longer; 1280 bytes is the least that its paths carry (RFC 8200 §5).
+#[test]
+fn a_site_of_which_the_only_path_is_small_inside_works_over_ipv6() {
+    assert_small_path_works("[fd19::1]:443", 1300 - 40 - 8);
+}
+
+/// The only path carries IP packets of at most 1300 bytes, which are UDP datagrams of `payload`.
+#[track_caller]
+fn assert_small_path_works(hub: &str, payload: u64) {
     let mut small = link("a", 20, 10);
     (small.shape.up.mtu, small.shape.down.mtu) = (1300, 1300);
     let Some(world) = World::new(&[small]) else {
         return;
     };
     let (hub, edge) = world.start_pair(&Edge {
+        hub,
         links: &[("a", "wan-a", "")],
         ..Edge::default()
     });
@@ -318,7 +361,7 @@ fn a_site_of_which_the_only_path_is_small_inside_works() {
     conversation.finish();
     for end in [&hub, &edge] {
         end.wait("the size of the path", |status| {
-            size_is_known(status, "a", 1272, "probed")
+            size_is_known(status, "a", payload, "probed")
         });
     }
 }

@@ -15,6 +15,7 @@
 
 mod absent;
 mod daemons;
+mod hostile;
 mod input;
 mod joining;
 mod leaks;

@@ -1,12 +1,18 @@
 //! What a site or a stranger can do to others, and who hears of it.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::time::SystemTime;
 
+use bytes::Bytes;
 use sennit_lab::{Host, Role, plan};
+use sennit_masque::capsule::{AssignedAddress, IpAddressRange};
+use sennit_masque::{Capsule, IpPrefix, RequestHead};
 
-use crate::joining::depot;
-use crate::traffic::ping;
+use crate::hostile::Hostile;
+use crate::joining::{depot, enrol_at};
+use crate::traffic::{Answers, Pings, ping};
 use crate::world::{Daemon, Edge, HUB_INNER, World, wait_for};
 
 const SERVER: &str = "203.0.113.10";
@@ -307,4 +313,108 @@ fn sites_are_kept_to_what_the_config_says_of_all() {
         String::from_utf8_lossy(&redirects.unwrap().stdout).trim(),
         "0"
     );
+}
+
+/// Bytes as from a die, the same in every run.
+fn noise(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    let mut byte = || {
+        // xorshift32
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_le_bytes()[1]
+    };
+    (0..len).map(|_| byte()).collect()
+}
+
+fn routes(addresses: impl Iterator<Item = u32>) -> Capsule {
+    let range = |address: u32| {
+        let address = IpAddr::from(Ipv4Addr::from(address));
+        IpAddressRange::new(address, address, 0).unwrap()
+    };
+    Capsule::RouteAdvertisement(addresses.map(range).collect())
+}
+
+/// What a site can send to its hub through one tunnel after the other, all of it.
+fn rage(world: &World) {
+    let connect = || {
+        Hostile::connect(
+            world.host(Role::Server),
+            "203.0.113.1:443",
+            &world.path("mallory"),
+        )
+    };
+    let site = || {
+        let mut site = connect();
+        site.open_tunnel();
+        site
+    };
+    let mut announcer = site();
+    for round in 0..500 {
+        // Far apart, so that they cannot be joined to fewer.
+        announcer.capsule(&routes((0..200).map(|n| 0x0b00_0000 + round + n * 1024)));
+    }
+    let forged = AssignedAddress {
+        request_id: 0,
+        prefix: IpPrefix::host(IpAddr::from([10, 200, 0, 1])),
+    };
+    announcer.capsule(&Capsule::AddressAssign(vec![forged; 100]));
+
+    let mut sender = site();
+    for seed in 0..2000 {
+        // The stream of the tunnel, every context there is and some more, then anything.
+        let context = u8::try_from(seed % 16).unwrap();
+        let len = usize::try_from(seed % 1150).unwrap();
+        sender.datagram(&[&[0, context][..], &noise(seed, len)].concat());
+        sender.datagram(&noise(seed, len));
+        if seed % 20 == 0 {
+            sender.turn();
+        }
+    }
+
+    for seed in 0..20 {
+        let mut broken = site();
+        // A route advertisement, or a capsule of another type, of so many bytes that mean nothing.
+        let kind = [3, 1, 2, 0][seed as usize % 4];
+        broken.raw_capsule(&[&[kind, 40][..], &noise(seed, 40)].concat());
+        for _ in 0..20 {
+            broken.turn();
+        }
+    }
+
+    let mut joiner = connect();
+    let head = RequestHead::new("POST", "hub", "/.well-known/sennit/enroll");
+    for seed in 0..300 {
+        let token = format!("{{\"token\": \"{:?}\"}}", noise(seed, 16));
+        joiner.request(&head, Some(Bytes::from(token)));
+    }
+    joiner.run_until("all answers", |site| site.answers.len() == 300);
+    assert!(
+        joiner
+            .answers
+            .iter()
+            .all(|status| (400..500).contains(status))
+    );
+}
+
+#[test]
+fn whatever_a_site_sends_another_loses_no_packet_and_the_journal_stays_short() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (mut hub, van) = world.start_pair(&Edge::default());
+    enrol_at(&world, "mallory", SystemTime::now());
+    let told = |daemon: &Daemon<'_>| daemon.log().lines().count();
+    let before = told(&van);
+
+    let pings = Pings::start(van.host, HUB_INNER[0], 1000);
+    rage(&world);
+
+    assert_eq!(pings.finish(), Answers::all(1000));
+    hub.assert_alive();
+    assert_eq!(told(&van), before, "nothing has happened to it");
+    assert!(told(&hub) < 200, "{} lines", told(&hub));
+    let still = hub.status().tunnels.into_iter();
+    assert_eq!(still.filter(|it| it.site.as_str() == "van").count(), 1);
 }

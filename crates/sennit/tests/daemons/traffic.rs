@@ -242,6 +242,12 @@ impl Receiver {
         self.receive_within(PATIENCE).expect("a packet arrives")
     }
 
+    /// Answers from its own address.
+    #[track_caller]
+    pub(crate) fn send_to(&self, packet: &[u8], to: SocketAddr) {
+        self.socket.send_to(packet, to).unwrap();
+    }
+
     /// The next packet, if one comes in this time.
     pub(crate) fn receive_within(&self, time: Duration) -> Option<(Vec<u8>, SocketAddr)> {
         self.socket.set_read_timeout(Some(time)).unwrap();

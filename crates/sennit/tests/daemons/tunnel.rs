@@ -9,7 +9,7 @@ use sennit_lab::{Role, plan};
 
 use crate::joining::{depot, enrol_at};
 use crate::traffic::{Answers, Conversation, Pings, Receiver, assert_tcp, ping, udp_to};
-use crate::world::{Daemon, Edge, HUB_INNER, World, link, path, tunnel, wait_for};
+use crate::world::{Daemon, Edge, HUB_INNER, PATIENCE, World, link, path, tunnel, wait_for};
 
 /// For a packet that may be lost on purpose, before it is sent again.
 const A_WHILE: Duration = Duration::from_millis(500);
@@ -312,6 +312,56 @@ fn a_large_packet_that_may_be_fragmented_arrives_whole() {
         };
         let arrived = wait_for("a large packet to arrive", sent, Option::is_some);
         assert_eq!(arrived.as_ref(), Some(&packet));
+    }
+}
+
+#[test]
+fn all_fragments_of_a_datagram_go_to_the_class_of_its_ports_both_ways() {
+    const COUNT: usize = 20;
+    const BYTES: usize = 3000;
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (lan, server) = (world.host(Role::Lan), world.host(Role::Server));
+    for host in [lan, server] {
+        // Sockets made from now on do not set DF.
+        host.sysctl(&["net.ipv4.ip_no_pmtu_disc=1"]).unwrap();
+    }
+    let receiver = Receiver::bind(server, &plan::SERVER.v4.to_string());
+    let rule = format!("match = ['udp port {}']", receiver.address.port());
+    let classes = class("voice", &rule) + &class("default", "policy = 'bond'");
+    let (hub, van) = world.start_pair(&Edge {
+        more: "lan = ['192.168.8.0/24', 'fd08::/64']",
+        classes: &classes,
+        ..Edge::default()
+    });
+    let sent = |daemon: &Daemon<'_>, class: &str| {
+        let status = daemon.status();
+        tunnel(&status, class).unwrap().sent_bytes
+    };
+    let before = [sent(&van, "default"), sent(&hub, "default")];
+
+    let socket = udp_to(lan, receiver.address);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    for number in 0..COUNT {
+        let datagram = vec![number as u8; BYTES];
+        socket.send(&datagram).unwrap();
+        let (arrived, from) = receiver.receive();
+        assert_eq!(arrived, datagram);
+        receiver.send_to(&datagram, from);
+        let mut answer = vec![0; 2 * BYTES];
+        let len = socket.recv(&mut answer).unwrap();
+        assert_eq!(answer[..len], datagram);
+    }
+
+    for (daemon, before) in [&van, &hub].into_iter().zip(before) {
+        let wanted = (COUNT * BYTES) as u64;
+        daemon.wait("all of it in the class", |status| {
+            tunnel(status, "voice").is_some_and(|it| it.sent_bytes >= wanted)
+        });
+        let elsewhere = sent(daemon, "default") - before;
+        // Less than the smallest of the fragments: what a kernel says of itself on a new device.
+        assert!(elsewhere < 200, "{elsewhere} bytes");
     }
 }
 
