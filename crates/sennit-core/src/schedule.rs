@@ -45,6 +45,8 @@ pub struct PathView {
     pub weight: u16,
     /// Smoothed round trip.
     pub srtt: Duration,
+    /// The least round trip of late, without what stands on the path.
+    pub least: Duration,
     /// How far apart its acknowledgements come because hosts, or the path, hold them up.
     pub held_up: Duration,
     /// More stood there of late than it soon delivers.
@@ -341,9 +343,10 @@ impl Scheduler {
         leader.map(|path| path.srtt).or_else(fastest)
     }
 
-    /// Whether paths of the best tier differ so much in delay that one may have to lead.
+    /// Whether paths of the best tier differ so much in delay, whatever stands on them, that one
+    /// may have to lead.
     pub fn may_have_leader(&self, paths: &[PathView]) -> bool {
-        let delays = || of_best_tier(paths).map(one_way);
+        let delays = || of_best_tier(paths).map(|path| path.least / 2);
         let (Some(least), Some(most)) = (delays().min(), delays().max()) else {
             return false;
         };

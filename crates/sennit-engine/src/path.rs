@@ -209,7 +209,14 @@ impl Path {
     }
 
     /// What the scheduler should know. `packet` is the size of a full packet in bytes.
-    pub(crate) fn view(&mut self, packet: u64, all_suspect: bool, now: Instant) -> PathView {
+    /// Packets may leave in `halves` although the path carries whole ones.
+    pub(crate) fn view(
+        &mut self,
+        packet: u64,
+        halves: bool,
+        all_suspect: bool,
+        now: Instant,
+    ) -> PathView {
         let srtt = self.rtt_ahead();
         if let Some(least) = self.gate.min_rtt()
             && srtt > CROWDED * least + CROWDED_BY
@@ -217,7 +224,11 @@ impl Path {
             self.crowded = Some(now);
         }
         let is_full = u64::from(self.gate.carries()) >= packet;
-        self.least = if is_full { packet } else { 2 * packet };
+        self.least = if is_full && !halves {
+            packet
+        } else {
+            2 * packet
+        };
         let rate = self.gate.pacing_rate(srtt);
         let credit = self.pacer.credit(rate, packet, now);
         let (state, _) = self.health.state();
@@ -233,6 +244,7 @@ impl Path {
             tier: self.link.tier,
             weight: self.link.weight,
             srtt,
+            least: self.gate.min_rtt().unwrap_or(srtt),
             held_up: self.gate.held_up(),
             crowded: self.is_crowded(now),
             late: Duration::ZERO,

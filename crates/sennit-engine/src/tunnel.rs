@@ -255,7 +255,7 @@ impl Tunnel {
     /// Takes an inner packet. [`Self::max_packet`] was checked.
     pub(crate) fn handle_packet(&mut self, pipe: &mut Pipe, packet: Queued, now: Instant) {
         if self.codec.is_some() {
-            self.note_data(packet.packet_len(), now);
+            self.activity.note_to_send(packet.packet_len(), now);
             pipe.push(packet, now);
         }
     }

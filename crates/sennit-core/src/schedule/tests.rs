@@ -7,6 +7,7 @@ fn path(tier: u8, millis: u64, budget: u64) -> PathView {
         tier,
         weight: 1,
         srtt: Duration::from_millis(millis),
+        least: Duration::from_millis(millis),
         crowded: false,
         late: Duration::ZERO,
         rate: 1_000_000,

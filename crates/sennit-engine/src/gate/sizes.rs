@@ -77,6 +77,9 @@ pub(super) struct Sizes {
     probing: Option<u16>,
     /// Probes that are not acknowledged.
     probes: VecDeque<(u64, Instant)>,
+    /// Another probe may leave. The first one of a size goes alone until its fate is known, because
+    /// one stands before a narrow link for as long as a dozen acknowledgements.
+    may_probe: bool,
     /// The oldest packets larger than `BASE` of which none as small or smaller was acknowledged
     /// since.
     missing: VecDeque<Missing>,
@@ -116,6 +119,7 @@ impl Sizes {
             source: SizeSource::Assumed,
             probing: (full > BASE).then_some(full),
             probes: VecDeque::with_capacity(TRIES),
+            may_probe: true,
             missing: VecDeque::with_capacity(MISSING),
             doubt: Doubt::None,
             again: None,
@@ -137,10 +141,11 @@ impl Sizes {
 
     /// The size that should be tried.
     pub(super) fn probing(&self) -> Option<u16> {
-        if self.doubt != Doubt::None {
-            return Some(self.carries);
+        match self.doubt {
+            Doubt::None => self.probing.filter(|_| self.may_probe),
+            Doubt::Small => Some(self.carries),
+            Doubt::Large(_) => None,
         }
-        self.probing
     }
 
     /// Whether it is known that the path does not carry full size.
@@ -188,6 +193,7 @@ impl Sizes {
             if self.probes.len() < TRIES {
                 self.probes.push_back((pn, now));
             }
+            self.may_probe = (2..TRIES).contains(&self.probes.len());
             return;
         }
         if self.missing.len() < MISSING {
@@ -244,6 +250,7 @@ impl Sizes {
 
     fn judge_probes(&mut self, before: Instant, now: Instant) {
         let overtaken = self.probes.iter().filter(|(_, at)| *at < before).count();
+        self.may_probe |= overtaken == self.probes.len();
         if overtaken >= TRIES {
             self.fails = self.probing.unwrap_or(self.fails).min(self.fails);
             self.narrow(now);
@@ -274,15 +281,20 @@ impl Sizes {
         self.search();
     }
 
+    fn forget_probes(&mut self) {
+        self.probes.clear();
+        self.may_probe = true;
+    }
+
     /// Tries the largest size.
     fn search(&mut self) {
-        self.probes.clear();
+        self.forget_probes();
         self.probing = (self.carries < self.ceiling()).then_some(self.ceiling());
     }
 
     /// Tries a size between what the path carries and what it does not, or has found it.
     fn narrow(&mut self, now: Instant) {
-        self.probes.clear();
+        self.forget_probes();
         let fails = self.fails.min(self.ceiling() + 1);
         let open = fails.saturating_sub(self.carries);
         if open > STEP {
@@ -374,6 +386,28 @@ mod tests {
         path.run(25, 0);
         assert_eq!((path.sizes.carries(), path.sizes.probing()), (FULL, None));
         assert!(!path.sizes.is_small());
+    }
+
+    /// A path with a long round trip had one with each probe of its health: 43 KB in 600 ms.
+    #[test]
+    fn a_probe_goes_alone_and_two_more_follow_if_it_is_lost() {
+        let mut sizes = Sizes::new(FULL);
+        let start = Instant::now();
+        let after = |ms| start + MS * ms;
+        assert_eq!(sizes.probing(), Some(FULL));
+        sizes.on_sent(0, FULL, start);
+        assert_eq!(sizes.probing(), None);
+        sizes.on_small_acked(start - MS, after(20));
+        assert_eq!(sizes.probing(), None);
+        sizes.on_small_acked(after(1), after(21));
+        for pn in 1..3 {
+            assert_eq!(sizes.probing(), Some(FULL), "{pn}");
+            sizes.on_sent(pn, FULL, after(22));
+        }
+        assert_eq!(sizes.probing(), None);
+        sizes.on_small_acked(after(23), after(43));
+        assert!(sizes.is_small());
+        assert!(sizes.probing().is_some_and(|bytes| bytes < FULL));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use noq_proto::FourTuple;
-use sennit_core::{Pace, PathState, health::Keep};
+use sennit_core::{Pace, PathState, health::Keep, numbering::FULL};
 
 use super::{Tunnel, within};
 use crate::{ids::ConnId, path::Path, pipe::Pipe, ways::Ways};
@@ -19,6 +19,9 @@ const FLOOD: usize = 64 << 10;
 const FLOOD_WINDOW: Duration = Duration::from_millis(200);
 /// A tunnel is busy until it carried no [`FLOOD`] for this long.
 const FLOOD_LASTS: Duration = Duration::from_secs(1);
+/// An end sends a transfer until it had no full packet for this long: some round trips of most
+/// paths, and less than there is between two long requests of a client.
+const SENDS_FOR: Duration = Duration::from_millis(200);
 /// A tunnel in use tells the others of its paths this often: an idle one needs to know within
 /// seconds.
 const INFORM_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +30,8 @@ const INFORM_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activity {
     last: Option<Instant>,
+    /// When a packet last came to be sent that is as long as those of transfers.
+    last_full: Option<Instant>,
     /// Since when `bytes` are counted.
     since: Instant,
     bytes: usize,
@@ -38,6 +43,7 @@ impl Activity {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             last: None,
+            last_full: None,
             since: now,
             bytes: 0,
             flood: None,
@@ -58,6 +64,19 @@ impl Activity {
     /// Whether any packet went in or out of late.
     pub(super) fn is_active(&self, now: Instant) -> bool {
         within(self.last, IDLE_AFTER, now)
+    }
+
+    /// A packet of so many bytes came to be sent.
+    pub(super) fn note_to_send(&mut self, bytes: usize, now: Instant) {
+        self.note(bytes, now);
+        if bytes >= FULL {
+            self.last_full = Some(now);
+        }
+    }
+
+    /// Whether packets flow of which those of transfers are not sent by this end.
+    pub(super) fn only_answers(&self, now: Instant) -> bool {
+        self.is_active(now) && !within(self.last_full, SENDS_FOR, now)
     }
 
     fn is_flood(&self, now: Instant) -> bool {

@@ -22,8 +22,12 @@ impl Tunnel {
 
     /// Stages packets of full size that leave at once on a path of which nothing is known, where
     /// one may have to lead: how they arrive tells what it carries before the first transfer
-    /// starts.
+    /// starts. While packets flow, an end that only answers has no use for it, and would hold up
+    /// its answers for a second where the way back is narrow.
     pub(super) fn opening_due(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
+        if self.activity.only_answers(self.round.polled) {
+            return None;
+        }
         let is_due = |(path, view): (&Path, &PathView)| path.may_open(view, self.packet_size);
         let mut paths = self.paths.iter().zip(&self.round.views);
         let index = paths.position(is_due).filter(|_| self.is_numbered())?;

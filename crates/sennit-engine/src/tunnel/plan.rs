@@ -7,7 +7,7 @@ use std::{
 };
 
 use sennit_core::{
-    PathView, Scheduler, Worth,
+    PathView, Policy, Scheduler, Worth,
     queue::TARGET,
     schedule::{in_full_use, of_best_tier},
 };
@@ -163,10 +163,16 @@ impl Tunnel {
     fn view_paths(&mut self, now: Instant) {
         let none_up = !self.paths.iter().any(Path::is_trusted);
         let (packet, reports) = (self.packet_size, self.is_numbered());
+        let is_full = |path: &Path| u64::from(path.gate.carries()) >= packet;
+        let all_full = self.paths.iter().all(is_full);
+        let is_sure = |path: &Path| path.worth == Worth::Full && path.health.is_proven();
+        // Copies leave on all paths as what they are on the smallest.
+        let copies =
+            self.scheduler.policy() == Policy::Redundant || !self.paths.iter().all(is_sure);
         let views = &mut self.round.views;
         views.clear();
         views.extend(self.paths.iter_mut().map(|path| {
-            let view = path.view(packet, none_up, now);
+            let view = path.view(packet, copies && !all_full, none_up, now);
             // Reports show when noq sends there again. Without them only packets do.
             let usable = view.usable && !(reports && path.refuses());
             // Who does not number packets would take each copy for another packet.
