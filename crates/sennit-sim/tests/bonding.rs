@@ -60,14 +60,14 @@ const QUIC_TRIPLES: Check = Check {
 const TCP_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[1, 13, 16],
+    broken: &[],
     ..TCP_PAIRS
 };
 
 const QUIC_NARROW: Check = Check {
     narrow: true,
     seeds: 0..30,
-    broken: &[1, 5, 16, 27],
+    broken: &[5],
     ..QUIC_PAIRS
 };
 
@@ -131,6 +131,9 @@ fn a_link_far_behind_does_no_harm() {
     }
 }
 
+/// The second one had 0.85 down: where one path was known to carry full packets and another was not
+/// yet, copies in halves had too little room, and half a packet went astray as a flow started.
+///
 /// A single run of these has between 0.74 and 1.1, as chance has it in the first two seconds: it
 /// hangs on when the flow is first told to slow down. On average over 24 seeds they have 0.95 to
 /// 1.01, the last one 0.87 down.
@@ -138,7 +141,7 @@ fn a_link_far_behind_does_no_harm() {
 fn links_that_are_found_out_late_do_little_harm_on_average() {
     for (links, least) in [
         ("20:200/30 1:16/10", 0.9),
-        ("40/15 20/300", 0.9),
+        ("40/15 20/300", 0.95),
         ("5:50/40 4:40/300", 0.8),
     ] {
         for direction in [Direction::Down, Direction::Up] {
@@ -299,9 +302,13 @@ impl Check {
 
     /// Checks links of which some once broke the guarantee.
     fn hold_over(&self, scenes: &[(&str, Direction, u64)]) {
-        for &(links, direction, seed) in scenes {
-            let gain = self.gain(links, direction, seed);
-            assert!(gain > TOLERANCE, "{links}: {gain:.2}");
+        for &(texts, direction, seed) in scenes {
+            let (trial, links) = (self.trial(direction, seed), links(texts));
+            let together = trial.run(&links).expect("all links come up");
+            let enough = together.goodput / TOLERANCE;
+            let best = trial.best_alone_beyond(enough, &links);
+            let best = best.expect("each link comes up");
+            assert!(best <= enough, "{texts}: {:.2}", TOLERANCE * enough / best);
         }
     }
 
@@ -335,18 +342,22 @@ impl Check {
         }
         let trial = self.trial(direction, seed);
         let together = trial.run(&links).expect("all links come up");
-        let best = trial.best_alone(&links).expect("each link comes up");
-        let ratio = together.goodput / best;
+        let enough = together.goodput / TOLERANCE;
+        let best = trial.best_alone_beyond(enough, &links);
+        let best = best.expect("each link comes up");
+        let holds = best <= enough;
         let texts: Vec<String> = links.iter().map(ToString::to_string).collect();
         let report = format!(
-            "{ratio:.3} seed {seed} {:?} {direction:?} {:.2} of {best:.2} Mbit/s, stall {:?}: {}",
+            "{} seed {seed} {:?} {direction:?} {:.2} of {}{best:.2} Mbit/s, stall {:?}: {}",
+            if holds { "holds" } else { "FAILS" },
             self.kind,
             together.goodput,
+            if holds { "at most " } else { "" },
             together.longest_stall,
             texts.join(" ")
         );
         println!("{report}");
-        (ratio < TOLERANCE).then_some(report)
+        (!holds).then_some(report)
     }
 }
 
