@@ -44,6 +44,7 @@ use crate::{
 
 /// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
 pub(crate) const POOR: VarInt = VarInt::from_u32(0x3e76);
+
 /// A QUIC connection that carries one class.
 pub(crate) struct Tunnel {
     pub(crate) conn: Connection,

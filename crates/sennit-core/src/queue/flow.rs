@@ -1,0 +1,129 @@
+//! The packets of one flow queue, with their places and numbers.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::{QueueStats, Queued, codel::Codel};
+use crate::frame::Header;
+
+/// A flow that was silent for so long has no claim to its queue any more.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// One flow queue.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Those that left ahead of their turn leave an empty place behind.
+    pub(super) packets: VecDeque<Option<(Instant, Queued)>>,
+    /// How many are not empty.
+    pub(super) waiting: usize,
+    pub(super) bytes: usize,
+    /// Number of the first place.
+    pub(super) next: u32,
+    /// The hash of the flow that it belongs to, and when that last had a packet.
+    pub(super) owner: Option<(u32, Instant)>,
+    pub(super) deficit: i64,
+    pub(super) listed: bool,
+    pub(super) codel: Codel,
+    pub(super) stood: Duration,
+    pub(super) stats: QueueStats,
+}
+
+impl Flow {
+    pub(super) fn new() -> Self {
+        Self {
+            packets: VecDeque::new(),
+            waiting: 0,
+            bytes: 0,
+            next: Header::FIRST,
+            owner: None,
+            deficit: 0,
+            listed: false,
+            codel: Codel::default(),
+            stood: Duration::ZERO,
+            stats: QueueStats::default(),
+        }
+    }
+
+    pub(super) fn push(&mut self, packet: Queued, now: Instant) {
+        self.bytes += packet.packet_len();
+        self.waiting += 1;
+        self.packets.push_back(Some((now, packet)));
+    }
+
+    pub(super) fn is_of(&self, hash: u32) -> bool {
+        self.owner.is_some_and(|(owner, _)| owner == hash)
+    }
+
+    pub(super) fn is_free(&self, now: Instant) -> bool {
+        let quiet = |(_, last)| now.saturating_duration_since(last) >= QUIET;
+        self.waiting == 0 && self.owner.is_none_or(quiet)
+    }
+
+    /// The packet whose turn it is.
+    pub(super) fn head(&mut self) -> Option<&Queued> {
+        while let Some(None) = self.packets.front() {
+            self.packets.pop_front();
+            self.number();
+        }
+        let (_, packet) = self.packets.front()?.as_ref()?;
+        Some(packet)
+    }
+
+    /// Takes the packet whose turn it is, but not its [`Self::number`].
+    pub(super) fn pop(&mut self) -> Option<(Instant, Queued)> {
+        self.head()?;
+        let taken = self.packets.pop_front()??;
+        self.account(&taken.1);
+        Some(taken)
+    }
+
+    /// Takes out the oldest packet, or the newest where later ones have left with their numbers:
+    /// the far end waits for what is missing before them, but not for what is missing after.
+    pub(super) fn drop_one(&mut self) -> Option<Queued> {
+        if !self.has_given_away() {
+            return Some(self.pop()?.1);
+        }
+        let place = self.packets.iter().rposition(Option::is_some)?;
+        let (_, packet) = self.packets[place].take()?;
+        if place + 1 == self.packets.len() {
+            self.packets.pop_back();
+        }
+        self.account(&packet);
+        Some(packet)
+    }
+
+    /// The number of what was the first place.
+    pub(super) fn number(&mut self) -> u32 {
+        let seq = self.next;
+        self.next = seq.wrapping_add(1);
+        seq
+    }
+
+    /// Whether a packet has left ahead of one that still waits.
+    pub(super) fn has_given_away(&self) -> bool {
+        self.waiting < self.packets.len()
+    }
+
+    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with its number
+    /// and how many really are ahead. All packets are taken for as large as the mean.
+    pub(super) fn take_behind(&mut self, bytes: usize) -> Option<(Queued, u32, usize)> {
+        let mean = self.bytes.checked_div(self.waiting)?.max(1);
+        let places = self.packets.len();
+        let from = (bytes / mean).min(places);
+        let is_full = |&place: &usize| self.packets[place].is_some();
+        let place = (from..places)
+            .find(is_full)
+            .or_else(|| (0..from).rev().find(is_full))?;
+        let (_, packet) = self.packets[place].take()?;
+        self.account(&packet);
+        let ahead = self.bytes.min(place * mean);
+        Some((packet, self.next.wrapping_add(place as u32), ahead))
+    }
+
+    pub(super) fn account(&mut self, packet: &Queued) {
+        self.bytes -= packet.packet_len();
+        self.waiting -= 1;
+    }
+}
