@@ -4,7 +4,7 @@
 //! quic`
 //!
 //! How a link is written stands at the head of `sennit_netem`'s `spec.rs`.
-//! "Alone" is the same tunnel with that link only.
+//! "Alone" is the same tunnel with that link only, or with `--plain` no tunnel.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -37,6 +37,9 @@ struct Args {
     /// Runs with consecutive seeds, averaged
     #[arg(long, default_value_t = 1)]
     runs: u64,
+    /// Over each link alone without a tunnel
+    #[arg(long)]
+    plain: bool,
     /// Print the status of all paths at the end of each run
     #[arg(long)]
     status: bool,
@@ -68,8 +71,12 @@ fn main() -> ExitCode {
 /// Each link alone, then all together.
 fn compare(links: &[LinkSpec], args: &Args) -> Result<(), TrialError> {
     let mut best: f64 = 0.0;
-    for link in links {
-        let alone = goodput(std::slice::from_ref(link), args)?;
+    for (index, link) in links.iter().enumerate() {
+        let alone = if args.plain {
+            mean(args, |trial| Ok(trial.plain(link, index)))?
+        } else {
+            goodput(std::slice::from_ref(link), args)?
+        };
         best = best.max(alone);
         println!("{link:24} {alone:7.2} Mbit/s");
     }
@@ -91,13 +98,21 @@ fn fail(why: &str) -> ExitCode {
 
 /// Mean goodput over all runs.
 fn goodput(links: &[LinkSpec], args: &Args) -> Result<f64, TrialError> {
+    mean(args, |trial| run(links, &trial, args))
+}
+
+/// Mean over the trials of all seeds.
+fn mean(
+    args: &Args,
+    goodput: impl Fn(Trial) -> Result<f64, TrialError>,
+) -> Result<f64, TrialError> {
     let mut seeds = args.seed..args.seed + args.runs;
-    let sum = seeds.try_fold(0.0, |sum, seed| Ok(sum + run(links, seed, args)?))?;
+    let sum = seeds.try_fold(0.0, |sum, seed| Ok(sum + goodput(trial(seed, args))?))?;
     Ok(sum / args.runs as f64)
 }
 
-fn run(links: &[LinkSpec], seed: u64, args: &Args) -> Result<f64, TrialError> {
-    let trial = Trial {
+fn trial(seed: u64, args: &Args) -> Trial {
+    Trial {
         kind: match args.kind {
             KindArg::Tcp => Kind::Tcp,
             KindArg::Quic => Kind::Quic,
@@ -107,14 +122,17 @@ fn run(links: &[LinkSpec], seed: u64, args: &Args) -> Result<f64, TrialError> {
         warm_up: Duration::from_secs_f64(args.warm_up),
         span: Duration::from_secs_f64(args.seconds),
         seed,
-    };
+    }
+}
+
+fn run(links: &[LinkSpec], trial: &Trial, args: &Args) -> Result<f64, TrialError> {
     let outcome = match args.every {
         Some(seconds) => trial.watch(links, Duration::from_secs_f64(seconds), print_status),
         None => trial.run(links),
     }?;
     if args.status {
         let (stall, status) = (outcome.longest_stall, &outcome.status);
-        println!("seed {seed}: longest stall {stall:?}, {status:#?}");
+        println!("seed {}: longest stall {stall:?}, {status:#?}", trial.seed);
     }
     Ok(outcome.goodput)
 }
