@@ -257,11 +257,12 @@ impl<T> Resequencer<T> {
             .is_some_and(|clock| clock.is_used(now))
     }
 
-    /// By how much the least delays of the paths that are used differ. A delay that has just grown,
-    /// or jitters, does not count: what stands on the way is no reason to stop a flow for as long.
+    /// By how much the least delays of the paths differ on which anything comes: what is missing
+    /// may be the first packet on one that was not used. A delay that has just grown, or jitters,
+    /// does not count: what stands on the way is no reason to stop a flow for as long.
     fn apart(&self, now: Instant) -> Duration {
         let (mut least, mut most) = (f64::MAX, f64::MIN);
-        for path in self.paths.values().filter(|path| path.is_used(now)) {
+        for path in self.paths.values().filter(|path| path.is_active(now)) {
             let delay = path.least.get();
             (least, most) = (least.min(delay), most.max(delay));
         }

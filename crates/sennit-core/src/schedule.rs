@@ -505,13 +505,20 @@ fn leader(paths: &[PathView]) -> Option<usize> {
     let leads = |&(_, path): &(usize, &PathView)| {
         let mut faster = of_tier(paths, tier).filter(|(_, p)| in_order(p) < in_order(path));
         // Nothing leads while it is not known what the others carry.
-        let carried = faster.try_fold(0, |sum, (_, p)| (p.carries > 0).then_some(sum + p.carries));
+        let carried = faster.try_fold((0, true), |(sum, proven), (_, p)| {
+            (p.carries > 0).then_some((sum + p.carries, proven && !p.unproven))
+        });
         let least = if path.leads {
             LEAD_RATE_LEFT
         } else {
             LEAD_RATE
         };
-        let is_wide = |carried: u64| path.promises as f64 > least * carried as f64;
+        let is_wide = |(carried, proven): (u64, bool)| {
+            // What others are too full to take doubles the rate of one that starts.
+            let grows = proven && path.unproven && path.carries > 0;
+            let doubled = if grows { 2 * path.delivers } else { 0 };
+            path.promises.max(doubled) as f64 > least * carried as f64
+        };
         // What is behind because more stands on it than usual is no far path, and soon none at all.
         let is_far = path.leads || !path.crowded;
         is_far

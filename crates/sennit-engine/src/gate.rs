@@ -544,7 +544,9 @@ impl Controller for Gate {
             self.control.on_route_change();
         }
         let least = self.state.min_rtt().unwrap_or_default();
+        let opening = self.state.opening_rate();
         let acked = self.delivery.end_batch(read).map(|acked| Acked {
+            train: acked.train.max(opening),
             // A single one below the least that was borne out is an error, see [`Floor`].
             rtt: self.state.way_back.take_off(acked.rtt.max(least), least),
             ..acked

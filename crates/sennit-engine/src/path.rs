@@ -146,6 +146,14 @@ impl Path {
         })
     }
 
+    /// A packet of `bytes` leaves here.
+    pub(crate) fn note_carried(&mut self, bytes: u64, now: Instant) {
+        self.carried.count(bytes, now);
+        if self.leads {
+            self.led.get_or_insert(now);
+        }
+    }
+
     /// noq had a batch to send on this path, and perhaps `kept` all of it.
     pub(crate) fn handle_batch(&mut self, kept: bool, now: Instant) {
         self.refused = kept.then(|| (self.refused.map_or(now, |(first, _)| first), now));
@@ -235,9 +243,10 @@ impl Path {
         let (delivers, unproven) = (self.gate.rate(srtt), self.gate.is_in_slow_start());
         let opening = self.gate.opening_rate();
         let is_guessed = !self.gate.is_known() && opening == 0;
-        let was_tried = self
-            .led
-            .is_some_and(|at| now.saturating_duration_since(at) >= LED_ROUNDS * srtt);
+        let was_tried = !unproven
+            && self
+                .led
+                .is_some_and(|at| now.saturating_duration_since(at) >= LED_ROUNDS * srtt);
         PathView {
             usable: self.trusted || all_suspect && state != PathState::Down,
             alive: self.health.is_proven(),

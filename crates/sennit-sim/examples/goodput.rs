@@ -73,7 +73,7 @@ fn compare(links: &[LinkSpec], args: &Args) -> Result<(), TrialError> {
     let mut best: f64 = 0.0;
     for (index, link) in links.iter().enumerate() {
         let alone = if args.plain {
-            mean(args, |trial| Ok(trial.plain(link, index)))?
+            mean(args, |trial| trial.plain(link, index))?
         } else {
             goodput(std::slice::from_ref(link), args)?
         };

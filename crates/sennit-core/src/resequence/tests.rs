@@ -318,6 +318,30 @@ fn a_path_as_far_behind_as_a_satellite_is_waited_for() {
 }
 
 #[test]
+fn the_first_packets_of_a_far_path_are_waited_for() {
+    let mut receiver = Receiver::new();
+    // Reports have told how late each path is, before anything was sent on the far one.
+    for sent in (0..1000).step_by(100) {
+        for (path, takes) in [(0, 40), (1, 340)] {
+            let now = receiver.start + MS * (sent + takes);
+            receiver
+                .resequencer
+                .handle_clock(path, sent_micros(sent), now);
+        }
+    }
+    let (near, far) = (1010..1200, 1000..1010);
+    let mut arrivals: Vec<(u32, u32, u32)> = near
+        .map(|sent| (sent + 40, 0, sent))
+        .chain(far.map(|sent| (sent + 340, 1, sent)))
+        .collect();
+    arrivals.sort_unstable();
+    for (at, path, sent) in arrivals {
+        receiver.packet(sent - 1000, path, sent, at, true);
+    }
+    assert_eq!(receiver.released, (0..200).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_repair_over_a_satellite_is_waited_for() {
     let mut receiver = Receiver::new();
     receiver.repair = MS * 765;

@@ -375,6 +375,20 @@ fn a_path_leads_only_where_it_is_far_behind_and_much_wider() {
     };
     assert!(leads(near, so_far(1_100_000)));
     assert!(!leads(near, so_far(1_000_000)));
+    let starts = |bytes| PathView {
+        unproven: true,
+        ..carries(300, bytes, 9)
+    };
+    // What starts doubles its rate once more, where the others are known to be full.
+    assert!(leads(near, starts(800_000)));
+    assert!(!leads(near, starts(700_000)));
+    assert!(!leads(
+        PathView {
+            unproven: true,
+            ..near
+        },
+        starts(800_000)
+    ));
 }
 
 #[test]

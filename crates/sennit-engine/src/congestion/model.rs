@@ -68,6 +68,11 @@ const TRAIN_GAIN: f64 = 2.0;
 /// In startup the window leaves within this part of the round trip, or this time.
 const STARTUP_BURSTS: u32 = 8;
 const MIN_BURST: Duration = Duration::from_millis(1);
+/// On a path as long as this it leaves no faster than so many times what its first packets show of
+/// its rate: the burst of a whole window overflows a queue that holds a part of one.
+const LONG: Duration = Duration::from_millis(150);
+/// A little more than the rate that the first packets show, which may be too little.
+const TRAIN_PACE: f64 = 1.25;
 /// What the driver hands over in one go, as time at the pacing rate; twice that much is in flight
 /// beyond the model, so that the window is never what makes a batch small.
 const QUANTUM: Duration = Duration::from_millis(1);
@@ -452,6 +457,12 @@ impl Model {
         // would take a queue here for a full link (RFC 9406): the window may leave at once.
         let soon = (self.min_rtt() / STARTUP_BURSTS).max(MIN_BURST);
         let burst = window as f64 / soon.as_secs_f64();
+        let is_bound = self.train > 0 && self.min_rtt() >= LONG;
+        let burst = if is_bound {
+            burst.min(TRAIN_PACE * self.train as f64)
+        } else {
+            burst
+        };
         Some(paced.max(burst) as u64)
     }
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 /// Packets of full size that are sent for this: the first window has room for them (`model`), and
 /// at 3 Mbit/s they take a tenth of a second.
 pub(crate) const PACKETS: usize = 24;
-/// Packets that have arrived when the time is taken: acknowledgements come for ten packets at once,
-/// or for two, and the last ones are held back for company.
-const MEASURED: u32 = 20;
+/// Bytes that must have arrived after the first acknowledgement before a rate is made of them:
+/// acknowledgements come for ten packets at once, or for two.
+const MEASURED: u64 = 8000;
 /// Fewer packets than this that left together are no train.
 const LEAST: u32 = 16;
 /// Bytes of a packet that counts.
@@ -28,42 +28,47 @@ pub(super) struct Opening {
 #[derive(Clone, Copy, Debug)]
 struct Train {
     first: u64,
+    last: u64,
     sent: Instant,
     packets: u32,
     acked: u32,
     bytes: u64,
     /// When the first acknowledgement came, and of how many bytes.
     began: Option<(Instant, u64)>,
+    /// The greatest rate so far, in bytes per second.
+    best: u64,
 }
 
 impl Opening {
     /// A packet of `bytes` leaves.
     pub(super) fn on_sent(&mut self, pn: u64, bytes: u16, now: Instant) {
-        if self.is_over || self.train.is_some_and(|train| train.is_long()) && !self.extends(pn, now)
-        {
+        if self.is_over || self.train.is_some_and(|train| train.is_long()) && !self.extends(now) {
             return;
         }
         if bytes < FULL {
             self.train = None;
-        } else if self.extends(pn, now) {
+        } else if self.extends(now) {
             if let Some(train) = &mut self.train {
+                train.last = pn;
                 train.packets += 1;
             }
         } else {
             self.train = Some(Train {
                 first: pn,
+                last: pn,
                 sent: now,
                 packets: 1,
                 acked: 0,
                 bytes: 0,
                 began: None,
+                best: 0,
             });
         }
     }
 
-    fn extends(&self, pn: u64, now: Instant) -> bool {
-        self.train
-            .is_some_and(|train| train.sent == now && pn == train.first + u64::from(train.packets))
+    /// Numbers need not follow each other: QUIC leaves some out at random (RFC 9000 §21.4).
+    fn extends(&self, now: Instant) -> bool {
+        self.train.is_some_and(|train| train.sent == now)
     }
 
     /// Whether a packet is one of those that left together.
@@ -72,7 +77,9 @@ impl Opening {
             .is_some_and(|train| train.is_long() && train.has(pn))
     }
 
-    /// A packet arrived; with the last one that is needed the rate is known, in bytes per second.
+    /// A packet arrived. Returns the rate, in bytes per second, if more is known of it now: an
+    /// acknowledgement that is held back for company makes a train seem slower than it was, so the
+    /// quickest part of it counts.
     pub(super) fn on_acked(
         &mut self,
         pn: u64,
@@ -86,34 +93,40 @@ impl Opening {
         }
         train.acked += 1;
         train.bytes += bytes;
-        let (began, at_once) = train.began.get_or_insert((now, 0));
-        if *began == now {
-            *at_once += bytes;
-        }
-        if train.acked < MEASURED.min(train.packets) {
-            return None;
-        }
-        self.is_over = true;
-        let after_first = now.saturating_duration_since(*began);
-        // Jitter that keeps the order lets what it held up arrive at once; then only this is left.
-        let whole = now
-            .saturating_duration_since(train.sent)
-            .saturating_sub(least_rtt.unwrap_or_default());
-        let rates = [
-            rate(train.bytes - *at_once, after_first),
-            rate(train.bytes, whole),
-        ];
-        rates.into_iter().flatten().min()
+        self.is_over = train.acked == train.packets;
+        let rate = train.rate(bytes, least_rtt, now)?;
+        let is_more = rate > train.best;
+        train.best = train.best.max(rate);
+        is_more.then_some(rate)
     }
 }
 
 impl Train {
     fn has(&self, pn: u64) -> bool {
-        (self.first..self.first + u64::from(self.packets)).contains(&pn)
+        (self.first..=self.last).contains(&pn)
     }
 
     fn is_long(&self) -> bool {
         self.packets >= LEAST
+    }
+
+    /// Bytes per second of what has arrived by now, of which the last were `bytes`.
+    fn rate(&mut self, bytes: u64, least_rtt: Option<Duration>, now: Instant) -> Option<u64> {
+        let (began, at_once) = self.began.get_or_insert((now, 0));
+        if *began == now {
+            *at_once += bytes;
+        }
+        let later = self.bytes - *at_once;
+        if later < MEASURED {
+            return None;
+        }
+        let after_first = rate(later, now.saturating_duration_since(*began));
+        // Jitter that keeps the order lets what it held up arrive at once; then only this is left.
+        let whole = now
+            .saturating_duration_since(self.sent)
+            .saturating_sub(least_rtt.unwrap_or_default());
+        let rates = [after_first, rate(self.bytes, whole)];
+        rates.into_iter().flatten().min()
     }
 }
 
@@ -133,16 +146,27 @@ mod tests {
     /// What is found of packets that leave `apart` and arrive one every millisecond, acknowledged
     /// `at_once`.
     fn found(apart: Duration, at_once: u64) -> Option<u64> {
+        found_of(|index| index, apart, at_once)
+    }
+
+    /// The same of packets that have these numbers.
+    fn found_of(number: impl Fn(u64) -> u64, apart: Duration, at_once: u64) -> Option<u64> {
         let start = Instant::now();
         let mut opening = Opening::default();
-        for pn in 0..PACKETS as u64 {
-            opening.on_sent(pn, 1400, start + apart * pn as u32);
+        for index in 0..PACKETS as u64 {
+            opening.on_sent(number(index), 1400, start + apart * index as u32);
         }
-        (0..PACKETS as u64).find_map(|pn| {
-            let last = (pn / at_once + 1) * at_once - 1;
-            let now = start + RTT + MS * last as u32;
-            opening.on_acked(pn, 1400, Some(RTT), now)
-        })
+        let mut found = None;
+        for index in 0..PACKETS as u64 {
+            let last = (index / at_once + 1) * at_once - 1;
+            // The last ones are held back.
+            let held = if index >= 20 { 40 } else { 0 };
+            let now = start + RTT + MS * (last as u32 + held);
+            found = opening
+                .on_acked(number(index), 1400, Some(RTT), now)
+                .or(found);
+        }
+        found
     }
 
     #[test]
@@ -151,6 +175,12 @@ mod tests {
             let rate = found(Duration::ZERO, at_once).expect("a train");
             assert!((1_300_000..1_500_000).contains(&rate), "{at_once}: {rate}");
         }
+    }
+
+    #[test]
+    fn a_number_that_is_left_out_does_not_end_a_train() {
+        let rate = found_of(|index| index + u64::from(index > 10), Duration::ZERO, 2);
+        assert!(rate.is_some_and(|rate| (1_300_000..1_500_000).contains(&rate)));
     }
 
     #[test]

@@ -37,6 +37,9 @@ impl Tunnel {
         self.paths[index].opened = true;
         let full = self.padding_of(u64::from(self.paths[index].gate.carries()))?;
         let paths = PathSet::default().with(index);
+        // So few packets do not fill a path: late acknowledgements of them are no queue, and
+        // startup must not end by them.
+        self.paths[index].gate.set_limited();
         for _ in 0..OPENING {
             self.put_aside(pipe, full.clone(), paths);
         }

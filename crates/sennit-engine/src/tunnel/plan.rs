@@ -60,6 +60,9 @@ struct Outlook {
     standing: Duration,
     /// How many times what the paths deliver now they did at best within seconds.
     best_to_now: f64,
+    /// The round trip of the path that leads; zero if none does. Senders on it double their windows
+    /// once in each, and so does its startup: what waits for it may stand for one.
+    leader: Duration,
     /// A path is in its startup.
     starts: bool,
     /// How many paths are usable.
@@ -95,7 +98,7 @@ impl Patience {
             self.started = Some(now);
         }
         if within(self.started, STARTING_FOR, now) {
-            target = target.max(STARTING_TARGET);
+            target = target.max(STARTING_TARGET).max(outlook.leader);
         }
         self.narrow.update(outlook.usable, now);
         let narrow = self.narrow.lasts(now);
@@ -216,9 +219,6 @@ impl Tunnel {
         self.scheduler.find_leader(views);
         for (path, view) in zip(&mut self.paths, views) {
             path.leads = view.leads;
-            if view.leads {
-                path.led.get_or_insert(now);
-            }
         }
     }
 
@@ -233,6 +233,10 @@ impl Tunnel {
             held_up: in_use().map(|view| view.held_up).min().unwrap_or_default(),
             standing: self.scheduler.standing(views),
             best_to_now: self.best_to_now(),
+            leader: views
+                .iter()
+                .find(|view| view.leads)
+                .map_or(Duration::ZERO, |view| view.srtt),
             starts: self.paths.iter().any(|path| path.gate.starts()),
             usable: views.iter().filter(|view| view.usable).count(),
         }
@@ -301,6 +305,7 @@ mod tests {
         held_up: Duration::ZERO,
         standing: Duration::ZERO,
         best_to_now: 1.0,
+        leader: Duration::ZERO,
         starts: false,
         usable: 2,
     };

@@ -384,7 +384,7 @@ impl Tunnel {
     /// Counts a packet for the share of these paths.
     pub(super) fn note_carried(&mut self, size: usize, paths: PathSet, now: Instant) {
         for path in paths.iter() {
-            self.paths[path].carried.count(size as u64, now);
+            self.paths[path].note_carried(size as u64, now);
         }
     }
 
