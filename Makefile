@@ -1,6 +1,6 @@
 # make demo    two emulated links, one tunnel over both, one link cut: under two minutes after the build
 # make test    every test; those that need root say so when they are skipped
-# make lint    format, clippy, layers, licences
+# make lint    format, clippy, layers, licences, comments, links of the book
 # make bench   the scenarios of lab/ with a tuned build, each three times, and at the end one table of
 #              what was to be reached, also as docs/src/results.md; three hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
 # make bench-linerate

@@ -1,11 +1,11 @@
-//! The book in `docs/`, the decisions, and the two pages at the root: links lead somewhere,
-//! chapters are short, and each chapter is in the table of contents.
+//! The book in `docs/`, the decisions, and the pages at the root: links lead somewhere, Rust files
+//! that they name are there, chapters are short, and each is in the table of contents.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::Finding;
+use crate::{Finding, sources};
 
 /// Lines of a chapter: what one question needs.
 const CHAPTER: usize = 250;
@@ -23,6 +23,7 @@ pub(crate) fn check(root: &Path) -> Vec<Finding> {
     for folder in ["", "docs/src", DECISIONS, "lab", "fuzz"] {
         pages.extend(markdown(&root.join(folder)));
     }
+    let known = rust_files(&root.join("crates"));
     let mut findings = Vec::new();
     for page in &pages {
         let Ok(text) = fs::read_to_string(page) else {
@@ -39,6 +40,9 @@ pub(crate) fn check(root: &Path) -> Vec<Finding> {
         let (most, lines) = (most_lines(root, page), text.lines().count());
         if lines > most {
             add(0, format!("it has {lines} lines, and {most} are the most"));
+        }
+        for (line, file) in lost_files(&text, &known) {
+            add(line, format!("no crate has a file `{file}`"));
         }
         for (line, target) in links(&text) {
             if let Some(why) = broken(page, &text, target) {
@@ -129,6 +133,42 @@ fn broken(page: &Path, text: &str, target: &str) -> Option<String> {
         .then(|| "there is no such heading".into())
 }
 
+/// Rust files that a page names in code, such as `core/schedule.rs`, and that are nowhere.
+fn lost_files<'a>(text: &'a str, known: &BTreeSet<String>) -> Vec<(usize, &'a str)> {
+    let mut lost = Vec::new();
+    let mut is_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        let spans = line.split('`').skip(1).step_by(2);
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '.');
+        let files = spans.filter(|name| name.ends_with(".rs") && name.chars().all(legal));
+        let files = files.filter(|name| !is_code && !known.contains(*name));
+        lost.extend(files.map(|name| (index + 1, name)));
+    }
+    lost
+}
+
+/// What pages may call the Rust files below `crates`: `sennit-core/src/queue/tests.rs`,
+/// `core/queue/tests.rs`, `queue/tests.rs` and `tests.rs` are one.
+fn rust_files(crates: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in sources::rust_files(crates) {
+        let path = file.strip_prefix(crates).unwrap_or(&file);
+        let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();
+        let [package, _, inside @ ..] = parts.as_slice() else {
+            continue;
+        };
+        let short = package.strip_prefix("sennit-").unwrap_or(package);
+        names.insert(parts.join("/"));
+        names.insert(format!("crates/{}", parts.join("/")));
+        names.insert([&[short][..], inside].concat().join("/"));
+        names.extend((0..inside.len()).map(|from| inside[from..].join("/")));
+    }
+    names
+}
+
 /// What headings are called in links, as GitHub and mdBook make it.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
@@ -175,6 +215,17 @@ mod tests {
     fn links_are_found_where_they_are_prose() {
         let text = "See [a](a.md) and [b](b.md#c).\n```\n[x](x.md)\n```\n`[y](y.md)` [d](#e)\n";
         assert_eq!(links(text), [(1, "a.md"), (1, "b.md#c"), (5, "#e")]);
+    }
+
+    #[test]
+    fn a_file_that_moved_is_found_and_one_that_is_there_may_be_named_in_short() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let known = rust_files(&crates.canonicalize().expect("it is there"));
+        for name in ["sennit-lint/src/book.rs", "lint/book.rs", "book.rs"] {
+            assert!(known.contains(name), "{name}");
+        }
+        let text = "See `lint/book.rs` and `lint/gone.rs`.\n```\n`x.rs`\n```\n`*.rs`\n";
+        assert_eq!(lost_files(text, &known), [(1, "lint/gone.rs")]);
     }
 
     #[test]

@@ -72,8 +72,13 @@ fn manifest(package: &Package) -> Option<Finding> {
 
 /// Every Rust file below the folder of a crate's manifest, tests and examples too.
 fn rust(package: &Package) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = Vec::new();
-    folders.extend(package.manifest_path.as_std_path().parent().map(Into::into));
+    let folder = package.manifest_path.as_std_path().parent();
+    folder.map_or_else(Vec::new, rust_files)
+}
+
+/// Every Rust file below a folder.
+pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

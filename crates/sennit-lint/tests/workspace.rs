@@ -25,6 +25,9 @@ const BROKEN: &[(&str, &str)] = &[
     ("src/a.rs", "mod b;\n#[expect(unsafe_code)]\nfn f() {}\n"),
     ("src/a/b.rs", "mod gone;\nuse std::thread;\n"),
     ("src/tests.rs", "use std::thread;\n"),
+    ("tests/c.rs", "/// and more than that.\nfn f() {}\n"),
+    ("docs/src/SUMMARY.md", "[a](a.md), [b](b.md)\n"),
+    ("docs/src/a.md", "[c](a.md#c), `core/gone.rs`\n"),
 ];
 
 fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -51,11 +54,15 @@ fn every_broken_rule_is_found_in_the_file_that_breaks_it() {
         .iter()
         .map(|finding| (finding.file.to_str(), finding.line));
     let expected = [
-        (Some("Cargo.toml"), 0), // no licence
-        (Some("Cargo.toml"), 0), // no [lints]
+        (Some("Cargo.toml"), 0),          // no licence
+        (Some("Cargo.toml"), 0),          // no [lints]
+        (Some("docs/src/SUMMARY.md"), 1), // no b.md
+        (Some("docs/src/a.md"), 1),       // no such file
+        (Some("docs/src/a.md"), 1),       // no such heading
         (Some("src/a/b/gone.rs"), 0),
         (Some("src/a/b.rs"), 2),
         (Some("src/a.rs"), 2),
+        (Some("tests/c.rs"), 1),
     ];
     assert_eq!(found.collect::<Vec<_>>(), expected);
 }
