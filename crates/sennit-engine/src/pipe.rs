@@ -7,8 +7,8 @@
 //! What has waited without a tunnel for longer than [`KEPT_FOR`] is of no use to anybody and is
 //! dropped.
 //!
-//! Numbers do not outlive a connection: nobody knows whether the far end still has what was numbered
-//! before, and it may be another host. So both ends start over with each connection
+//! Numbers do not outlive a connection: nobody knows whether the far end still has what was
+//! numbered before, and it may be another host. So both ends start over with each connection
 //! ([`Pipe::start_over`]): what waits is numbered anew, and what was held for a missing packet is
 //! handed on (docs/decisions/0028).
 

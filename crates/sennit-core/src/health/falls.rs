@@ -11,9 +11,10 @@ pub(super) const TRUST_AFTER: Duration = Duration::from_millis(120);
 /// The longest time for which it must be heard: bursts of a failing modem are 3 to 15 s apart, and
 /// what is longer would only keep out a link that has recovered.
 const MOST: Duration = Duration::from_secs(32);
-/// Falls are forgotten when the path did not fall for this long,
+/// Falls are forgotten when the path did not fall for at least this long.
 const FORGOTTEN: Duration = Duration::from_secs(20);
-/// and for so many times what it has to be steady: what follows in the same rhythm is no news.
+/// Falls are forgotten when the path did not fall for this many times as long as it has to be
+/// steady: what follows in the same rhythm is no news.
 const RHYTHM: u32 = 4;
 /// A handover is over within this time after something was last heard: 200 ms of silence (Starlink)
 /// between two probes.
