@@ -35,7 +35,7 @@ impl Seen {
                 seed,
             };
             plain += trial.plain(&link, 0).expect("flows over one link");
-            tunnel += measure(&trial, link, &mut pings);
+            tunnel += measure(&trial, &[link], &mut pings);
         }
         pings.sort_unstable();
         let part = tunnel / plain;
@@ -56,9 +56,9 @@ impl Seen {
 }
 
 /// Goodput in Mbit/s through a tunnel.
-fn measure(trial: &Trial, link: LinkSpec, pings: &mut Vec<Duration>) -> f64 {
-    let mut world = World::new(&[link], Policy::Bond, trial.seed, Instant::now());
-    assert!(world.connect(1), "{:?}", world.edge.status());
+fn measure(trial: &Trial, links: &[LinkSpec], pings: &mut Vec<Duration>) -> f64 {
+    let mut world = World::new(links, Policy::Bond, trial.seed, Instant::now());
+    assert!(world.connect(links.len()), "{:?}", world.edge.status());
     let now = world.now();
     let flows = Transfer::new(trial.kind, trial.direction, trial.streams, now);
     let mut flows = flows.with_ping(100 * MS, now);
@@ -80,6 +80,42 @@ fn a_drive_is_followed() {
         // In the deepest fades of these it is the ping itself that fills the link.
         assert!(seen.ping(0.95) < MS * 700, "{:?}", seen.ping(0.95));
     }
+}
+
+/// Two drives at once carry more than the better one without a tunnel.
+#[test]
+fn two_drives_are_bonded() {
+    let (mut tunnel, mut better, mut sum) = (0.0, 0.0, 0.0);
+    let mut pings = Vec::new();
+    for seed in 1..=8 {
+        let drives = [format!("lte@{seed}/20"), format!("lte@{}/30", seed + 100)];
+        let links = drives.map(|link| link.parse::<LinkSpec>().expect("a link"));
+        let trial = Trial {
+            kind: Kind::Quic,
+            direction: if seed % 2 == 0 {
+                Direction::Up
+            } else {
+                Direction::Down
+            },
+            streams: 4,
+            warm_up: WARM_UP,
+            span: SPAN,
+            seed,
+        };
+        let plain = |index| {
+            trial
+                .plain(&links[index], index)
+                .expect("flows over a link")
+        };
+        let plain = [0, 1].map(plain);
+        better += plain[0].max(plain[1]);
+        sum += plain[0] + plain[1];
+        tunnel += measure(&trial, &links, &mut pings);
+    }
+    let (of_better, of_sum) = (tunnel / better, tunnel / sum);
+    println!("two drives: {of_better:.2} of the better one's plain, {of_sum:.2} of the sum");
+    assert!(of_better > 1.1, "{of_better:.2}");
+    assert!(of_sum > 0.75, "{of_sum:.2}");
 }
 
 /// The next step of the rate came before BBR had found the last.
