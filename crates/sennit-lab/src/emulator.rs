@@ -73,7 +73,7 @@ pub enum NatFault {
 }
 
 /// How hard it was for the emulator to be exact.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Strain {
     /// Batches of packets written.
     pub batches: u64,

@@ -35,9 +35,9 @@ const EDGE: &str = "edge";
 const SCHEMA: &str = "sennit.lab/2";
 
 /// Everything about a scenario that was played, once or several times.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    schema: &'static str,
+    schema: String,
     scenario: String,
     about: String,
     /// The scenario file as it was.
@@ -76,7 +76,7 @@ impl std::fmt::Display for Machine {
 }
 
 /// What one step gave.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StepResult {
     /// As in the scenario.
     pub name: String,
@@ -103,7 +103,7 @@ pub struct StepResult {
 }
 
 /// What one traffic gave.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrafficResult {
     /// What it was, in a few words.
     pub label: String,
@@ -120,12 +120,12 @@ pub struct TrafficResult {
     pub usual_goodput: Option<f64>,
     /// If there are several edges: what each of them got, while the rest of this is of all
     /// together.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<Self>,
 }
 
 /// What followed a fault.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FaultResult {
     /// After the start of the step.
     pub at_seconds: f64,
@@ -140,7 +140,7 @@ pub struct FaultResult {
 }
 
 /// What a fault meant for one bulk traffic.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Aftermath {
     /// Median goodput from the fault until the next one or the end.
     pub goodput: f64,
@@ -149,7 +149,7 @@ pub struct Aftermath {
 }
 
 /// What went over one link during a step.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkResult {
     /// The link's name.
     pub name: String,
@@ -160,7 +160,7 @@ pub struct LinkResult {
 }
 
 /// One direction of a link during a step.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WayResult {
     offered_packets: u64,
     delivered_packets: u64,
@@ -175,9 +175,9 @@ pub struct WayResult {
 }
 
 /// What a daemon used during a step.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DaemonResult {
-    role: &'static str,
+    role: String,
     cpu_seconds: f64,
     /// CPU time for 10⁹ bytes of bulk goodput.
     cpu_seconds_per_gigabyte: Option<f64>,
@@ -196,7 +196,7 @@ impl Results {
         checks: Vec<Check>,
     ) -> Self {
         Self {
-            schema: SCHEMA,
+            schema: SCHEMA.into(),
             scenario: scenario.name.clone(),
             about: scenario.about.clone(),
             text: text.to_owned(),
@@ -233,6 +233,31 @@ impl Results {
     /// The file's text.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("results hold only numbers, texts and lists")
+    }
+
+    /// Reads what [`Self::write`] wrote.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let reading = || format!("read {}", path.display());
+        let text = std::fs::read_to_string(path).doing(reading)?;
+        let wrong = |reason| Error::Scenario(format!("{}: {reason}", path.display()));
+        Self::from_json(&text).map_err(wrong)
+    }
+
+    /// Reads the text of such a file; what is wrong with it, in words.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            schema: String,
+        }
+        let head: Head =
+            serde_json::from_str(text).map_err(|error| format!("no results: {error}"))?;
+        if head.schema != SCHEMA {
+            let schema = head.schema;
+            return Err(format!(
+                "its form is {schema}, and this program reads {SCHEMA}"
+            ));
+        }
+        serde_json::from_str(text).map_err(|error| format!("no results of {SCHEMA}: {error}"))
     }
 
     /// All traffic that failed, with its step.
@@ -308,7 +333,7 @@ impl StepResult {
         for (role, (before, after)) in roles.zip(before.iter().zip(after)) {
             let cpu_seconds = (after.cpu_seconds - before.cpu_seconds).max(0.0);
             self.daemons.push(DaemonResult {
-                role,
+                role: role.into(),
                 cpu_seconds,
                 cpu_seconds_per_gigabyte: (bytes > 0).then(|| cpu_seconds * 1e9 / bytes as f64),
                 rss_bytes: after.rss_bytes,
@@ -448,5 +473,111 @@ impl WayResult {
             queue_max_bytes: counters.queue_max,
             bins,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selfcheck::Property;
+    use crate::traffic::PingFigures;
+
+    const SCENARIO: &str = "
+        name = \"test\"
+        [[link]]
+        name = \"a\"
+        spec = \"30/10\"
+        [[step]]
+        name = \"one\"
+        seconds = 2
+        [[step.traffic]]
+        kind = \"ping\"
+        via = \"link:a\"
+    ";
+
+    fn results() -> Results {
+        let scenario = Scenario::parse(SCENARIO).expect("it is right");
+        let check = Check {
+            link: "a".into(),
+            direction: sennit_netem::Direction::Up,
+            property: Property::Delay,
+            asked: 0.01,
+            measured: 0.010_123,
+            tolerance: 3e-4,
+        };
+        let bins = || Bins::new(sennit_load::BIN, vec![1.5, 2.0]);
+        let bulk = BulkFigures {
+            bytes: 1000,
+            seconds: 2.0,
+            goodput: 500.0,
+            retransmits: None,
+            start_seconds: 0.1,
+            bins: bins(),
+        };
+        let kinds = [
+            Figures::Tcp(bulk.clone()),
+            Figures::Quic(bulk),
+            Figures::Ping(PingFigures::default()),
+            Figures::Idle,
+        ];
+        let of = |figures| TrafficResult {
+            label: "traffic".into(),
+            figures: Some(figures),
+            failure: None,
+            line_share: Some(0.9),
+            gap_seconds: None,
+            usual_goodput: Some(1.0),
+            edges: Vec::new(),
+        };
+        let fault = FaultResult {
+            at_seconds: 1.0,
+            link: Some("a".into()),
+            action: Action::CarrierDown,
+            traffic: vec![None],
+            link_recovery_seconds: Some(0.2),
+        };
+        let link = LinkResult::new("a".into(), &[Counters::default(); 2], [bins(), bins()]);
+        let step = StepResult {
+            traffic: kinds.into_iter().map(of).collect(),
+            faults: vec![fault],
+            links: vec![link],
+            daemons: vec![DaemonResult {
+                role: HUB.into(),
+                cpu_seconds: 0.1,
+                cpu_seconds_per_gigabyte: None,
+                rss_bytes: 1,
+                rss_peak_bytes: 2,
+            }],
+            status: vec![serde_json::json!({"state": "up"})],
+            ..StepResult::default()
+        };
+        let mut results = Results::new(
+            &scenario,
+            SCENARIO,
+            Path::new("/sennit"),
+            vec!["wireguard-go 1".into()],
+            vec![check],
+        );
+        results.add_run(vec![step]);
+        results
+    }
+
+    #[test]
+    fn what_is_written_can_be_read_back_whole() {
+        let written = results().to_json();
+        let read = Results::from_json(&written).expect("it was just written");
+        assert_eq!(read.to_json(), written);
+    }
+
+    #[test]
+    fn results_of_another_form_are_told_from_no_results() {
+        let old = results().to_json().replace(SCHEMA, "sennit.lab/1");
+        let error = Results::from_json(&old).expect_err("it is another form");
+        assert_eq!(
+            error,
+            "its form is sennit.lab/1, and this program reads sennit.lab/2"
+        );
+        let error = Results::from_json("{}").expect_err("it is nothing");
+        assert!(error.starts_with("no results: missing field"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use sennit_load::quantile;
 use sennit_netem::{Config, Direction, Jitter, Link, Loss, Passage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error};
 use crate::lab::Lab;
@@ -63,7 +63,7 @@ const TRACE_TIME: Duration = Duration::from_secs(3);
 const LOSS_GAP: Duration = Duration::from_micros(25);
 
 /// One property of one direction of a link.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// The link's name.
     pub link: String,
@@ -80,7 +80,7 @@ pub struct Check {
 }
 
 /// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Property {
     /// Frame bytes per second.

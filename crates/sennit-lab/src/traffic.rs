@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sennit_load::{BIN, Bins, Received};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running};
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(30);
 const PORT: u16 = 5201;
 
 /// What one traffic of a step did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Figures {
     /// Bulk TCP or MPTCP.
@@ -61,7 +61,7 @@ impl Figures {
 }
 
 /// Bulk data, as its receiver saw it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BulkFigures {
     /// Payload bytes received.
     pub bytes: u64,
@@ -98,7 +98,7 @@ impl BulkFigures {
 }
 
 /// UDP, as its receiver saw it.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct UdpFigures {
     /// Payload bytes per second received.
     pub goodput: f64,
@@ -111,7 +111,7 @@ pub struct UdpFigures {
 }
 
 /// The most UDP packets per second of which almost none was lost.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PacketFigures {
     /// Packets that arrived.
     pub per_second: f64,
@@ -126,7 +126,7 @@ pub struct PacketFigures {
 }
 
 /// ICMP echo.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PingFigures {
     /// Requests sent.
     pub sent: u64,
