@@ -16,6 +16,7 @@
 //! so what the window must cover includes how long this host lets it wait, and what this host reads
 //! at once is a heap to it.
 
+mod alone;
 mod ledger;
 mod opening;
 mod sizes;
@@ -39,6 +40,7 @@ use sennit_core::{Congestion, Floor};
 
 pub use self::sizes::{BASE, SizeSource};
 pub(crate) use self::{
+    alone::{Alone, AloneFactory},
     ledger::{Ledger, Payload},
     opening::PACKETS as OPENING,
 };

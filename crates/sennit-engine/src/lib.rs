@@ -14,8 +14,10 @@
 //! scheduler; [`gate`] is how packets are steered to paths, with [`congestion`] control behind it;
 //! [`h3`] carries the HTTP/3 machine of `sennit-masque` over streams; [`edge`] and [`hub`] are what
 //! differs between the two ends.
+//! [`bare`] is QUIC without a tunnel, for load tests.
 
 mod acks;
+mod bare;
 mod cid;
 mod codec;
 mod congestion;
@@ -40,6 +42,7 @@ mod tunnel;
 mod turns;
 mod ways;
 
+pub use bare::{Bare, BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, Ended, Stream};
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
 pub use facts::{LinkLabel, TunnelStats};
