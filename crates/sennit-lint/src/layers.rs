@@ -97,6 +97,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit-core",
             "sennit-engine",
             "sennit-linux",
+            "sennit-load",
             "sennit-masque",
             "sennit-packet",
         ],

@@ -134,18 +134,31 @@ impl Arrivals {
     /// What they come to, of so many that were sent if that is known.
     #[must_use]
     pub fn figures(&self, sent: Option<u64>) -> ArrivalFigures {
-        let sent = sent.unwrap_or(self.next).max(self.received);
-        let lost = sent - self.received;
+        Self::together(&[self], sent)
+    }
+
+    /// What the messages of several senders come to, of so many that all of them sent.
+    #[must_use]
+    pub fn together(all: &[&Self], sent: Option<u64>) -> ArrivalFigures {
+        let sum = |number: fn(&Self) -> u64| all.iter().map(|one| number(one)).sum::<u64>();
+        let (mut ipdv, mut delays) = (Times::default(), Times::default());
+        for one in all {
+            ipdv.add(&one.ipdv);
+            delays.add(&one.delays);
+        }
+        let received = sum(|one| one.received);
+        let sent = sent.unwrap_or_else(|| sum(|one| one.next)).max(received);
+        let lost = sent - received;
         ArrivalFigures {
             sent,
-            received: self.received,
-            bytes: self.bytes,
+            received,
+            bytes: sum(|one| one.bytes),
             lost,
             loss_ratio: lost as f64 / sent.max(1) as f64,
-            reordered: self.reordered,
-            duplicates: self.duplicates,
-            ipdv: self.ipdv.figures(),
-            delay_variation: self.delays.figures(),
+            reordered: sum(|one| one.reordered),
+            duplicates: sum(|one| one.duplicates),
+            ipdv: ipdv.figures(),
+            delay_variation: delays.figures(),
         }
     }
 }

@@ -61,6 +61,16 @@ impl Received {
         }
     }
 
+    /// Bytes that arrived in the first `span`: a bin that ends later counts by its share of it.
+    #[must_use]
+    pub fn before(&self, span: Duration) -> u64 {
+        let bins = span.as_secs_f64() / self.bin.as_secs_f64();
+        let whole = bins as usize;
+        let sum: u64 = self.bytes.iter().take(whole).sum();
+        let last = self.bytes.get(whole).copied().unwrap_or(0);
+        sum + (last as f64 * bins.fract()) as u64
+    }
+
     /// What arrived within the time of the test, as iperf3 counts it.
     #[must_use]
     pub fn within(&self, span: Duration) -> Bulk {

@@ -13,7 +13,7 @@ const DIGITS: u8 = 3;
 
 /// Times, in microseconds inside.
 #[derive(Clone, Debug)]
-pub struct Times(Histogram<u64>);
+pub struct Times(Histogram<u32>);
 
 /// What a histogram comes to, in seconds. Without any time all of it is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,8 +38,8 @@ pub struct TimeFigures {
 
 impl Default for Times {
     fn default() -> Self {
-        let empty = Histogram::new_with_bounds(1, LONGEST, DIGITS);
-        Self(empty.expect("the bounds are in order and the digits at most five"))
+        // It grows to the longest time that it is given: 90 KB for ten minutes.
+        Self(Histogram::new(DIGITS).expect("the digits are at most five"))
     }
 }
 
@@ -47,7 +47,8 @@ impl Times {
     /// Takes a time into account; one of more than ten minutes counts as ten minutes.
     pub fn note(&mut self, time: Duration) {
         let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(LONGEST);
-        self.0.saturating_record(micros.clamp(1, LONGEST));
+        let recorded = self.0.record(micros.clamp(1, LONGEST));
+        recorded.expect("it grows as it needs to");
     }
 
     /// The time below which a share of them lies; `None` for no times.
@@ -64,7 +65,7 @@ impl Times {
         let (mut left, mut sum) = (wanted, 0.0);
         let values: Vec<_> = self.0.iter_recorded().collect();
         for value in values.iter().rev() {
-            let taken = value.count_at_value().min(left);
+            let taken = u64::from(value.count_at_value()).min(left);
             sum += taken as f64 * value.value_iterated_to() as f64;
             left -= taken;
         }
@@ -73,9 +74,7 @@ impl Times {
 
     /// All times of another histogram as well.
     pub fn add(&mut self, other: &Self) {
-        self.0
-            .add(&other.0)
-            .expect("all histograms have the same bounds");
+        self.0.add(&other.0).expect("it grows as it needs to");
     }
 
     /// What they come to.

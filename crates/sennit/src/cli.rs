@@ -12,6 +12,7 @@ mod output;
 mod sites;
 mod starter;
 mod status;
+mod test;
 mod values;
 
 use std::ffi::OsString;
@@ -81,6 +82,8 @@ enum Command {
     Cleanup(CleanupArgs),
     /// Measure tunnels over emulated links, all on this machine (as root)
     Lab(lab::LabArgs),
+    /// Measure what a network carries, by QUIC between two hosts, without a tunnel or root
+    Test(test::TestArgs),
     /// Print the version
     Version,
 }
@@ -400,6 +403,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Check(args) => check::run(&args),
         Command::Cleanup(args) => cleanup(&args),
         Command::Lab(args) => lab::run(&args, cli.log.as_deref()),
+        Command::Test(args) => test::run(&args),
         Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
@@ -418,6 +422,7 @@ impl Command {
             | Self::Why(_)
             | Self::Check(_)
             | Self::Cleanup(_)
+            | Self::Test(_)
             | Self::Version => "warn",
         }
     }

@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod flow;
 pub mod identity;
 pub mod lan;
+pub mod loadtest;
 mod logging;
 pub mod reach;
 pub mod remote;

@@ -534,6 +534,7 @@ fn help_and_version_are_data() {
         "check",
         "cleanup",
         "lab",
+        "test",
         "Exit codes",
     ] {
         assert!(help.contains(word), "{word}");

@@ -21,6 +21,8 @@ pub enum Exit {
     Findings = 6,
     Permission = 7,
     Timeout = 8,
+    /// What a shell expects after Ctrl-C.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {

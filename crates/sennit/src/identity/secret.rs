@@ -72,7 +72,7 @@ impl Fingerprint {
         format!("{label}.hub.sennit")
     }
 
-    pub(super) fn from_hex(text: &str) -> Option<Self> {
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         if text.len() != 64 || !text.is_ascii() {
             return None;

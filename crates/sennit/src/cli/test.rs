@@ -1,0 +1,345 @@
+//! `sennit test`.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use sennit_core::Congestion;
+use signal_hook::consts::signal::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::exit::{Exit, Failure};
+use super::{output, values};
+use crate::loadtest::client::{self, Progress, TestError};
+use crate::loadtest::{PORT, Pin, Plan, server};
+
+#[derive(Debug, Args)]
+pub(super) struct TestArgs {
+    #[command(subcommand)]
+    command: TestCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TestCommand {
+    /// Wait for clients and do what they plan, until Ctrl-C
+    Server(ServerArgs),
+    /// Measure what the network to a server carries
+    Client(ClientArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit test server
+  sennit test server --listen 203.0.113.10:4774 --token secret --max-duration 30
+
+The server needs no files: it makes itself a certificate, and prints the fingerprint that a client's
+--pin takes. It sends load to nobody but clients that have completed a handshake with it.")]
+struct ServerArgs {
+    /// Where to listen [default: port 4774 of all addresses]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// What clients must say with --token [default: anybody may test]
+    #[arg(long, value_name = "TEXT")]
+    token: Option<String>,
+    /// The longest test that a client may plan, in seconds
+    #[arg(long, value_name = "S", default_value = "300", value_parser = values::seconds)]
+    max_duration: Duration,
+    /// Clients at the same time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    max_clients: u16,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit test client 203.0.113.10
+  sennit test client test.example.org --direction both --streams 4 --duration 20
+  sennit test client '[2001:db8::1]:4774' --message 1000 --rate 5Mbit --json
+
+Goodput is payload at its receiver. Round trips are those of a probe each 20 ms on a connection of its
+own, by the times at which packets left and arrived. A test connection is encrypted but not
+authenticated, unless --pin names the server's certificate.
+Exit codes: 4 no server answers, 130 interrupted (what was measured until then is printed).")]
+struct ClientArgs {
+    /// The server: an address or a name, with a port if it is not 4774
+    #[arg(value_name = "ADDRESS")]
+    server: String,
+    /// How long load is sent, in seconds
+    #[arg(long, value_name = "S", default_value = "8", value_parser = values::seconds)]
+    duration: Duration,
+    /// Which way the load goes
+    #[arg(long, value_enum, default_value = "down")]
+    direction: Ways,
+    /// Connections of the load
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    connections: u16,
+    /// Streams of each connection
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    streams: u16,
+    /// Send messages of so many bytes, once or never (DATAGRAM frames), instead of streams
+    #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = clap::value_parser!(u16).range(17..=1100))]
+    message: Option<u16>,
+    /// Payload of all connections together, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<f64>,
+    /// Congestion control of both ends: auto, cubic, bbr, bbr3 or follow
+    #[arg(long = "cc", value_name = "WORD", default_value = "auto", value_parser = congestion)]
+    congestion: Congestion,
+    /// How long the server may take to answer, in seconds
+    #[arg(long, value_name = "S", default_value = "5", value_parser = values::seconds)]
+    timeout: Duration,
+    /// SHA-256 of the server's certificate, which it prints when it starts
+    #[arg(long, value_name = "HEX")]
+    pin: Option<Pin>,
+    /// What the server wants to hear
+    #[arg(long, value_name = "TEXT")]
+    token: Option<String>,
+    /// Print JSON (sennit.test/1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ways {
+    /// From the client to the server
+    Up,
+    /// From the server to the client
+    Down,
+    /// Both at the same time
+    Both,
+}
+
+pub(super) fn run(args: &TestArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        TestCommand::Server(args) => serve(args),
+        TestCommand::Client(args) => test(args),
+    }
+}
+
+fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
+    let stop = stop_on_signals()?;
+    let mut server = server::Server::bind(server::Options {
+        listen: args.listen,
+        token: args.token.clone(),
+        most_seconds: args.max_duration,
+        most_clients: args.max_clients.into(),
+    })
+    .map_err(Failure::runtime)?;
+    let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+    eprintln!("Listening on {} (UDP).", addresses.join(" and "));
+    eprintln!("Certificate: {}", server.fingerprint());
+    server.run(&stop).map_err(Failure::runtime)?;
+    Ok(Exit::Ok)
+}
+
+fn test(args: &ClientArgs) -> Result<Exit, Failure> {
+    if args.duration.is_zero() {
+        return Err(Failure::usage(
+            "--duration: a test of no time measures nothing",
+        ));
+    }
+    let options = client::Options {
+        server: resolve(&args.server)?,
+        plan: Plan {
+            token: args.token.clone(),
+            up: args.direction != Ways::Down,
+            down: args.direction != Ways::Up,
+            connections: args.connections,
+            streams: if args.message.is_some() {
+                0
+            } else {
+                args.streams
+            },
+            congestion: args.congestion.to_string(),
+            seconds: args.duration.as_secs_f64(),
+            message_bytes: args.message,
+            rate_bits_per_second: args.rate,
+        },
+        patience: args.timeout,
+        pin: args.pin,
+    };
+    let stop = stop_on_signals()?;
+    let tells = io::stderr().is_terminal();
+    let mut progress = |progress: Progress| {
+        if tells {
+            eprintln!("{}", in_words(&progress));
+        }
+    };
+    let report = client::run(&options, &stop, &mut progress).map_err(failure)?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.to_string())?;
+    }
+    Ok(match report.interrupted {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    })
+}
+
+fn in_words(progress: &Progress) -> String {
+    let mut line = format!(
+        "[{:5.1} s] {:9.2} Mbit/s arrive here",
+        progress.elapsed.as_secs_f64(),
+        progress.received_bits_per_second / 1e6
+    );
+    if let Some(rtt) = progress.rtt {
+        let _ = write!(line, ", rtt {:.1} ms", rtt.as_secs_f64() * 1e3);
+    }
+    line
+}
+
+fn failure(error: TestError) -> Failure {
+    let exit = match error {
+        TestError::NoServer { .. } | TestError::OtherProtocol { .. } => Exit::Unreachable,
+        TestError::Interrupted => Exit::Interrupted,
+        TestError::OtherServer { .. }
+        | TestError::Refused { .. }
+        | TestError::Broken { .. }
+        | TestError::Host(_) => Exit::Runtime,
+    };
+    let failure = Failure::new(exit, &error);
+    match error {
+        TestError::NoServer { .. } => failure.hint(
+            "start `sennit test server` there, and see that firewalls let UDP through to its port",
+        ),
+        TestError::OtherProtocol { .. } => {
+            failure.hint("see which port `sennit test server` prints there, and `sennit version`")
+        }
+        TestError::OtherServer { .. } => {
+            failure.hint("a server has a new certificate each time it starts, and prints it")
+        }
+        TestError::Interrupted
+        | TestError::Refused { .. }
+        | TestError::Broken { .. }
+        | TestError::Host(_) => failure,
+    }
+}
+
+/// A flag that Ctrl-C and SIGTERM set; a second Ctrl-C ends the program at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let code = i32::from(Exit::Interrupted as u8);
+    flag::register_conditional_shutdown(SIGINT, code, Arc::clone(&stop))
+        .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)))
+        .and_then(|_| flag::register(SIGTERM, Arc::clone(&stop)))
+        .map_err(|error| Failure::runtime(format!("cannot watch for signals: {error}")))?;
+    debug_assert!(!stop.load(Ordering::Relaxed));
+    Ok(stop)
+}
+
+/// The first address of a server that is written as `host`, `host:port`, `v6` or `[v6]:port`.
+fn resolve(text: &str) -> Result<SocketAddr, Failure> {
+    let (host, port) = target(text).ok_or_else(|| {
+        let message = format!("`{text}` is no server");
+        let hint = "write an address or a name, and a port if it is not 4774: 203.0.113.10, \
+                    test.example.org:5000, [2001:db8::1]:5000";
+        Failure::usage(message).hint(hint)
+    })?;
+    let found = (host, port).to_socket_addrs();
+    let address = found.map(|mut addresses| addresses.next());
+    match address {
+        Ok(Some(address)) if address.ip().is_unspecified() || address.ip().is_multicast() => Err(
+            Failure::usage(format!("nobody can be reached at {address}")),
+        ),
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(Failure::new(
+            Exit::NotFound,
+            format!("{host} has no address"),
+        )),
+        Err(error) => {
+            let message = format!("cannot look up {host}: {error}");
+            Err(Failure::new(Exit::NotFound, message))
+        }
+    }
+}
+
+fn target(text: &str) -> Option<(&str, u16)> {
+    if text.parse::<std::net::Ipv6Addr>().is_ok() {
+        return Some((text, PORT));
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        host.parse::<std::net::Ipv6Addr>().ok()?;
+        return match port.strip_prefix(':') {
+            Some(port) => Some((host, some_port(port)?)),
+            None => port.is_empty().then_some((host, PORT)),
+        };
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, some_port(port)?),
+        None => (text, PORT),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    (!host.is_empty() && host.chars().all(plain)).then_some((host, port))
+}
+
+fn some_port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0)
+}
+
+fn congestion(text: &str) -> Result<Congestion, String> {
+    text.parse().map_err(|_| {
+        let words: Vec<_> = Congestion::ALL.iter().map(|word| word.as_str()).collect();
+        format!("write one of {}", words.join(", "))
+    })
+}
+
+/// `500k`, `5Mbit`, `1.5G`, in bit/s.
+fn rate(text: &str) -> Result<f64, String> {
+    let text = text.strip_suffix("bit").unwrap_or(text);
+    let scales = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
+    let scale = scales.iter().find(|(unit, _)| text.ends_with(*unit));
+    let (number, scale) = match scale {
+        Some((unit, scale)) => (text.trim_end_matches(*unit), *scale),
+        None => (text, 1.0),
+    };
+    let rate = number.parse::<f64>().ok().map(|number| number * scale);
+    let sane = |rate: &f64| (1e3..=1e12).contains(rate);
+    rate.filter(sane)
+        .ok_or_else(|| "write 1k to 1000G bit/s, like 500k, 5Mbit or 1.5G".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_host_with_or_without_a_port() {
+        for (text, expected) in [
+            ("203.0.113.10", Some(("203.0.113.10", 4774))),
+            ("203.0.113.10:5000", Some(("203.0.113.10", 5000))),
+            ("test.example.org:5000", Some(("test.example.org", 5000))),
+            ("2001:db8::1", Some(("2001:db8::1", 4774))),
+            ("[2001:db8::1]", Some(("2001:db8::1", 4774))),
+            ("[2001:db8::1]:5000", Some(("2001:db8::1", 5000))),
+            ("", None),
+            (":5000", None),
+            ("host:", None),
+            ("host:0", None),
+            ("host:99999", None),
+            ("[host]:1", None),
+            ("[2001:db8::1]5000", None),
+            ("https://host", None),
+            ("two words", None),
+        ] {
+            assert_eq!(target(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_have_units_and_bounds() {
+        assert_eq!(rate("500k"), Ok(500e3));
+        assert_eq!(rate("5Mbit"), Ok(5e6));
+        assert_eq!(rate("1.5G"), Ok(1.5e9));
+        assert_eq!(rate("20000"), Ok(20e3));
+        for bad in ["", "M", "-5M", "1", "5Mb", "NaN", "2000G", "5 M"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+}

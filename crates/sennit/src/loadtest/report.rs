@@ -1,0 +1,306 @@
+//! What a test found: a document that can be read back, and the same in words.
+//!
+//! Bytes are bytes, times seconds, shares ratios; a rate says so in its name. `null` means that it
+//! was not measured.
+
+use std::fmt::{self, Display};
+
+use sennit_load::{ArrivalFigures, Bins, TimeFigures};
+use serde::{Deserialize, Serialize};
+
+use super::words::Plan;
+
+/// The version of the document's shape.
+pub const SCHEMA: &str = "sennit.test/1";
+
+/// Above this share of a processor the thread of an end was the limit.
+const BUSY: f64 = 0.9;
+
+/// What a test found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Address of the server.
+    pub server: String,
+    /// What was asked for, without the token.
+    pub plan: Plan,
+    /// Somebody ended it before its time.
+    pub interrupted: bool,
+    /// Payload that arrived, of both directions together.
+    pub goodput_bits_per_second: f64,
+    /// From the client to the server; `None` if that was not asked for.
+    pub up: Option<Way>,
+    /// From the server to the client.
+    pub down: Option<Way>,
+    /// Round trips of probes beside the load.
+    pub rtt: RoundTrips,
+    /// From the first packet until the client may send.
+    pub handshake: Handshakes,
+    /// CPU time of each end's thread while the load ran.
+    pub cpu: Cpu,
+    /// What to know before using the figures.
+    pub notes: Vec<String>,
+}
+
+/// One direction, as its receiver saw it unless it says otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Way {
+    /// Payload bytes over the time in which they were counted.
+    pub goodput_bits_per_second: f64,
+    /// Payload bytes that arrived in that time, each once.
+    pub bytes: u64,
+    /// How long was counted.
+    pub seconds: f64,
+    /// Payload bytes a second, bin by bin.
+    pub bins: Option<Bins>,
+    /// Streams, or connections with messages.
+    pub flows: usize,
+    /// Jain's index of fairness over them.
+    pub fairness: Option<f64>,
+    /// Messages, if there were any.
+    pub messages: Option<ArrivalFigures>,
+    /// QUIC packets that the sender sent.
+    pub sent_packets: u64,
+    /// QUIC packets that the sender took for lost.
+    pub lost_packets: u64,
+    /// Congestion controllers that ran at the sender's end.
+    pub controllers: Vec<String>,
+}
+
+/// Round trips by the times at which packets left and arrived, without what the server kept them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// Before the load.
+    pub idle: TimeFigures,
+    /// While it ran.
+    pub loaded: TimeFigures,
+    /// Probes that left while it ran.
+    pub probes: u64,
+    /// Probes of these that were never answered.
+    pub lost: u64,
+    /// P95 − P50 while the load ran.
+    pub jitter_seconds: Option<f64>,
+    /// Median under load, less the median before.
+    pub added_delay_seconds: Option<f64>,
+    /// Mean under load over the least before, less one.
+    pub bufferbloat_factor: Option<f64>,
+}
+
+/// Handshakes, one of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// With X25519MLKEM768.
+    pub post_quantum_seconds: Option<f64>,
+    /// With X25519.
+    pub classic_seconds: Option<f64>,
+    /// With a ticket of an earlier connection.
+    pub resumed_seconds: Option<f64>,
+}
+
+/// CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Of the client's thread.
+    pub client_seconds: Option<f64>,
+    /// Of the server's thread, for all of its clients.
+    pub server_seconds: Option<f64>,
+}
+
+impl RoundTrips {
+    /// Of probes before and while the load ran.
+    #[must_use]
+    pub fn new(idle: TimeFigures, loaded: TimeFigures, probes: u64, lost: u64) -> Self {
+        let both = |a: Option<f64>, b: Option<f64>| a.zip(b);
+        Self {
+            jitter_seconds: loaded.jitter_seconds(),
+            added_delay_seconds: both(loaded.p50_seconds, idle.p50_seconds)
+                .map(|(loaded, idle)| loaded - idle),
+            bufferbloat_factor: both(loaded.mean_seconds, idle.min_seconds)
+                .map(|(mean, least)| mean / least - 1.0),
+            idle,
+            loaded,
+            probes,
+            lost,
+        }
+    }
+}
+
+impl Cpu {
+    /// Which ends were busy all the time.
+    #[must_use]
+    pub fn notes(&self, seconds: f64) -> Vec<String> {
+        let ends = [
+            ("this machine", self.client_seconds),
+            ("the server", self.server_seconds),
+        ];
+        let busy = |(end, cpu): &(&str, Option<f64>)| {
+            let share = (*cpu)? / seconds;
+            (share > BUSY).then(|| {
+                format!(
+                    "{end} used {:.0} % of a processor for its only thread: the network may carry more",
+                    share * 100.0
+                )
+            })
+        };
+        ends.iter().filter_map(busy).collect()
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan {
+            connections,
+            streams,
+            ref congestion,
+            message_bytes,
+            ..
+        } = self.plan;
+        let load = match message_bytes {
+            Some(bytes) => format!("messages of {bytes} bytes"),
+            None => format!("{streams} stream(s) each"),
+        };
+        let server = &self.server;
+        writeln!(
+            f,
+            "{server}: {connections} connection(s), {load}, congestion control {congestion}"
+        )?;
+        for (name, way) in [("up", &self.up), ("down", &self.down)] {
+            if let Some(way) = way {
+                way.write(name, f)?;
+            }
+        }
+        self.rtt.write(f)?;
+        self.handshake.write(f)?;
+        let cpu = [self.cpu.client_seconds, self.cpu.server_seconds].map(seconds);
+        writeln!(f, "cpu        client {}, server {}", cpu[0], cpu[1])?;
+        self.notes
+            .iter()
+            .try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Way {
+    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mbit = self.goodput_bits_per_second / 1e6;
+        write!(f, "{name:10} {mbit:.2} Mbit/s over {:.2} s", self.seconds)?;
+        let lost = self.lost_packets as f64 / self.sent_packets.max(1) as f64 * 100.0;
+        write!(f, ", {lost:.2} % of packets sent again")?;
+        if let Some(fairness) = self.fairness.filter(|_| self.flows > 1) {
+            write!(f, ", fairness {fairness:.3} over {} flows", self.flows)?;
+        }
+        writeln!(f, " ({})", self.controllers.join(", "))?;
+        let Some(messages) = &self.messages else {
+            return Ok(());
+        };
+        let ArrivalFigures {
+            sent,
+            lost,
+            loss_ratio,
+            reordered,
+            ipdv,
+            ..
+        } = messages;
+        writeln!(
+            f,
+            "  messages {sent} sent, {lost} lost ({:.2} %), {reordered} out of order, ipdv p95 {}",
+            loss_ratio * 100.0,
+            millis(ipdv.p95_seconds)
+        )
+    }
+}
+
+impl RoundTrips {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |times: &TimeFigures| {
+            let [least, middle, slow, slowest] = [
+                times.min_seconds,
+                times.p50_seconds,
+                times.p95_seconds,
+                times.p99_seconds,
+            ]
+            .map(millis);
+            format!("least {least}, p50 {middle}, p95 {slow}, p99 {slowest}")
+        };
+        writeln!(f, "rtt idle   {}", line(&self.idle))?;
+        let (probes, lost) = (self.probes, self.lost);
+        writeln!(
+            f,
+            "rtt loaded {}; {lost} of {probes} probes lost",
+            line(&self.loaded)
+        )?;
+        let factor = self.bufferbloat_factor;
+        let factor = factor.map_or("-".into(), |factor| format!("{factor:.2}"));
+        let added = millis(self.added_delay_seconds);
+        writeln!(
+            f,
+            "added      {added} under load, bufferbloat factor {factor}"
+        )
+    }
+}
+
+impl Handshakes {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, classic, resumed] = [
+            self.post_quantum_seconds,
+            self.classic_seconds,
+            self.resumed_seconds,
+        ]
+        .map(millis);
+        writeln!(
+            f,
+            "handshake  post-quantum {first}, classic {classic}, resumed {resumed}"
+        )
+    }
+}
+
+fn millis(seconds: Option<f64>) -> String {
+    seconds.map_or("-".into(), |seconds| format!("{:.2} ms", seconds * 1e3))
+}
+
+fn seconds(seconds: Option<f64>) -> String {
+    seconds.map_or("-".into(), |seconds| format!("{seconds:.2} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(min: f64, mean: f64, p50: f64, p95: f64) -> TimeFigures {
+        TimeFigures {
+            count: 9,
+            min_seconds: Some(min),
+            mean_seconds: Some(mean),
+            p50_seconds: Some(p50),
+            p95_seconds: Some(p95),
+            ..TimeFigures::default()
+        }
+    }
+
+    #[test]
+    fn what_load_adds_is_told_from_what_was_there() {
+        let idle = times(0.020, 0.022, 0.021, 0.025);
+        let trips = RoundTrips::new(idle, times(0.030, 0.060, 0.055, 0.080), 100, 3);
+
+        let close = |value: Option<f64>, expected: f64| {
+            let value = value.expect("both are known");
+            assert!((value - expected).abs() < 1e-9, "{value} {expected}");
+        };
+        close(trips.added_delay_seconds, 0.034);
+        close(trips.bufferbloat_factor, 2.0);
+        close(trips.jitter_seconds, 0.025);
+        let none = RoundTrips::new(TimeFigures::default(), idle, 5, 0);
+        assert_eq!(none.bufferbloat_factor, None);
+    }
+
+    #[test]
+    fn an_end_that_was_busy_is_named() {
+        let cpu = Cpu {
+            client_seconds: Some(7.8),
+            server_seconds: Some(2.0),
+        };
+        let notes = cpu.notes(8.0);
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].starts_with("this machine used 98 %"), "{notes:?}");
+    }
+}

@@ -1,0 +1,419 @@
+//! The server of tests: it does what clients plan, within its limits.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use aws_lc_rs::{constant_time, rand};
+use bytes::Bytes;
+use sennit_core::Congestion;
+use sennit_engine::{Bare, BareConfig, BareEvent, ConnId, Stream};
+use sennit_linux::udp::LinkSocket;
+
+use super::{
+    PORT,
+    load::{HEAD, Load},
+    probe, tls,
+    wire::Wire,
+    words::{Answer, Ask, Lines, Plan, line},
+};
+
+/// Connections of one client at once, those of its load and one more.
+const MOST_CONNECTIONS: u16 = 1024;
+/// Connections of one client with messages, whose histograms take 200 KB for each.
+const MOST_WITH_MESSAGES: u16 = 64;
+/// Streams of a connection, in each direction.
+const MOST_STREAMS: u16 = 256;
+/// What a client says is short.
+const LONGEST_ASK: usize = 16 << 10;
+/// Whoever says nothing for so long is sent away.
+const SILENCE: Duration = Duration::from_secs(15);
+/// A session may last so much longer than its load.
+const AROUND: Duration = Duration::from_secs(60);
+/// Without a sign of life a connection is over; an outage of a moment is none.
+pub(super) const IDLE: Duration = Duration::from_secs(30);
+/// Between two looks for clients that should be gone.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Code of a connection that ends as it should.
+pub(super) const DONE: u32 = 0;
+/// Code of a connection that the server does not want.
+const NOT_WANTED: u32 = 1;
+
+/// How a server is.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where it listens; `None`: at [`PORT`] of all addresses, of IPv4 and IPv6.
+    pub listen: Option<SocketAddr>,
+    /// What clients must say, if anything.
+    pub token: Option<String>,
+    /// The longest load.
+    pub most_seconds: Duration,
+    /// Clients at once.
+    pub most_clients: usize,
+}
+
+/// A server of tests.
+pub struct Server {
+    wire: Wire,
+    options: Options,
+    fingerprint: String,
+    peers: BTreeMap<ConnId, Peer>,
+    sessions: BTreeMap<ConnId, Session>,
+    /// What each connection says, on the one stream that it may have for it.
+    lines: BTreeMap<ConnId, (Stream, Lines)>,
+    swept: Instant,
+}
+
+struct Peer {
+    remote: SocketAddr,
+    since: Instant,
+    /// The control connection of the session that it belongs to, perhaps itself.
+    session: Option<ConnId>,
+}
+
+struct Session {
+    name: String,
+    plan: Plan,
+    load: Load,
+    since: Instant,
+}
+
+impl Server {
+    /// A server that listens.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, or this host gives no random numbers.
+    pub fn bind(options: Options) -> Result<Self, String> {
+        let (tls, fingerprint) = tls::server()?;
+        let config = BareConfig {
+            congestion: Congestion::Auto,
+            idle: IDLE,
+            seed: random()?,
+            reset_key: random()?,
+            most: options.most_clients * usize::from(MOST_CONNECTIONS + 1),
+            most_per_address: usize::from(MOST_CONNECTIONS + 1) * 2,
+        };
+        let bare = Bare::server(config, tls).map_err(|error| error.to_string())?;
+        let sockets = listen(options.listen)?;
+        Ok(Self {
+            wire: Wire::new(bare, sockets).map_err(|error| error.to_string())?,
+            options,
+            fingerprint,
+            peers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            swept: Instant::now(),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.wire.addresses()
+    }
+
+    /// SHA-256 of its certificate, in hexadecimal digits.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Serves until `stop`; all clients are told then.
+    ///
+    /// # Errors
+    /// If the host refuses the sockets.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            self.turn()?;
+        }
+        let now = Instant::now();
+        let peers: Vec<_> = self.peers.keys().copied().collect();
+        for id in peers {
+            self.wire
+                .bare
+                .close(id, NOT_WANTED, "the server stops", now);
+        }
+        while self.wire.bare.poll_event().is_some() {}
+        self.wire.flush().map(drop)
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let (loads, now) = (self.sessions.values(), Instant::now());
+        let next = loads.filter_map(|session| session.load.next_at(now));
+        let sweep = self.swept + SWEEP;
+        let next = next.fold(sweep, Instant::min);
+        self.wire.turn(next)?;
+        while let Some(event) = self.wire.bare.poll_event() {
+            self.handle_event(event);
+        }
+        let now = Instant::now();
+        for session in self.sessions.values_mut() {
+            session.load.fill(&mut self.wire.bare, now);
+        }
+        if now >= sweep {
+            self.sweep(now);
+        }
+        Ok(())
+    }
+
+    /// Sends away who says nothing, and whose time is up.
+    fn sweep(&mut self, now: Instant) {
+        self.swept = now;
+        let silent = self.peers.iter().filter(|(_, peer)| {
+            peer.session.is_none() && now.saturating_duration_since(peer.since) > SILENCE
+        });
+        let late = self.sessions.iter().filter(|(_, session)| {
+            let most = Duration::from_secs_f64(session.plan.seconds) + AROUND;
+            now.saturating_duration_since(session.since) > most
+        });
+        let silent: Vec<_> = silent.map(|(&id, _)| id).collect();
+        let late: Vec<_> = late.map(|(&id, _)| id).collect();
+        for id in silent {
+            self.send_away(id, "nothing was asked for");
+        }
+        for id in late {
+            self.send_away(id, "the time for this test is up");
+        }
+    }
+
+    fn send_away(&mut self, id: ConnId, reason: &str) {
+        let now = Instant::now();
+        self.wire.bare.close(id, NOT_WANTED, reason, now);
+        self.forget(id);
+    }
+
+    fn handle_event(&mut self, event: BareEvent) {
+        let now = Instant::now();
+        match event {
+            BareEvent::Accepted(id, remote) => {
+                let peer = Peer {
+                    remote,
+                    since: now,
+                    session: None,
+                };
+                self.peers.insert(id, peer);
+            }
+            BareEvent::Lost(id, ended) => {
+                if self.sessions.contains_key(&id) {
+                    tracing::info!(%ended, "a client is gone");
+                }
+                self.forget(id);
+            }
+            BareEvent::Opened(id, stream) | BareEvent::Readable(id, stream)
+                if stream.goes_both_ways() =>
+            {
+                self.read_asks(id, stream, now);
+            }
+            BareEvent::Datagram(id, bytes, arrived) if self.sessions.contains_key(&id) => {
+                if let Some(answer) = probe::answer(&bytes, arrived, Instant::now()) {
+                    self.wire.bare.send_datagram(id, answer);
+                }
+            }
+            event => self.hand_over(&event, now),
+        }
+    }
+
+    /// The event is one of a load.
+    fn hand_over(&mut self, event: &BareEvent, now: Instant) {
+        let id = match event {
+            BareEvent::Accepted(id, _)
+            | BareEvent::Connected(id)
+            | BareEvent::Lost(id, _)
+            | BareEvent::Opened(id, _)
+            | BareEvent::Readable(id, _)
+            | BareEvent::Writable(id, _)
+            | BareEvent::DatagramRoom(id)
+            | BareEvent::Datagram(id, ..) => id,
+        };
+        let session = self.peers.get(id).and_then(|peer| peer.session);
+        let session = session.filter(|control| control != id);
+        // Nobody would read it.
+        if session.is_none() && matches!(event, BareEvent::Opened(..)) {
+            return self.send_away(*id, "only connections that joined a test carry load");
+        }
+        if let Some(session) = session.and_then(|control| self.sessions.get_mut(&control)) {
+            session.load.handle_event(&mut self.wire.bare, event, now);
+        }
+    }
+
+    /// A connection is over: if it was that of a session, so are all of its load.
+    fn forget(&mut self, id: ConnId) {
+        self.lines.remove(&id);
+        let peer = self.peers.remove(&id);
+        if let Some(session) = self.sessions.remove(&id) {
+            for member in session.load.members() {
+                self.wire
+                    .bare
+                    .close(member, DONE, "the test is over", Instant::now());
+                self.peers.remove(&member);
+            }
+        } else if let Some(control) = peer.and_then(|peer| peer.session)
+            && let Some(session) = self.sessions.get_mut(&control)
+        {
+            session.load.lose(id);
+        }
+    }
+
+    fn read_asks(&mut self, id: ConnId, stream: Stream, now: Instant) {
+        let lines = self.lines.entry(id);
+        let (only, lines) = lines.or_insert_with(|| (stream, Lines::new(LONGEST_ASK)));
+        if *only != stream {
+            return self.send_away(id, "one stream is enough to talk");
+        }
+        let mut good = true;
+        self.wire
+            .bare
+            .read(id, stream, |bytes| good &= lines.push(bytes));
+        let mut asks = Vec::new();
+        while good && let Some(ask) = lines.next::<Ask>() {
+            asks.push(ask);
+        }
+        if !good {
+            return self.send_away(id, "this is longer than anything a client says");
+        }
+        for ask in asks {
+            let answered = ask.and_then(|ask| self.answer(id, ask, now));
+            match answered {
+                Ok(answer) => {
+                    let answer = Bytes::from(line(&answer));
+                    self.wire.bare.write(id, stream, &answer);
+                }
+                Err(reason) => return self.send_away(id, &reason),
+            }
+        }
+    }
+
+    fn answer(&mut self, id: ConnId, ask: Ask, now: Instant) -> Result<Answer, String> {
+        match ask {
+            Ask::Run(plan) => self.begin(id, plan, now).map(Answer::Ready),
+            Ask::Join(name) => self.join(id, &name).map(|()| Answer::Joined),
+            Ask::Start => {
+                let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
+                let sends = session.plan.down;
+                session.load.start(&mut self.wire.bare, sends, now);
+                Ok(Answer::Started)
+            }
+            Ask::Stop { messages, seconds } => {
+                let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
+                session.load.stop(&mut self.wire.bare);
+                let span = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                let side = session
+                    .load
+                    .side(&mut self.wire.bare, Some(messages), span, now);
+                Ok(Answer::Done(Box::new(side)))
+            }
+        }
+    }
+
+    /// The name of a new session.
+    fn begin(&mut self, id: ConnId, plan: Plan, now: Instant) -> Result<String, String> {
+        self.check(&plan)?;
+        if self.sessions.len() >= self.options.most_clients {
+            return Err("there are as many clients as this server takes: try later".into());
+        }
+        let peer = self.peers.get_mut(&id).ok_or("the connection is over")?;
+        if peer.session.replace(id).is_some() {
+            return Err("a connection has one test".into());
+        }
+        tracing::info!(client = %peer.remote, ?plan.up, ?plan.down, plan.seconds, "test");
+        let name: String = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let session = Session {
+            name: name.clone(),
+            load: Load::new(&plan),
+            plan,
+            since: now,
+        };
+        self.wire.bare.set_urgent(id);
+        self.sessions.insert(id, session);
+        Ok(name)
+    }
+
+    fn check(&self, plan: &Plan) -> Result<(), String> {
+        let said = plan.token.as_deref().unwrap_or_default();
+        if let Some(token) = &self.options.token
+            && constant_time::verify_slices_are_equal(token.as_bytes(), said.as_bytes()).is_err()
+        {
+            return Err("the token is not this server's: see --token".into());
+        }
+        let most = self.options.most_seconds.as_secs_f64();
+        if !(plan.seconds > 0.0 && plan.seconds <= most) {
+            return Err(format!("a test may last {most} s here: see --duration"));
+        }
+        if !(1..=MOST_CONNECTIONS).contains(&plan.connections) || plan.streams > MOST_STREAMS {
+            return Err(format!(
+                "1 to {MOST_CONNECTIONS} connections and up to {MOST_STREAMS} streams are allowed"
+            ));
+        }
+        if plan.message_bytes.is_some() && plan.connections > MOST_WITH_MESSAGES {
+            return Err(format!(
+                "messages go over at most {MOST_WITH_MESSAGES} connections"
+            ));
+        }
+        if plan
+            .message_bytes
+            .is_some_and(|bytes| usize::from(bytes) < HEAD)
+        {
+            return Err(format!("a message has at least {HEAD} bytes"));
+        }
+        let sane = |rate: f64| (1.0..=1e12).contains(&rate);
+        if plan.rate_bits_per_second.is_some_and(|rate| !sane(rate)) {
+            return Err("a rate is 1 bit/s to 1 Tbit/s".into());
+        }
+        let known = plan.congestion.parse::<Congestion>();
+        known.map(drop).map_err(|_| {
+            format!(
+                "this server has no congestion control `{}`",
+                plan.congestion
+            )
+        })
+    }
+
+    fn join(&mut self, id: ConnId, name: &str) -> Result<(), String> {
+        let mut sessions = self.sessions.iter_mut();
+        let (&control, session) = sessions
+            .find(|(_, session)| session.name == name)
+            .ok_or("there is no such session")?;
+        if session.load.members().count() >= session.plan.connections.into() {
+            return Err("the session has all of its connections".into());
+        }
+        let peer = self.peers.get_mut(&id).ok_or("the connection is over")?;
+        if peer.session.replace(control).is_some() {
+            return Err("a connection belongs to one session".into());
+        }
+        session.load.add(id);
+        if let Ok(word) = session.plan.congestion.parse() {
+            self.wire.bare.set_congestion(id, word);
+        }
+        Ok(())
+    }
+}
+
+/// Sockets at one address, or at all of this host.
+fn listen(address: Option<SocketAddr>) -> Result<Vec<LinkSocket>, String> {
+    if let Some(address) = address {
+        let socket = LinkSocket::listen(address).map_err(|error| error.to_string())?;
+        return Ok(vec![socket]);
+    }
+    let v4 = LinkSocket::listen((Ipv4Addr::UNSPECIFIED, PORT).into());
+    let v6 = LinkSocket::listen((Ipv6Addr::UNSPECIFIED, PORT).into());
+    match (v4, v6) {
+        // A host may have one of them only.
+        (Ok(v4), Ok(v6)) => Ok(vec![v4, v6]),
+        (Ok(socket), Err(error)) | (Err(error), Ok(socket)) => {
+            tracing::debug!(%error, "one address family only");
+            Ok(vec![socket])
+        }
+        (Err(error), Err(_)) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn random() -> Result<[u8; 32], String> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).map_err(|_| "the operating system gives no random numbers")?;
+    Ok(bytes)
+}

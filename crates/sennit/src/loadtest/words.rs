@@ -1,0 +1,154 @@
+//! What the two ends say to each other: lines of JSON on streams.
+//!
+//! On the control connection the client opens one stream and says [`Ask::Run`], the server answers
+//! [`Answer::Ready`] with the name of the session; each other connection says that name
+//! ([`Ask::Join`]) and is answered [`Answer::Joined`]. Then [`Ask::Start`] and [`Answer::Started`]
+//! begin the load at both ends, [`Ask::Stop`] and [`Answer::Done`] end it.
+
+use sennit_load::{ArrivalFigures, Bins};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// What a client wants to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What the server wants to hear before it does anything.
+    pub token: Option<String>,
+    /// Whether the client sends.
+    pub up: bool,
+    /// Whether the server sends.
+    pub down: bool,
+    /// Connections of the load.
+    pub connections: u16,
+    /// Streams of each connection in each direction; none: no stream, but messages.
+    pub streams: u16,
+    /// The congestion controller, by its word.
+    pub congestion: String,
+    /// How long load is sent.
+    pub seconds: f64,
+    /// Bytes of each message that is sent once or never, in a DATAGRAM frame; `None`: no messages.
+    pub message_bytes: Option<u16>,
+    /// Payload bits a second of all connections together in each direction; `None`: all there is
+    /// room for.
+    pub rate_bits_per_second: Option<f64>,
+}
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ask {
+    Run(Plan),
+    Join(String),
+    Start,
+    /// With what the server cannot know: the messages that the client sent, and for how long.
+    Stop {
+        messages: u64,
+        seconds: f64,
+    },
+}
+
+/// What a server says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Ready(String),
+    Joined,
+    Started,
+    Done(Box<Side>),
+}
+
+/// What one end did and saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Side {
+    pub(super) received: Received,
+    pub(super) sent: Sent,
+    /// CPU time of the thread while the load ran.
+    pub(super) cpu_seconds: Option<f64>,
+}
+
+/// What one end received while the load ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Received {
+    /// How long it counted.
+    pub(super) seconds: f64,
+    /// Payload bytes of streams and messages.
+    pub(super) bytes: u64,
+    pub(super) bins: Option<Bins>,
+    /// Payload bytes of each stream, or of the messages of each connection.
+    pub(super) flows: Vec<u64>,
+    pub(super) messages: Option<ArrivalFigures>,
+}
+
+/// What one end sent while the load ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Sent {
+    pub(super) messages: u64,
+    /// QUIC packets.
+    pub(super) packets: u64,
+    /// QUIC packets that it took for lost.
+    pub(super) lost: u64,
+    /// The congestion controllers that ran at the end, by their words.
+    pub(super) controllers: Vec<String>,
+}
+
+/// The lines of a stream, as they come in.
+#[derive(Debug)]
+pub(super) struct Lines {
+    text: Vec<u8>,
+    /// Bytes that may wait for the end of their line.
+    longest: usize,
+}
+
+impl Lines {
+    pub(super) fn new(longest: usize) -> Self {
+        let text = Vec::new();
+        Self { text, longest }
+    }
+
+    /// Takes bytes of the stream; `false` if the line is too long to be one of ours.
+    #[must_use]
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        self.text.extend_from_slice(bytes);
+        self.text.len() <= self.longest
+    }
+
+    /// The next line; an error if it is none of those that are expected.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, String>> {
+        let end = self.text.iter().position(|&byte| byte == b'\n')?;
+        let line: Vec<u8> = self.text.drain(..=end).collect();
+        Some(serde_json::from_slice(&line).map_err(|error| error.to_string()))
+    }
+}
+
+/// A line to send.
+pub(super) fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_out_whole_however_they_came_in() {
+        let mut lines = Lines::new(100);
+        let text = [line(&Ask::Start), line(&Ask::Join("ab".into()))].concat();
+
+        let (first, rest) = text.split_at(text.len() - 3);
+        assert!(lines.push(first));
+        assert_eq!(lines.next(), Some(Ok(Ask::Start)));
+        assert_eq!(lines.next::<Ask>(), None);
+        assert!(lines.push(rest));
+        assert_eq!(lines.next(), Some(Ok(Ask::Join("ab".into()))));
+        assert_eq!(lines.next::<Ask>(), None);
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error_and_what_has_no_end_is_refused() {
+        let mut lines = Lines::new(100);
+        assert!(lines.push(b"{\"explode\":1}\n"));
+        assert!(lines.next::<Ask>().is_some_and(|line| line.is_err()));
+        assert!(!lines.push(&[b' '; 101]));
+    }
+}

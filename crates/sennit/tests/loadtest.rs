@@ -1,0 +1,362 @@
+//! `sennit test` over loopback, as a user runs it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::UdpSocket;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sennit::loadtest::report::{Report, Way};
+use sennit_core::Congestion;
+use sennit_engine::{Bare, BareConfig, BareReceived};
+
+fn sennit(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sennit"));
+    command.arg("test").args(args);
+    command.env_remove("SENNIT_LOG").stdin(Stdio::null());
+    command
+}
+
+/// A server on a port of its own, which ends with the test.
+struct Server {
+    child: Child,
+    address: String,
+    fingerprint: String,
+    /// Read to its end, so that the server never waits for us.
+    _rest: thread::JoinHandle<()>,
+}
+
+impl Server {
+    fn start(args: &[&str]) -> Self {
+        let mut command = sennit(&["server", "--listen", "127.0.0.1:0"]);
+        let mut child = command.args(args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut line = || {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            line
+        };
+        let (listening, certificate) = (line(), line());
+        let address = listening.strip_prefix("Listening on ").unwrap();
+        let address = address.strip_suffix(" (UDP).\n").unwrap().to_owned();
+        let fingerprint = certificate.strip_prefix("Certificate: ").unwrap().trim();
+        let fingerprint = fingerprint.to_owned();
+        let _rest = thread::spawn(move || {
+            let _ = lines.read_to_end(&mut Vec::new());
+        });
+        Self {
+            child,
+            address,
+            fingerprint,
+            _rest,
+        }
+    }
+
+    fn client(&self, args: &[&str]) -> Command {
+        let mut command = sennit(&["client", &self.address, "--json"]);
+        command.args(args);
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+}
+
+#[track_caller]
+fn report(output: &Output, code: i32) -> Report {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(reason), "{stderr}");
+    assert!(output.stdout.is_empty(), "stdout is for data");
+}
+
+#[test]
+fn both_ways_over_several_connections_have_figures_of_both_ends() {
+    let server = Server::start(&[]);
+    let args = [
+        "--duration",
+        "1",
+        "--direction",
+        "both",
+        "--connections",
+        "2",
+    ];
+    let output = server.client(&args).args(["--streams", "2"]).output();
+
+    let report = report(&output.unwrap(), 0);
+
+    let both = |way: &Option<Way>| way.clone().unwrap();
+    let (up, down) = (both(&report.up), both(&report.down));
+    for way in [&up, &down] {
+        assert_eq!(way.flows, 4, "two streams of two connections");
+        let fairness = way.fairness.unwrap();
+        assert!(
+            (0.3..1.0 + 1e-9).contains(&fairness),
+            "all get something: {way:?}"
+        );
+        assert!(way.bytes > 100_000, "{way:?}");
+        assert!((0.9..1.1).contains(&way.seconds), "{way:?}");
+        assert!(way.sent_packets > 0 && !way.controllers.is_empty());
+        let bits = way.bytes as f64 * 8.0 / way.seconds;
+        assert!((way.goodput_bits_per_second / bits - 1.0).abs() < 1e-9);
+    }
+    let sum = up.goodput_bits_per_second + down.goodput_bits_per_second;
+    assert!((report.goodput_bits_per_second / sum - 1.0).abs() < 1e-9);
+    assert!(report.rtt.idle.count > 5, "{:?}", report.rtt);
+    assert!(report.rtt.loaded.count > 5 && report.rtt.probes >= report.rtt.loaded.count);
+    let handshakes = report.handshake;
+    for time in [
+        handshakes.post_quantum_seconds,
+        handshakes.classic_seconds,
+        handshakes.resumed_seconds,
+    ] {
+        assert!(time.is_some_and(|time| time > 0.0), "{handshakes:?}");
+    }
+    assert!(report.cpu.client_seconds.is_some_and(|cpu| cpu > 0.0));
+    assert!(!report.interrupted && report.plan.token.is_none());
+}
+
+#[test]
+fn messages_leave_at_their_rate_and_are_counted_one_by_one() {
+    let server = Server::start(&[]);
+    for direction in ["up", "down"] {
+        let args = ["--duration", "1", "--message", "500", "--rate", "2Mbit"];
+        let output = server
+            .client(&args)
+            .args(["--direction", direction])
+            .output();
+
+        let report = report(&output.unwrap(), 0);
+
+        let way = report.up.or(report.down).unwrap();
+        let messages = way.messages.unwrap();
+        assert!((450..=510).contains(&messages.sent), "{messages:?}");
+        assert_eq!(messages.duplicates, 0);
+        assert_eq!(messages.bytes, messages.received * 500);
+        assert!(messages.loss_ratio < 0.02, "{messages:?}");
+        assert!(messages.ipdv.count > 400, "{messages:?}");
+        let goodput = report.goodput_bits_per_second;
+        assert!((1.7e6..2.05e6).contains(&goodput), "{goodput}");
+    }
+}
+
+/// A sender that overflows the receiver's queue leaves thousands of gaps in one large window.
+#[test]
+fn a_stream_with_many_gaps_goes_on() {
+    let server = Server::start(&[]);
+    for direction in ["up", "down"] {
+        let args = ["--duration", "1", "--cc", "cubic", "--direction", direction];
+        let output = server.client(&args).output();
+        assert!(report(&output.unwrap(), 0).goodput_bits_per_second > 1e6);
+    }
+}
+
+#[test]
+fn streams_keep_to_a_rate() {
+    let server = Server::start(&[]);
+    let args = ["--duration", "1", "--streams", "3", "--rate", "4Mbit"];
+    let output = server.client(&args).args(["--cc", "cubic"]).output();
+
+    let report = report(&output.unwrap(), 0);
+
+    let goodput = report.goodput_bits_per_second;
+    assert!((3.4e6..4.1e6).contains(&goodput), "{goodput}");
+    assert_eq!(report.down.unwrap().controllers, ["cubic"]);
+}
+
+#[test]
+fn where_no_server_is_the_address_is_told_in_time() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let start = Instant::now();
+
+    let output = sennit(&["client", &address, "--timeout", "0.5"]).output();
+
+    assert_fails(
+        &output.unwrap(),
+        4,
+        &format!("no test server answers at {address}"),
+    );
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn addresses_and_numbers_that_mean_nothing_are_usage_errors() {
+    for (args, reason) in [
+        (&["client", "https://host"][..], "is no server"),
+        (&["client", "127.0.0.1:0"], "is no server"),
+        (&["client", "0.0.0.0"], "nobody can be reached"),
+        (
+            &["client", "127.0.0.1", "--cc", "reno"],
+            "write one of auto, cubic",
+        ),
+        (&["client", "127.0.0.1", "--rate", "fast"], "like 500k"),
+        (
+            &["client", "127.0.0.1", "--duration", "0"],
+            "measures nothing",
+        ),
+        (
+            &["client", "127.0.0.1", "--pin", "abc"],
+            "64 hexadecimal digits",
+        ),
+        (&["client", "127.0.0.1", "--message", "9000"], "17..=1100"),
+        (&["server", "--listen", "here"], "invalid"),
+    ] {
+        assert_fails(&sennit(args).output().unwrap(), 2, reason);
+    }
+}
+
+#[test]
+fn a_token_a_pin_and_a_limit_are_kept() {
+    let server = Server::start(&["--token", "open sesame", "--max-duration", "2"]);
+    let test = |args: &[&str]| {
+        server
+            .client(&["--duration", "0.3"])
+            .args(args)
+            .output()
+            .unwrap()
+    };
+    let wrong_pin = "0".repeat(64);
+
+    assert_fails(&test(&[]), 1, "the token is not this server's");
+    assert_fails(
+        &test(&["--token", "sesame"]),
+        1,
+        "the token is not this server's",
+    );
+    let known = ["--token", "open sesame", "--pin"];
+    let wrong = [&known[..], &[&wrong_pin]].concat();
+    assert_fails(&test(&wrong), 1, "is not the one of --pin");
+    let long = ["--token", "open sesame", "--duration", "3"];
+    let output = server.client(&long).output().unwrap();
+    assert_fails(&output, 1, "a test may last 2 s here");
+
+    let right = [&known[..], &[server.fingerprint.as_str()]].concat();
+    assert!(report(&test(&right), 0).goodput_bits_per_second > 0.0);
+}
+
+/// A QUIC server of another protocol.
+fn stranger(stop: &AtomicBool, socket: &UdpSocket) {
+    let identity = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(identity.signing_key.serialize_der());
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider.into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.cert.der().clone()], key.into())
+        .unwrap();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let config = BareConfig {
+        congestion: Congestion::Cubic,
+        idle: Duration::from_secs(5),
+        seed: [1; 32],
+        reset_key: [2; 32],
+        most: 10,
+        most_per_address: 10,
+    };
+    let mut bare = Bare::server(config, Arc::new(tls)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
+    let mut buffer = [0; 2000];
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((size, remote)) = socket.recv_from(&mut buffer) {
+            let from = BareReceived {
+                local: None,
+                remote,
+                ecn: 0,
+                segment: size,
+                arrived: Instant::now(),
+            };
+            bare.handle_datagrams(from, buffer[..size].into(), Instant::now());
+        }
+        bare.handle_timeout(Instant::now());
+        while bare.poll_event().is_some() {}
+        let mut out = Vec::new();
+        while let Some(transmit) = bare.poll_transmit(&mut out, Instant::now()) {
+            for packet in out.chunks(transmit.segment.unwrap_or(out.len().max(1))) {
+                socket.send_to(packet, transmit.remote).unwrap();
+            }
+            out.clear();
+        }
+    }
+}
+
+#[test]
+fn a_quic_server_of_another_protocol_is_told_from_none() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| stranger(&stop, &socket));
+        let output = sennit(&["client", &address]).output();
+        stop.store(true, Ordering::Relaxed);
+        assert_fails(&output.unwrap(), 4, "speaks QUIC, but it is no test server");
+    });
+}
+
+#[test]
+fn whoever_interrupts_gets_what_was_measured_until_then() {
+    let server = Server::start(&[]);
+    let after = |seconds| {
+        let mut command = server.client(&["--duration", "60", "--rate", "4Mbit"]);
+        let client = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let client = client.spawn().unwrap();
+        thread::sleep(Duration::from_secs(seconds));
+        interrupt(&client);
+        client.wait_with_output().unwrap()
+    };
+    // A machine that is very busy may not have begun by the first of them.
+    let mut outputs = [2, 10, 30].into_iter().map(after);
+    let output = outputs.find(|output| !output.stdout.is_empty());
+
+    let report = report(&output.unwrap(), 130);
+
+    let down = report.down.unwrap();
+    assert!(
+        report.interrupted && down.seconds < 40.0,
+        "{}",
+        down.seconds
+    );
+    assert!(report.goodput_bits_per_second > 1e6, "{down:?}");
+}
+
+#[test]
+fn a_server_that_is_interrupted_tells_its_clients_and_ends_well() {
+    let mut server = Server::start(&[]);
+    let mut command = server.client(&["--duration", "60", "--rate", "4Mbit"]);
+    let client = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let client = client.spawn().unwrap();
+    thread::sleep(Duration::from_millis(2500));
+    interrupt(&server.child);
+
+    let output = client.wait_with_output().unwrap();
+
+    assert_fails(&output, 1, "ended the test: the server stops");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
