@@ -380,8 +380,8 @@ impl Bare {
         self.get(id)?.streams().open(dir).map(Stream)
     }
 
-    /// Hands over as much of `data` as the stream takes: how many bytes. Zero means that it is full,
-    /// and [`BareEvent::Writable`] will follow; `None` that it is over.
+    /// Hands over as much of `data` as the stream takes: how many bytes. Zero means that it is
+    /// full, and [`BareEvent::Writable`] will follow; `None` that it is over.
     pub fn write(&mut self, id: ConnId, stream: Stream, data: &Bytes) -> Option<usize> {
         let mut chunks = [data.clone()];
         match self

@@ -1,10 +1,10 @@
 //! `sennit test`: what a network carries, measured by QUIC between a server and a client of ours,
 //! without a tunnel and without root.
 //!
-//! The client first opens a control connection, on which nothing else runs: it carries the plan, the
-//! results, and a probe each 20 ms, whose round trip is therefore that of the network and not that
-//! of a queue of ours. The load has connections of its own, up to hundreds. Each end counts what it
-//! receives; the client puts both together ([`report`]).
+//! The client first opens a control connection, on which nothing else runs: it carries the plan,
+//! the results, and a probe each 20 ms, whose round trip is therefore that of the network and not
+//! that of a queue of ours. The load has connections of its own, up to hundreds. Each end counts
+//! what it receives; the client puts both together ([`report`]).
 //!
 //! | file | what is in it |
 //! | --- | --- |

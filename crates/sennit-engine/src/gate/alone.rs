@@ -1,7 +1,7 @@
 //! A controller without a gate: the connection has one path, and noq decides when to send on it.
 //!
-//! noq paces at the controller's rate, or at a window a round trip if it has none. Whether there was
-//! more to send noq knows itself.
+//! noq paces at the controller's rate, or at a window a round trip if it has none. Whether there
+//! was more to send noq knows itself.
 
 use std::{
     any::Any,

@@ -84,7 +84,7 @@ struct ClientArgs {
     /// Send messages of so many bytes, once or never (DATAGRAM frames), instead of streams
     #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = clap::value_parser!(u16).range(17..=1100))]
     message: Option<u16>,
-    /// Payload of all connections together, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
+    /// Payload of all connections, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<f64>,
     /// Congestion control of both ends: auto, cubic, bbr, bbr3 or follow

@@ -134,8 +134,8 @@ impl Load {
         }
     }
 
-    /// When [`Self::fill`] has something to do after `now` without anything having happened. What is
-    /// due already waits for room.
+    /// When [`Self::fill`] has something to do after `now` without anything having happened. What
+    /// is due already waits for room.
     pub(super) fn next_at(&self, now: Instant) -> Option<Instant> {
         let run = self.run.as_ref().filter(|run| run.sends)?;
         let due = run.schedule.as_ref().map(Schedule::next_at);

@@ -1,8 +1,8 @@
 //! Round trips by the times at which packets leave and arrive, on a connection without load.
 //!
-//! A probe leaves each [`EVERY`], whether or not the ones before it were answered: in an outage they
-//! count as lost, and those that wait in a queue all show how long. The answer says how long the
-//! server kept the probe, which is taken off.
+//! A probe leaves each [`EVERY`], whether or not the ones before it were answered: in an outage
+//! they count as lost, and those that wait in a queue all show how long. The answer says how long
+//! the server kept the probe, which is taken off.
 
 use std::time::{Duration, Instant};
 
