@@ -14,8 +14,6 @@ use sennit_linux::{
 
 /// Runs of packets sent before what has come is looked at: an acknowledgement waits no longer.
 const SENDS: usize = 64;
-/// Calls that receive before the machine reacts.
-const RECEIVES: usize = 16;
 /// A signal that came between two looks is seen so soon.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -86,31 +84,28 @@ impl Wire {
         Ok(())
     }
 
+    /// One call for each socket, 2 MB at most: what is read of a stream after it has fewer gaps than
+    /// the 1024 for which noq ends a connection.
     fn receive(&mut self) -> io::Result<()> {
         for socket in &mut self.sockets {
             let many = socket.local_addr().ip().is_unspecified();
-            for _ in 0..RECEIVES {
-                let runs = socket.recv_runs(&mut self.received)?;
-                for index in 0..runs {
-                    let Run {
-                        meta,
-                        data,
-                        arrived,
-                        read,
-                    } = self.received.take(index);
-                    let from = BareReceived {
-                        // A socket of many addresses must answer from the one that was asked.
-                        local: meta.dst_ip.filter(|_| many),
-                        remote: meta.addr,
-                        ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
-                        segment: meta.stride,
-                        arrived,
-                    };
-                    self.bare.handle_datagrams(from, data, read);
-                }
-                if !self.received.is_full() {
-                    break;
-                }
+            let runs = socket.recv_runs(&mut self.received)?;
+            for index in 0..runs {
+                let Run {
+                    meta,
+                    data,
+                    arrived,
+                    read,
+                } = self.received.take(index);
+                let from = BareReceived {
+                    // A socket of many addresses must answer from the one that was asked.
+                    local: meta.dst_ip.filter(|_| many),
+                    remote: meta.addr,
+                    ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
+                    segment: meta.stride,
+                    arrived,
+                };
+                self.bare.handle_datagrams(from, data, read);
             }
         }
         Ok(())
