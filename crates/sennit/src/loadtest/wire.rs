@@ -84,8 +84,8 @@ impl Wire {
         Ok(())
     }
 
-    /// One call for each socket, 2 MB at most: what is read of a stream after it has fewer gaps than
-    /// the 1024 for which noq ends a connection.
+    /// One call for each socket, 2 MB at most: what is read of a stream after it has fewer gaps
+    /// than the 1024 for which noq ends a connection.
     fn receive(&mut self) -> io::Result<()> {
         for socket in &mut self.sockets {
             let many = socket.local_addr().ip().is_unspecified();
