@@ -192,7 +192,7 @@ pub enum Reason {
     Heard,
     /// Packets arrive again, but for how long?
     Returned,
-    /// The same, but it fell again and again of late.
+    /// Packets arrive again, but the path fell again and again of late.
     Relapsed,
     /// Nothing arrives here.
     Silent,

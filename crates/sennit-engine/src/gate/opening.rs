@@ -149,7 +149,7 @@ mod tests {
         found_of(|index| index, apart, at_once)
     }
 
-    /// The same of packets that have these numbers.
+    /// What is found of a train of packets that have these numbers.
     fn found_of(number: impl Fn(u64) -> u64, apart: Duration, at_once: u64) -> Option<u64> {
         let start = Instant::now();
         let mut opening = Opening::default();
