@@ -9,7 +9,7 @@ use super::{QueueStats, Queued, codel::Codel};
 use crate::frame::Header;
 
 /// A flow that was silent for so long has no claim to its queue any more.
-const QUIET: Duration = Duration::from_secs(1);
+pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 /// One flow queue.
 #[derive(Debug)]

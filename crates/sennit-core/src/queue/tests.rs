@@ -1,4 +1,4 @@
-use super::*;
+use super::{flow::QUIET, *};
 
 fn packet(flow: u32, len: usize) -> Queued {
     let mut buffer = BytesMut::zeroed(HEADROOM + len);
