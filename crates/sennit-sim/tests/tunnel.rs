@@ -510,8 +510,8 @@ fn a_tunnel_outlives_any_order_of_faults() {
             world.blackhole(link, false);
             world.set_link(link, true);
         }
-        // The longest probation, and what TCP waits before it tries again.
-        flows.run(&mut world, MS * 40_000);
+        // The longest probation, and the longest that smoltcp's TCP waits before it tries again.
+        flows.run(&mut world, MS * 70_000);
         for status in [world.edge.status(), world.hub.status()] {
             let paths = &status[0].paths;
             let up = paths.iter().filter(|path| path.state == PathState::Up);
