@@ -248,8 +248,7 @@ impl Scheduler {
                 .filter(|(_, p)| p.room > 0)
                 .fold(chosen, |set, (other, _)| set.with(other));
         }
-        let chosen = proving(paths, paths[index].tier, backlog)
-            .fold(chosen, |set, returning| set.with(returning));
+        let chosen = proving(paths, paths[index].tier, backlog).fold(chosen, PathSet::with);
         if self.policy != Policy::Bond || backlog <= ALONE {
             return chosen;
         }

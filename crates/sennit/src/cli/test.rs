@@ -170,7 +170,7 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
             eprintln!("{}", in_words(&progress));
         }
     };
-    let report = client::run(&options, &stop, &mut progress).map_err(failure)?;
+    let report = client::run(&options, &stop, &mut progress).map_err(|error| failure(&error))?;
     if args.json {
         output::print_json(&report)?;
     } else {
@@ -194,7 +194,7 @@ fn in_words(progress: &Progress) -> String {
     line
 }
 
-fn failure(error: TestError) -> Failure {
+fn failure(error: &TestError) -> Failure {
     let exit = match error {
         TestError::NoServer { .. } | TestError::OtherProtocol { .. } => Exit::Unreachable,
         TestError::Interrupted => Exit::Interrupted,
@@ -203,7 +203,7 @@ fn failure(error: TestError) -> Failure {
         | TestError::Broken { .. }
         | TestError::Host(_) => Exit::Runtime,
     };
-    let failure = Failure::new(exit, &error);
+    let failure = Failure::new(exit, error);
     match error {
         TestError::NoServer { .. } => failure.hint(
             "start `sennit test server` there, and see that firewalls let UDP through to its port",
