@@ -166,6 +166,11 @@ impl Hostile {
             .endpoint
             .handle(now, network, None, data, &mut Vec::new());
         if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+            // As in the engine's node: noq panics when a probe timer fires between the packet that
+            // completes the handshake and the next that is sent.
+            if self.conn.is_handshaking() {
+                self.conn.handle_timeout(now);
+            }
             self.conn.handle_event(event);
         }
     }
