@@ -222,14 +222,14 @@ fn a_wide_link_far_behind_is_used_from_the_start() {
     let links = links("5/40/1% 20/300");
     for streams in [1, 4] {
         let seeds = 1..7;
-        let gains = seeds.map(|seed| {
+        let seeds: Vec<u64> = seeds.collect();
+        let gains = over_cores(&seeds, |&seed| {
             let trial = Trial {
                 seed,
                 ..from_the_start(Direction::Down, streams)
             };
             trial.gain(&links).expect("all links come up")
         });
-        let gains: Vec<f64> = gains.collect();
         let mean = gains.iter().sum::<f64>() / gains.len() as f64;
         println!("{streams}: {mean:.2} of {gains:.2?}");
         assert!(mean > TOLERANCE, "{streams}: {mean:.2}");
@@ -242,11 +242,12 @@ fn a_wide_link_far_behind_is_used_from_the_start() {
 #[test]
 fn a_wide_link_far_behind_leads_after_a_quiet_time() {
     let links = links("5/40/1% 20/300");
-    for (seed, direction, least) in [
+    let trials = [
         (3, Direction::Down, 12.0),
         (4, Direction::Down, 12.0),
         (1, Direction::Up, 6.0),
-    ] {
+    ];
+    over_cores(&trials, |&(seed, direction, least)| {
         let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
         assert!(world.connect(2));
         world.run(Duration::from_secs(5));
@@ -254,7 +255,7 @@ fn a_wide_link_far_behind_leads_after_a_quiet_time() {
         let goodput = transfer.measure(&mut world, Duration::from_secs(20));
         println!("{seed} {direction:?}: {goodput:.1}");
         assert!(goodput > least, "{seed} {direction:?}: {goodput:.1}");
-    }
+    });
 }
 
 /// A loss on a link of more than 90 ms one way was repaired after the far end had given up, or not
@@ -295,16 +296,8 @@ impl Check {
                 .collect(),
             None => self.default_seeds().collect(),
         };
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let worse: Vec<String> = thread::scope(|scope| {
-            let share = |core| seeds.iter().skip(core).step_by(cores);
-            let workers: Vec<_> = (0..cores)
-                .map(|core| {
-                    scope.spawn(move || share(core).filter_map(|&s| self.try_seed(s)).collect())
-                })
-                .collect();
-            workers.into_iter().flat_map(joined).collect()
-        });
+        let worse = over_cores(&seeds, |&seed| self.try_seed(seed));
+        let worse: Vec<String> = worse.into_iter().flatten().collect();
         let (kind, links) = (self.kind, self.links);
         assert!(
             worse.is_empty(),
@@ -350,9 +343,9 @@ impl Check {
 
     /// A single run is better or worse by chance.
     fn mean_gain(&self, links: &str, direction: Direction, seeds: Range<u64>) -> f64 {
-        let runs = (seeds.end - seeds.start) as f64;
-        let gain = |seed| self.gain(links, direction, seed);
-        seeds.map(gain).sum::<f64>() / runs
+        let seeds: Vec<u64> = seeds.collect();
+        let gains = over_cores(&seeds, |&seed| self.gain(links, direction, seed));
+        gains.iter().sum::<f64>() / gains.len() as f64
     }
 
     /// What there is to say of a seed that breaks the guarantee.
@@ -402,8 +395,21 @@ impl Check {
     }
 }
 
+/// The results of all items, of which each core works on its part. The order is another one.
+fn over_cores<I: Sync, T: Send>(items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let work = &work;
+        let share = |core| items.iter().skip(core).step_by(cores);
+        let workers: Vec<_> = (0..cores)
+            .map(|core| scope.spawn(move || share(core).map(work).collect::<Vec<T>>()))
+            .collect();
+        workers.into_iter().flat_map(joined).collect()
+    })
+}
+
 /// What a worker found, or its panic.
-fn joined(worker: ScopedJoinHandle<'_, Vec<String>>) -> Vec<String> {
+fn joined<T>(worker: ScopedJoinHandle<'_, Vec<T>>) -> Vec<T> {
     worker
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
