@@ -6,7 +6,7 @@
 //! [`tunnel`] (nothing: it works), [`workers`] (nothing either, with several of them), [`links`],
 //! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
 //! [`absent`] (the hub is not to be found) and [`input`] (packets that nobody should have sent).
-//! They take turns, because each of them wants the machine for itself.
+//! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
 #![expect(
     clippy::unwrap_used,

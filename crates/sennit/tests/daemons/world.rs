@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,13 +31,36 @@ pub(crate) const HUB_INNER: [&str; 2] = ["10.200.0.1", "fd5e:1::1"];
 /// Lines of a log that are shown when a test fails.
 const SHOWN: usize = 60;
 
-static TURN: Mutex<()> = Mutex::new(());
+/// How many worlds there may be at a time. Most of a test is waiting, so several share two cores.
+const MOST_WORLDS: usize = 3;
+
+static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(MOST_WORLDS), Condvar::new());
 
 /// Four hosts, links between edge and hub, and a directory for what daemons keep.
 pub(crate) struct World {
     pub(crate) lab: Lab,
     directory: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _room: Room,
+}
+
+/// The room that a world takes.
+struct Room;
+
+impl Room {
+    /// Waits until there is some.
+    fn take() -> Self {
+        let free = ROOM.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = ROOM.1.wait_while(free, |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Self
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        *ROOM.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        ROOM.1.notify_one();
+    }
 }
 
 /// An edge and its config; see [`Edge::default`].
@@ -89,7 +112,7 @@ impl World {
             writeln!(std::io::stderr(), "SKIPPED: {test} needs root").unwrap();
             return None;
         }
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = Room::take();
         let spec = Spec {
             links: links.to_vec(),
             seed: 1,
@@ -99,7 +122,7 @@ impl World {
         Some(Self {
             directory: directory_of(&lab),
             lab,
-            _turn: turn,
+            _room: room,
         })
     }
 
