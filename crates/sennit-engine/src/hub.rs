@@ -11,11 +11,12 @@ mod pipes;
 mod requests;
 mod sites;
 mod status;
+mod strangers;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -28,6 +29,7 @@ pub use self::config::{Credential, Grant, HubConfig, HubEvent, NoSuchSite, Reque
 use self::{
     pipes::{Owner, Pipes},
     sites::Sites,
+    strangers::{Strangers, Verdict},
 };
 use crate::{
     facts::LinkLabel,
@@ -79,6 +81,17 @@ enum Stage {
 }
 
 impl Role {
+    /// Somebody who has just come.
+    fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            stage: Stage::Stranger,
+            requests: 0,
+            links: BTreeMap::new(),
+            unnamed: BTreeSet::new(),
+        }
+    }
+
     /// Whether the request on `stream` is the one that is not answered yet.
     fn awaits(&self, stream: StreamId) -> bool {
         match &self.stage {
@@ -89,13 +102,6 @@ impl Role {
         }
     }
 }
-
-/// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake,
-/// and for as long for the answer.
-const STRANGER_FOR: Duration = Duration::from_secs(10);
-/// Beyond this part of the places for strangers a newcomer must show that its address is its own
-/// (RFC 9000 §8.1.2).
-const UNPROVEN: usize = 4;
 
 /// Paths before a tunnel is granted. noq 1.4 panics when the PATH_ACKs of many paths with many gaps
 /// do not fit a packet; whom nobody knows shall not be able to do that.
@@ -108,8 +114,7 @@ pub struct Hub {
     sites: Sites,
     pipes: Pipes,
     errors: Errors,
-    /// Those that came last, and when; the earlier of them may have become known, or have left.
-    newcomers: VecDeque<(Instant, ConnId)>,
+    strangers: Strangers,
     to_tun: VecDeque<Bytes>,
     events: VecDeque<HubEvent>,
 }
@@ -135,9 +140,9 @@ impl Hub {
             node: Node::new(settings, Some(Arc::new(server)), now),
             sites: Sites::default(),
             pipes: Pipes::default(),
+            strangers: Strangers::new(config.max_strangers),
             config,
             errors: Errors::new(now),
-            newcomers: VecDeque::new(),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
         })
@@ -149,20 +154,16 @@ impl Hub {
     pub fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
         self.node.handle_datagrams(from, data, now);
         while let Some((incoming, local)) = self.node.poll_incoming() {
-            let role = Role {
-                since: now,
-                stage: Stage::Stranger,
-                requests: 0,
-                links: BTreeMap::new(),
-                unnamed: BTreeSet::new(),
-            };
-            let (strangers, most) = (self.strangers(), self.config.max_strangers);
-            if strangers >= most {
-                self.node.refuse(incoming, local);
-            } else if strangers >= most / UNPROVEN && !incoming.remote_address_validated() {
-                self.node.ask_to_retry(incoming, local);
-            } else if let Some(id) = self.node.accept(incoming, local, role, now) {
-                self.newcomers.push_back((now, id));
+            let address = incoming.remote_address().ip();
+            let is_proven = incoming.remote_address_validated();
+            match self.strangers.judge(address, is_proven) {
+                Verdict::Refuse => self.node.refuse(incoming, local),
+                Verdict::AskToRetry => self.node.ask_to_retry(incoming, local),
+                Verdict::Accept => {
+                    if let Some(id) = self.node.accept(incoming, local, Role::new(now), now) {
+                        self.strangers.add(id, address, now);
+                    }
+                }
             }
         }
     }
@@ -228,16 +229,11 @@ impl Hub {
     /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.node.handle_timeout(now);
-        while let Some(&(since, id)) = self.newcomers.front()
-            && now >= since + STRANGER_FOR
-        {
-            self.newcomers.pop_front();
-            if self.is_stranger(id) {
-                let reason = "nothing was granted in time";
-                self.node
-                    .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
-                self.leave(id, reason.into(), now);
-            }
+        while let Some(id) = self.strangers.poll_overdue(now) {
+            let reason = "nothing was granted in time";
+            self.node
+                .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
+            self.leave(id, reason.into(), now);
         }
         while let Some(pipe) = self.pipes.poll_forgotten(now) {
             self.node.remove_pipe(pipe);
@@ -351,7 +347,7 @@ impl Hub {
 
     /// When [`Self::handle_timeout`] should be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let leaves = self.newcomers.front().map(|(at, _)| *at + STRANGER_FOR);
+        let leaves = self.strangers.poll_timeout();
         let parked = self.pipes.poll_timeout();
         let node = self.node.poll_timeout();
         [leaves, parked, node].into_iter().flatten().min()
@@ -363,21 +359,6 @@ impl Hub {
     }
 
     // ---- connections ---------------------------------------------------------------------------
-
-    fn is_stranger(&self, id: ConnId) -> bool {
-        let conn = self.node.get(id);
-        conn.is_some_and(|conn| !matches!(conn.role.stage, Stage::Up { .. } | Stage::Closing))
-    }
-
-    /// How many newcomers there are, at most so many that it matters.
-    fn strangers(&mut self) -> usize {
-        if self.newcomers.len() >= self.config.max_strangers / UNPROVEN {
-            let newcomers = std::mem::take(&mut self.newcomers);
-            let strange = |newcomer: &(_, ConnId)| self.is_stranger(newcomer.1);
-            self.newcomers = newcomers.into_iter().filter(strange).collect();
-        }
-        self.newcomers.len()
-    }
 
     fn handle_node(&mut self, event: NodeEvent, now: Instant) {
         match event {
@@ -430,6 +411,7 @@ impl Hub {
     }
 
     fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
+        self.strangers.remove(id);
         self.node.unplug(id, now);
         let Some(conn) = self.node.get_mut(id) else {
             return;

@@ -70,6 +70,7 @@ impl Hub {
             credential: grant.credential,
             sennit: peer != Peer::Standard,
         };
+        self.strangers.remove(id);
         let replaced = self.sites.enter(grant, class, id);
         if is_fallback {
             self.sites.set_fallback(&site, class);

@@ -1,0 +1,202 @@
+//! Those who have connected and are granted nothing yet: how many, from where, since when.
+//!
+//! A stranger costs the hub a connection's memory for up to [`STRANGER_FOR`]. So there are only so
+//! many places for them, and of these one network has only a part. Whoever comes when more than a
+//! few are taken must first show that its address is its own (RFC 9000 §8.1.2): forged sources
+//! never get further than that few.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::{IpAddr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+use crate::ids::ConnId;
+
+/// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake,
+/// and for as long for the answer.
+const STRANGER_FOR: Duration = Duration::from_secs(10);
+/// The part of the places that is for those whose address is not proven.
+const UNPROVEN: usize = 16;
+/// The part of the places that one network gets: a fleet may stand behind one address.
+const ONE_NETWORK: usize = 8;
+/// What one subscriber commonly has of IPv6.
+const PREFIX: u32 = 56;
+
+/// What to do with somebody who has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Accept,
+    AskToRetry,
+    Refuse,
+}
+
+#[derive(Debug)]
+pub(super) struct Strangers {
+    most: usize,
+    /// In the order in which they came; some of them are not strangers any more.
+    arrivals: VecDeque<(Instant, ConnId)>,
+    networks: BTreeMap<ConnId, IpAddr>,
+    /// How many there are of each network.
+    counts: BTreeMap<IpAddr, usize>,
+}
+
+impl Strangers {
+    /// Nobody, with room for so many.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            arrivals: VecDeque::new(),
+            networks: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// What to do with somebody from `address`, of which it is known whether it is its own.
+    pub(super) fn judge(&self, address: IpAddr, is_proven: bool) -> Verdict {
+        let all = self.networks.len();
+        let here = self.counts.get(&network(address)).copied().unwrap_or(0);
+        if all >= self.most {
+            Verdict::Refuse
+        } else if !is_proven && all >= part(self.most, UNPROVEN) {
+            Verdict::AskToRetry
+        } else if is_proven && here >= part(self.most, ONE_NETWORK) {
+            Verdict::Refuse
+        } else {
+            Verdict::Accept
+        }
+    }
+
+    /// Somebody from `address` has been let in.
+    pub(super) fn add(&mut self, id: ConnId, address: IpAddr, now: Instant) {
+        let network = network(address);
+        self.arrivals.push_back((now, id));
+        self.networks.insert(id, network);
+        *self.counts.entry(network).or_default() += 1;
+    }
+
+    /// It is granted something, or has left.
+    pub(super) fn remove(&mut self, id: ConnId) {
+        let Some(network) = self.networks.remove(&id) else {
+            return;
+        };
+        if let Some(count) = self.counts.get_mut(&network) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&network);
+            }
+        }
+        while let Some((_, first)) = self.arrivals.front()
+            && !self.networks.contains_key(first)
+        {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Somebody who has been a stranger for too long. It is none any more.
+    pub(super) fn poll_overdue(&mut self, now: Instant) -> Option<ConnId> {
+        let id = self
+            .arrivals
+            .front()
+            .filter(|it| now >= it.0 + STRANGER_FOR)?
+            .1;
+        self.remove(id);
+        Some(id)
+    }
+
+    /// When [`Self::poll_overdue`] may have somebody.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.arrivals.front().map(|(at, _)| *at + STRANGER_FOR)
+    }
+}
+
+/// At least one place.
+fn part(places: usize, divisor: usize) -> usize {
+    (places / divisor).max(1)
+}
+
+/// What has the places of an address.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let mask = u128::MAX << (128 - PREFIX);
+            Ipv6Addr::from_bits(address.to_bits() & mask).into()
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = 64;
+
+    fn at(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Strangers with so many from addresses that are each another network's.
+    fn crowd(count: u64, now: Instant) -> Strangers {
+        let mut strangers = Strangers::new(MOST);
+        for id in 0..count {
+            let address = IpAddr::from([192, 0, 2, id as u8]);
+            strangers.add(ConnId(id), address, now);
+        }
+        strangers
+    }
+
+    #[test]
+    fn beyond_a_few_an_address_must_be_proven() {
+        let now = Instant::now();
+        let few = crowd(3, now);
+        assert_eq!(few.judge(at("198.51.100.1"), false), Verdict::Accept);
+
+        let more = crowd(4, now);
+        assert_eq!(more.judge(at("198.51.100.1"), false), Verdict::AskToRetry);
+        assert_eq!(more.judge(at("198.51.100.1"), true), Verdict::Accept);
+    }
+
+    #[test]
+    fn when_all_places_are_taken_nobody_is_let_in() {
+        let full = crowd(MOST as u64, Instant::now());
+        assert_eq!(full.judge(at("198.51.100.1"), true), Verdict::Refuse);
+    }
+
+    #[test]
+    fn one_network_leaves_places_to_others() {
+        let now = Instant::now();
+        for (one, same, other) in [
+            ("198.51.100.1", "::ffff:198.51.100.1", "198.51.100.2"),
+            ("2001:db8::1", "2001:db8:0:ff::2", "2001:db8:0:100::1"),
+        ] {
+            let mut strangers = Strangers::new(MOST);
+            for id in 0..8 {
+                assert_eq!(strangers.judge(at(one), true), Verdict::Accept);
+                strangers.add(ConnId(id), at(one), now);
+            }
+            assert_eq!(strangers.judge(at(same), true), Verdict::Refuse);
+            assert_eq!(strangers.judge(at(other), true), Verdict::Accept);
+
+            strangers.remove(ConnId(3));
+            assert_eq!(strangers.judge(at(same), true), Verdict::Accept);
+        }
+    }
+
+    #[test]
+    fn who_is_granted_nothing_has_to_leave_in_time() {
+        let start = Instant::now();
+        let mut strangers = crowd(2, start);
+        strangers.add(ConnId(9), at("198.51.100.1"), start + STRANGER_FOR / 2);
+        strangers.remove(ConnId(0));
+
+        assert_eq!(strangers.poll_timeout(), Some(start + STRANGER_FOR));
+        assert_eq!(strangers.poll_overdue(start), None);
+        let later = start + STRANGER_FOR;
+        assert_eq!(strangers.poll_overdue(later), Some(ConnId(1)));
+        assert_eq!(strangers.poll_overdue(later), None);
+        strangers.remove(ConnId(9));
+        assert_eq!(strangers.poll_timeout(), None);
+        assert_eq!(strangers.judge(at("198.51.100.1"), true), Verdict::Accept);
+    }
+}
