@@ -8,6 +8,8 @@
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
 #              one hub: about an hour
 # make build   target/release/sennit, and sennit-lab beside it, which `sennit lab` starts
+# make packages
+#              deb, rpm and a static program, for x86_64 and aarch64, under packages/
 # make install the program without its lab, and its systemd units, under PREFIX
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
@@ -35,7 +37,7 @@ TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping ethtool:e
 TO_INTEROPERATE := go:golang-go
 TO_COMPARE := wg:wireguard-tools
 
-.PHONY: demo test lint bench bench-linerate build install
+.PHONY: demo test lint bench bench-linerate build packages install
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -77,6 +79,10 @@ bench-linerate: build
 build:
 	@tools/need cargo $(TO_BUILD) $(if $(TUNED),$(TO_MEASURE))
 	tools/build
+
+packages:
+	@tools/need cargo $(TO_BUILD) aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu musl-gcc:musl-tools
+	tools/packages
 
 install: build
 	install -d $(DESTDIR)/etc/sennit

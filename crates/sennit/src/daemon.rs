@@ -13,6 +13,7 @@ pub mod hub;
 mod mailbox;
 mod registrar;
 mod strays;
+mod supervisor;
 mod why;
 mod worker;
 

@@ -54,6 +54,7 @@ use sennit_packet::{
     gso::{Tier, VirtioNetHdr},
 };
 
+use super::supervisor::{self, Pulse};
 use moderation::{Moderation, Moved};
 
 /// Packets (or super-packets) read from a TUN device per turn, and their bytes: all that came since
@@ -78,6 +79,7 @@ const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(20_000).expect("20 µs is not ze
 /// Events taken per sleep.
 const EVENTS: usize = 64;
 /// Tokens below this are the machine's own; sockets and devices come after it.
+const PULSE: u64 = (1 << 16) - 1;
 const FIRST_SOCKET: u64 = 1 << 16;
 const FIRST_TUN: u64 = 1 << 32;
 
@@ -175,6 +177,8 @@ pub(super) struct Io {
     /// A socket may have more than was read in this turn: that arrived after this.
     unread: Option<Instant>,
     moved: Moved,
+    /// Where somebody asks for it.
+    pulse: Option<Arc<Pulse>>,
     tun_buffer: Box<[u8; TUN_BUFFER]>,
 }
 
@@ -187,8 +191,16 @@ impl Io {
             received: ReceiveBuffers::default(),
             unread: None,
             moved: Moved::default(),
+            pulse: None,
             tun_buffer: Box::new([0; TUN_BUFFER]),
         }
+    }
+
+    /// From now on the loop answers when it is asked for a sign of life.
+    fn open_pulse(&mut self) -> io::Result<Arc<Pulse>> {
+        let pulse = Arc::new(Pulse::new(&self.poller, PULSE)?);
+        self.pulse = Some(Arc::clone(&pulse));
+        Ok(pulse)
     }
 
     /// Puts a socket in place of the one with the same number and family, if there is one.
@@ -513,6 +525,11 @@ pub(super) struct Worker<M> {
 /// If one of them fails or panics.
 pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop) -> io::Result<()> {
     memory::keep_freed();
+    let pulses = match supervisor::limit() {
+        Some(_) => workers.iter_mut().map(|it| it.io.open_pulse()).collect(),
+        None => Ok(Vec::new()),
+    };
+    let _attendance = supervisor::attend(pulses?)?;
     let work = |worker: &mut Worker<M>| {
         let _lifeline = stop.lifeline();
         let outcome = run(&mut worker.machine, &mut worker.io, stop);
@@ -613,6 +630,7 @@ fn dispatch(ready: Ready, machine: &mut impl Machine, io: &mut Io) -> io::Result
                 io.read_socket(ready.token, machine);
             }
         }
+        PULSE => io.pulse.iter().for_each(|pulse| pulse.answer()),
         own => machine.handle_ready(own, io, Instant::now()),
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Daemons that die, are restarted, or start where they cannot work.
 
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,39 @@ fn stopped_daemons_leave_nothing() {
     assert!(!world.path("van.sock").exists() && !world.path("hub.sock").exists());
     edge.wait_for_log(&["edge stops"]);
     hub.wait_for_log(&["hub stops"]);
+}
+
+#[test]
+fn a_service_manager_is_told_how_a_daemon_is() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let path = world.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let told = || {
+        let mut text = [0; 256];
+        let len = socket.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..len]).trim().to_owned()
+    };
+    world.sennit("hub", &["hub", "init"]);
+    let config = world.write("hub.toml", &world.hub_config(""));
+    let mut command = world.host(Role::Hub).command(SENNIT);
+    command.args(["hub", "--config"]).arg(config);
+    command.env("NOTIFY_SOCKET", &path);
+    command.env("WATCHDOG_USEC", "300000");
+
+    let mut hub = world.spawn("hub", Role::Hub, command);
+
+    assert_eq!(told(), "READY=1");
+    for _ in 0..3 {
+        assert_eq!(told(), "WATCHDOG=1");
+    }
+    assert!(hub.stop().success());
+    let last = std::iter::repeat_with(told).find(|it| it != "WATCHDOG=1");
+    assert_eq!(last.as_deref(), Some("STOPPING=1"));
 }
 
 #[test]
