@@ -8,6 +8,7 @@
 //! An edge without a certificate makes an `Edge` of purpose [`Purpose::Enrol`], which posts the
 //! enrolment, hands back the answer, and is done.
 
+mod change;
 mod config;
 mod dial;
 mod paths;
@@ -27,6 +28,7 @@ use sennit_core::{ClassId, FragmentTable};
 use sennit_masque::{self as masque, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
+pub use self::change::EdgeChange;
 pub use self::config::{ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
 use crate::{
     cid::FirstIds,
@@ -65,6 +67,8 @@ struct Slot {
     id: ClassId,
     class: ClassConfig,
     pipe: PipeId,
+    /// It was taken out of the config; its place is kept while a connection refers to it.
+    gone: bool,
     live: Option<ConnId>,
     /// Without a tunnel, packets wait for the next one until then, if they are not longer than
     /// this.
@@ -125,15 +129,9 @@ impl Edge {
         let first_ids = FirstIds::new(config.steering, &settings.seed);
         let mut node = Node::new(settings, None, now);
         // Pipes are made in the order of the classes, and have their turns in it.
-        let slots = config.classes.iter().take(count).map(|(&id, class)| Slot {
-            id,
-            class: class.clone(),
-            pipe: node.add_pipe(class.treatment.delivery, now),
-            live: None,
-            bridge: None,
-            dial: dial::Dial::new(now),
-            reason: "no link is up".into(),
-            since: now,
+        let slots = config.classes.iter().take(count).map(|(&id, class)| {
+            let pipe = node.add_pipe(class.treatment.delivery, now);
+            Slot::new(id, class.clone(), pipe, now)
         });
         Ok(Self {
             slots: slots.collect(),
@@ -162,7 +160,9 @@ impl Edge {
     pub fn handle_link(&mut self, update: LinkUpdate, now: Instant) {
         let socket = update.socket;
         let up = update.is_up();
+        let label = update.label.clone();
         self.links.insert(socket, update);
+        self.relabel(socket, &label);
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;
@@ -225,7 +225,7 @@ impl Edge {
                 .class(&parsed, now, || classifier.classify(&parsed))
         };
         let class = class.unwrap_or_else(sort);
-        let slot = self.slots.iter().position(|slot| slot.id == class);
+        let slot = self.slots.iter().position(|it| it.id == class && !it.gone);
         let index = slot.ok_or(NotOurClass(class))?;
         let live = self.slots[index].live;
         let up = |(conn, _): &(&mut Conn<Role>, _)| matches!(conn.role.stage, Stage::Up(_));
@@ -313,6 +313,7 @@ impl Edge {
         let dials = self
             .slots
             .iter()
+            .filter(|slot| !slot.gone)
             .filter_map(|slot| slot.dial.poll_timeout());
         dials
             .chain(self.ports.poll_timeout())
@@ -352,7 +353,7 @@ impl Edge {
 
     fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
         let mut all = Vec::with_capacity(self.slots.len());
-        for slot in &self.slots {
+        for slot in self.slots.iter().filter(|slot| !slot.gone) {
             let (name, treatment) = (slot.class.name.clone(), slot.class.treatment);
             let mut status = TunnelStatus::new(name, treatment, slot.since);
             status.reason.clone_from(&slot.reason);

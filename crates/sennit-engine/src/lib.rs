@@ -44,7 +44,9 @@ mod ways;
 
 pub use bare::{Bare, BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, Ended, Stream};
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
-pub use edge::{ClassConfig, Edge, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
+pub use edge::{
+    ClassConfig, Edge, EdgeChange, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose,
+};
 pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;
 pub use hub::{Credential, Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};

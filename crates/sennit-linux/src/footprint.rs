@@ -93,6 +93,17 @@ impl Footprint {
         self.left.clone_from(&self.blocked);
     }
 
+    /// Exactly these are unreachable unless they are routed into the tunnel, also if the daemon
+    /// fails.
+    pub fn set_blocked(&mut self, blocked: &[Prefix]) -> Result<(), Error> {
+        if self.blocked == blocked {
+            return Ok(());
+        }
+        self.blocked = blocked.to_vec();
+        self.hold_block();
+        self.routing.set_blocked(blocked)
+    }
+
     /// The mark that the socket of link number `link` has to put on its packets.
     pub fn link_mark(&self, link: usize) -> Result<u32, Error> {
         Instance::of(&self.device).link_mark(link)

@@ -25,6 +25,19 @@ pub fn udp(binding: &LinkBinding<'_>, to: SocketAddr) -> Result<UdpSocket, Error
     Ok(socket.into())
 }
 
+/// A socket like [`udp`] whose packets leave in one piece or not at all.
+pub fn udp_in_one_piece(binding: &LinkBinding<'_>, to: SocketAddr) -> Result<UdpSocket, Error> {
+    let socket = udp(binding, to)?;
+    // Such are the sockets of QUIC, and this is what makes them; but ours blocks.
+    let made = noq_udp::UdpSocketState::new((&socket).into());
+    made.and_then(|_| socket.set_nonblocking(false))
+        .map_err(|source| Error::Os {
+            doing: "keep packets in one piece".into(),
+            source,
+        })?;
+    Ok(socket)
+}
+
 /// A TCP connection over the link.
 ///
 /// # Errors

@@ -17,6 +17,7 @@
 //! module.
 
 mod device;
+pub mod echo;
 mod error;
 mod footprint;
 pub mod inquiry;

@@ -136,6 +136,12 @@ impl Routing {
         }
     }
 
+    /// Exactly these prefixes are unreachable where they are not routed into the tunnel.
+    pub(crate) fn set_blocked(&mut self, blocked: &[Prefix]) -> Result<(), Error> {
+        self.blocked = blocked.to_vec();
+        self.apply(|changed| changed == TABLE_MAIN)
+    }
+
     /// Leaves nothing of ours but that exactly these prefixes are unreachable.
     pub(crate) fn reset(&mut self, blocked: Vec<Prefix>) -> Result<(), Error> {
         self.links.clear();

@@ -11,6 +11,7 @@
 
 mod class;
 mod edge;
+mod effective;
 mod finding;
 mod host;
 mod hub;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use self::effective::{Change, Entry, changes, effective, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::{HostFinding, look_at_host};
 pub use self::matching::{Match, PortRange};
@@ -331,7 +333,7 @@ fn load<C>(
     parse(&path.display().to_string(), &source).map_err(ConfigError::Invalid)
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut source = Vec::new();
     File::open(path)?
         .take(MAX_FILE_BYTES + 1)

@@ -9,13 +9,15 @@ mod client;
 mod lock;
 mod server;
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::client::{Client, ClientError};
 pub use self::server::{BindError, Server};
 
-use crate::{flow::FlowName, site::SiteName};
+use crate::{config::Change, flow::FlowName, site::SiteName, status::LinkStatus};
 
 /// A request is a line of at most this many bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
@@ -31,6 +33,73 @@ pub enum Request {
     Flow { flow: FlowName },
     /// Drop the tunnels of a site whose permission was withdrawn (hub).
     Disconnect { site: SiteName },
+    /// Have a link do something; the answer is a [`LinkAnswer`] (edge).
+    Link { link: String, order: LinkOrder },
+    /// Read the config again and go on with what it says; the answer is a [`ReloadAnswer`]. What is
+    /// not confirmed within this time is taken back.
+    Reload {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confirm_seconds: Option<u32>,
+    },
+    /// Confirm the last reload.
+    Keep,
+}
+
+/// What an operator wants of a link. None of it outlives the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkOrder {
+    /// Nothing but to be described.
+    Describe,
+    /// Carry nothing until it is resumed.
+    Pause,
+    Resume,
+    /// Drop all that is sent and received, without a word to anybody, for as long as this; from
+    /// now, whatever was said before.
+    Cut {
+        milliseconds: u32,
+    },
+}
+
+/// What an edge answers to an order for a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkAnswer {
+    pub schema: String,
+    pub link: LinkStatus,
+    /// The hub's own addresses in the tunnel, as far as it has told.
+    pub hub_inside: Vec<IpAddr>,
+}
+
+/// What a daemon answers to a request to reload, and what `sennit reload --json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReloadAnswer {
+    pub schema: String,
+    /// Otherwise nothing has changed.
+    pub applied: bool,
+    /// What is otherwise from now on.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// What is otherwise when the daemon is started again.
+    #[serde(default)]
+    pub needs_restart: Vec<Change>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverts_in_seconds: Option<f64>,
+    /// The errors, or else the warnings, for people.
+    #[serde(default)]
+    pub report: String,
+    /// The errors, with their places.
+    #[serde(default)]
+    pub findings: Vec<Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl ReloadAnswer {
+    pub const SCHEMA: &str = "sennit.reload/1";
+}
+
+impl LinkAnswer {
+    pub const SCHEMA: &str = "sennit.link/1";
 }
 
 /// What a daemon says.

@@ -19,9 +19,9 @@ mod worker;
 
 use std::{
     ffi::c_int,
-    io,
+    fmt, io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -65,6 +65,17 @@ struct Signals {
     stop: worker::Stop,
     /// Set if the signal was SIGUSR1.
     restarting: Arc<AtomicBool>,
+    /// What SIGHUP does.
+    hang_up: Arc<OnceLock<HangUp>>,
+}
+
+/// Without one, SIGHUP changes nothing.
+struct HangUp(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for HangUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HangUp")
+    }
 }
 
 /// Makes SIGINT and SIGTERM end the workers with these pollers, and SIGHUP be survived.
@@ -79,6 +90,7 @@ fn watch_signals(pollers: &[Arc<Poller>], token: u64) -> Result<Signals, Failure
     let signals = Signals {
         stop: worker::Stop::new(wakers),
         restarting: Arc::default(),
+        hang_up: Arc::default(),
     };
     let mut caught = SignalsInfo::<SignalOnly>::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])
         .map_err(Failure::runtime)?;
@@ -93,13 +105,21 @@ fn watch_signals(pollers: &[Arc<Poller>], token: u64) -> Result<Signals, Failure
 impl Signals {
     fn handle(&self, signal: c_int) {
         if signal == SIGHUP {
-            tracing::warn!(
-                "SIGHUP: the config is only read at start; restart for a changed one to take effect"
-            );
+            match self.hang_up.get() {
+                Some(HangUp(reload)) => reload(),
+                None => tracing::warn!(
+                    "SIGHUP: the config is only read at start; restart for a changed one to take effect"
+                ),
+            }
             return;
         }
         self.restarting.store(signal == SIGUSR1, Ordering::Release);
         self.stop.request();
+    }
+
+    /// Says what SIGHUP does, once.
+    fn on_hang_up(&self, reload: impl Fn() + Send + Sync + 'static) {
+        let _ = self.hang_up.set(HangUp(Box::new(reload)));
     }
 
     fn is_restart(&self) -> bool {

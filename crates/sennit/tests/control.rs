@@ -38,6 +38,10 @@ fn echo(request: Request) -> Response {
         Request::Status => Response::document(&sample()),
         Request::Flow { flow } => Response::document(&flow),
         Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),
+        Request::Link { link, .. } => {
+            Response::refused("no_such_link", format!("no link `{link}`"))
+        }
+        Request::Reload { .. } | Request::Keep => Response::done(),
     }
 }
 

@@ -12,7 +12,7 @@ use sennit_packet::Prefix;
 use crate::{facts::LinkLabel, ids::SocketId, treatment::Treatment};
 
 /// A traffic class of this edge.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassConfig {
     /// Name from the configuration.
     pub name: String,

@@ -95,7 +95,7 @@ impl Dial {
     }
 
     /// The attempts over a link, to be closed.
-    fn take_attempts_over(&mut self, socket: SocketId) -> Vec<ConnId> {
+    pub(super) fn take_attempts_over(&mut self, socket: SocketId) -> Vec<ConnId> {
         let over = self.attempts.extract_if(.., |(link, _), _| *link == socket);
         over.map(|(_, (id, _))| id).collect()
     }
@@ -201,6 +201,9 @@ impl Edge {
     pub(super) fn settle(&mut self, now: Instant) {
         self.look_at_ports(now);
         for index in 0..self.slots.len() {
+            if self.slots[index].gone {
+                continue;
+            }
             self.slots[index].dial.next_look = None;
             let Some(id) = self.slots[index].live else {
                 self.race(index, now);

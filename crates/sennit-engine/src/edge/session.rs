@@ -234,9 +234,13 @@ fn is_lasting(status: u16) -> bool {
 
 /// Tells the hub which prefixes are behind this edge (RFC 9484 §4.7.3 allows it to either side).
 fn announce_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
-    if lan.is_empty() {
-        return;
+    if !lan.is_empty() {
+        send_lan(conn, stream, lan);
     }
+}
+
+/// Tells it in place of what was told before, also that there is nothing.
+pub(super) fn send_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) {
     // Ranges may not overlap (RFC 9484 §4.7.3).
     let inside = |prefix: &Prefix| {
         let mut others = lan.iter().filter(|other| other.bits() < prefix.bits());

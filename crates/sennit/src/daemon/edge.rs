@@ -8,6 +8,7 @@
 //! is only one of ([`lead`]), and tells the others by letter.
 
 mod ask;
+pub mod doctor;
 mod far_side;
 mod lead;
 mod links;
@@ -15,10 +16,18 @@ mod machine;
 mod names;
 mod outlook;
 mod probe;
+mod reload;
 mod renewal;
+mod running;
 mod watch;
 
-use std::{collections::BTreeMap, net::IpAddr, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sennit_core::ClassId;
 use sennit_linux::{
@@ -38,7 +47,7 @@ use super::{
 use crate::{
     cli::Failure,
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
-    control::{Request, Response, Server},
+    control::{LinkAnswer, Request, Response, Server},
     status::{
         LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA, State, Status,
         TunnelStatus, WorkerStatus,
@@ -50,6 +59,8 @@ use lead::Lead;
 use links::Links;
 use machine::EdgeMachine;
 use names::Names;
+use reload::Reloader;
+use running::Running;
 use watch::Watch;
 
 const STOP: u64 = 0;
@@ -58,10 +69,12 @@ const LETTERS: u64 = 2;
 const STRAYS: u64 = 3;
 const MONITOR: u64 = 4;
 
-/// Runs an edge until it is told to stop.
-pub fn run(config: EdgeConfig) -> Result<(), Failure> {
+/// Runs an edge with the config in `file` until it is told to stop.
+pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
-    let config = Arc::new(config);
+    let source = config::read_file(file).map_err(Failure::runtime)?;
+    let entries = config::effective(&String::from_utf8_lossy(&source));
+    let running = Arc::new(Running::new(config.clone(), entries));
     let far_side = FarSide::load(&config)?;
     let run_directory = Path::new(RUN_DIRECTORY);
     let footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(&config))?;
@@ -72,20 +85,24 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
     let (letters, letter_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, LETTERS))?;
     let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
     let (letter_slots, hatches): (Arc<[_]>, Arc<[_]>) = (letter_slots.into(), hatches.into());
-    let about = Arc::clone(&config);
+    let reloader = Reloader::new(file.into(), &running, Arc::clone(&letter_slots));
+    let reloader = Arc::new(reloader);
+    let about = Arc::clone(&reloader);
     let _control = Server::bind(&config.control, move |request| {
         answer(&about, started, &question_slots, &request)
     })?;
+    let hung_up = Arc::clone(&reloader);
+    signals.on_hang_up(move || hung_up.hang_up());
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
-    let watch = Watch::open(&config.links, far_side::settings(&config)?.outer_mtu())?;
+    let watch = Watch::open(&running.links, far_side::settings(&config)?.outer_mtu())?;
     ios[0]
         .poller
         .add(watch.monitor(), MONITOR, Interest::Read)
         .map_err(Failure::runtime)?;
     let site = far_side.site();
     let renewal = far_side.is_renewal_due();
-    let engines = far_side.engines(&config, ios.len(), renewal, Instant::now())?;
+    let engines = far_side.engines(&running, ios.len(), renewal, Instant::now())?;
     let devices = open_devices(&config, &mut ios)?;
     let names = Names::start(&config, Arc::clone(&letter_slots))?;
     let lead = Lead::new(
@@ -94,7 +111,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
         far_side,
         devices,
         names,
-        Arc::clone(&config),
+        Arc::clone(&running),
         started,
     )?;
 
@@ -114,7 +131,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
                 edge,
                 share,
                 site: site.clone(),
-                links: Links::new(&config, number == 0),
+                links: Links::new(&running, number == 0),
                 devices: std::iter::once(None).chain(own.map(Some)).collect(),
                 questions,
                 letters,
@@ -138,7 +155,7 @@ pub fn run(config: EdgeConfig) -> Result<(), Failure> {
     let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
     let lead = workers[0].machine.lead.take();
-    let keep = config.leak_when_stopped == Leak::Block || signals.is_restart();
+    let keep = reloader.running().config.leak_when_stopped == Leak::Block || signals.is_restart();
     // Dropped after a failure, it keeps its block.
     outcome.map_err(Failure::runtime)?;
     match lead.map(|lead| lead.footprint) {
@@ -256,6 +273,8 @@ fn open_device(config: &EdgeConfig, name: &DeviceName, ios: &mut [Io]) -> Result
 #[derive(Default)]
 struct Report {
     addresses: Vec<IpAddr>,
+    /// The hub's own in the tunnel.
+    hub_inside: Vec<IpAddr>,
     /// Those prefixes of our LAN that the hub does not route, and why.
     refused: Vec<(Prefix, String)>,
     notes: Vec<String>,
@@ -268,11 +287,13 @@ struct Report {
 
 /// Answers a request, on a thread of the control socket, with what all workers say.
 fn answer(
-    config: &EdgeConfig,
+    reloader: &Arc<Reloader>,
     started: Instant,
     workers: &[Slot<Question<Report>>],
     request: &Request,
 ) -> Response {
+    let running = reloader.running();
+    let config = &running.config;
     match request {
         Request::Status | Request::Flow { .. } => match mailbox::ask_all(workers, request) {
             Ok(reports) => Response::document(&status(config, started, reports)),
@@ -281,6 +302,35 @@ fn answer(
         Request::Disconnect { .. } => {
             Response::refused("not_a_hub", "an edge has no sites to disconnect")
         }
+        Request::Link { link, .. } => match mailbox::ask_all(workers, request) {
+            Ok(reports) => link_answer(config, started, link, reports),
+            Err(busy) => busy,
+        },
+        Request::Reload { confirm_seconds } => {
+            let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+            reloader.reload(confirm)
+        }
+        Request::Keep => reloader.keep(),
+    }
+}
+
+/// What there is to say of a link after an order for it was obeyed.
+fn link_answer(
+    config: &EdgeConfig,
+    started: Instant,
+    name: &str,
+    reports: Vec<Report>,
+) -> Response {
+    let inside = reports.iter().flat_map(|it| &it.hub_inside).copied();
+    let hub_inside = inside.collect();
+    let mut links = status(config, started, reports).links.into_iter();
+    match links.find(|link| link.name == name) {
+        Some(link) => Response::document(&LinkAnswer {
+            schema: LinkAnswer::SCHEMA.into(),
+            link,
+            hub_inside,
+        }),
+        None => Response::refused("no_such_link", format!("there is no link `{name}`")),
     }
 }
 

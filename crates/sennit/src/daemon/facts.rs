@@ -38,7 +38,10 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
             pattern: Some(flow.pattern()),
             limit: NAMED,
         },
-        Request::Disconnect { .. } => FlowsWanted::default(),
+        Request::Disconnect { .. }
+        | Request::Link { .. }
+        | Request::Reload { .. }
+        | Request::Keep => FlowsWanted::default(),
     }
 }
 

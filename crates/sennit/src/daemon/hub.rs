@@ -181,6 +181,11 @@ fn answer(
             Response::document(&status(config, started, reports))
         }
         Request::Disconnect { .. } => Response::done(),
+        Request::Link { .. } => Response::refused("not_an_edge", "a hub has no links of its own"),
+        Request::Reload { .. } | Request::Keep => Response::refused(
+            "needs_restart",
+            "a hub reads its config only when it is started: restart it",
+        ),
     }
 }
 

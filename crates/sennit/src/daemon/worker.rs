@@ -172,6 +172,8 @@ pub(super) struct Io {
     pub(super) poller: Arc<Poller>,
     /// By socket number, IPv4 first; a link may have one of each family.
     outlets: Vec<[Option<Outlet>; 2]>,
+    /// Numbers of sockets that lose all they send and receive; hardly ever is there one.
+    cut: Vec<usize>,
     devices: Vec<Device>,
     received: ReceiveBuffers,
     /// A socket may have more than was read in this turn: that arrived after this.
@@ -187,6 +189,7 @@ impl Io {
         Self {
             poller,
             outlets: Vec::new(),
+            cut: Vec::new(),
             devices: Vec::new(),
             received: ReceiveBuffers::default(),
             unread: None,
@@ -231,6 +234,19 @@ impl Io {
         Ok(())
     }
 
+    /// Has a socket lose all that it sends and receives, or no more.
+    pub(super) fn set_cut(&mut self, id: SocketId, cut: bool) {
+        let index = id.0 as usize;
+        self.cut.retain(|&other| other != index);
+        if cut {
+            self.cut.push(index);
+        }
+    }
+
+    fn is_cut(&self, index: usize) -> bool {
+        !self.cut.is_empty() && self.cut.contains(&index)
+    }
+
     /// The address that the socket is bound to.
     pub(super) fn socket_address(&self, id: SocketId, family_of: IpAddr) -> Option<SocketAddr> {
         let outlet = self.outlets.get(id.0 as usize)?[family(family_of)].as_ref()?;
@@ -270,6 +286,7 @@ impl Io {
 
     fn read_socket(&mut self, token: u64, machine: &mut impl Machine) {
         let (index, family) = socket_place(token);
+        let is_cut = self.is_cut(index);
         let mut taken = 0;
         let mut newest = None;
         for _ in 0..SOCKET_READS {
@@ -295,6 +312,9 @@ impl Io {
                 taken += data.len();
                 newest = Some(arrived);
                 self.moved.count(data.len());
+                if is_cut {
+                    continue;
+                }
                 let ip = meta.dst_ip.filter(|_| many);
                 let from = Received {
                     local: Local {
@@ -407,6 +427,9 @@ impl Io {
             transmit.local.socket.0 as usize,
             family(transmit.remote.ip()),
         );
+        if self.is_cut(index) {
+            return;
+        }
         let Some(outlet) = self.outlets.get_mut(index).and_then(|o| o[family].as_mut()) else {
             return;
         };

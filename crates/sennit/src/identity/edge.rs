@@ -183,6 +183,14 @@ impl EdgeIdentity {
         }
     }
 
+    /// From when to when the certificate is valid, if there is one.
+    pub fn validity(&self) -> Option<(SystemTime, SystemTime)> {
+        let Credential::Enrolled { expires, .. } = &self.credential else {
+            return None;
+        };
+        Some((expires.checked_sub(SITE_LIFETIME)?, *expires))
+    }
+
     /// When the hub issued the certificate by its own clock, if that is far from `now` by ours.
     pub fn other_clock(&self, now: SystemTime) -> Option<SystemTime> {
         let Credential::Enrolled { expires, .. } = &self.credential else {

@@ -9,11 +9,11 @@ use std::{
 
 use sennit_core::{ClassId, Classifier, Rule};
 use sennit_engine::{
-    ClassConfig, Edge, EdgeConfig as EngineConfig, Issuer, Purpose, Settings, Treatment,
+    ClassConfig, Edge, EdgeChange, EdgeConfig as EngineConfig, Issuer, Purpose, Settings, Treatment,
 };
 use sennit_packet::{Prefix, Protocol};
 
-use super::Share;
+use super::{Share, running::Running};
 use crate::{
     cli::Failure,
     config::{self, Class, EdgeConfig, Match, PortRange},
@@ -85,18 +85,19 @@ impl FarSide {
     /// one the others have no classes.
     pub(super) fn engines(
         &self,
-        config: &EdgeConfig,
+        running: &Running,
         workers: usize,
         renewal: bool,
         now: Instant,
     ) -> Result<Vec<Edge>, Failure> {
+        let config = &running.config;
         let tls = self.tls(config)?;
         let purpose = self.purpose(renewal)?;
         let engine_config = EngineConfig {
             hubs: addresses(config),
             server_name: tls.server_name,
             classes: BTreeMap::new(),
-            classifier: classifier(&config.classes),
+            classifier: classifier(running),
             lan: config.lan.iter().copied().map(prefix).collect(),
             steering: steering(tls.bearer.as_deref().unwrap_or(self.site().as_str())),
             bearer: tls.bearer,
@@ -106,7 +107,7 @@ impl FarSide {
             let share = Share { number, workers };
             let busy = number == 0 || matches!(purpose, Purpose::Tunnels);
             let engine_config = EngineConfig {
-                classes: class_configs(&config.classes, |class| busy && share.has(class)),
+                classes: class_configs(running, |class| busy && share.has(class)),
                 ..engine_config.clone()
             };
             let settings = settings(config)?;
@@ -141,13 +142,20 @@ pub(super) fn prefix(net: config::Prefix) -> Prefix {
     Prefix::around(net.network(), net.prefix_len())
 }
 
-/// The classes that are wanted, by their position in the config.
+/// What an engine does otherwise with another config, of which it carries these classes.
+pub(super) fn change(running: &Running, wanted: impl Fn(ClassId) -> bool) -> EdgeChange {
+    EdgeChange {
+        classes: class_configs(running, wanted),
+        classifier: classifier(running),
+        lan: running.config.lan.iter().copied().map(prefix).collect(),
+    }
+}
+
 fn class_configs(
-    classes: &[Class],
+    running: &Running,
     wanted: impl Fn(ClassId) -> bool,
 ) -> BTreeMap<ClassId, ClassConfig> {
-    let numbered = (0..).map(ClassId).zip(classes);
-    let wanted = numbered.filter(|&(id, _)| wanted(id));
+    let wanted = running.numbered().filter(|&(id, _)| wanted(id));
     wanted.map(|(id, it)| (id, class_config(it))).collect()
 }
 
@@ -182,18 +190,16 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
     }
 }
 
-fn classifier(classes: &[Class]) -> Classifier {
-    let id = |index: usize| ClassId(index as u8);
-    let rules = classes
-        .iter()
-        .enumerate()
-        .flat_map(|(index, class)| class.matches.iter().map(move |m| (rule(m), id(index))))
+fn classifier(running: &Running) -> Classifier {
+    let rules = running
+        .numbered()
+        .flat_map(|(id, class)| class.matches.iter().map(move |m| (rule(m), id)))
         .collect();
-    let fallback = classes
-        .iter()
-        .position(Class::catches_all)
-        .unwrap_or(classes.len() - 1);
-    Classifier::new(rules, id(fallback))
+    let mut classes = running.numbered();
+    let fallback = classes.find(|(_, class)| class.catches_all());
+    let last = || running.classes.last().copied();
+    let fallback = fallback.map(|(id, _)| id).or_else(last);
+    Classifier::new(rules, fallback.unwrap_or_default())
 }
 
 fn rule(matching: &Match) -> Rule {

@@ -18,11 +18,12 @@ use super::{
     names::Names,
     outlook::Outlook,
     renewal::Renewal,
+    running::Running,
     watch::Watch,
 };
 use crate::{
     cli::Failure,
-    config::{self, EdgeConfig, Leak},
+    config::{self, Leak},
     identity::EdgeIdentity,
 };
 
@@ -43,8 +44,8 @@ pub(super) struct Lead {
     /// Ours in the tunnel.
     pub(super) addresses: Vec<Prefix>,
     /// The hub's in the tunnel.
-    hub_inside: Vec<IpAddr>,
-    config: Arc<EdgeConfig>,
+    pub(super) hub_inside: Vec<IpAddr>,
+    running: Arc<Running>,
 }
 
 impl Lead {
@@ -54,28 +55,46 @@ impl Lead {
         far_side: FarSide,
         devices: Vec<u32>,
         names: Option<Names>,
-        config: Arc<EdgeConfig>,
+        running: Arc<Running>,
         now: Instant,
     ) -> Result<Self, Failure> {
         let mut lead = Self {
             footprint,
             watch,
             renewal: Renewal::new(far_side.is_renewal_due(), now),
-            outlook: Outlook::new(names, far_side::addresses(&config), now),
+            outlook: Outlook::new(names, far_side::addresses(&running.config), now),
             far_side,
             enrol_at: None,
             devices,
             addresses: Vec::new(),
             hub_inside: Vec::new(),
-            config,
+            running,
         };
+        lead.forward_lan()?;
+        Ok(lead)
+    }
+
+    /// Lets the host forward what comes from and goes to the LAN.
+    fn forward_lan(&mut self) -> Result<(), sennit_linux::Error> {
         for family in [Family::V4, Family::V6] {
             let ours = |net: &config::Prefix| Family::of(net.addr()) == family;
-            if lead.config.lan.iter().any(ours) {
-                lead.footprint.forward(family)?;
+            if self.running.config.lan.iter().any(ours) {
+                self.footprint.forward(family)?;
             }
         }
-        Ok(lead)
+        Ok(())
+    }
+
+    /// Goes on with another config.
+    pub(super) fn change(&mut self, running: &Arc<Running>) {
+        self.running = Arc::clone(running);
+        self.watch.set_links(&running.links, &mut self.footprint);
+        let blocked = super::blocked(&running.config);
+        let blocked = self.footprint.set_blocked(&blocked);
+        if let Err(error) = self.forward_lan().and(blocked) {
+            tracing::error!(error = &error as &dyn Error, "cannot change the host over");
+        }
+        self.route();
     }
 
     /// Takes the certificate that the hub has answered with; whether there is one now.
@@ -128,7 +147,7 @@ impl Lead {
     pub(super) fn engines(&mut self, workers: usize, now: Instant) -> Option<Vec<Edge>> {
         self.enrol_at = None;
         let renewing = self.renewal.start_over();
-        match self.far_side.engines(&self.config, workers, renewing, now) {
+        match self.far_side.engines(&self.running, workers, renewing, now) {
             Ok(engines) => Some(engines),
             Err(failure) => {
                 tracing::error!(%failure, "cannot start the tunnels; trying again");
@@ -170,7 +189,13 @@ impl Lead {
             let mut ours = self.addresses.iter().map(Prefix::first);
             ours.find(|address| address.is_ipv4() == of.is_ipv4())
         };
-        let wanted = self.config.routes.iter().copied().map(far_side::prefix);
+        let wanted = self
+            .running
+            .config
+            .routes
+            .iter()
+            .copied()
+            .map(far_side::prefix);
         let hub = self.hub_inside.iter().map(|&ip| Prefix::around(ip, 128));
         let mut prefixes: Vec<Prefix> = wanted.chain(hub).collect();
         prefixes.sort();
@@ -189,7 +214,7 @@ impl Lead {
 
     /// What an operator should know beside the state of links and tunnels.
     pub(super) fn notes(&self) -> Vec<String> {
-        let fate = match self.config.leak {
+        let fate = match self.running.config.leak {
             Leak::Block => "what is routed into the tunnel is unreachable",
             Leak::Allow => "what belongs into the tunnel leaves beside it, in the clear",
         };
@@ -202,7 +227,7 @@ impl Lead {
     fn missing_families(&self) -> impl Iterator<Item = &'static str> {
         let families = [("IPv4", true), ("IPv6", false)].into_iter();
         let missing = families.filter(|&(_, v4)| {
-            let mut routes = self.config.routes.iter();
+            let mut routes = self.running.config.routes.iter();
             let wanted = routes.any(|net| net.addr().is_ipv4() == v4);
             wanted && !self.addresses.iter().any(|ours| ours.is_ipv4() == v4)
         });

@@ -13,15 +13,19 @@ use sennit_linux::{
     udp::{LinkBinding, LinkSocket},
 };
 
-use super::{super::worker::Io, names::Way, watch::Found};
+use super::{super::worker::Io, names::Way, running::Running, watch::Found};
 use crate::{
-    config::{self, EdgeConfig},
+    config,
+    control::LinkOrder,
     status::{LinkState, LinkStatus},
 };
 
 /// All links of the config.
 pub(super) struct Links {
-    links: Vec<Link>,
+    /// By their numbers; a place may be empty.
+    links: Vec<Option<Link>>,
+    /// Sockets of links that were taken out of the config: what is on its way to them still counts.
+    leaving: Vec<(SocketId, Instant)>,
     /// Whose marks the packets bear.
     instance: Instance,
     /// Whether the log hears of every change, and not only of what others cannot know.
@@ -36,6 +40,10 @@ struct Link {
     reason: Option<String>,
     /// Its packets were refused by this host.
     refusal: Option<Refusal>,
+    /// Its operator wants it to carry nothing.
+    paused: bool,
+    /// It loses everything until then, as its operator wants to see what happens.
+    cut_until: Option<Instant>,
     /// Largest IP packet that its interface sends, if that was found.
     mtu: Option<u32>,
     /// Since when that is so.
@@ -49,32 +57,75 @@ struct Refusal {
     last: Instant,
 }
 
+/// Sockets outlive their links for so long: more than any round trip.
+const LEAVING: Duration = Duration::from_secs(2);
+/// Why a link is down whose operator wants it so.
+pub(crate) const PAUSED: &str = "paused by the operator";
 /// A firewall that refuses some packets and lets others pass is told of for so long.
 const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
 impl Links {
     /// Links that nobody has looked at yet; at the first worker or another.
-    pub(super) fn new(config: &EdgeConfig, first: bool) -> Self {
-        let links = config.links.iter().map(|config| Link {
-            config: config.clone(),
-            bound: [None; 2],
-            reason: Some("not looked at yet".into()),
-            refusal: None,
-            mtu: None,
-            since: Instant::now(),
-        });
+    pub(super) fn new(running: &Running, first: bool) -> Self {
+        let links = running.links.iter().map(|it| it.as_ref().map(Link::new));
         Self {
             links: links.collect(),
-            instance: Instance::of(&config.device),
+            leaving: Vec::new(),
+            instance: Instance::of(&running.config.device),
             first,
         }
     }
 
+    /// Goes on with other links, each in its place.
+    pub(super) fn change(
+        &mut self,
+        wanted: &[Option<config::Link>],
+        edge: &mut Edge,
+        now: Instant,
+    ) {
+        self.links.resize_with(wanted.len(), || None);
+        for (index, (place, wanted)) in self.links.iter_mut().zip(wanted).enumerate() {
+            let socket = SocketId(index as u32);
+            match (place.as_mut(), wanted) {
+                (Some(link), Some(wanted)) if link.config == *wanted => {}
+                (Some(link), Some(wanted)) if link.config.name == wanted.name => {
+                    link.reconfigure(wanted);
+                    edge.handle_link(link.update(index), now);
+                }
+                (None, Some(wanted)) => {
+                    self.leaving.retain(|(other, _)| *other != socket);
+                    *place = Some(Link::new(wanted));
+                }
+                (Some(_), _) => {
+                    edge.remove_link(socket, now);
+                    self.leaving.push((socket, now + LEAVING));
+                    *place = wanted.as_ref().map(Link::new);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// The links that there are, with their numbers.
+    fn all(&self) -> impl Iterator<Item = (usize, &Link)> {
+        let places = self.links.iter().enumerate();
+        places.filter_map(|(index, place)| Some((index, place.as_ref()?)))
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = (usize, &mut Link)> {
+        let places = self.links.iter_mut().enumerate();
+        places.filter_map(|(index, place)| Some((index, place.as_mut()?)))
+    }
+
     /// Brings the sockets in line with what was found at the interfaces.
     pub(super) fn follow(&mut self, found: &[Found], edge: &mut Edge, io: &mut Io, now: Instant) {
-        for (index, (link, found)) in self.links.iter_mut().zip(found).enumerate() {
+        let (instance, first) = (self.instance, self.first);
+        for (index, link) in self.all_mut() {
+            let Some(found) = found.get(index) else {
+                continue;
+            };
             let before = (link.bound, link.reason.clone());
-            link.follow(found, index, self.instance, io);
+            link.follow(found, index, instance, io);
             let resized = std::mem::replace(&mut link.mtu, found.mtu) != found.mtu;
             if before == (link.bound, link.reason.clone()) {
                 if resized {
@@ -82,7 +133,7 @@ impl Links {
                 }
             } else {
                 link.since = now;
-                if self.first || link.reason != found.complaint {
+                if first || link.reason != found.complaint {
                     link.log();
                 }
                 edge.handle_link(link.update(index), now);
@@ -90,14 +141,84 @@ impl Links {
         }
     }
 
+    /// The number of the link with this name.
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        let mut all = self.all();
+        all.find(|(_, link)| link.config.name == name)
+            .map(|(index, _)| index)
+    }
+
+    /// Does what the operator wants of a link.
+    pub(super) fn handle_order(
+        &mut self,
+        index: usize,
+        order: LinkOrder,
+        (edge, io): (&mut Edge, &mut Io),
+        now: Instant,
+    ) {
+        let socket = SocketId(index as u32);
+        let Some(link) = self.links.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        match order {
+            LinkOrder::Describe => {}
+            LinkOrder::Pause | LinkOrder::Resume => {
+                let pause = order == LinkOrder::Pause;
+                if std::mem::replace(&mut link.paused, pause) != pause {
+                    link.since = now;
+                    if self.first {
+                        tracing::info!(link = link.config.name, pause, "the operator has spoken");
+                    }
+                    edge.handle_link(link.update(index), now);
+                }
+            }
+            LinkOrder::Cut { milliseconds } => {
+                let until = now + Duration::from_millis(milliseconds.into());
+                let cut = until > now;
+                if link.cut_until.is_some() != cut && self.first {
+                    tracing::info!(link = link.config.name, cut, "drill");
+                }
+                link.cut_until = cut.then_some(until);
+                io.set_cut(socket, cut);
+            }
+        }
+    }
+
+    /// Ends the cuts whose time is over, and closes the sockets of links that are gone.
+    pub(super) fn handle_timeout(&mut self, io: &mut Io, now: Instant) {
+        for (socket, _) in self.leaving.extract_if(.., |(_, at)| *at <= now) {
+            for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+                drop_socket(socket.0 as usize, any, io);
+            }
+        }
+        let first = self.first;
+        for (index, link) in self.all_mut() {
+            if link.cut_until.take_if(|until| *until <= now).is_some() {
+                io.set_cut(SocketId(index as u32), false);
+                if first {
+                    tracing::info!(link = link.config.name, cut = false, "drill");
+                }
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let leaving = self.leaving.iter().map(|(_, at)| *at);
+        let cuts = self.all().filter_map(|(_, link)| link.cut_until);
+        cuts.chain(leaving).min()
+    }
+
     /// How packets leave by each link, with what was found at its interface.
     pub(super) fn ways(&self, found: &[Found]) -> Vec<Way> {
-        let links = self.links.iter().zip(found).enumerate();
-        let ways = links.map(|(index, (link, found))| Way {
-            socket: SocketId(index as u32),
-            device: link.config.interface.clone(),
-            sources: found.sources,
-            mark: self.instance.link_mark(index).ok(),
+        let links = self.all().filter(|(_, link)| !link.paused);
+        let ways = links.filter_map(|(index, link)| {
+            Some(Way {
+                socket: SocketId(index as u32),
+                device: link.config.interface.clone(),
+                sources: found.get(index)?.sources,
+                mark: self.instance.link_mark(index).ok(),
+            })
         });
         ways.filter(|way| way.sources.iter().any(Option::is_some))
             .collect()
@@ -105,18 +226,18 @@ impl Links {
 
     /// Tells a new engine of all links.
     pub(super) fn announce(&self, edge: &mut Edge, now: Instant) {
-        for (index, link) in self.links.iter().enumerate() {
+        for (index, link) in self.all() {
             edge.handle_link(link.update(index), now);
         }
     }
 
     pub(super) fn status(&self, now: Instant) -> Vec<LinkStatus> {
-        self.links.iter().map(|link| link.status(now)).collect()
+        self.all().map(|(_, link)| link.status(now)).collect()
     }
 
     /// This host has refused to send packets of a link, other than because the link is down.
     pub(super) fn handle_refusal(&mut self, index: usize, error: &io::Error, now: Instant) {
-        let Some(link) = self.links.get_mut(index) else {
+        let Some(link) = self.links.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
         match &mut link.refusal {
@@ -137,7 +258,7 @@ impl Links {
     /// Puts sockets with other ports in place of a link's.
     pub(super) fn renew(&mut self, id: SocketId, io: &mut Io) {
         let index = id.0 as usize;
-        let Some(link) = self.links.get(index) else {
+        let Some(link) = self.links.get(index).and_then(Option::as_ref) else {
             return;
         };
         for address in link.bound.into_iter().flatten() {
@@ -157,12 +278,33 @@ impl Links {
 
     /// That this host refuses to send on a link of this name, in words.
     pub(super) fn refusal(&self, name: &str, now: Instant) -> Option<String> {
-        let link = self.links.iter().find(|link| link.config.name == name)?;
+        let (_, link) = self.all().find(|(_, link)| link.config.name == name)?;
         link.refused(now)
     }
 }
 
 impl Link {
+    fn new(config: &config::Link) -> Self {
+        Self {
+            config: config.clone(),
+            bound: [None; 2],
+            reason: Some("not looked at yet".into()),
+            refusal: None,
+            paused: false,
+            cut_until: None,
+            mtu: None,
+            since: Instant::now(),
+        }
+    }
+
+    /// Under its name, it is to be something else.
+    fn reconfigure(&mut self, wanted: &config::Link) {
+        if self.config.interface != wanted.interface {
+            self.bound = [None; 2];
+        }
+        self.config = wanted.clone();
+    }
+
     fn follow(&mut self, found: &Found, index: usize, instance: Instance, io: &mut Io) {
         self.reason.clone_from(&found.complaint);
         for address in found.sources.into_iter().flatten() {
@@ -219,8 +361,8 @@ impl Link {
                 tier: self.config.tier,
                 weight: self.config.weight,
             },
-            v4: self.bound[0].is_some(),
-            v6: self.bound[1].is_some(),
+            v4: self.bound[0].is_some() && !self.paused,
+            v6: self.bound[1].is_some() && !self.paused,
             mtu: self.mtu,
         }
     }
@@ -245,7 +387,8 @@ impl Link {
     }
 
     fn status(&self, now: Instant) -> LinkStatus {
-        let up = self.bound.iter().any(Option::is_some);
+        let up = self.bound.iter().any(Option::is_some) && !self.paused;
+        let paused = || self.paused.then(|| PAUSED.to_owned());
         LinkStatus {
             name: self.config.name.clone(),
             interface: self.config.interface.clone(),
@@ -253,7 +396,7 @@ impl Link {
             tier: self.config.tier,
             weight: self.config.weight,
             state: if up { LinkState::Up } else { LinkState::Down },
-            reason: self.reason.clone(),
+            reason: self.reason.clone().or_else(paused),
             hub: self.refused(now),
             since_seconds: now.saturating_duration_since(self.since).as_secs_f64(),
         }

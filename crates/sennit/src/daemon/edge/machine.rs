@@ -8,8 +8,8 @@ use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Tr
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
-    LETTERS, MONITOR, QUESTIONS, Report, STRAYS, Share, lead::Lead, links::Links, names::Resolved,
-    probe::Verdict, watch::Found,
+    LETTERS, MONITOR, QUESTIONS, Report, STRAYS, Share, far_side, lead::Lead, links::Links,
+    names::Resolved, probe::Verdict, reload::Done, running::Running, watch::Found,
 };
 use crate::{
     control::Request,
@@ -29,6 +29,8 @@ pub(super) enum Letter {
     Links(Arc<[Found]>),
     /// From the first: an engine in place of the one so far, as there is a certificate.
     Engine(Box<Edge>),
+    /// Another config; to be told when it is done.
+    Change(Arc<Running>, Done),
     /// To the first: what the hub assigned.
     Addresses(Vec<Prefix>),
     /// To the first: the hub's own addresses in the tunnel.
@@ -209,6 +211,18 @@ impl EdgeMachine {
         self.tell_resolved(now);
     }
 
+    /// Goes on with another config.
+    fn change(&mut self, running: &Arc<Running>, io: &mut Io, now: Instant) {
+        let share = self.share;
+        let change = far_side::change(running, |class| share.has(class));
+        self.edge.handle_change(change, now);
+        self.links.change(&running.links, &mut self.edge, now);
+        if let Some(lead) = &mut self.lead {
+            lead.change(running);
+        }
+        self.look(io, now);
+    }
+
     fn tell_resolved(&mut self, now: Instant) {
         for (&socket, hubs) in self.resolved.iter() {
             self.edge.handle_resolved(socket, hubs.clone(), now);
@@ -219,6 +233,10 @@ impl EdgeMachine {
         match letter {
             Letter::Links(found) => self.links.follow(&found, &mut self.edge, io, now),
             Letter::Engine(engine) => self.replace(*engine, io, now),
+            Letter::Change(running, done) => {
+                self.change(&running, io, now);
+                let _ = done.send(());
+            }
             Letter::Addresses(addresses) => {
                 if let Some(lead) = &mut self.lead {
                     lead.handle_addresses(addresses);
@@ -251,7 +269,14 @@ impl EdgeMachine {
         self.strays.counters.unowned += u64::from(taken.is_err());
     }
 
-    fn answer(&mut self, request: &Request, io: &Io, now: Instant) -> Report {
+    fn answer(&mut self, request: &Request, io: &mut Io, now: Instant) -> Report {
+        if let Request::Link { link, order } = request
+            && let Some(index) = self.links.position(link)
+        {
+            let deeds = (&mut self.edge, &mut *io);
+            self.links.handle_order(index, *order, deeds, now);
+        }
+        let io = &*io;
         let wanted = facts::wanted_flows(request);
         let local = |socket: SocketId, remote: IpAddr| io.socket_address(socket, remote);
         let mut tunnels = facts::tunnels(
@@ -277,6 +302,7 @@ impl EdgeMachine {
         Report {
             notes: lead.map_or_else(Vec::new, Lead::notes),
             verdict: lead.and_then(|lead| lead.outlook.verdict(&links)),
+            hub_inside: lead.map_or_else(Vec::new, |lead| lead.hub_inside.clone()),
             addresses: lead.map_or_else(Vec::new, |lead| {
                 lead.addresses.iter().map(Prefix::first).collect()
             }),
@@ -354,6 +380,7 @@ impl Machine for EdgeMachine {
         for (socket, error) in io.take_refusals() {
             self.links.handle_refusal(socket.0 as usize, &error, now);
         }
+        self.links.handle_timeout(io, now);
         if let Some(lead) = &mut self.lead {
             lead.outlook
                 .look(&self.resolved, &self.letter_slots[0], now);
@@ -377,7 +404,11 @@ impl Machine for EdgeMachine {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let lead = self.lead.as_ref().map(Lead::poll_timeout);
-        self.edge.poll_timeout().into_iter().chain(lead).min()
+        let own = self.edge.poll_timeout();
+        own.into_iter()
+            .chain(lead)
+            .chain(self.links.poll_timeout())
+            .min()
     }
 
     fn tunnels(&self) -> usize {

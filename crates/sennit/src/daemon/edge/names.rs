@@ -261,7 +261,7 @@ impl Lookup {
 }
 
 /// The nameservers of this host.
-fn resolvers() -> Vec<IpAddr> {
+pub(super) fn resolvers() -> Vec<IpAddr> {
     let mut all = Vec::new();
     for file in RESOLVER_FILES {
         for resolver in nameservers(&fs::read_to_string(file).unwrap_or_default()) {
@@ -291,7 +291,7 @@ fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String
 }
 
 /// The addresses of a name that the first resolver knows which knows any. All are asked at once.
-fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
+pub(super) fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
     let sockets: Vec<UdpSocket> = resolvers
         .iter()
         .filter_map(|&resolver| socket_to(way, resolver).ok())

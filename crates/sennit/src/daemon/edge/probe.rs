@@ -19,17 +19,17 @@ use sennit_linux::inquiry;
 use super::names::Way;
 
 /// A network that is slower than this carries no tunnel worth having.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// The packet is sent so often: one may be lost.
 const TRIES: u32 = 3;
 /// The least that a server must answer (RFC 9000 §14.1).
-const INITIAL: usize = 1200;
+pub(super) const INITIAL: usize = 1200;
 /// A version that is reserved for this (RFC 9000 §15).
 const NO_VERSION: [u8; 4] = [0x1a, 0x2a, 0x3a, 0x4a];
 
 /// What came back by UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Udp {
+pub(super) enum Udp {
     Answered,
     Silent,
     /// ICMP port unreachable.
@@ -42,7 +42,7 @@ enum Udp {
 
 /// What came back by TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tcp {
+pub(super) enum Tcp {
     /// A web server, which speaks before TLS.
     Web,
     Accepted,
@@ -53,9 +53,9 @@ enum Tcp {
 /// What one address of the hub answers over one link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    hub: SocketAddr,
-    udp: Udp,
-    tcp: Tcp,
+    pub(super) hub: SocketAddr,
+    pub(super) udp: Udp,
+    pub(super) tcp: Tcp,
 }
 
 /// Tries the addresses over a link, all at once; the most telling verdict.
@@ -86,7 +86,12 @@ fn look_at(way: &Way, hub: SocketAddr) -> Option<Verdict> {
 }
 
 fn by_udp(socket: &std::net::UdpSocket) -> Udp {
-    let mut packet = [0; INITIAL];
+    ask(socket, INITIAL)
+}
+
+/// Whether a QUIC server answers a packet with a UDP payload of this size.
+pub(super) fn ask(socket: &std::net::UdpSocket, size: usize) -> Udp {
+    let mut packet = vec![0; size.max(INITIAL)];
     // A long header with both connection IDs of eight bytes.
     packet[0] = 0xc0;
     packet[1..5].copy_from_slice(&NO_VERSION);
@@ -142,7 +147,7 @@ fn by_tcp(connected: &io::Result<std::net::TcpStream>) -> Tcp {
 }
 
 /// Whether a plain request for a page is answered by one, as a captive portal does.
-fn is_web(mut stream: &std::net::TcpStream) -> bool {
+pub(super) fn is_web(mut stream: &std::net::TcpStream) -> bool {
     let asked = stream
         .set_read_timeout(Some(PATIENCE))
         .and_then(|()| stream.write_all(b"GET / HTTP/1.0\r\n\r\n"));

@@ -15,7 +15,8 @@ use crate::{cli::Failure, config};
 pub(super) struct Watch {
     netlink: Netlink,
     monitor: Monitor,
-    links: Vec<config::Link>,
+    /// By their numbers.
+    links: Vec<Option<config::Link>>,
     /// UDP payload of the tunnel's packets.
     payload: u32,
     /// What the log knows of the MTUs of their interfaces.
@@ -33,8 +34,17 @@ pub(super) struct Found {
     pub(super) mtu: Option<u32>,
 }
 
+impl Found {
+    /// In a place without a link.
+    const NOTHING: Self = Self {
+        sources: [None; 2],
+        complaint: None,
+        mtu: None,
+    };
+}
+
 impl Watch {
-    pub(super) fn open(links: &[config::Link], payload: u16) -> Result<Self, Failure> {
+    pub(super) fn open(links: &[Option<config::Link>], payload: u16) -> Result<Self, Failure> {
         Ok(Self {
             netlink: Netlink::open()?,
             monitor: Monitor::open()?,
@@ -42,6 +52,21 @@ impl Watch {
             told: vec![None; links.len()],
             payload: payload.into(),
         })
+    }
+
+    /// Goes on with other links, each in its place.
+    pub(super) fn set_links(&mut self, links: &[Option<config::Link>], footprint: &mut Footprint) {
+        for (index, before) in self.links.iter().enumerate() {
+            let after = links.get(index).and_then(Option::as_ref);
+            let same =
+                |link: &config::Link| after.is_some_and(|after| after.interface == link.interface);
+            if before.as_ref().is_some_and(|before| !same(before)) {
+                // There may be nothing to forget.
+                let _ = footprint.unroute_link(index);
+            }
+        }
+        self.links = links.to_vec();
+        self.told = vec![None; links.len()];
     }
 
     pub(super) fn monitor(&self) -> &Monitor {
@@ -69,6 +94,9 @@ impl Watch {
     /// Looks at every interface anew, and routes what has changed.
     pub(super) fn look(&mut self, footprint: &mut Footprint) -> Vec<Found> {
         let looks = self.links.iter().enumerate().map(|(index, link)| {
+            let Some(link) = link else {
+                return Found::NOTHING;
+            };
             let interface = match Interface::lookup(&mut self.netlink, &link.interface) {
                 Ok(interface) => interface,
                 Err(error) => {

@@ -184,7 +184,11 @@ impl HubMachine {
 
     fn answer(&mut self, request: &Request, now: Instant) -> Report {
         match request {
-            Request::Status | Request::Flow { .. } => {}
+            Request::Status
+            | Request::Flow { .. }
+            | Request::Link { .. }
+            | Request::Reload { .. }
+            | Request::Keep => {}
             Request::Disconnect { site } => {
                 self.hub.expel(site.as_str(), "the site is revoked", now);
             }

@@ -1,0 +1,202 @@
+//! Another configuration while tunnels run.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use noq_proto::{PathId, VarInt};
+use sennit_core::{ClassId, Classifier};
+use sennit_masque as masque;
+use sennit_packet::Prefix;
+
+use super::{BRIDGED_FOR, ClassConfig, Edge, Purpose, Slot, Stage, dial::Dial, session};
+use crate::{
+    facts::LinkLabel,
+    ids::{ConnId, SocketId},
+};
+
+/// What an edge does otherwise from now on.
+#[derive(Clone, Debug)]
+pub struct EdgeChange {
+    /// The classes that this edge carries.
+    pub classes: BTreeMap<ClassId, ClassConfig>,
+    /// Which packet belongs to which class, of all that there are.
+    pub classifier: Classifier,
+    /// Prefixes behind this edge.
+    pub lan: Vec<Prefix>,
+}
+
+/// Why a path is closed whose link is gone; the hub need not know more.
+const GONE: VarInt = VarInt::from_u32(0);
+
+impl Edge {
+    /// Takes another configuration. Classes that are in both, and alike, notice nothing of it;
+    /// those that changed get another tunnel, and the others come and go. A class is known by its
+    /// id, which must not pass to one of another name.
+    pub fn handle_change(&mut self, change: EdgeChange, now: Instant) {
+        let fallback = self.config.classifier.fallback();
+        let other_fallback = change.classifier.fallback();
+        let lan_changed = self.config.lan != change.lan;
+        self.config.classifier = change.classifier;
+        self.config.classes = change.classes;
+        self.config.lan = change.lan;
+        if matches!(self.purpose, Purpose::Enrol(_)) {
+            return;
+        }
+        for index in 0..self.slots.len() {
+            let Slot { id, gone, .. } = self.slots[index];
+            // The hub was told which class takes what the others leave.
+            let told_otherwise =
+                fallback != other_fallback && [fallback, other_fallback].contains(&id);
+            match self.config.classes.get(&id).cloned() {
+                _ if gone => {}
+                None => self.remove_class(index, now),
+                Some(class) if told_otherwise || self.slots[index].class != class => {
+                    self.change_class(index, class, now);
+                }
+                Some(_) => {}
+            }
+        }
+        self.add_classes(now);
+        if lan_changed {
+            self.announce_lan_anew();
+        }
+        self.settle(now);
+    }
+
+    /// Forgets a link: its paths are closed, and no others are opened there.
+    pub fn remove_link(&mut self, socket: SocketId, now: Instant) {
+        if self.links.remove(&socket).is_none() {
+            return;
+        }
+        self.resolved.remove(&socket);
+        for slot in &mut self.slots {
+            for id in slot.dial.take_attempts_over(socket) {
+                self.node.close(id, 0, "the link is gone", now);
+                if let Some(conn) = self.node.get_mut(id) {
+                    conn.role.stage = Stage::Closing;
+                }
+            }
+        }
+        for id in self.live() {
+            let Some(conn) = self.node.get_mut(id) else {
+                continue;
+            };
+            let mut paths = conn.tunnel.paths.iter_mut();
+            if let Some(path) = paths.find(|path| path.socket == socket) {
+                path.health.handle_link(false, now);
+                let path = path.id;
+                // The last path stays, and the class is dialled again when that is silent for long.
+                let _ = conn.tunnel.conn.close_path(now, path, GONE);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// A link has another tier or weight than before; the hub hears of it.
+    pub(super) fn relabel(&mut self, socket: SocketId, label: &LinkLabel) {
+        for id in self.live() {
+            let Some(conn) = self.node.get(id) else {
+                continue;
+            };
+            let other = |path: &&crate::path::Path| path.socket == socket && path.link != *label;
+            let paths = conn.paths().iter().filter(other).map(|path| path.id);
+            let paths: Vec<PathId> = paths.collect();
+            for &path in &paths {
+                self.node.label_path(id, path, label.clone());
+            }
+            if !paths.is_empty() {
+                self.announce_links(id);
+            }
+        }
+    }
+
+    /// Ends the tunnel of a class that is no more.
+    fn remove_class(&mut self, index: usize, now: Instant) {
+        self.retire_tunnel(index, "the class was taken out of the config", now);
+        let slot = &mut self.slots[index];
+        (slot.gone, slot.bridge) = (true, None);
+        let pipe = slot.pipe;
+        self.node.remove_pipe(pipe);
+    }
+
+    /// Starts a class anew under another treatment. Its packets wait for the next tunnel meanwhile.
+    fn change_class(&mut self, index: usize, class: ClassConfig, now: Instant) {
+        let live = self.slots[index].live;
+        let live = live.and_then(|id| self.node.get_mut(id));
+        let mtu = live.map(|conn| conn.tunnel.max_packet());
+        self.retire_tunnel(index, "the class was changed in the config", now);
+        let before = self.slots[index].pipe;
+        self.node.remove_pipe(before);
+        let pipe = self.node.add_pipe(class.treatment.delivery, now);
+        let slot = &mut self.slots[index];
+        slot.class = class;
+        slot.pipe = pipe;
+        slot.bridge = mtu.map(|mtu| (now + BRIDGED_FOR, mtu));
+        slot.dial = Dial::new(now);
+    }
+
+    fn retire_tunnel(&mut self, index: usize, reason: &str, now: Instant) {
+        self.end_race(index, now);
+        if let Some(id) = self.slots[index].live {
+            self.node
+                .close(id, masque::Code::H3_NO_ERROR.0, reason, now);
+            self.lose(id, reason.into(), false, now);
+        }
+    }
+
+    fn add_classes(&mut self, now: Instant) {
+        let known = |slots: &[Slot], id| slots.iter().any(|slot| !slot.gone && slot.id == id);
+        let new: Vec<(ClassId, ClassConfig)> = self
+            .config
+            .classes
+            .iter()
+            .filter(|&(&id, _)| !known(&self.slots, id))
+            .map(|(&id, class)| (id, class.clone()))
+            .collect();
+        for (id, class) in new {
+            let pipe = self.node.add_pipe(class.treatment.delivery, now);
+            let slot = Slot::new(id, class, pipe, now);
+            match self.vacant_slot() {
+                Some(index) => self.slots[index] = slot,
+                None => self.slots.push(slot),
+            }
+        }
+    }
+
+    /// The place of a class that is gone, and of which no connection is left either.
+    fn vacant_slot(&self) -> Option<usize> {
+        let used = |index| self.node.iter().any(|(_, conn)| conn.role.slot == index);
+        (0..self.slots.len()).find(|&index| self.slots[index].gone && !used(index))
+    }
+
+    fn announce_lan_anew(&mut self) {
+        let ids: Vec<ConnId> = self.live();
+        for id in ids {
+            if let Some(conn) = self.node.get_mut(id)
+                && let Stage::Up(stream) = conn.role.stage
+            {
+                session::send_lan(conn, stream, &self.config.lan);
+            }
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn new(
+        id: ClassId,
+        class: ClassConfig,
+        pipe: crate::ids::PipeId,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            class,
+            pipe,
+            gone: false,
+            live: None,
+            bridge: None,
+            dial: Dial::new(now),
+            reason: "no link is up".into(),
+            since: now,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `sennit doctor`: what keeps an edge from working well, and what to do about it.
+//!
+//! It looks at this host, and by each link at the hub, and nowhere else. It needs no running edge
+//! and changes nothing. What it says is a [`Finding`], whose code says for programs what its
+//! message says for people; the book's chapter on trouble goes by the same words.
+
+mod host;
+mod link;
+
+use std::{net::IpAddr, thread, time::SystemTime};
+
+use sennit_linux::{Instance, netlink::Netlink};
+use serde::Serialize;
+
+use crate::{
+    cli::Failure,
+    config::{self, EdgeConfig, Severity},
+    identity::EdgeIdentity,
+};
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Diagnosis {
+    pub schema: &'static str,
+    pub links: Vec<LinkFacts>,
+    /// Errors first.
+    pub findings: Vec<Finding>,
+}
+
+/// One link, whether or not anything is wrong with it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LinkFacts {
+    pub link: String,
+    pub interface: String,
+    pub addresses: Vec<IpAddr>,
+    /// What the address says of what is in front of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat: Option<Nat>,
+    /// Of the interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu_bytes: Option<u32>,
+    /// The largest IP packet that was seen to reach the hub; larger than the tunnel's were not
+    /// tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu_bytes: Option<u32>,
+    /// Whether the hub answers by UDP, by IPv4 and IPv6; absent where link or hub has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers_v4: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers_v6: Option<bool>,
+}
+
+/// What stands between a link's IPv4 address and the internet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Nat {
+    /// The address is public.
+    None,
+    /// A private address (RFC 1918): a router translates it.
+    Router,
+    /// An address of RFC 6598: the provider translates it, and others share what it becomes.
+    CarrierGrade,
+}
+
+/// Something to do something about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    /// A word for programs.
+    pub code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    pub message: String,
+    /// What to do.
+    pub advice: String,
+}
+
+impl Finding {
+    fn error(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            link: None,
+            message: message.into(),
+            advice: advice.into(),
+        }
+    }
+
+    fn warning(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, message, advice)
+        }
+    }
+
+    fn on(self, link: &config::Link) -> Self {
+        Self {
+            link: Some(link.name.clone()),
+            ..self
+        }
+    }
+}
+
+/// Looks at everything; takes some seconds where something does not answer.
+pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failure> {
+    sennit_linux::privilege::require_net_admin()?;
+    let mut findings = Vec::new();
+    if config.proxy.is_none() {
+        match EdgeIdentity::load(&config.state) {
+            Ok(identity) => findings.extend(host::clock(&identity, now)),
+            Err(error) => findings.push(Finding::error(
+                "not-joined",
+                error.to_string(),
+                "ask the hub for a token (`sennit invite SITE --hub ADDR:PORT` there), then: \
+                 sennit join TOKEN",
+            )),
+        }
+    }
+    let mut netlink = Netlink::open()?;
+    findings.extend(host::device());
+    findings.extend(host::other_routes(config, &mut netlink));
+    findings.extend(host::forwarding(config));
+    let running = host::is_running(config);
+    let instance = Instance::of(&config.device);
+    let looked: Vec<(LinkFacts, Vec<Finding>)> = thread::scope(|scope| {
+        let threads: Vec<_> = config
+            .links
+            .iter()
+            .enumerate()
+            .map(|(index, it)| {
+                let mark = instance.link_mark(index).ok();
+                scope.spawn(move || link::look(config, it, mark, running))
+            })
+            .collect();
+        let joined = threads.into_iter();
+        joined.filter_map(|thread| thread.join().ok()).collect()
+    });
+    let (links, of_links): (Vec<LinkFacts>, Vec<Vec<Finding>>) = looked.into_iter().unzip();
+    findings.extend(of_links.into_iter().flatten());
+    findings.sort_by_key(|finding| finding.severity);
+    Ok(Diagnosis {
+        schema: "sennit.doctor/1",
+        links,
+        findings,
+    })
+}

@@ -1,0 +1,293 @@
+//! What an edge runs with, and how it gets from one config to the next.
+//!
+//! Links and classes have numbers that the engine knows them by. They keep them for as long as they
+//! are in the config; those that come get numbers that nobody has.
+
+use sennit_core::ClassId;
+
+use crate::config::{self, Change, Class, EdgeConfig, Entry};
+
+/// A config with the numbers of what is in it.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) config: EdgeConfig,
+    /// Of each class of the config.
+    pub(super) classes: Vec<ClassId>,
+    /// The links by their numbers, which are those of their sockets.
+    pub(super) links: Vec<Option<config::Link>>,
+    /// The file that it came from, key by key.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// What a reload comes to.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) next: Running,
+    /// What takes effect at once.
+    pub(super) changes: Vec<Change>,
+    /// What takes effect when the daemon is started again.
+    pub(super) needs_restart: Vec<Change>,
+}
+
+/// Keys of `[edge]` that take effect at once.
+const LIVE: [&str; 4] = ["routes", "lan", "leak", "leak_when_stopped"];
+
+impl Running {
+    pub(super) fn new(config: EdgeConfig, entries: Vec<Entry>) -> Self {
+        Self {
+            classes: (0..config.classes.len()).map(id).collect(),
+            links: config.links.iter().cloned().map(Some).collect(),
+            config,
+            entries,
+        }
+    }
+
+    /// The classes with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (ClassId, &Class)> {
+        self.classes.iter().copied().zip(&self.config.classes)
+    }
+
+    /// How to go on with another config.
+    pub(super) fn plan(&self, wanted: &EdgeConfig, entries: Vec<Entry>) -> Planned {
+        let all = config::changes(&self.entries, &entries);
+        let waits = |change: &Change| self.needs_restart(change, wanted);
+        let (mut needs_restart, changes): (Vec<_>, Vec<_>) = all.into_iter().partition(waits);
+        let config = self.reachable(wanted);
+        if order(&self.config.classes, &config.classes) {
+            needs_restart.push(Change {
+                what: "the order of the classes in which they have their turns".into(),
+                before: None,
+                after: None,
+                place: ("[[class]]", None, None),
+            });
+        }
+        let next = Self {
+            classes: self.number_classes(&config.classes),
+            links: self.place_links(&config.links),
+            config,
+            // What waits for a restart is still a change at the next reload.
+            entries: with_old(&entries, &self.entries, &needs_restart),
+        };
+        Planned {
+            next,
+            changes,
+            needs_restart,
+        }
+    }
+
+    fn needs_restart(&self, change: &Change, wanted: &EdgeConfig) -> bool {
+        let (section, name, key) = &change.place;
+        match (*section, key) {
+            ("[edge]", Some(key)) => !LIVE.contains(key),
+            ("[[class]]", Some("device")) => true,
+            // A class with a device of its own comes and goes with that.
+            ("[[class]]", None) => {
+                let both = self.config.classes.iter().chain(&wanted.classes);
+                let mut own = both.filter(|class| Some(&class.name) == name.as_ref());
+                own.any(|class| class.device.is_some())
+            }
+            _ => false,
+        }
+    }
+
+    /// The wanted config as far as it can be had without a restart.
+    fn reachable(&self, wanted: &EdgeConfig) -> EdgeConfig {
+        let now = &self.config;
+        EdgeConfig {
+            routes: wanted.routes.clone(),
+            lan: wanted.lan.clone(),
+            leak: wanted.leak,
+            leak_when_stopped: wanted.leak_when_stopped,
+            links: wanted.links.clone(),
+            classes: self.reachable_classes(&wanted.classes),
+            ..now.clone()
+        }
+    }
+
+    /// Devices stay as they are, and the classes that have one.
+    fn reachable_classes(&self, wanted: &[Class]) -> Vec<Class> {
+        let present = &self.config.classes;
+        let find = |all: &[Class], name: &str| all.iter().find(|it| it.name == name).cloned();
+        let kept = wanted.iter().filter_map(|class| {
+            let now = find(present, &class.name);
+            if now.is_none() && class.device.is_some() {
+                return None;
+            }
+            let device = now.and_then(|now| now.device);
+            Some(Class {
+                device,
+                ..class.clone()
+            })
+        });
+        let left = |class: &&Class| class.device.is_some() && find(wanted, &class.name).is_none();
+        let mut classes: Vec<Class> = present.iter().filter(left).cloned().collect();
+        classes.extend(kept);
+        classes
+    }
+
+    fn number_classes(&self, classes: &[Class]) -> Vec<ClassId> {
+        let own = |class: &Class| {
+            let mut known = self.numbered();
+            known
+                .find(|(_, it)| it.name == class.name)
+                .map(|(id, _)| id)
+        };
+        let mut taken: Vec<ClassId> = self.classes.clone();
+        let mut number = |class: &Class| {
+            own(class).unwrap_or_else(|| {
+                let free = (0..).map(id).find(|id| !taken.contains(id));
+                let free = free.expect("there are fewer classes than numbers");
+                taken.push(free);
+                free
+            })
+        };
+        classes.iter().map(&mut number).collect()
+    }
+
+    /// Links keep their places by name; others take free ones.
+    fn place_links(&self, links: &[config::Link]) -> Vec<Option<config::Link>> {
+        let find = |name: &str| links.iter().find(|link| link.name == name).cloned();
+        let stay = |place: &Option<config::Link>| find(&place.as_ref()?.name);
+        let mut places: Vec<Option<config::Link>> = self.links.iter().map(stay).collect();
+        // A place that was left just now is free at the next reload only.
+        let mut free: Vec<usize> = (0..self.links.len())
+            .rev()
+            .filter(|&index| self.links[index].is_none())
+            .collect();
+        for link in links {
+            if !places.iter().flatten().any(|it| it.name == link.name) {
+                match free.pop() {
+                    Some(index) => places[index] = Some(link.clone()),
+                    None => places.push(Some(link.clone())),
+                }
+            }
+        }
+        places
+    }
+}
+
+fn id(index: usize) -> ClassId {
+    ClassId(u8::try_from(index).unwrap_or(u8::MAX))
+}
+
+/// Whether those that are in both stand in another order.
+fn order(before: &[Class], after: &[Class]) -> bool {
+    let names = |all: &[Class], other: &[Class]| -> Vec<String> {
+        let both = all
+            .iter()
+            .filter(|it| other.iter().any(|o| o.name == it.name));
+        both.map(|class| class.name.clone()).collect()
+    };
+    names(before, after) != names(after, before)
+}
+
+/// The new entries, but for those that wait for a restart: of them the old ones.
+fn with_old(new: &[Entry], old: &[Entry], waiting: &[Change]) -> Vec<Entry> {
+    let waits = |entry: &Entry| {
+        waiting.iter().any(|change| {
+            let (section, name, key) = &change.place;
+            *section == entry.section
+                && *name == entry.name
+                && key.is_none_or(|key| key == entry.key)
+        })
+    };
+    let taken = new.iter().filter(|entry| !waits(entry));
+    let kept = old.iter().filter(|entry| waits(entry));
+    taken.chain(kept).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(text: &str) -> Running {
+        Running::new(parse(text), config::effective(text))
+    }
+
+    fn parse(text: &str) -> EdgeConfig {
+        let loaded = EdgeConfig::parse("edge.toml", text.as_bytes());
+        loaded.unwrap_or_else(|report| panic!("{report}")).config
+    }
+
+    fn plan(running: &Running, text: &str) -> Planned {
+        running.plan(&parse(text), config::effective(text))
+    }
+
+    fn text(edge: &str, links: &[&str], classes: &[&str]) -> String {
+        let mut text = format!("[edge]\nhub = ['203.0.113.10:443']\n{edge}\n");
+        for link in links {
+            text += &format!("[[link]]\nname = '{link}'\ninterface = 'wan-{link}'\n");
+        }
+        for class in classes {
+            text += &format!("[[class]]\nname = '{class}'\nmatch = ['udp port 1']\n");
+        }
+        text
+    }
+
+    fn whats(changes: &[Change]) -> Vec<&str> {
+        changes.iter().map(|change| change.what.as_str()).collect()
+    }
+
+    #[test]
+    fn who_stays_keeps_its_number_and_who_comes_gets_a_free_one() {
+        let before = running(&text("", &["a", "b"], &["calls", "bulk"]));
+
+        let after = plan(&before, &text("", &["c", "b"], &["games", "bulk"])).next;
+        let names: Vec<(u8, &str)> = after
+            .numbered()
+            .map(|(id, class)| (id.0, class.name.as_str()))
+            .collect();
+        assert_eq!(names, [(3, "games"), (1, "bulk"), (2, "default")]);
+        let places = |running: &Running| -> Vec<String> {
+            let names = running.links.iter();
+            let names = names.map(|it| it.as_ref().map_or("-", |link| &link.name).to_owned());
+            names.collect()
+        };
+        assert_eq!(places(&after), ["-", "b", "c"]);
+
+        let later = plan(&after, &text("", &["d", "b"], &["bulk"])).next;
+        assert_eq!(places(&later), ["d", "b", "-"]);
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_until_there_is_one() {
+        let before = running(&text("mtu = 1400", &["a"], &[]));
+        let wanted = text("mtu = 1300\nroutes = ['10.9.0.0/16']", &["a"], &[]);
+
+        let planned = plan(&before, &wanted);
+        assert_eq!(whats(&planned.changes), ["edge.routes"]);
+        assert_eq!(whats(&planned.needs_restart), ["edge.mtu"]);
+        assert_eq!(planned.next.config.mtu, 1400);
+        assert_eq!(planned.next.config.routes.len(), 1);
+
+        let again = plan(&planned.next, &wanted);
+        assert_eq!(whats(&again.changes), Vec::<&str>::new());
+        assert_eq!(whats(&again.needs_restart), ["edge.mtu"]);
+    }
+
+    #[test]
+    fn a_class_with_a_device_comes_and_goes_with_a_restart() {
+        let own = "[[class]]\nname = 'bulk'\ndevice = 'bulk0'\n";
+        let without = text("", &["a"], &["calls"]);
+        let with = format!("{without}{own}");
+
+        let comes = plan(&running(&without), &with);
+        assert_eq!(whats(&comes.needs_restart), ["class bulk"]);
+        assert!(comes.next.config.classes.iter().all(|it| it.name != "bulk"));
+
+        let goes = plan(&running(&with), &without);
+        assert_eq!(whats(&goes.needs_restart), ["class bulk"]);
+        assert!(goes.next.config.classes.iter().any(|it| it.name == "bulk"));
+    }
+
+    #[test]
+    fn classes_that_change_places_say_so() {
+        let planned = plan(
+            &running(&text("", &["a"], &["calls", "bulk"])),
+            &text("", &["a"], &["bulk", "calls"]),
+        );
+        assert_eq!(planned.needs_restart.len(), 1);
+        let ids: Vec<u8> = planned.next.classes.iter().map(|id| id.0).collect();
+        assert_eq!(ids, [1, 0, 2]);
+    }
+}
