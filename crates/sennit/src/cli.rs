@@ -5,18 +5,25 @@
 #[cfg(test)]
 mod book;
 mod check;
+mod doctor;
 mod exit;
 mod grants;
+mod host;
 mod lab;
+mod links;
 mod output;
+mod reload;
+mod shell;
+mod show;
 mod sites;
 mod starter;
 mod status;
 mod test;
 mod values;
+mod wait;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -47,14 +54,14 @@ struct Cli {
 const EXAMPLES: &str = "\
 From nothing to a tunnel:
   hub$  sennit hub init --state /var/lib/sennit
-  hub$  sennit hub --config /etc/sennit/hub.toml
+  hub$  sennit hub --config /var/lib/sennit/hub.toml
   hub$  sennit invite van-07 --hub 203.0.113.10:443 --state /var/lib/sennit
-  edge$ sennit join TOKEN --state /var/lib/sennit
+  edge$ sennit join TOKEN --route-all --state /var/lib/sennit
   edge$ sennit edge --config /var/lib/sennit/edge.toml
   edge$ sennit status --wait up
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config invalid,
-6 findings (check --strict), 7 permission denied, 8 timeout";
+6 findings (check --strict, doctor, links drill), 7 permission denied, 8 timeout";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -76,14 +83,28 @@ enum Command {
     Status(StatusArgs),
     /// Say why a link carries what it carries, or why a flow goes where it goes
     Why(WhyArgs),
+    /// List an edge's links, pause one, or see what happens when one is lost
+    Links(links::LinksArgs),
+    /// Have the edge read its config again, without a cut
+    Reload(reload::ReloadArgs),
+    /// Find out what is wrong with an edge's host, links and way to the hub, and what to do
+    Doctor(doctor::DoctorArgs),
+    /// Wait until the daemon is up, for scripts
+    Wait(wait::WaitArgs),
+    /// Show a config, also with what holds without being said
+    Config(show::ConfigArgs),
     /// Check a config file
     Check(CheckArgs),
     /// Remove what a killed daemon left on this host: routes, rules, tables, devices
-    Cleanup(CleanupArgs),
+    Cleanup(host::CleanupArgs),
     /// Measure tunnels over emulated links, all on this machine (as root)
     Lab(lab::LabArgs),
     /// Measure what a network carries, by QUIC between two hosts, without a tunnel or root
     Test(test::TestArgs),
+    /// Print the script by which a shell completes commands
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    Man(shell::ManArgs),
     /// Print the version
     Version,
 }
@@ -171,7 +192,7 @@ struct InviteArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sennit join sennit_AQAAAA...
+  sennit join sennit_AQAAAA... --link starlink=eth1 --link lte=wwan0 --route-all
   ssh hub sennit invite van-07 --hub 203.0.113.10:443 | sennit join -
   sennit join file:/run/token")]
 struct JoinArgs {
@@ -183,6 +204,16 @@ struct JoinArgs {
     /// Replace the identity that is there
     #[arg(long)]
     force: bool,
+    /// A link of the first config, like starlink=eth1; repeatable [default: the interfaces with a
+    /// default route]
+    #[arg(long = "link", value_name = "NAME=INTERFACE")]
+    links: Vec<starter::StarterLink>,
+    /// Have everything go into the tunnel, by the first config
+    #[arg(long)]
+    route_all: bool,
+    /// Where to write the first config [default: edge.toml in the state directory]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Do not ask the hub whether the token is good; the first connection does
     #[arg(long)]
     offline: bool,
@@ -338,20 +369,6 @@ struct CheckArgs {
     strict: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "\
-A daemon cleans up when it stops, and when it starts after it was killed; this is for a daemon that
-will not start again. What a running daemon uses is left alone. What a killed edge would have sent into
-its tunnel is unreachable until then (leak = \"block\").")]
-struct CleanupArgs {
-    /// The daemon's TUN device
-    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
-    device: String,
-    /// Let stay unreachable what belongs into the tunnel of an edge that was killed
-    #[arg(long)]
-    keep_block: bool,
-}
-
 /// Runs the program with `args`, the first of which is its own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = Cli::command()
@@ -386,9 +403,9 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
             config,
         }) => daemon::hub::run(load(HubConfig::load(&config))?).map(|()| Exit::Ok),
         Command::Edge(EdgeArgs { config }) => {
-            daemon::edge::run(load(EdgeConfig::load(&config))?).map(|()| Exit::Ok)
+            daemon::edge::run(load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
         }
-        Command::Guard(EdgeArgs { config }) => guard(&load(EdgeConfig::load(&config))?),
+        Command::Guard(EdgeArgs { config }) => host::guard(&load(EdgeConfig::load(&config))?),
         Command::Invite(args) => sites::invite(&args),
         Command::Join(args) => sites::join(&args),
         Command::Sites(args) => match &args.command {
@@ -400,10 +417,17 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Revoke(args) => sites::revoke(&args),
         Command::Status(args) => status::run(&args),
         Command::Why(args) => status::why(&args),
+        Command::Links(args) => links::run(&args),
+        Command::Reload(args) => reload::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Wait(args) => wait::run(&args),
+        Command::Config(args) => show::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Cleanup(args) => cleanup(&args),
+        Command::Cleanup(args) => host::cleanup(&args),
         Command::Lab(args) => lab::run(&args, cli.log.as_deref()),
         Command::Test(args) => test::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
@@ -420,9 +444,16 @@ impl Command {
             | Self::Revoke(_)
             | Self::Status(_)
             | Self::Why(_)
+            | Self::Links(_)
+            | Self::Reload(_)
+            | Self::Doctor(_)
+            | Self::Wait(_)
+            | Self::Config(_)
             | Self::Check(_)
             | Self::Cleanup(_)
             | Self::Test(_)
+            | Self::Completions(_)
+            | Self::Man(_)
             | Self::Version => "warn",
         }
     }
@@ -451,31 +482,4 @@ fn hub(command: HubCommand) -> Result<Exit, Failure> {
         }
         HubCommand::Ca { state } => output::print(&Authority::load(&state.dir)?.pem()),
     }
-}
-
-fn guard(config: &EdgeConfig) -> Result<Exit, Failure> {
-    let blocked = daemon::edge::guard(config)?;
-    let blocked: Vec<String> = blocked.iter().map(ToString::to_string).collect();
-    if blocked.is_empty() {
-        eprintln!(
-            "Nothing is made unreachable: the config has no `routes`, or `leak = \"allow\"`."
-        );
-    } else {
-        let (device, blocked) = (&config.device, blocked.join(" "));
-        eprintln!("Unreachable until the edge of {device} is up: {blocked}");
-    }
-    Ok(Exit::Ok)
-}
-
-fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
-    let device = args.device.parse()?;
-    let directory = Path::new(config::RUN_DIRECTORY);
-    if args.keep_block {
-        sennit_linux::cleanup_but_block(&device, directory)?;
-        eprintln!("Nothing of {device} is left on this host, but what it had made unreachable.");
-        return Ok(Exit::Ok);
-    }
-    sennit_linux::cleanup(&device, directory)?;
-    eprintln!("Nothing of {device} is left on this host.");
-    Ok(Exit::Ok)
 }

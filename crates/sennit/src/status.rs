@@ -18,7 +18,7 @@ pub use self::reasons::{
     render_reasons,
 };
 pub use self::table::render;
-pub(crate) use self::table::{bytes, duration};
+pub(crate) use self::table::{bytes, duration, rate};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "sennit.status/1";

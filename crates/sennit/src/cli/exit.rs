@@ -51,7 +51,7 @@ impl Failure {
     }
 
     /// A failure of the operating system.
-    fn io(source: &io::Error, message: impl fmt::Display) -> Self {
+    pub(super) fn io(source: &io::Error, message: impl fmt::Display) -> Self {
         let exit = match source.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
             io::ErrorKind::PermissionDenied => Exit::Permission,
@@ -210,6 +210,9 @@ impl From<ClientError> for Failure {
             ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, error)
                 .hint("is it running? one with a socket of its own: --control PATH"),
             ClientError::Silent { .. } => Self::new(Exit::Timeout, error),
+            ClientError::Refused(refused) if refused.code.starts_with("no_such_") => {
+                Self::new(Exit::NotFound, error)
+            }
             ClientError::Garbled { .. } | ClientError::Refused(_) => Self::runtime(error),
         }
     }

@@ -100,7 +100,12 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     }
     let identity = identity.move_to(state)?;
     let _ = std::fs::remove_dir_all(&draft);
-    let config = starter::write(state, &identity)?;
+    let wishes = starter::Wishes {
+        file: args.config.as_deref(),
+        links: &args.links,
+        route_all: args.route_all,
+    };
+    let config = starter::write(state, &identity, &wishes)?;
     eprintln!(
         "This edge is `{}` of hub {}.",
         identity.site, identity.authority

@@ -4,17 +4,67 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use super::Failure;
+use crate::config::{ConfigError, EdgeConfig};
 use crate::identity::EdgeIdentity;
 
-/// Writes `edge.toml` into `state` unless it is there; its path.
-pub(super) fn write(state: &Path, identity: &EdgeIdentity) -> Result<PathBuf, Failure> {
-    let interfaces = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
-    let text = text(&absolute(state), identity, &interfaces);
-    let path = state.join("edge.toml");
-    write_new(&path, &text, "look at its links and routes")?;
-    Ok(path)
+/// What goes into the first config of an edge.
+#[derive(Debug, Default)]
+pub(super) struct Wishes<'a> {
+    /// Where the config goes, if not into the state directory.
+    pub(super) file: Option<&'a Path>,
+    /// The links; if there are none, the interfaces with a default route.
+    pub(super) links: &'a [StarterLink],
+    /// Everything goes into the tunnel.
+    pub(super) route_all: bool,
+}
+
+/// A link as the command line names it: `starlink=eth1`, or just `eth1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StarterLink {
+    pub(super) name: String,
+    pub(super) interface: String,
+}
+
+impl FromStr for StarterLink {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, interface) = text.split_once('=').unwrap_or((text, text));
+        if name.is_empty() || interface.is_empty() {
+            return Err("write NAME=INTERFACE, like starlink=eth1, or an interface".into());
+        }
+        Ok(Self {
+            name: name.into(),
+            interface: interface.into(),
+        })
+    }
+}
+
+/// Writes the edge's config unless it is there; its path.
+pub(super) fn write(
+    state: &Path,
+    identity: &EdgeIdentity,
+    wishes: &Wishes<'_>,
+) -> Result<PathBuf, Failure> {
+    let found = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
+    let found = found.iter().map(|interface| StarterLink {
+        name: interface.clone(),
+        interface: interface.clone(),
+    });
+    let links = match wishes.links {
+        [] => found.collect(),
+        links => links.to_vec(),
+    };
+    let text = text(&absolute(state), identity, &links, wishes.route_all);
+    let in_state = state.join("edge.toml");
+    let path = wishes.file.unwrap_or(&in_state);
+    EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
+        .map_err(ConfigError::Invalid)?;
+    write_new(path, &text, "look at its links and routes")?;
+    Ok(path.into())
 }
 
 /// Writes `hub.toml` into `state` unless it is there.
@@ -38,6 +88,10 @@ pub(super) fn write_hub(state: &Path) -> Result<(), Failure> {
 }
 
 fn write_new(path: &Path, text: &str, advice: &str) -> Result<(), Failure> {
+    if let Some(parent) = path.parent() {
+        // What fails here fails below too, and says so.
+        let _ = fs::create_dir_all(parent);
+    }
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -77,32 +131,40 @@ fn default_routes(table: &str) -> Vec<String> {
     found.into_iter().map(|(_, interface)| interface).collect()
 }
 
-fn text(state: &Path, identity: &EdgeIdentity, interfaces: &[String]) -> String {
+fn text(state: &Path, identity: &EdgeIdentity, links: &[StarterLink], route_all: bool) -> String {
     let hubs: Vec<String> = identity
         .hubs
         .iter()
         .map(|hub| format!("\"{hub}\""))
         .collect();
+    let routes = if route_all {
+        "routes = [\"0.0.0.0/0\", \"::/0\"]   # what goes into the tunnel"
+    } else {
+        "routes = []        # what goes into the tunnel; everything: [\"0.0.0.0/0\", \"::/0\"]"
+    };
     let mut text = format!(
-        "# Site {}\n[edge]\nhub = [{}]\nstate = {}\n\
-         routes = []        # what goes into the tunnel; everything: [\"0.0.0.0/0\", \"::/0\"]\n\
+        "# Site {}\n[edge]\nhub = [{}]\nstate = {}\n{routes}\n\
          lan = []           # prefixes behind this edge, like [\"192.168.8.0/24\"]\n\n\
          # One [[link]] for each WAN interface.\n",
         identity.site,
         hubs.join(", "),
         quoted(state),
     );
-    if interfaces.is_empty() {
+    if links.is_empty() {
         text += "# No interface has a default route now: name yours.\n";
     }
-    let placeholder = ["eth0".to_owned()];
-    let links = if interfaces.is_empty() {
+    let placeholder = [StarterLink {
+        name: "eth0".into(),
+        interface: "eth0".into(),
+    }];
+    let links = if links.is_empty() {
         &placeholder
     } else {
-        interfaces
+        links
     };
-    for link in links {
-        text += &format!("[[link]]\nname = \"{link}\"\ninterface = \"{link}\"\n\n");
+    for StarterLink { name, interface } in links {
+        let [name, interface] = [name, interface].map(|it| quoted(Path::new(it)));
+        text += &format!("[[link]]\nname = {name}\ninterface = {interface}\n\n");
     }
     text.trim_end().to_owned() + "\n"
 }
@@ -126,6 +188,9 @@ mod tests {
                      tun0\t00000000\t00000000\t0001\t0\t0\t0\t00000080\t0\t0\t0\n";
 
         assert_eq!(default_routes(table), ["eth1", "wwan0"]);
+        let link: StarterLink = "starlink=eth1".parse().unwrap();
+        assert_eq!((&*link.name, &*link.interface), ("starlink", "eth1"));
+        assert!("=eth1".parse::<StarterLink>().is_err());
         assert_eq!(default_routes("garbage\n\n x y"), Vec::<String>::new());
     }
 }

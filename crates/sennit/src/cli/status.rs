@@ -95,7 +95,7 @@ fn print(args: &StatusArgs, document: &Value) -> Result<Exit, Failure> {
     output::print(&status::render(&read(document)?, output::wants_color()))
 }
 
-fn read(document: &Value) -> Result<Status, Failure> {
+pub(super) fn read(document: &Value) -> Result<Status, Failure> {
     let schema = document
         .get("schema")
         .and_then(Value::as_str)
@@ -113,7 +113,7 @@ fn read(document: &Value) -> Result<Status, Failure> {
 
 /// Asks until the state is `up`; a daemon that is still starting is waited for as well, and so is
 /// its socket.
-fn wait_up(
+pub(super) fn wait_up(
     control: impl Fn() -> Result<PathBuf, Failure>,
     timeout: Duration,
 ) -> Result<Value, Failure> {
@@ -190,7 +190,7 @@ fn timed_out(status: &Status, timeout: Duration) -> Failure {
 }
 
 /// The edge's socket, or else the hub's.
-fn find_control() -> Result<PathBuf, Failure> {
+pub(super) fn find_control() -> Result<PathBuf, Failure> {
     let known = [DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL].map(Path::new);
     known
         .into_iter()

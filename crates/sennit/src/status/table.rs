@@ -383,7 +383,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// Bits per second, as links are sold.
-pub(super) fn rate(bytes_per_second: f64) -> String {
+pub(crate) fn rate(bytes_per_second: f64) -> String {
     scaled(
         bytes_per_second * 8.0,
         1000.0,

@@ -5,7 +5,8 @@
 //! through their tunnels. The tests are sorted by what goes wrong: [`joining`] (who is let in),
 //! [`tunnel`] (nothing: it works), [`workers`] (nothing either, with several of them), [`links`],
 //! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
-//! [`absent`] (the hub is not to be found) and [`input`] (packets that nobody should have sent).
+//! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
+//! (is asked what is wrong) and [`input`] (packets that nobody should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
 #![expect(
@@ -15,12 +16,14 @@
 
 mod absent;
 mod daemons;
+mod doctor;
 mod hostile;
 mod input;
 mod joining;
 mod leaks;
 mod links;
 mod neighbour;
+mod operate;
 mod traffic;
 mod tunnel;
 mod workers;

@@ -53,7 +53,8 @@ impl Answers {
 impl Pings {
     pub(crate) fn start(from: &Host, to: &str, count: u32) -> Self {
         let mut command = from.command("ping");
-        command.args(["-n", "-i", "0.01", "-W", "5", "-c", &count.to_string(), to]);
+        let count_text = count.to_string();
+        command.args(["-n", "-D", "-i", "0.01", "-W", "5", "-c", &count_text, to]);
         let process = from
             .spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))
             .unwrap();
@@ -62,9 +63,7 @@ impl Pings {
 
     /// Waits for the last answer.
     pub(crate) fn finish(mut self) -> Answers {
-        let mut text = String::new();
-        let mut stdout = self.process.child().stdout.take().unwrap();
-        stdout.read_to_string(&mut text).unwrap();
+        let text = self.text();
         let number = |line: &str| -> Option<u32> {
             let (_, rest) = line.split_once("icmp_seq=")?;
             rest.split(' ').next()?.parse().ok()
@@ -78,6 +77,27 @@ impl Pings {
                 .collect(),
             duplicates: answers.len() - distinct.len(),
         }
+    }
+}
+
+impl Pings {
+    fn text(&mut self) -> String {
+        let mut text = String::new();
+        let mut stdout = self.process.child().stdout.take().unwrap();
+        stdout.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Waits for the last answer; the longest time between two of them, in seconds.
+    pub(crate) fn longest_gap(mut self) -> f64 {
+        let text = self.text();
+        let time = |line: &str| -> Option<f64> {
+            let (time, _) = line.strip_prefix('[')?.split_once(']')?;
+            line.contains("icmp_seq=").then(|| time.parse().ok())?
+        };
+        let times: Vec<f64> = text.lines().filter_map(time).collect();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        gaps.fold(0.0, f64::max)
     }
 }
 

@@ -1,0 +1,278 @@
+//! `sennit links`: what an operator does with one link at a time.
+//!
+//! All of it is asked of the running edge, and none of it outlives that.
+
+mod drill;
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::{Exit, Failure, output, values};
+use crate::config::DEFAULT_EDGE_CONTROL;
+use crate::control::{Client, LinkAnswer, LinkOrder, Request};
+use crate::status::{self, LinkState, LinkStatus, PathState, PathStatus, Status};
+
+/// A daemon answers within one turn of its loop.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit links
+  sennit links pause lte-b           # until `resume`, or until the edge is started again
+  sennit links drill starlink        # lose it on purpose, and see how long nothing passes
+
+What is said here is not saved: the config is what the edge starts with.")]
+pub(super) struct LinksArgs {
+    #[command(subcommand)]
+    command: Option<LinksCommand>,
+    /// Control socket of the edge
+    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_EDGE_CONTROL)]
+    control: PathBuf,
+    /// Print JSON (sennit.links/1; of a drill sennit.drill/1)
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum LinksCommand {
+    /// List the links with what they do now
+    List,
+    /// Have a link carry nothing, as if it were down, until it is resumed
+    Pause {
+        /// Name of the link
+        #[arg(value_name = "LINK")]
+        link: String,
+    },
+    /// Have a paused link carry again
+    Resume {
+        /// Name of the link
+        #[arg(value_name = "LINK")]
+        link: String,
+    },
+    /// Lose a link on purpose while pings pass, say how long none came through, and restore it
+    Drill(DrillArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Everything that the edge sends and receives on the link is dropped without a word, as when the network
+behind a modem dies. The edge restores the link by itself if this command ends before its time.
+
+Exit code 6: the pings did not come through again while the link was lost.")]
+struct DrillArgs {
+    /// Name of the link
+    #[arg(value_name = "LINK")]
+    link: String,
+    /// Do not ask first
+    #[arg(long)]
+    yes: bool,
+    /// How long the link is lost, in seconds, 1 to 60
+    #[arg(long = "for", value_name = "S", default_value = "5", value_parser = drill_seconds)]
+    span: Duration,
+    /// What to ping [default: the hub's address in the tunnel]
+    #[arg(long, value_name = "ADDRESS")]
+    probe: Option<std::net::IpAddr>,
+}
+
+fn drill_seconds(text: &str) -> Result<Duration, String> {
+    let span = values::seconds(text)?;
+    if !(1.0..=60.0).contains(&span.as_secs_f64()) {
+        return Err("1 to 60 seconds are allowed".into());
+    }
+    Ok(span)
+}
+
+pub(super) fn run(args: &LinksArgs) -> Result<Exit, Failure> {
+    let mut client = Client::connect(&args.control, PATIENCE)?;
+    match &args.command {
+        None | Some(LinksCommand::List) => list(args, &mut client),
+        Some(LinksCommand::Pause { link }) => set(args, &mut client, link, LinkOrder::Pause),
+        Some(LinksCommand::Resume { link }) => set(args, &mut client, link, LinkOrder::Resume),
+        Some(LinksCommand::Drill(drill)) => {
+            confirm(drill, &status(&mut client)?)?;
+            drill::run(drill, args.json, &mut client)
+        }
+    }
+}
+
+fn status(client: &mut Client) -> Result<Status, Failure> {
+    super::status::read(&client.request(&Request::Status)?)
+}
+
+/// Has the edge obey an order for a link.
+fn order(client: &mut Client, link: &str, order: LinkOrder) -> Result<LinkAnswer, Failure> {
+    let request = Request::Link {
+        link: link.into(),
+        order,
+    };
+    let answer = client.request(&request)?;
+    serde_json::from_value(answer)
+        .map_err(|error| Failure::runtime(format!("the daemon's answer makes no sense: {error}")))
+}
+
+// ---- pause and resume ---------------------------------------------------------------------------
+
+fn set(
+    args: &LinksArgs,
+    client: &mut Client,
+    link: &str,
+    wish: LinkOrder,
+) -> Result<Exit, Failure> {
+    let answer = order(client, link, wish)?;
+    if args.json {
+        return output::print_json(&answer);
+    }
+    if wish == LinkOrder::Pause {
+        eprintln!(
+            "Link `{link}` carries nothing until `sennit links resume {link}`, or until the edge is \
+             started again."
+        );
+        if !status(client)?.links.iter().any(is_up) {
+            eprintln!("No other link is up: nothing leaves through the tunnel now.");
+        }
+    } else {
+        eprintln!("Link `{link}` may carry again.");
+    }
+    Ok(Exit::Ok)
+}
+
+fn is_up(link: &LinkStatus) -> bool {
+    link.state == LinkState::Up
+}
+
+// ---- list ---------------------------------------------------------------------------------------
+
+/// What `links --json` prints.
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    links: Vec<Row>,
+}
+
+/// A link with what all classes do there together.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    link: LinkStatus,
+    paths: usize,
+    paths_up: usize,
+    /// The least of its paths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtt_seconds: Option<f64>,
+    /// The greatest of its paths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_ratio: Option<f64>,
+    /// What one class can carry there, as congestion control sees it: the greatest of its paths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_bytes_per_second: Option<f64>,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl Row {
+    fn new(link: &LinkStatus, status: &Status) -> Self {
+        let paths = status.tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+        let here = |path: &&PathStatus| path.link.as_ref() == Some(&link.name);
+        let paths: Vec<&PathStatus> = paths.filter(here).collect();
+        let rates = paths.iter().filter_map(|path| path.rate_bytes_per_second);
+        Self {
+            link: link.clone(),
+            paths: paths.len(),
+            paths_up: count_up(&paths),
+            rtt_seconds: paths
+                .iter()
+                .filter_map(|it| it.rtt_seconds)
+                .reduce(f64::min),
+            loss_ratio: paths.iter().filter_map(|it| it.loss_ratio).reduce(f64::max),
+            rate_bytes_per_second: rates.reduce(f64::max),
+            sent_bytes: paths.iter().map(|path| path.sent_bytes).sum(),
+            received_bytes: paths.iter().map(|path| path.received_bytes).sum(),
+        }
+    }
+
+    fn write(&self, width: usize, text: &mut String) {
+        let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+        let state = match self.link.state {
+            LinkState::Up => "up",
+            LinkState::Down => "down",
+        };
+        *text += &format!(
+            "{:width$}  {:12}  {state:5}  {:>4}  {:>10}  {:>7}  {:>10}  {:>9}  {:>9}\n",
+            self.link.name,
+            self.link.interface,
+            self.link.tier,
+            known(self.rtt_seconds.map(|rtt| format!("{:.1} ms", rtt * 1e3))),
+            known(self.loss_ratio.map(|loss| format!("{:.1} %", loss * 100.0))),
+            known(self.rate_bytes_per_second.map(status::rate)),
+            status::bytes(self.sent_bytes),
+            status::bytes(self.received_bytes),
+        );
+        for reason in self.link.reason.iter().chain(&self.link.hub) {
+            *text += &format!("  {}: {reason}\n", self.link.name);
+        }
+    }
+}
+
+fn count_up(paths: &[&PathStatus]) -> usize {
+    let up = |path: &&&PathStatus| path.state == PathState::Up;
+    paths.iter().filter(up).count()
+}
+
+fn list(args: &LinksArgs, client: &mut Client) -> Result<Exit, Failure> {
+    let status = status(client)?;
+    let rows = status.links.iter().map(|link| Row::new(link, &status));
+    let links: Vec<Row> = rows.collect();
+    if args.json {
+        return output::print_json(&Document {
+            schema: "sennit.links/1",
+            links,
+        });
+    }
+    let widest = links.iter().map(|row| row.link.name.chars().count()).max();
+    let width = widest.unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:width$}  {:12}  {:5}  {:>4}  {:>10}  {:>7}  {:>10}  {:>9}  {:>9}\n",
+        "LINK", "INTERFACE", "STATE", "TIER", "RTT", "LOSS", "RATE", "SENT", "RECEIVED"
+    );
+    for row in &links {
+        row.write(width, &mut text);
+    }
+    output::print(&text)
+}
+
+// ---- before a drill -----------------------------------------------------------------------------
+
+/// Asks a person, if there is one, whether the link may be lost.
+fn confirm(args: &DrillArgs, status: &Status) -> Result<(), Failure> {
+    let mut others = status.links.iter().filter(|link| link.name != args.link);
+    let alone = !others.any(is_up);
+    if args.yes {
+        return Ok(());
+    }
+    let refused = |message: &str| Failure::new(Exit::Usage, message.to_owned());
+    if !io::stdin().is_terminal() {
+        let hint = "to lose it without being asked: --yes";
+        return Err(refused("a drill cuts the link, and nobody is here to agree").hint(hint));
+    }
+    if alone {
+        eprintln!(
+            "No other link is up: nothing will pass while `{}` is lost.",
+            args.link
+        );
+    }
+    let seconds = args.span.as_secs_f64();
+    eprint!("Lose `{}` for {seconds} s? [y/N] ", args.link);
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    let agreed = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
+    if read.is_ok() && agreed {
+        Ok(())
+    } else {
+        Err(Failure::runtime("nothing was done"))
+    }
+}

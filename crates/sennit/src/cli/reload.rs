@@ -1,0 +1,109 @@
+//! `sennit reload`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Exit, Failure, output, values};
+use crate::config::{Change, DEFAULT_EDGE_CONTROL};
+use crate::control::{Client, ReloadAnswer, Request};
+
+/// The edge reads a file, and its workers change over within a turn.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit reload
+  sennit reload --confirm 60s        # taken back after a minute, unless you say:
+  sennit reload --keep
+
+Flows live on. A config with errors changes nothing, and all of them are said (exit code 5). SIGHUP does
+the same. What needs a restart is named, and stays as it is until then.")]
+pub(super) struct ReloadArgs {
+    /// Control socket of the edge
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_EDGE_CONTROL)]
+    control: PathBuf,
+    /// Take it back after this time unless it is confirmed, like 60s
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    confirm: Option<Duration>,
+    /// Confirm the last reload
+    #[arg(long, conflicts_with = "confirm")]
+    keep: bool,
+    /// Print JSON (sennit.reload/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
+    let mut client = Client::connect(&args.control, PATIENCE)?;
+    if args.keep {
+        let kept = client.request(&Request::Keep)?;
+        if args.json {
+            return output::print_json(&kept);
+        }
+        eprintln!("The config stays.");
+        return Ok(Exit::Ok);
+    }
+    let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
+    let request = Request::Reload {
+        confirm_seconds: args.confirm.map(seconds),
+    };
+    let document = client.request(&request)?;
+    let answer: ReloadAnswer = serde_json::from_value(document.clone()).map_err(|error| {
+        Failure::runtime(format!("the daemon's answer makes no sense: {error}"))
+    })?;
+    if args.json {
+        output::print_json(&document)?;
+    } else if answer.applied {
+        output::print(&text(&answer))?;
+    }
+    if !answer.applied {
+        let report = if args.json {
+            String::new()
+        } else {
+            answer.report
+        };
+        return Err(Failure::new(
+            Exit::ConfigInvalid,
+            format!("{report}\n\nerror: nothing was changed").trim_start(),
+        ));
+    }
+    Ok(Exit::Ok)
+}
+
+fn text(answer: &ReloadAnswer) -> String {
+    let mut text = String::new();
+    if !answer.report.is_empty() {
+        text += &format!("{}\n\n", answer.report);
+    }
+    for change in &answer.changes {
+        text += &format!("{}\n", line(change));
+    }
+    for change in &answer.needs_restart {
+        text += &format!("{}: needs a restart\n", line(change));
+    }
+    for note in &answer.notes {
+        text += &format!("{note}\n");
+    }
+    if answer.changes.is_empty() && answer.needs_restart.is_empty() {
+        text += "nothing has changed\n";
+    }
+    if let Some(seconds) = answer.reverts_in_seconds {
+        text += &format!("taken back in {seconds} s, unless you say: sennit reload --keep\n");
+    }
+    text
+}
+
+fn line(change: &Change) -> String {
+    let what = &change.what;
+    match (&change.before, &change.after) {
+        (Some(before), Some(after)) => format!("{what}: {before} -> {after}"),
+        (Some(_), None) if change.is_table() => format!("{what}: taken out"),
+        (None, Some(_)) if change.is_table() => format!("{what}: new"),
+        (Some(before), None) => format!("{what}: {before} -> not set"),
+        (None, Some(after)) => format!("{what}: {after}"),
+        (None, None) => what.clone(),
+    }
+}

@@ -1,0 +1,292 @@
+//! What an operator does while traffic passes: links are paused and lost on purpose, and the config
+//! is read anew.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sennit::status::{LinkState, PathState, Status};
+use sennit_lab::Role;
+use serde_json::Value;
+
+use crate::traffic::{Answers, Pings, ping};
+use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, path, run, tunnel};
+
+/// A command on the edge's host that is told where the edge's socket is.
+fn command(world: &World, edge: &Daemon<'_>, words: &[&str]) -> Command {
+    let mut command = edge.host.command(SENNIT);
+    command.args(words);
+    command.arg("--control").arg(world.path("van.sock"));
+    command
+}
+
+fn sennit(world: &World, edge: &Daemon<'_>, words: &[&str]) -> Ended {
+    run(&mut command(world, edge, words))
+}
+
+#[track_caller]
+fn document(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
+}
+
+fn link_state(status: &Status, name: &str) -> Option<LinkState> {
+    let mut links = status.links.iter();
+    links.find(|link| link.name == name).map(|link| link.state)
+}
+
+/// Behind the hub.
+const SERVER: &str = "203.0.113.10";
+
+// ---- links --------------------------------------------------------------------------------------
+
+#[test]
+fn a_drill_says_how_long_nothing_came_through_and_restores_the_link() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    // Beside the drill, from before it to after it.
+    let beside = Pings::start(edge.host, HUB_INNER[0], 700);
+
+    let words = ["links", "drill", "a", "--yes", "--for", "3", "--json"];
+    let ended = sennit(&world, &edge, &words);
+
+    let told = document(&ended);
+    assert_eq!(ended.code, Some(0), "{told:#}");
+    assert_eq!(told["schema"], "sennit.drill/1");
+    assert_eq!(told["survived"], true, "{told:#}");
+    let gap = told["gap_seconds"].as_f64().unwrap();
+    assert!((0.01..3.0).contains(&gap), "{told:#}");
+    let longest = beside.longest_gap();
+    println!("drill {gap:.3} s, beside {longest:.3} s");
+    // A busy machine delays one of them and not the other.
+    assert!((gap - longest).abs() < 0.5, "{longest}: {told:#}");
+    edge.wait_for_path("default", "a", PathState::Up);
+}
+
+#[test]
+fn a_drill_that_is_killed_leaves_no_link_lost() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    let words = ["links", "drill", "a", "--yes", "--for", "60"];
+    let mut drill = edge
+        .host
+        .spawn(&mut command(&world, &edge, &words))
+        .unwrap();
+    edge.wait_for_path("default", "a", PathState::Down);
+
+    drill.signal(Signal::KILL);
+    drill.child().wait().unwrap();
+
+    edge.wait_for_path("default", "a", PathState::Up);
+}
+
+#[test]
+fn a_paused_link_carries_nothing_and_a_resumed_one_does_again() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+
+    let missing = sennit(&world, &edge, &["links", "pause", "nobody"]);
+    assert_eq!(missing.code, Some(3), "{}", missing.stderr);
+    let paused = sennit(&world, &edge, &["links", "pause", "a"]);
+    assert_eq!(paused.code, Some(0), "{}", paused.stderr);
+
+    let status = edge.status();
+    assert_eq!(link_state(&status, "a"), Some(LinkState::Down));
+    ping(edge.host, HUB_INNER[0]);
+    let listed = sennit(&world, &edge, &["links"]);
+    assert!(
+        listed.stdout.contains("paused by the operator"),
+        "{}",
+        listed.stdout
+    );
+
+    sennit(&world, &edge, &["links", "resume", "a"]);
+    edge.wait_for_path("default", "a", PathState::Up);
+}
+
+// ---- reload -------------------------------------------------------------------------------------
+
+const CALLS: &str = "[[class]]\nname = 'calls'\nmatch = ['udp port 5060']\npolicy = 'redundant'\n";
+const BULK: &str = "[[class]]\nname = 'bulk'\nmatch = ['tcp port 873']\n";
+
+#[track_caller]
+fn reload(world: &World, edge: &Daemon<'_>, config: &str) -> Value {
+    world.write("van.toml", config);
+    let ended = sennit(world, edge, &["reload", "--json"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    document(&ended)
+}
+
+#[test]
+fn a_hundred_reloads_cost_a_class_that_did_not_change_nothing() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let plain = Edge::default();
+    let (hub, edge) = world.start_pair(&plain);
+    let base = world.edge_config(&plain);
+    let one_link = world.edge_config(&Edge {
+        links: &[("a", "wan-a", "")],
+        ..plain
+    });
+    let tiers = world.edge_config(&Edge {
+        links: &[("a", "wan-a", ""), ("b", "wan-b", "tier = 2")],
+        ..plain
+    });
+    let datagrams = format!("{base}{BULK}delivery = 'datagram'\n{CALLS}");
+    let configs = [
+        format!("{base}{BULK}{CALLS}"),
+        datagrams,
+        tiers,
+        one_link,
+        base.clone(),
+    ];
+    let pings = Pings::start(edge.host, HUB_INNER[0], 1200);
+    for turn in 0..100 {
+        let told = reload(&world, &edge, &configs[turn % configs.len()]);
+        assert!(
+            told["needs_restart"].as_array().unwrap().is_empty(),
+            "{told:#}"
+        );
+        thread::sleep(Duration::from_millis(60));
+    }
+
+    assert_eq!(pings.finish(), Answers::all(1200));
+    edge.wait_until_up();
+    hub.wait("all paths at the hub", |status| {
+        path(status, "default", "b").is_some_and(|path| path.state == PathState::Up)
+    });
+}
+
+#[test]
+fn classes_and_links_come_and_go_and_what_needs_a_restart_is_named() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let first = Edge {
+        links: &[("a", "wan-a", "")],
+        ..Edge::default()
+    };
+    let (hub, edge) = world.start_pair(&first);
+    let both = world.edge_config(&Edge::default());
+
+    let told = reload(
+        &world,
+        &edge,
+        &format!("{}{CALLS}", both.replace("[edge]", "[edge]\nmtu = 1300")),
+    );
+    let whats = |key: &str| -> Vec<String> {
+        let changes = told[key].as_array().unwrap().iter();
+        changes
+            .map(|it| it["what"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(whats("changes"), ["link b", "class calls"]);
+    assert_eq!(whats("needs_restart"), ["edge.mtu"]);
+    edge.wait_for_path("calls", "b", PathState::Up);
+    hub.wait_for_path("calls", "a", PathState::Up);
+
+    // By the signal too.
+    world.write("van.toml", &world.edge_config(&first));
+    edge.signal(Signal::HUP);
+    edge.wait("link b and class calls to be gone", |status| {
+        link_state(status, "b").is_none() && tunnel(status, "calls").is_none()
+    });
+    hub.wait("class calls to be gone", |status| {
+        tunnel(status, "calls").is_none()
+    });
+    ping(edge.host, HUB_INNER[0]);
+}
+
+#[test]
+fn a_config_with_errors_changes_nothing_and_all_of_them_are_said() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    let good = world.edge_config(&Edge::default());
+    world.write(
+        "van.toml",
+        &format!("{good}{CALLS}policy2 = 1\n[[class]]\nname = 'x'\nshare = 'much'\n"),
+    );
+
+    let ended = sennit(&world, &edge, &["reload"]);
+
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    for error in ["policy2", "much", "nothing was changed"] {
+        assert!(ended.stderr.contains(error), "{error}: {}", ended.stderr);
+    }
+    assert!(tunnel(&edge.status(), "calls").is_none());
+}
+
+#[test]
+fn a_reload_that_nobody_confirms_is_taken_back() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    let base = world.edge_config(&Edge::default());
+    world.write("van.toml", &format!("{base}{CALLS}"));
+
+    let ended = sennit(&world, &edge, &["reload", "--confirm", "2s"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    edge.wait("class calls", |status| tunnel(status, "calls").is_some());
+    edge.wait("class calls to be gone", |status| {
+        tunnel(status, "calls").is_none()
+    });
+    let late = sennit(&world, &edge, &["reload", "--keep"]);
+    assert_eq!(late.code, Some(1), "{}", late.stderr);
+}
+
+// ---- newcomers ----------------------------------------------------------------------------------
+
+#[test]
+fn a_newcomer_needs_no_editor() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let _hub = world.start_hub();
+    let token = world.invite("van");
+    let (state, file) = (world.path("van"), world.path("etc/van.toml"));
+    let mut join = world.host(Role::Edge).command(SENNIT);
+    join.args([
+        "join",
+        &token,
+        "--link",
+        "sat=wan-a",
+        "--link",
+        "lte=wan-b",
+        "--route-all",
+    ]);
+    join.arg("--state").arg(state).arg("--config").arg(&file);
+
+    let joined = run(&mut join);
+
+    assert_eq!(joined.code, Some(0), "{}", joined.stderr);
+    assert!(
+        joined.stderr.contains("has taken the token"),
+        "{}",
+        joined.stderr
+    );
+    // Only what keeps tests apart is added.
+    let own = format!(
+        "[edge]\ndevice = 'van'\ncontrol = '{}'",
+        world.path("van.sock").display()
+    );
+    let config = std::fs::read_to_string(file)
+        .unwrap()
+        .replace("[edge]", &own);
+    let edge = world.start("van", "edge", Role::Edge, &config);
+    edge.wait_until_up();
+    for link in ["sat", "lte"] {
+        edge.wait_for_path("default", link, PathState::Up);
+    }
+    ping(edge.host, SERVER);
+}
