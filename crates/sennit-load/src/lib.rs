@@ -9,6 +9,7 @@
 //! - [`Times`] is a histogram of times, [`Arrivals`] what a receiver says about numbered messages:
 //!   loss, reordering, variation of the delay.
 //! - [`Schedule`] says when an open loop sends next, however late the machine is.
+//! - [`selfcheck`] says whether an emulated link is as asked, by what probes met there.
 //! - [`tcp`], [`packets`] and, with the feature `quinn`, `quic` send and receive.
 
 mod arrivals;
@@ -18,6 +19,7 @@ pub mod packets;
 pub mod quic;
 mod received;
 mod schedule;
+pub mod selfcheck;
 pub mod tcp;
 mod times;
 
@@ -25,7 +27,7 @@ pub use arrivals::{ArrivalFigures, Arrivals};
 pub use bins::{BIN, Bins, FINE_BIN, quantile};
 pub use received::{Bulk, Received};
 pub use schedule::Schedule;
-pub use times::{TimeFigures, Times};
+pub use times::{Bucket, TimeFigures, Times};
 
 /// Jain's index of fairness: 1 if all have the same, 1/n if one has everything; `None` if nobody
 /// has anything.

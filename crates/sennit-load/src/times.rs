@@ -36,6 +36,15 @@ pub struct TimeFigures {
     pub max_seconds: Option<f64>,
 }
 
+/// Times that are nearly alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The longest of them, to two digits.
+    pub up_to_seconds: f64,
+    /// How many there are.
+    pub count: u64,
+}
+
 impl Default for Times {
     fn default() -> Self {
         // It grows to the longest time that it is given: 90 KB for ten minutes.
@@ -75,6 +84,28 @@ impl Times {
     /// All times of another histogram as well.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("it grows as it needs to");
+    }
+
+    /// All times, in buckets whose bounds have two digits: 90 for each power of ten, without those
+    /// that are empty.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<Bucket> {
+        let mut buckets: Vec<Bucket> = Vec::new();
+        for value in self.0.iter_recorded() {
+            let micros = value.value_iterated_to();
+            let digits = micros.checked_ilog10().unwrap_or(0);
+            let unit = 10_u64.pow(digits.saturating_sub(1));
+            let up_to_seconds = (micros.div_ceil(unit) * unit) as f64 / 1e6;
+            let count = u64::from(value.count_at_value());
+            match buckets.last_mut() {
+                Some(last) if last.up_to_seconds == up_to_seconds => last.count += count,
+                _ => buckets.push(Bucket {
+                    up_to_seconds,
+                    count,
+                }),
+            }
+        }
+        buckets
     }
 
     /// What they come to.
@@ -128,6 +159,20 @@ mod tests {
         within(figures.jitter_seconds(), 0.45);
         let slow = times.mean_of_longest(0.05).map(|time| time.as_secs_f64());
         within(slow, 0.9755);
+    }
+
+    #[test]
+    fn buckets_hold_each_time_once_and_in_order() {
+        let mut times = Times::default();
+        for micros in [7, 7, 1234, 1290, 1301, 250_000] {
+            times.note(Duration::from_micros(micros));
+        }
+
+        let buckets = times.buckets();
+
+        let found: Vec<_> = buckets.iter().map(|b| (b.up_to_seconds, b.count)).collect();
+        assert_eq!(found, [(7e-6, 2), (1.3e-3, 2), (1.4e-3, 1), (0.26, 1)]);
+        assert!(Times::default().buckets().is_empty());
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::probe::Burst;
+use sennit_load::selfcheck::Burst;
+
 use crate::emulator::take_priority;
 
 /// Any delay that makes the thread sleep, shorter than what is between two of a burst.

@@ -6,6 +6,7 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sennit_load::selfcheck::{Arrival, Burst, PROBE};
 use sennit_netem::{Config, Direction};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -13,12 +14,6 @@ use crate::emulator::take_priority;
 use crate::error::{Doing, Error};
 use crate::host::Host;
 use crate::link::{Kind, LinkHandle};
-
-/// IPv4 and UDP headers.
-pub(super) const HEADERS: usize = 28;
-
-/// Send time and number of a probe.
-pub(super) const PROBE: usize = 12;
 
 /// What waits beyond the queue's time and the delay for late probes.
 const PATIENCE: Duration = Duration::from_millis(150);
@@ -38,27 +33,6 @@ pub(super) struct Probe {
     pub(super) epoch: Instant,
     sender: UdpSocket,
     receiver: UdpSocket,
-}
-
-/// A probe that arrived.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
-    pub(super) delay: Duration,
-    pub(super) at: Instant,
-}
-
-/// Probes to send.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Burst {
-    pub(super) count: u32,
-    pub(super) gap: Duration,
-    pub(super) payload: usize,
-}
-
-impl Arrival {
-    pub(super) fn sent(&self) -> Instant {
-        self.at - self.delay
-    }
 }
 
 impl Probe {
@@ -119,11 +93,7 @@ impl Probe {
 
     /// After this time nothing arrives any more.
     fn longest_way(&self) -> Duration {
-        let rate = self.config.rate;
-        let queue = rate.map_or(Duration::ZERO, |rate| {
-            rate.time_for(self.config.queue_limit())
-        });
-        queue + self.config.delay * 2 + PATIENCE
+        self.subject().longest_way() + PATIENCE
     }
 
     fn send(&self, burst: Burst, epoch: Instant) -> std::io::Result<()> {
