@@ -243,6 +243,7 @@ impl BareConfig {
         config
             .initial_rtt(INITIAL_RTT)
             .max_idle_timeout(Some(idle))
+            .keep_alive_interval(Some(self.idle / 3))
             .ack_frequency_config(Some(ack_frequency))
             .max_concurrent_bidi_streams(VarInt::from_u32(TALKS))
             .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
