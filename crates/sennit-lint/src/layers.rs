@@ -99,6 +99,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit-linux",
             "sennit-load",
             "sennit-masque",
+            "sennit-netem",
             "sennit-packet",
         ],
     ),

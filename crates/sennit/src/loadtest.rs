@@ -8,23 +8,32 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | [`wire`] | the sockets, and the machine of the engine over them |
+//! | [`wire`] | the sockets under the machine of the engine |
+//! | [`emulation`], [`profile`] | a link between socket and machine, and the networks with a name |
 //! | [`words`] | what the two ends say to each other |
 //! | [`load`] | streams and messages of one end, sent and counted |
 //! | [`probe`] | round trips by the network's own times |
 //! | [`server`], [`client`] | the two ends |
 
 pub mod client;
+pub mod emulation;
+pub mod exporter;
+pub mod gate;
 mod load;
+pub mod metric;
 mod probe;
+pub mod profile;
 pub mod report;
+pub mod second;
 pub mod server;
 mod tls;
+#[cfg(test)]
+mod truth;
 mod wire;
 mod words;
 
 pub use tls::Pin;
-pub use words::Plan;
+pub use words::{Memory, Plan};
 
 /// Where a server listens and a client looks for it, unless told otherwise.
 pub const PORT: u16 = 4774;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sennit::loadtest::report::{Report, Way};
+use sennit::loadtest::second::Second;
 use sennit_core::Congestion;
 use sennit_engine::{Bare, BareConfig, BareReceived};
 
@@ -246,6 +247,110 @@ fn a_token_a_pin_and_a_limit_are_kept() {
 
     let right = [&known[..], &[server.fingerprint.as_str()]].concat();
     assert!(report(&test(&right), 0).goodput_bits_per_second > 0.0);
+}
+
+#[test]
+fn a_profile_is_checked_and_met() {
+    let server = Server::start(&[]);
+    let args = ["--profile", "20:10/15", "--duration", "2", "--warmup", "1"];
+
+    let report = report(&server.client(&args).output().unwrap(), 0);
+
+    let link = report.emulated.unwrap();
+    assert_eq!((link.profile.as_str(), link.checks.len()), ("20:10/15", 6));
+    // No link is faster than it is, however busy the machine.
+    assert!(report.goodput_bits_per_second < 10e6, "{link:?}");
+    assert!(
+        report.rtt.idle.min_seconds.unwrap() >= 0.030,
+        "{:?}",
+        report.rtt
+    );
+    assert!(link.down.left > 100 && link.up.entered > 0, "{link:?}");
+    assert_eq!(
+        link.exact,
+        report.notes.iter().all(|note| !note.contains("NOT EXACT"))
+    );
+    if link.exact {
+        assert!(report.goodput_bits_per_second > 8e6, "{link:?}");
+        assert!(
+            report.rtt.idle.p50_seconds.unwrap() < 0.035,
+            "{:?}",
+            report.rtt
+        );
+    }
+}
+
+#[test]
+fn bytes_end_a_test_and_gates_decide_how() {
+    let server = Server::start(&[]);
+    let test = |gates: &[&str]| {
+        let mut client = server.client(&["--bytes", "2M", "--direction", "both"]);
+        client.args(gates.iter().flat_map(|gate| ["--gate", gate]));
+        client.output().unwrap()
+    };
+
+    let good = report(&test(&["goodput > 1k", "p99_rtt < 60s"]), 0);
+    let bad = report(&test(&["goodput > 1k", "p99_rtt < 1us", "loss < 1%"]), 6);
+
+    for way in [good.up, good.down] {
+        assert_eq!(way.unwrap().bytes, 2_000_000);
+    }
+    assert!(good.gates.iter().all(|gate| gate.passed));
+    let passed: Vec<_> = bad.gates.iter().map(|gate| gate.passed).collect();
+    assert_eq!(passed[..2], [true, false]);
+    let refused = server.client(&["--gate", "p95_rtt ! 80ms"]).output();
+    assert_fails(&refused.unwrap(), 2, "          ^ write <, <=, > or >=");
+}
+
+#[test]
+fn each_second_is_written_and_what_finds_no_room_is_told() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let [json, csv] = ["a.ndjson", "a.csv"].map(|name| folder.path().join(name));
+    let args = [
+        "--duration",
+        "2.2",
+        "--rate",
+        "4Mbit",
+        "--direction",
+        "both",
+    ];
+    let mut client = server.client(&args);
+    client.arg("--ndjson").arg(&json).arg("--csv").arg(&csv);
+
+    report(&client.output().unwrap(), 0);
+
+    let lines = std::fs::read_to_string(&json).unwrap();
+    let seconds: Vec<Second> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(seconds.len() >= 2, "{lines}");
+    let table = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(table.lines().count(), seconds.len() + 1, "{table}");
+    assert!(table.starts_with(Second::COLUMNS));
+    for (second, row) in seconds.iter().zip(table.lines().skip(1)) {
+        assert_eq!(second.row(), row);
+    }
+    assert!(
+        seconds
+            .iter()
+            .any(|second| second.up_bits_per_second.is_some_and(|rate| rate > 1e6))
+    );
+    assert!(seconds.iter().all(|second| second.probes > 0));
+
+    let full = server
+        .client(&args)
+        .args(["--ndjson", "/dev/full"])
+        .output();
+    let full = full.unwrap();
+    let told = String::from_utf8_lossy(&full.stderr);
+    assert_eq!(full.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("cannot write /dev/full: No space left"),
+        "{told}"
+    );
+    serde_json::from_slice::<Report>(&full.stdout).expect("the report is there all the same");
 }
 
 /// A QUIC server of another protocol.

@@ -1,8 +1,9 @@
 //! `sennit test`.
 
-use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _};
+mod told;
+
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,8 +15,12 @@ use signal_hook::flag;
 
 use super::exit::{Exit, Failure};
 use super::{output, values};
-use crate::loadtest::client::{self, Progress, TestError};
+use crate::loadtest::client::{self, TestError};
+use crate::loadtest::gate::Gate;
+use crate::loadtest::profile::Profile;
+use crate::loadtest::report::Report;
 use crate::loadtest::{PORT, Pin, Plan, server};
+use told::Told;
 
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
@@ -28,7 +33,7 @@ enum TestCommand {
     /// Wait for clients and do what they plan, until Ctrl-C
     Server(ServerArgs),
     /// Measure what the network to a server carries
-    Client(ClientArgs),
+    Client(Box<ClientArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -60,18 +65,29 @@ Examples:
   sennit test client 203.0.113.10
   sennit test client test.example.org --direction both --streams 4 --duration 20
   sennit test client '[2001:db8::1]:4774' --message 1000 --rate 5Mbit --json
+  sennit test client 203.0.113.10 --profile LTE --gate 'p95_rtt < 80ms' --gate 'loss < 1%'
 
 Goodput is payload at its receiver. Round trips are those of a probe each 20 ms on a connection of its
 own, by the times at which packets left and arrived. A test connection is encrypted but not
 authenticated, unless --pin names the server's certificate.
-Exit codes: 4 no server answers, 130 interrupted (what was measured until then is printed).")]
+Exit codes: 4 no server answers, 6 a gate failed, 130 interrupted (what was measured until then is
+printed).")]
 struct ClientArgs {
     /// The server: an address or a name, with a port if it is not 4774
     #[arg(value_name = "ADDRESS")]
     server: String,
-    /// How long load is sent, in seconds
-    #[arg(long, value_name = "S", default_value = "8", value_parser = values::seconds)]
-    duration: Duration,
+    /// How long load is counted, in seconds [default: 8, or 300 at most with --bytes]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    duration: Option<Duration>,
+    /// Load is sent for so many seconds before it is counted
+    #[arg(long, value_name = "S", default_value = "0", value_parser = values::seconds)]
+    warmup: Duration,
+    /// Connections begin one after the other over so many seconds
+    #[arg(long, value_name = "S", default_value = "0", value_parser = values::seconds)]
+    ramp: Duration,
+    /// End when so many payload bytes have arrived in each direction, like 500k, 20M or 1G
+    #[arg(long, value_name = "BYTES", conflicts_with = "message", value_parser = bytes)]
+    bytes: Option<u64>,
     /// Which way the load goes
     #[arg(long, value_enum, default_value = "down")]
     direction: Ways,
@@ -90,6 +106,12 @@ struct ClientArgs {
     /// Congestion control of both ends: auto, cubic, bbr, bbr3 or follow
     #[arg(long = "cc", value_name = "WORD", default_value = "auto", value_parser = congestion)]
     congestion: Congestion,
+    /// Emulate a network under the socket: a name, a link like 30:5/20±3/0.5%, or FILE[,FILE][@MS]
+    #[arg(long, value_name = "NETWORK")]
+    profile: Option<Profile>,
+    /// Decides what happens by chance on an emulated network
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "profile")]
+    seed: u64,
     /// How long the server may take to answer, in seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = values::seconds)]
     timeout: Duration,
@@ -99,6 +121,18 @@ struct ClientArgs {
     /// What the server wants to hear
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
+    /// What must be found, like 'p95_rtt < 80ms', or the exit code is 6; may be said many times
+    #[arg(long = "gate", value_name = "BOUND")]
+    gates: Vec<Gate>,
+    /// Write each second to a file as a line of JSON (sennit.test.second/1)
+    #[arg(long, value_name = "FILE")]
+    ndjson: Option<PathBuf>,
+    /// Write each second to a file as a line of a table
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Serve /metrics of the last second while the test runs
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    prometheus: Option<SocketAddr>,
     /// Print JSON (sennit.test/1)
     #[arg(long)]
     json: bool,
@@ -137,61 +171,75 @@ fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn test(args: &ClientArgs) -> Result<Exit, Failure> {
-    if args.duration.is_zero() {
+/// With `--bytes` a test ends earlier.
+const LONGEST_FOR_BYTES: Duration = Duration::from_secs(300);
+const USUAL: Duration = Duration::from_secs(8);
+
+fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
+    let usual = args.bytes.map_or(USUAL, |_| LONGEST_FOR_BYTES);
+    let duration = args.duration.unwrap_or(usual);
+    if duration.is_zero() {
         return Err(Failure::usage(
             "--duration: a test of no time measures nothing",
         ));
     }
+    Ok(Plan {
+        token: args.token.clone(),
+        up: args.direction != Ways::Down,
+        down: args.direction != Ways::Up,
+        connections: args.connections,
+        streams: if args.message.is_some() {
+            0
+        } else {
+            args.streams
+        },
+        congestion: args.congestion.to_string(),
+        seconds: duration.as_secs_f64(),
+        warmup_seconds: args.warmup.as_secs_f64(),
+        ramp_seconds: args.ramp.as_secs_f64(),
+        bytes: args.bytes,
+        message_bytes: args.message,
+        rate_bits_per_second: args.rate,
+    })
+}
+
+fn test(args: &ClientArgs) -> Result<Exit, Failure> {
     let options = client::Options {
         server: resolve(&args.server)?,
-        plan: Plan {
-            token: args.token.clone(),
-            up: args.direction != Ways::Down,
-            down: args.direction != Ways::Up,
-            connections: args.connections,
-            streams: if args.message.is_some() {
-                0
-            } else {
-                args.streams
-            },
-            congestion: args.congestion.to_string(),
-            seconds: args.duration.as_secs_f64(),
-            message_bytes: args.message,
-            rate_bits_per_second: args.rate,
-        },
+        plan: plan(args)?,
         patience: args.timeout,
         pin: args.pin,
+        profile: args.profile.clone(),
+        seed: args.seed,
     };
+    let (ndjson, csv) = (args.ndjson.as_deref(), args.csv.as_deref());
+    let mut told = Told::new(ndjson, csv, args.prometheus)?;
     let stop = stop_on_signals()?;
-    let tells = io::stderr().is_terminal();
-    let mut progress = |progress: Progress| {
-        if tells {
-            eprintln!("{}", in_words(&progress));
-        }
-    };
-    let report = client::run(&options, &stop, &mut progress).map_err(|error| failure(&error))?;
+    if let Some(profile) = &args.profile {
+        told.say(&format!(
+            "Checking that this machine can emulate {} ...",
+            profile.name
+        ));
+    }
+    let mut report = client::run(&options, &stop, &mut |second| told.tell(second))
+        .map_err(|error| failure(&error))?;
+    report.gates = args.gates.iter().map(|gate| gate.check(&report)).collect();
     if args.json {
         output::print_json(&report)?;
     } else {
         output::print(&report.to_string())?;
     }
-    Ok(match report.interrupted {
-        true => Exit::Interrupted,
-        false => Exit::Ok,
-    })
+    told.failure().map_or(Ok(exit(&report)), Err)
 }
 
-fn in_words(progress: &Progress) -> String {
-    let mut line = format!(
-        "[{:5.1} s] {:9.2} Mbit/s arrive here",
-        progress.elapsed.as_secs_f64(),
-        progress.received_bits_per_second / 1e6
-    );
-    if let Some(rtt) = progress.rtt {
-        let _ = write!(line, ", rtt {:.1} ms", rtt.as_secs_f64() * 1e3);
+fn exit(report: &Report) -> Exit {
+    if report.interrupted {
+        Exit::Interrupted
+    } else if report.gates.iter().all(|gate| gate.passed) {
+        Exit::Ok
+    } else {
+        Exit::Findings
     }
-    line
 }
 
 fn failure(error: &TestError) -> Failure {
@@ -305,6 +353,22 @@ fn rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "write 1k to 1000G bit/s, like 500k, 5Mbit or 1.5G".into())
 }
 
+/// `500k`, `20M`, `1G`, in bytes.
+fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.strip_suffix('B').unwrap_or(text);
+    let scales = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
+    let scale = scales.iter().find(|(unit, _)| text.ends_with(*unit));
+    let (number, scale) = match scale {
+        Some((unit, scale)) => (text.trim_end_matches(*unit), *scale),
+        None => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok();
+    let bytes = bytes.and_then(|number| number.checked_mul(scale));
+    bytes
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| "write a number of bytes, like 500k, 20M or 1G".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +393,16 @@ mod tests {
             ("two words", None),
         ] {
             assert_eq!(target(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units_and_are_not_nothing() {
+        assert_eq!(bytes("500k"), Ok(500_000));
+        assert_eq!(bytes("20MB"), Ok(20_000_000));
+        assert_eq!(bytes("17"), Ok(17));
+        for bad in ["", "0", "M", "-1", "1.5G", "99999999999999999999", "1T"] {
+            assert!(bytes(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,15 +1,18 @@
 //! The load of one end: streams and messages, sent and counted.
 
+mod tally;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use sennit_engine::{Bare, BareEvent, BareStats, Stream};
-use sennit_load::{Arrivals, BIN, Received as Counter, Schedule};
+use sennit_load::{Arrivals, Schedule};
+use tally::Tally;
 
-use super::words::{Plan, Received, Sent, Side};
+use super::words::{Memory, Plan, Received, Sent, Side, Tick};
 
 /// What is written to a stream at once.
 const BLOCK: usize = 64 << 10;
@@ -26,6 +29,7 @@ pub(super) struct Load {
     plan: Plan,
     block: Bytes,
     members: BTreeMap<Id, Member>,
+    memory: Memory,
     /// Begins with the load.
     run: Option<Run>,
     /// Streams that take data, as far as is known.
@@ -52,11 +56,15 @@ struct Run {
     start: Instant,
     sends: bool,
     schedule: Option<Schedule>,
-    /// Which member's turn it is at a rate.
+    /// Connections that have yet to begin, and when.
+    waiting: VecDeque<(Instant, Id)>,
+    /// Connections that have begun.
+    begun: Vec<Id>,
+    /// Whose turn it is at a rate.
     turn: usize,
-    counter: Counter,
-    counted_from: Instant,
-    flows: BTreeMap<(Id, Option<Stream>), u64>,
+    /// Payload bytes that may still be written, if they are limited.
+    left: Option<u64>,
+    tally: Tally,
     cpu: Option<Duration>,
 }
 
@@ -66,6 +74,7 @@ impl Load {
             plan: plan.clone(),
             block: Bytes::from(vec![0x5a; BLOCK]),
             members: BTreeMap::new(),
+            memory: Memory::before(),
             run: None,
             ready: BTreeSet::new(),
             roomy: BTreeSet::new(),
@@ -89,26 +98,47 @@ impl Load {
 
     /// The load begins; this end sends, or only receives.
     pub(super) fn start(&mut self, bare: &mut Bare, sends: bool, now: Instant) {
-        for (&id, member) in &mut self.members {
+        self.memory.note_idle();
+        let step = self.plan.ramp_seconds / self.members.len().max(1) as f64;
+        let step = Duration::from_secs_f64(step);
+        let mut waiting = VecDeque::new();
+        for (at, (&id, member)) in (0..).zip(&mut self.members) {
             member.before = bare.stats(id).unwrap_or_default();
-            if sends && self.plan.message_bytes.is_some() {
-                self.roomy.insert(id);
-            } else if sends {
-                let open = |_| bare.open(id, false);
-                member.streams = (0..self.plan.streams).map_while(open).collect();
-                self.ready.extend(member.streams.iter().map(|&s| (id, s)));
-            }
+            waiting.extend(sends.then_some((now + step * at, id)));
         }
         self.run = Some(Run {
             start: now,
             sends,
             schedule: self.schedule(now),
+            waiting,
+            begun: Vec::new(),
             turn: 0,
-            counter: Counter::new(now, BIN),
-            counted_from: now,
-            flows: BTreeMap::new(),
-            cpu: cpu(),
+            left: self.plan.bytes,
+            tally: Tally::new(&self.plan, now),
+            cpu: tally::cpu(),
         });
+        self.begin_due(bare, now);
+    }
+
+    /// Lets the connections begin whose time has come.
+    fn begin_due(&mut self, bare: &mut Bare, now: Instant) {
+        let Some(run) = &mut self.run else { return };
+        while let Some(&(at, id)) = run.waiting.front()
+            && at <= now
+        {
+            run.waiting.pop_front();
+            run.begun.push(id);
+            let Some(member) = self.members.get_mut(&id) else {
+                continue;
+            };
+            if self.plan.message_bytes.is_some() {
+                self.roomy.insert(id);
+            } else {
+                let open = |_| bare.open(id, false);
+                member.streams = (0..self.plan.streams).map_while(open).collect();
+                self.ready.extend(member.streams.iter().map(|&s| (id, s)));
+            }
+        }
     }
 
     fn schedule(&self, now: Instant) -> Option<Schedule> {
@@ -128,9 +158,7 @@ impl Load {
     /// What arrives counts from now on: the far end began a moment ago.
     pub(super) fn count_from(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
-            run.counter = Counter::new(now, BIN);
-            run.counted_from = now;
-            run.flows.clear();
+            run.tally.restart(&self.plan, now);
         }
     }
 
@@ -139,13 +167,15 @@ impl Load {
     pub(super) fn next_at(&self, now: Instant) -> Option<Instant> {
         let run = self.run.as_ref().filter(|run| run.sends)?;
         let due = run.schedule.as_ref().map(Schedule::next_at);
-        let end = run.start + self.span();
         let due = due.filter(|due| *due > now);
-        Some(due.map_or(end, |due| due.min(end)))
+        let begins = run.waiting.front().map(|&(at, _)| at);
+        let end = run.start + self.span();
+        Some([due, begins].into_iter().flatten().fold(end, Instant::min))
     }
 
+    /// How long load is sent.
     fn span(&self) -> Duration {
-        Duration::from_secs_f64(self.plan.seconds)
+        Duration::from_secs_f64(self.plan.warmup_seconds + self.plan.seconds)
     }
 
     /// Hands over what may be sent now.
@@ -157,6 +187,8 @@ impl Load {
         if now >= run.start + span {
             return self.stop(bare);
         }
+        self.begin_due(bare, now);
+        let Some(run) = &self.run else { return };
         match run.schedule {
             None if self.plan.message_bytes.is_some() => self.fill_with_messages(bare, now),
             None => self.fill_streams(bare),
@@ -185,7 +217,38 @@ impl Load {
 
     fn fill_streams(&mut self, bare: &mut Bare) {
         while let Some((id, stream)) = self.ready.pop_first() {
-            while bare.write(id, stream, &self.block).is_some_and(|n| n > 0) {}
+            while self.write(id, stream, BLOCK, bare) {}
+        }
+    }
+
+    /// Whether a stream took some of a piece of so many bytes.
+    fn write(&mut self, id: Id, stream: Stream, piece: usize, bare: &mut Bare) -> bool {
+        let Some(run) = self.run.as_mut().filter(|run| run.sends) else {
+            return false;
+        };
+        let most = run.left.map_or(piece as u64, |left| left.min(piece as u64));
+        let piece = self.block.slice(..(most as usize).min(BLOCK));
+        let written = bare.write(id, stream, &piece).unwrap_or(0);
+        if let Some(left) = &mut run.left {
+            *left -= written as u64;
+            if *left == 0 {
+                self.finish(bare);
+                return false;
+            }
+        }
+        written > 0
+    }
+
+    /// All is written that was to be; it still has to arrive.
+    fn finish(&mut self, bare: &mut Bare) {
+        for (&id, member) in &self.members {
+            for &stream in &member.streams {
+                bare.finish(id, stream);
+            }
+        }
+        self.ready.clear();
+        if let Some(run) = &mut self.run {
+            run.sends = false;
         }
     }
 
@@ -206,21 +269,19 @@ impl Load {
 
     /// Whether whose turn it is had room for what is due at once.
     fn send_piece(&mut self, bare: &mut Bare, now: Instant) -> bool {
-        let (piece, count) = (self.piece() as usize, self.members.len());
-        let Some(run) = self.run.as_mut().filter(|_| count > 0) else {
+        let piece = self.piece() as usize;
+        let Some(run) = self.run.as_mut().filter(|run| !run.begun.is_empty()) else {
             return false;
         };
         run.turn += 1;
-        let (member, round) = (run.turn % count, run.turn / count);
-        let Some((&id, Member { streams, .. })) = self.members.iter().nth(member) else {
-            return false;
-        };
+        let count = run.begun.len();
+        let (id, round) = (run.begun[run.turn % count], run.turn / count);
         if self.plan.message_bytes.is_some() {
             return self.send_message(id, bare, now);
         }
-        let stream = streams.get(round % streams.len().max(1));
-        let piece = self.block.slice(..piece.min(BLOCK));
-        stream.is_some_and(|&stream| bare.write(id, stream, &piece).is_some_and(|n| n > 0))
+        let streams = self.members.get(&id).map(|member| &member.streams);
+        let stream = streams.and_then(|all| all.get(round % all.len().max(1)).copied());
+        stream.is_some_and(|stream| self.write(id, stream, piece, bare))
     }
 
     /// Whether there was room.
@@ -285,20 +346,29 @@ impl Load {
     }
 
     fn count(&mut self, flow: (Id, Option<Stream>), bytes: usize, at: Instant) {
-        let span = self.span();
-        let Some(run) = self.run.as_mut().filter(|_| bytes > 0) else {
-            return;
-        };
-        if (run.counted_from..run.counted_from + span).contains(&at) {
-            run.counter.note(at, bytes);
-            *run.flows.entry(flow).or_default() += bytes as u64;
+        if let Some(run) = &mut self.run {
+            run.tally.note(flow, bytes, at);
         }
     }
 
-    /// Payload bytes that arrived so far.
-    pub(super) fn received(&self) -> u64 {
+    /// What arrived so far, and counts.
+    pub(super) fn tick(&mut self) -> Tick {
+        self.memory.note_load();
         let run = self.run.as_ref();
-        run.map_or(0, |run| run.flows.values().sum())
+        run.map_or(Tick::default(), |run| Tick {
+            bytes: run.tally.bytes(),
+            complete: run.tally.is_complete(),
+        })
+    }
+
+    /// Whether it runs.
+    pub(super) fn has_begun(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Whether all bytes of the plan have arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.tally.is_complete())
     }
 
     /// Messages that this end sent so far.
@@ -331,12 +401,8 @@ impl Load {
         let Some(run) = &self.run else {
             return Side::default();
         };
-        let elapsed = now.saturating_duration_since(run.counted_from);
-        let span = elapsed
-            .min(self.span())
-            .min(span)
-            .max(Duration::from_millis(1));
-        let bulk = run.counter.within(span);
+        let span = run.tally.elapsed(span, now);
+        let bulk = run.tally.received(span, self.flows());
         let arrivals: Vec<_> = self
             .members
             .values()
@@ -348,15 +414,13 @@ impl Load {
                 |member: &Member| number(&member.after).saturating_sub(number(&member.before));
             members.clone().map(grown).sum()
         };
-        let cpu_seconds = run.cpu.zip(cpu()).map(|(from, to)| to.saturating_sub(from));
+        let cpu = run.cpu.zip(tally::cpu());
+        let cpu = cpu.map(|(from, to)| to.saturating_sub(from));
         Side {
             received: Received {
-                seconds: span.as_secs_f64(),
-                bytes: run.counter.before(span),
-                bins: Some(bulk.bins),
-                flows: self.flows(run),
                 messages: (self.plan.message_bytes.is_some())
                     .then(|| Arrivals::together(&arrivals, sent)),
+                ..bulk
             },
             sent: Sent {
                 messages: self.messages(),
@@ -364,19 +428,19 @@ impl Load {
                 lost: of_all(|stats| stats.lost_packets),
                 controllers: self.controllers(),
             },
-            cpu_seconds: cpu_seconds.map(|time| time.as_secs_f64()),
+            cpu_seconds: cpu.map(|time| time.as_secs_f64()),
+            elapsed_seconds: now.saturating_duration_since(run.start).as_secs_f64(),
+            memory: self.memory,
         }
     }
 
-    /// Bytes of each flow, also of those of which nothing arrived.
-    fn flows(&self, run: &Run) -> Vec<u64> {
+    /// How many flows there are.
+    fn flows(&self) -> usize {
         let of_each = match self.plan.message_bytes {
             Some(_) => 1,
             None => usize::from(self.plan.streams),
         };
-        let mut flows: Vec<u64> = run.flows.values().copied().collect();
-        flows.resize(flows.len().max(self.members.len() * of_each), 0);
-        flows
+        self.members.len() * of_each
     }
 
     fn controllers(&self) -> Vec<String> {
@@ -392,11 +456,4 @@ fn read_head(bytes: &[u8]) -> Option<(u8, u64, Duration)> {
     let (nanos, _) = rest.split_first_chunk()?;
     let sent = Duration::from_nanos(u64::from_be_bytes(*nanos));
     Some((*kind, u64::from_be_bytes(*number), sent))
-}
-
-/// CPU time of this thread, where the kernel keeps account of it.
-fn cpu() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let nanos = text.split_whitespace().next()?.parse().ok()?;
-    Some(Duration::from_nanos(nanos))
 }

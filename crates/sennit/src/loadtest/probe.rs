@@ -26,6 +26,7 @@ pub(super) struct Probes {
 }
 
 /// Round trips of probes that left within some time.
+#[derive(Default)]
 pub(super) struct RoundTrips {
     pub(super) times: TimeFigures,
     pub(super) sent: u64,

@@ -8,10 +8,17 @@ use std::fmt::{self, Display};
 use sennit_load::{ArrivalFigures, Bins, TimeFigures};
 use serde::{Deserialize, Serialize};
 
-use super::words::Plan;
+use super::{
+    emulation::{Emulated, Passed},
+    gate::Outcome,
+    words::{Memory, Plan},
+};
 
 /// The version of the document's shape.
 pub const SCHEMA: &str = "sennit.test/1";
+
+/// From so many connections on their memory can be told from that of everything else.
+const ENOUGH: u16 = 50;
 
 /// Above this share of a processor the thread of an end was the limit.
 const BUSY: f64 = 0.9;
@@ -39,6 +46,14 @@ pub struct Report {
     pub handshake: Handshakes,
     /// CPU time of each end's thread while the load ran.
     pub cpu: Cpu,
+    /// The link that was emulated under the client's socket, if one was.
+    pub emulated: Option<Emulated>,
+    /// Memory for each connection of the load, at the client's end.
+    pub client_memory: PerConnection,
+    /// Memory for each connection, at the server's end, where other clients may be.
+    pub server_memory: PerConnection,
+    /// What came of the gates that were asked for.
+    pub gates: Vec<Outcome>,
     /// What to know before using the figures.
     pub notes: Vec<String>,
 }
@@ -107,6 +122,30 @@ pub struct Cpu {
     pub server_seconds: Option<f64>,
 }
 
+/// Memory of a process that its connections took, over their number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerConnection {
+    /// Before anything was sent over them.
+    pub idle_bytes: Option<f64>,
+    /// The most of it under load.
+    pub loaded_bytes: Option<f64>,
+}
+
+impl PerConnection {
+    /// Of so many connections; fewer than [`ENOUGH`] say nothing, as memory comes in large pieces.
+    #[must_use]
+    pub fn new(memory: &Memory, connections: u16) -> Self {
+        let of_each = |all: Option<u64>| {
+            let grown = all?.saturating_sub(memory.before_bytes?);
+            (connections >= ENOUGH).then(|| grown as f64 / f64::from(connections))
+        };
+        Self {
+            idle_bytes: of_each(memory.idle_bytes),
+            loaded_bytes: of_each(memory.loaded_bytes),
+        }
+    }
+}
+
 impl RoundTrips {
     /// Of probes before and while the load ran.
     #[must_use]
@@ -172,8 +211,26 @@ impl Display for Report {
         }
         self.rtt.write(f)?;
         self.handshake.write(f)?;
+        if let Some(emulated) = &self.emulated {
+            emulated.write(f)?;
+        }
         let cpu = [self.cpu.client_seconds, self.cpu.server_seconds].map(seconds);
         writeln!(f, "cpu        client {}, server {}", cpu[0], cpu[1])?;
+        for (end, memory) in [
+            ("client", self.client_memory),
+            ("server", self.server_memory),
+        ] {
+            if let (Some(idle), Some(loaded)) = (memory.idle_bytes, memory.loaded_bytes) {
+                let [idle, loaded] = [idle, loaded].map(|bytes| bytes / 1e3);
+                writeln!(
+                    f,
+                    "memory     {end}: {idle:.1} KB a connection idle, {loaded:.1} KB under load"
+                )?;
+            }
+        }
+        self.gates
+            .iter()
+            .try_for_each(|gate| writeln!(f, "gate       {gate}"))?;
         self.notes
             .iter()
             .try_for_each(|note| writeln!(f, "note: {note}"))
@@ -251,6 +308,30 @@ impl Handshakes {
             f,
             "handshake  post-quantum {first}, classic {classic}, resumed {resumed}"
         )
+    }
+}
+
+impl Emulated {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let late = [self.late_p99_seconds, self.late_max_seconds].map(millis);
+        writeln!(
+            f,
+            "emulated   {}; packets late p99 {}, most {}",
+            self.profile, late[0], late[1]
+        )?;
+        for (name, passed) in [("up", self.up), ("down", self.down)] {
+            let Passed {
+                entered,
+                lost,
+                overflowed,
+                ..
+            } = passed;
+            writeln!(
+                f,
+                "  {name:8} {entered} packets entered, {lost} lost by chance, {overflowed} found the queue full"
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     PORT,
     load::{HEAD, Load},
     probe, tls,
-    wire::Wire,
+    wire::{Network, Wire},
     words::{Answer, Ask, Lines, Plan, line},
 };
 
@@ -57,9 +57,13 @@ pub struct Options {
     pub most_clients: usize,
 }
 
+/// A server of tests on the sockets of this host.
+pub struct Server(Serving<Wire>);
+
 /// A server of tests.
-pub struct Server {
-    wire: Wire,
+pub(super) struct Serving<N> {
+    bare: Bare,
+    net: N,
     options: Options,
     fingerprint: String,
     peers: BTreeMap<ConnId, Peer>,
@@ -81,6 +85,8 @@ struct Session {
     plan: Plan,
     load: Load,
     since: Instant,
+    /// The client knows that all bytes have arrived.
+    told_complete: bool,
 }
 
 impl Server {
@@ -89,6 +95,38 @@ impl Server {
     /// # Errors
     /// If an address cannot be listened on, or this host gives no random numbers.
     pub fn bind(options: Options) -> Result<Self, String> {
+        let sockets = listen(options.listen)?;
+        let wire = Wire::new(sockets, None).map_err(|error| error.to_string())?;
+        Serving::over(wire, options).map(Self)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.net.addresses()
+    }
+
+    /// SHA-256 of its certificate, in hexadecimal digits.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.0.fingerprint
+    }
+
+    /// Serves until `stop`; all clients are told then.
+    ///
+    /// # Errors
+    /// If the host refuses the sockets.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            self.0.turn()?;
+        }
+        self.0.leave()
+    }
+}
+
+impl<N: Network> Serving<N> {
+    /// A server on a network.
+    pub(super) fn over(net: N, options: Options) -> Result<Self, String> {
         let (tls, fingerprint) = tls::server()?;
         let config = BareConfig {
             congestion: Congestion::Auto,
@@ -99,66 +137,77 @@ impl Server {
             most_per_address: usize::from(MOST_CONNECTIONS + 1) * 2,
         };
         let bare = Bare::server(config, tls).map_err(|error| error.to_string())?;
-        let sockets = listen(options.listen)?;
+        let swept = net.now();
         Ok(Self {
-            wire: Wire::new(bare, sockets).map_err(|error| error.to_string())?,
+            bare,
+            net,
             options,
             fingerprint,
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             lines: BTreeMap::new(),
-            swept: Instant::now(),
+            swept,
         })
     }
 
-    /// Where it listens.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.wire.addresses()
+    fn turn(&mut self) -> io::Result<()> {
+        let next = self.wake_at(self.net.now());
+        self.net.turn(&mut self.bare, next)?;
+        self.serve();
+        Ok(())
     }
 
-    /// SHA-256 of its certificate, in hexadecimal digits.
-    #[must_use]
-    pub fn fingerprint(&self) -> &str {
-        &self.fingerprint
-    }
-
-    /// Serves until `stop`; all clients are told then.
-    ///
-    /// # Errors
-    /// If the host refuses the sockets.
-    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            self.turn()?;
-        }
-        let now = Instant::now();
+    /// Tells all clients that it ends.
+    fn leave(&mut self) -> io::Result<()> {
+        let now = self.net.now();
         let peers: Vec<_> = self.peers.keys().copied().collect();
         for id in peers {
-            self.wire
-                .bare
-                .close(id, NOT_WANTED, "the server stops", now);
+            self.bare.close(id, NOT_WANTED, "the server stops", now);
         }
-        while self.wire.bare.poll_event().is_some() {}
-        self.wire.flush().map(drop)
+        while self.bare.poll_event().is_some() {}
+        self.net.flush(&mut self.bare).map(drop)
     }
 
-    fn turn(&mut self) -> io::Result<()> {
-        let (loads, now) = (self.sessions.values(), Instant::now());
+    /// The machine, for a network that moves its packets.
+    #[cfg(test)]
+    pub(super) fn bare(&mut self) -> &mut Bare {
+        &mut self.bare
+    }
+
+    /// When there is something to do without anything having come.
+    pub(super) fn wake_at(&self, now: Instant) -> Instant {
+        let loads = self.sessions.values();
         let next = loads.filter_map(|session| session.load.next_at(now));
-        let sweep = self.swept + SWEEP;
-        let next = next.fold(sweep, Instant::min);
-        self.wire.turn(next)?;
-        while let Some(event) = self.wire.bare.poll_event() {
+        next.fold(self.swept + SWEEP, Instant::min)
+    }
+
+    /// Does what is due, after the network's turn.
+    pub(super) fn serve(&mut self) {
+        while let Some(event) = self.bare.poll_event() {
             self.handle_event(event);
         }
-        let now = Instant::now();
+        let now = self.net.now();
         for session in self.sessions.values_mut() {
-            session.load.fill(&mut self.wire.bare, now);
+            session.load.fill(&mut self.bare, now);
         }
-        if now >= sweep {
+        let sweeps = now >= self.swept + SWEEP;
+        self.tell(sweeps);
+        if sweeps {
             self.sweep(now);
         }
-        Ok(())
+    }
+
+    /// Tells clients how much has arrived: all of them, or those for whom it is all.
+    fn tell(&mut self, all: bool) {
+        for (&id, session) in &mut self.sessions {
+            let complete = session.load.is_complete() && !session.told_complete;
+            let tells = session.load.has_begun() && (all || complete);
+            if let Some((stream, _)) = self.lines.get(&id).filter(|_| tells) {
+                session.told_complete |= complete;
+                let tick = Answer::Tick(session.load.tick());
+                self.bare.write(id, *stream, &Bytes::from(line(&tick)));
+            }
+        }
     }
 
     /// Sends away who says nothing, and whose time is up.
@@ -168,7 +217,8 @@ impl Server {
             peer.session.is_none() && now.saturating_duration_since(peer.since) > SILENCE
         });
         let late = self.sessions.iter().filter(|(_, session)| {
-            let most = Duration::from_secs_f64(session.plan.seconds) + AROUND;
+            let plan = &session.plan;
+            let most = Duration::from_secs_f64(plan.seconds + plan.warmup_seconds) + AROUND;
             now.saturating_duration_since(session.since) > most
         });
         let silent: Vec<_> = silent.map(|(&id, _)| id).collect();
@@ -182,13 +232,13 @@ impl Server {
     }
 
     fn send_away(&mut self, id: ConnId, reason: &str) {
-        let now = Instant::now();
-        self.wire.bare.close(id, NOT_WANTED, reason, now);
+        let now = self.net.now();
+        self.bare.close(id, NOT_WANTED, reason, now);
         self.forget(id);
     }
 
     fn handle_event(&mut self, event: BareEvent) {
-        let now = Instant::now();
+        let now = self.net.now();
         match event {
             BareEvent::Accepted(id, remote) => {
                 let peer = Peer {
@@ -210,8 +260,8 @@ impl Server {
                 self.read_asks(id, stream, now);
             }
             BareEvent::Datagram(id, bytes, arrived) if self.sessions.contains_key(&id) => {
-                if let Some(answer) = probe::answer(&bytes, arrived, Instant::now()) {
-                    self.wire.bare.send_datagram(id, answer);
+                if let Some(answer) = probe::answer(&bytes, arrived, self.net.now()) {
+                    self.bare.send_datagram(id, answer);
                 }
             }
             event => self.hand_over(&event, now),
@@ -237,7 +287,7 @@ impl Server {
             return self.send_away(*id, "only connections that joined a test carry load");
         }
         if let Some(session) = session.and_then(|control| self.sessions.get_mut(&control)) {
-            session.load.handle_event(&mut self.wire.bare, event, now);
+            session.load.handle_event(&mut self.bare, event, now);
         }
     }
 
@@ -247,9 +297,8 @@ impl Server {
         let peer = self.peers.remove(&id);
         if let Some(session) = self.sessions.remove(&id) {
             for member in session.load.members() {
-                self.wire
-                    .bare
-                    .close(member, DONE, "the test is over", Instant::now());
+                self.bare
+                    .close(member, DONE, "the test is over", self.net.now());
                 self.peers.remove(&member);
             }
         } else if let Some(control) = peer.and_then(|peer| peer.session)
@@ -266,8 +315,7 @@ impl Server {
             return self.send_away(id, "one stream is enough to talk");
         }
         let mut good = true;
-        self.wire
-            .bare
+        self.bare
             .read(id, stream, |bytes| good &= lines.push(bytes));
         let mut asks = Vec::new();
         while good && let Some(ask) = lines.next::<Ask>() {
@@ -281,7 +329,7 @@ impl Server {
             match answered {
                 Ok(answer) => {
                     let answer = Bytes::from(line(&answer));
-                    self.wire.bare.write(id, stream, &answer);
+                    self.bare.write(id, stream, &answer);
                 }
                 Err(reason) => return self.send_away(id, &reason),
             }
@@ -292,19 +340,18 @@ impl Server {
         match ask {
             Ask::Run(plan) => self.begin(id, plan, now).map(Answer::Ready),
             Ask::Join(name) => self.join(id, &name).map(|()| Answer::Joined),
+            Ask::Echo => Ok(Answer::Echo),
             Ask::Start => {
                 let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
                 let sends = session.plan.down;
-                session.load.start(&mut self.wire.bare, sends, now);
+                session.load.start(&mut self.bare, sends, now);
                 Ok(Answer::Started)
             }
             Ask::Stop { messages, seconds } => {
                 let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
-                session.load.stop(&mut self.wire.bare);
+                session.load.stop(&mut self.bare);
                 let span = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                let side = session
-                    .load
-                    .side(&mut self.wire.bare, Some(messages), span, now);
+                let side = session.load.side(&mut self.bare, Some(messages), span, now);
                 Ok(Answer::Done(Box::new(side)))
             }
         }
@@ -327,8 +374,9 @@ impl Server {
             load: Load::new(&plan),
             plan,
             since: now,
+            told_complete: false,
         };
-        self.wire.bare.set_urgent(id);
+        self.bare.set_urgent(id);
         self.sessions.insert(id, session);
         Ok(name)
     }
@@ -341,7 +389,9 @@ impl Server {
             return Err("the token is not this server's: see --token".into());
         }
         let most = self.options.most_seconds.as_secs_f64();
-        if !(plan.seconds > 0.0 && plan.seconds <= most) {
+        let (counted, before) = (plan.seconds, [plan.warmup_seconds, plan.ramp_seconds]);
+        let is_time = before.iter().all(|time| (0.0..=most).contains(time));
+        if !(is_time && counted > 0.0 && counted + plan.warmup_seconds <= most) {
             return Err(format!("a test may last {most} s here: see --duration"));
         }
         if !(1..=MOST_CONNECTIONS).contains(&plan.connections) || plan.streams > MOST_STREAMS {
@@ -387,7 +437,7 @@ impl Server {
         }
         session.load.add(id);
         if let Ok(word) = session.plan.congestion.parse() {
-            self.wire.bare.set_congestion(id, word);
+            self.bare.set_congestion(id, word);
         }
         Ok(())
     }

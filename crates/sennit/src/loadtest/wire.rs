@@ -1,4 +1,5 @@
-//! The sockets of one end, and the engine's machine over them.
+//! What lies between the engine's machine and the network: the sockets of one end, and if wanted an
+//! emulated link under them.
 
 use std::{
     io,
@@ -6,20 +7,49 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::BytesMut;
 use sennit_engine::{Bare, BareReceived, BareTransmit};
 use sennit_linux::{
     poller::{Events, Interest, Poller},
     udp::{EcnCodepoint, LinkSocket, ReceiveBuffers, Run, SendError, Transmit},
 };
 
+use super::emulation::Emulation;
+
 /// Runs of packets sent before what has come is looked at: an acknowledgement waits no longer.
 const SENDS: usize = 64;
 /// A signal that came between two looks is seen so soon.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// One or two sockets, and the connections over them.
+/// A network, and the clock that goes with it.
+pub(super) trait Network {
+    /// What time it is.
+    fn now(&self) -> Instant;
+
+    /// Sends what is to be sent, waits for something to come, at most until `until`, and takes it.
+    /// The machine has events after that.
+    fn turn(&mut self, bare: &mut Bare, until: Instant) -> io::Result<()>;
+
+    /// Sends until there is nothing to send, or no room, or enough for one turn; whether there is
+    /// more.
+    fn flush(&mut self, bare: &mut Bare) -> io::Result<bool>;
+
+    /// Why packets do not leave, if they do not.
+    fn refusal(&self) -> Option<&str> {
+        None
+    }
+
+    /// An emulated link that moves begins its script with the load.
+    fn begin(&mut self) {}
+
+    /// The link that is emulated, if one is.
+    fn emulation(&self) -> Option<&Emulation> {
+        None
+    }
+}
+
+/// One or two sockets of this host.
 pub(super) struct Wire {
-    pub(super) bare: Bare,
     sockets: Vec<LinkSocket>,
     poller: Poller,
     events: Events,
@@ -31,6 +61,7 @@ pub(super) struct Wire {
     watched: bool,
     /// What the kernel said when it last refused a packet.
     refusal: Option<String>,
+    emulation: Option<Emulation>,
 }
 
 struct Unsent {
@@ -40,13 +71,12 @@ struct Unsent {
 }
 
 impl Wire {
-    pub(super) fn new(bare: Bare, sockets: Vec<LinkSocket>) -> io::Result<Self> {
+    pub(super) fn new(sockets: Vec<LinkSocket>, emulation: Option<Emulation>) -> io::Result<Self> {
         let poller = Poller::new()?;
         for (token, socket) in (0..).zip(&sockets) {
             poller.add(socket, token, Interest::Read)?;
         }
         Ok(Self {
-            bare,
             events: Events::with_capacity(sockets.len()),
             sockets,
             poller,
@@ -55,6 +85,7 @@ impl Wire {
             unsent: None,
             watched: false,
             refusal: None,
+            emulation,
         })
     }
 
@@ -63,30 +94,21 @@ impl Wire {
         self.sockets.iter().map(LinkSocket::local_addr).collect()
     }
 
-    /// Why packets do not leave, if they do not.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref()
-    }
-
-    /// Sends what is to be sent, waits for something to come, at most until `until`, and takes it.
-    /// The machine has events after that.
-    pub(super) fn turn(&mut self, until: Instant) -> io::Result<()> {
-        let more = self.flush()?;
-        let now = Instant::now();
-        let wake = self.bare.poll_timeout().map_or(until, |at| at.min(until));
-        let patience = match more {
-            true => Duration::ZERO,
-            false => wake.saturating_duration_since(now).min(LOOK),
-        };
+    /// Sleeps until something comes or is due at the emulated link, at most until `until`.
+    pub(super) fn sleep(&mut self, until: Instant) -> io::Result<()> {
+        let due = self.emulation.as_ref().and_then(Emulation::poll_timeout);
+        let wake = due.map_or(until, |due| due.min(until));
+        let patience = wake.saturating_duration_since(Instant::now()).min(LOOK);
         self.poller.wait(&mut self.events, Some(patience))?;
-        self.receive()?;
-        self.bare.handle_timeout(Instant::now());
-        Ok(())
+        self.release()
     }
 
-    /// One call for each socket, 2 MB at most: what is read of a stream after it has fewer gaps
-    /// than the 1024 for which noq ends a connection.
-    fn receive(&mut self) -> io::Result<()> {
+    /// Takes what has come: one call for each socket, 2 MB at most. What is read of a stream after
+    /// it has fewer gaps than the 1024 for which noq ends a connection.
+    pub(super) fn receive(
+        &mut self,
+        mut take: impl FnMut(BareReceived, BytesMut, Instant),
+    ) -> io::Result<()> {
         for socket in &mut self.sockets {
             let many = socket.local_addr().ip().is_unspecified();
             let runs = socket.recv_runs(&mut self.received)?;
@@ -105,42 +127,54 @@ impl Wire {
                     segment: meta.stride,
                     arrived,
                 };
-                self.bare.handle_datagrams(from, data, read);
+                match &mut self.emulation {
+                    Some(link) => link.enter_down(from, data),
+                    None => take(from, data, read),
+                }
+            }
+        }
+        if let Some(link) = &mut self.emulation {
+            let now = Instant::now();
+            while let Some((from, data)) = link.leave_down(now) {
+                take(from, data, now);
             }
         }
         Ok(())
     }
 
-    /// Sends until there is nothing to send, or no room, or enough for one turn; whether there is
-    /// more.
-    pub(super) fn flush(&mut self) -> io::Result<bool> {
-        if let Some(unsent) = self.unsent.take()
-            && !self.offer(unsent.socket, unsent.transmit, unsent.bytes)?
+    /// Hands a run of packets to the link, or to the socket; whether there is room for more.
+    pub(super) fn send(&mut self, transmit: BareTransmit, bytes: Vec<u8>) -> io::Result<bool> {
+        if let Some(link) = &mut self.emulation {
+            link.enter_up(&transmit, &bytes, Instant::now());
+            self.buffer = bytes;
+            return Ok(true);
+        }
+        self.offer(transmit, bytes)
+    }
+
+    /// What has come to the end of the link goes on.
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        while self.unsent.is_none()
+            && let Some(link) = &mut self.emulation
+            && let Some((transmit, bytes)) = link.leave_up(now)
         {
-            return Ok(false);
+            self.offer(transmit, bytes)?;
         }
-        for _ in 0..SENDS {
-            let mut buffer = std::mem::take(&mut self.buffer);
-            buffer.clear();
-            let Some(transmit) = self.bare.poll_transmit(&mut buffer, Instant::now()) else {
-                self.buffer = buffer;
-                return Ok(false);
-            };
-            let of_family =
-                |socket: &LinkSocket| socket.local_addr().is_ipv4() == transmit.remote.is_ipv4();
-            let Some(socket) = self.sockets.iter().position(of_family) else {
-                self.buffer = buffer;
-                continue;
-            };
-            if !self.offer(socket, transmit, buffer)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(())
     }
 
     /// Whether all of it left, or is lost; if not, it waits until the socket has room.
-    fn offer(
+    fn offer(&mut self, transmit: BareTransmit, bytes: Vec<u8>) -> io::Result<bool> {
+        let of_family =
+            |socket: &LinkSocket| socket.local_addr().is_ipv4() == transmit.remote.is_ipv4();
+        match self.sockets.iter().position(of_family) {
+            Some(index) => self.offer_to(index, transmit, bytes),
+            None => Ok(true),
+        }
+    }
+
+    fn offer_to(
         &mut self,
         index: usize,
         transmit: BareTransmit,
@@ -170,6 +204,58 @@ impl Wire {
             self.watched = full;
         }
         Ok(!full)
+    }
+}
+
+impl Network for Wire {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn turn(&mut self, bare: &mut Bare, until: Instant) -> io::Result<()> {
+        let more = self.flush(bare)?;
+        let now = Instant::now();
+        let wake = bare.poll_timeout().map_or(until, |at| at.min(until));
+        self.sleep(if more { now } else { wake })?;
+        self.receive(|from, data, read| bare.handle_datagrams(from, data, read))?;
+        bare.handle_timeout(Instant::now());
+        Ok(())
+    }
+
+    fn flush(&mut self, bare: &mut Bare) -> io::Result<bool> {
+        if let Some(unsent) = self.unsent.take()
+            && !self.offer_to(unsent.socket, unsent.transmit, unsent.bytes)?
+        {
+            return Ok(false);
+        }
+        for _ in 0..SENDS {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.clear();
+            let Some(transmit) = bare.poll_transmit(&mut buffer, Instant::now()) else {
+                self.buffer = buffer;
+                self.release()?;
+                return Ok(false);
+            };
+            if !self.send(transmit, buffer)? {
+                return Ok(false);
+            }
+        }
+        self.release()?;
+        Ok(true)
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    fn begin(&mut self) {
+        if let Some(link) = &mut self.emulation {
+            link.begin(Instant::now());
+        }
+    }
+
+    fn emulation(&self) -> Option<&Emulation> {
+        self.emulation.as_ref()
     }
 }
 

@@ -23,8 +23,14 @@ pub struct Plan {
     pub streams: u16,
     /// The congestion controller, by its word.
     pub congestion: String,
-    /// How long load is sent.
+    /// How long load is counted.
     pub seconds: f64,
+    /// How long load is sent before it is counted.
+    pub warmup_seconds: f64,
+    /// Over this time the connections begin one after the other.
+    pub ramp_seconds: f64,
+    /// Payload bytes in each direction after which the load ends before its time.
+    pub bytes: Option<u64>,
     /// Bytes of each message that is sent once or never, in a DATAGRAM frame; `None`: no messages.
     pub message_bytes: Option<u16>,
     /// Payload bits a second of all connections together in each direction; `None`: all there is
@@ -39,6 +45,8 @@ pub(super) enum Ask {
     Run(Plan),
     Join(String),
     Start,
+    /// Is answered at once, as the first thing of a connection.
+    Echo,
     /// With what the server cannot know: the messages that the client sent, and for how long.
     Stop {
         messages: u64,
@@ -53,7 +61,30 @@ pub(super) enum Answer {
     Ready(String),
     Joined,
     Started,
+    Echo,
+    /// Once a second, and when all bytes have arrived.
+    Tick(Tick),
     Done(Box<Side>),
+}
+
+/// What one end has received so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Tick {
+    /// Payload bytes that count.
+    pub(super) bytes: u64,
+    /// All that the plan asks for is there.
+    pub(super) complete: bool,
+}
+
+/// Memory of the process of one end; what is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Before the connections of the load were there.
+    pub before_bytes: Option<u64>,
+    /// When they were there, and idle.
+    pub idle_bytes: Option<u64>,
+    /// The most of it under load.
+    pub loaded_bytes: Option<u64>,
 }
 
 /// What one end did and saw.
@@ -63,6 +94,9 @@ pub(super) struct Side {
     pub(super) sent: Sent,
     /// CPU time of the thread while the load ran.
     pub(super) cpu_seconds: Option<f64>,
+    /// How long the load ran, with its warm-up.
+    pub(super) elapsed_seconds: f64,
+    pub(super) memory: Memory,
 }
 
 /// What one end received while the load ran.

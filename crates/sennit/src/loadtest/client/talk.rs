@@ -1,0 +1,261 @@
+//! Connections, what is said on them, and what happens meanwhile.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sennit_engine::{BareEvent, ConnId, Ended, Stream};
+
+use super::{
+    super::{
+        probe::Probes,
+        server::DONE,
+        tls::{self, Exchange},
+        wire::Network,
+        words::{Answer, Ask, Lines, line},
+    },
+    Client, TestError,
+};
+
+/// A server's figures have a bin for each tenth of a second.
+const LONGEST_ANSWER: usize = 16 << 20;
+/// A server that did not answer is asked in another way for so long.
+const CLOSER: Duration = Duration::from_secs(1);
+
+impl<N: Network> Client<'_, N> {
+    // ---- connections ---------------------------------------------------------------------------
+
+    pub(super) fn connect(&mut self, tls: Arc<rustls::ClientConfig>) -> Result<ConnId, TestError> {
+        let (server, now) = (self.options.server, self.net.now());
+        let connecting = self.bare.connect(tls, server, tls::NAME, now);
+        connecting.map_err(TestError::Host)
+    }
+
+    pub(super) fn until_connected(&mut self, id: ConnId) -> Result<(), TestError> {
+        let until = self.net.now() + self.options.patience;
+        let there = |client: &mut Self| {
+            let known = client.connected.contains_key(&id) || client.lost.contains_key(&id);
+            known.then_some(())
+        };
+        self.pump(until, there)?;
+        match self.lost.get(&id) {
+            Some(ended) => Err(self.explain(ended)),
+            None if self.connected.contains_key(&id) => Ok(()),
+            None if self.is_stopped() => Err(TestError::Interrupted),
+            None => Err(TestError::NoServer {
+                server: self.options.server,
+                patience: self.options.patience,
+                refusal: self.net.refusal().map(ToOwned::to_owned),
+            }),
+        }
+    }
+
+    /// A server that refuses a handshake after its first packet may do so in silence, as noq does;
+    /// the classic one fits into one packet.
+    pub(super) fn look_closer(&mut self, error: TestError) -> Result<TestError, TestError> {
+        if !matches!(error, TestError::NoServer { .. }) {
+            return Ok(error);
+        }
+        let id = self.connect(tls::client(self.options.pin, Exchange::Classic)?)?;
+        let until = self.net.now() + self.options.patience.min(CLOSER);
+        let lost = |client: &mut Self| client.lost.get(&id).cloned();
+        let ended = self.pump(until, lost)?;
+        Ok(match ended {
+            Some(Ended::OtherProtocol) => self.explain(&Ended::OtherProtocol),
+            Some(_) | None => error,
+        })
+    }
+
+    pub(super) fn explain(&self, ended: &Ended) -> TestError {
+        let server = self.options.server;
+        match ended {
+            Ended::OtherProtocol | Ended::OtherVersion => TestError::OtherProtocol { server },
+            Ended::ByPeer(_, reason) => TestError::Refused {
+                server,
+                reason: reason.clone(),
+            },
+            Ended::Failed(reason)
+                if self.options.pin.is_some() && reason.contains("certificate") =>
+            {
+                TestError::OtherServer { server }
+            }
+            Ended::TimedOut | Ended::Refused | Ended::Here | Ended::Failed(_) => {
+                let reason = ended.to_string();
+                TestError::Broken { server, reason }
+            }
+        }
+    }
+
+    pub(super) fn handshake(&self, id: ConnId, start: Instant) -> Option<f64> {
+        let done = self.connected.get(&id)?;
+        Some(done.saturating_duration_since(start).as_secs_f64())
+    }
+
+    /// A connection only for its handshake; `None` if it failed.
+    pub(super) fn time_handshake(
+        &mut self,
+        tls: Arc<rustls::ClientConfig>,
+    ) -> Result<Option<f64>, TestError> {
+        let start = self.net.now();
+        let id = self.connect(tls)?;
+        // A handshake that fails has no time, which is no reason to end.
+        if let Err(TestError::Interrupted) = self.until_connected(id) {
+            return Err(TestError::Interrupted);
+        }
+        self.bare.close(id, DONE, "", self.net.now());
+        Ok(self.handshake(id, start))
+    }
+
+    /// The connections of the load, each of which says whose it is.
+    pub(super) fn join_all(
+        &mut self,
+        tls: &Arc<rustls::ClientConfig>,
+        session: &str,
+    ) -> Result<(), TestError> {
+        for _ in 0..self.options.plan.connections {
+            let id = self.connect(tls.clone())?;
+            self.load.add(id);
+        }
+        let members: Vec<_> = self.load.members().collect();
+        for &id in &members {
+            self.until_connected(id)?;
+            let stream = self.open(id)?;
+            self.ask(id, stream, &Ask::Join(session.to_owned()));
+        }
+        for id in members {
+            let Answer::Joined = self.answer(id)? else {
+                return Err(self.nonsense());
+            };
+        }
+        Ok(())
+    }
+
+    // ---- asking --------------------------------------------------------------------------------
+
+    pub(super) fn open(&mut self, id: ConnId) -> Result<Stream, TestError> {
+        let stream = self.bare.open(id, true);
+        stream.ok_or_else(|| self.nonsense())
+    }
+
+    pub(super) fn ask(&mut self, id: ConnId, stream: Stream, ask: &Ask) {
+        self.bare.write(id, stream, &Bytes::from(line(ask)));
+    }
+
+    /// The next answer on a connection.
+    pub(super) fn answer(&mut self, id: ConnId) -> Result<Answer, TestError> {
+        let until = self.net.now() + self.options.patience;
+        let next = |client: &mut Self| {
+            let waiting = client.answers.get_mut(&id).filter(|all| !all.is_empty());
+            let answer = waiting.map(|all| Ok(all.remove(0)));
+            answer.or_else(|| Some(Err(client.lost.get(&id)?.clone())))
+        };
+        match self.pump(until, next)? {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(ended)) => Err(self.explain(&ended)),
+            None if self.is_stopped() => Err(TestError::Interrupted),
+            None => Err(self.explain(&Ended::TimedOut)),
+        }
+    }
+
+    /// The server said something that has no place here.
+    pub(super) fn nonsense(&self) -> TestError {
+        TestError::OtherProtocol {
+            server: self.options.server,
+        }
+    }
+
+    // ---- events --------------------------------------------------------------------------------
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Lets things happen until `done` has something, `until`, or somebody wants to stop.
+    pub(super) fn pump<T>(
+        &mut self,
+        until: Instant,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<Option<T>, TestError> {
+        loop {
+            if let Some(found) = done(self) {
+                return Ok(Some(found));
+            }
+            let now = self.net.now();
+            if now >= until || self.is_stopped() {
+                return Ok(None);
+            }
+            self.probe()?;
+            self.load.fill(&mut self.bare, self.net.now());
+            let probe = self.probes.as_ref().map(Probes::next_at);
+            let wakes = [probe, self.load.next_at(now)];
+            let wake = wakes.into_iter().flatten().fold(until, Instant::min);
+            self.net.turn(&mut self.bare, wake)?;
+            while let Some(event) = self.bare.poll_event() {
+                self.handle_event(event)?;
+            }
+        }
+    }
+
+    /// A probe leaves before anything else does.
+    pub(super) fn probe(&mut self) -> Result<(), TestError> {
+        let Some((control, _)) = self.control else {
+            return Ok(());
+        };
+        let probe = self.probes.as_mut().and_then(|p| p.poll(self.net.now()));
+        if let Some(probe) = probe {
+            self.bare.send_datagram(control, probe);
+            self.net.flush(&mut self.bare)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_event(&mut self, event: BareEvent) -> Result<(), TestError> {
+        let now = self.net.now();
+        match event {
+            BareEvent::Connected(id) => {
+                self.connected.insert(id, now);
+            }
+            BareEvent::Lost(id, ended) => {
+                self.lost.insert(id, ended);
+                self.load.lose(id);
+            }
+            BareEvent::Readable(id, stream) if stream.goes_both_ways() => {
+                self.read_answers(id, stream)?;
+            }
+            BareEvent::Datagram(id, bytes, arrived)
+                if self.control.is_some_and(|(control, _)| control == id) =>
+            {
+                if let Some(probes) = &mut self.probes {
+                    probes.handle_answer(&bytes, arrived);
+                }
+            }
+            event => self.load.handle_event(&mut self.bare, &event, now),
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_answers(&mut self, id: ConnId, stream: Stream) -> Result<(), TestError> {
+        let lines = self.lines.entry((id, stream));
+        let lines = lines.or_insert_with(|| Lines::new(LONGEST_ANSWER));
+        let mut good = true;
+        self.bare
+            .read(id, stream, |bytes| good &= lines.push(bytes));
+        let mut answers = Vec::new();
+        while good && let Some(answer) = lines.next::<Answer>() {
+            answers.push(answer);
+        }
+        if !good || answers.iter().any(Result::is_err) {
+            return Err(self.nonsense());
+        }
+        let now = self.net.now();
+        for answer in answers.into_iter().flatten() {
+            match answer {
+                Answer::Tick(tick) => self.far.hear(tick, now),
+                answer => self.answers.entry(id).or_default().push(answer),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What one end received, and what it cost.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
+
+use sennit_engine::{ConnId, Stream};
+use sennit_load::{BIN, Received as Counter};
+
+use super::super::words::{Memory, Plan, Received};
+
+/// A flow: a stream, or the messages of a connection.
+type Flow = (ConnId, Option<Stream>);
+
+/// Counts what arrives in the time that counts.
+pub(super) struct Tally {
+    from: Instant,
+    span: Duration,
+    /// So many bytes are all.
+    goal: Option<u64>,
+    counter: Counter,
+    flows: BTreeMap<Flow, u64>,
+    bytes: u64,
+    /// When the first of it arrived.
+    first: Option<Instant>,
+    /// When all of it was there.
+    complete: Option<Instant>,
+}
+
+impl Tally {
+    /// Counts from the end of the warm-up of a load that begins now.
+    pub(super) fn new(plan: &Plan, now: Instant) -> Self {
+        let from = now + Duration::from_secs_f64(plan.warmup_seconds);
+        Self {
+            from,
+            span: Duration::from_secs_f64(plan.seconds),
+            goal: plan.bytes,
+            counter: Counter::new(from, BIN),
+            flows: BTreeMap::new(),
+            bytes: 0,
+            first: None,
+            complete: None,
+        }
+    }
+
+    pub(super) fn note(&mut self, flow: Flow, bytes: usize, at: Instant) {
+        if bytes == 0 || !(self.from..self.from + self.span).contains(&at) {
+            return;
+        }
+        self.counter.note(at, bytes);
+        *self.flows.entry(flow).or_default() += bytes as u64;
+        self.bytes += bytes as u64;
+        self.first.get_or_insert(at);
+        if self.goal.is_some_and(|goal| self.bytes >= goal) {
+            self.complete.get_or_insert(at);
+        }
+    }
+
+    /// The load begins only now, as the far end has said; what has arrived before that counts only
+    /// if all bytes are waited for.
+    pub(super) fn restart(&mut self, plan: &Plan, now: Instant) {
+        match self.first.filter(|_| self.goal.is_some()) {
+            Some(first) => self.from = first.min(now),
+            None => *self = Self::new(plan, now),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete.is_some()
+    }
+
+    /// How long it has counted, at most for `span`.
+    pub(super) fn elapsed(&self, span: Duration, now: Instant) -> Duration {
+        let end = self.complete.map_or(now, |complete| complete.min(now));
+        let elapsed = end.saturating_duration_since(self.from);
+        elapsed
+            .min(self.span)
+            .min(span)
+            .max(Duration::from_millis(1))
+    }
+
+    /// What arrived within `span`, of so many flows.
+    pub(super) fn received(&self, span: Duration, flows: usize) -> Received {
+        let mut all: Vec<u64> = self.flows.values().copied().collect();
+        // Of some flows nothing arrived.
+        all.resize(all.len().max(flows), 0);
+        Received {
+            seconds: span.as_secs_f64(),
+            bytes: match self.complete {
+                Some(_) => self.bytes,
+                None => self.counter.before(span),
+            },
+            bins: Some(self.counter.within(span).bins),
+            flows: all,
+            messages: None,
+        }
+    }
+}
+
+/// CPU time of this thread, where the kernel keeps account of it.
+pub(super) fn cpu() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
+}
+
+/// Memory of this process that is in use, in bytes.
+pub(super) fn memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+impl Memory {
+    /// Without any connection of the load.
+    pub(in super::super) fn before() -> Self {
+        let now = memory();
+        Self {
+            before_bytes: now,
+            idle_bytes: now,
+            loaded_bytes: now,
+        }
+    }
+
+    /// With all connections, of which none does anything yet.
+    pub(super) fn note_idle(&mut self) {
+        self.idle_bytes = memory();
+        self.loaded_bytes = self.idle_bytes;
+    }
+
+    /// Under load.
+    pub(super) fn note_load(&mut self) {
+        self.loaded_bytes = self.loaded_bytes.max(memory());
+    }
+}

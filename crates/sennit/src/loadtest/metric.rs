@@ -1,0 +1,258 @@
+//! The figures of a report that have a name: gates and comparisons go by it.
+
+use super::report::{Report, Way};
+
+/// What a figure is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bits a second.
+    Rate,
+    /// Seconds.
+    Time,
+    /// A share of one.
+    Ratio,
+    /// Bytes.
+    Bytes,
+    /// Nothing: it is a number.
+    Plain,
+}
+
+/// A figure with a name.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// More of it is better.
+    pub more_is_better: bool,
+    /// What it is.
+    pub what: &'static str,
+    value: fn(&Report) -> Option<f64>,
+}
+
+impl Metric {
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        METRICS.iter().find(|metric| metric.name == name)
+    }
+
+    /// The figure, if it was measured.
+    #[must_use]
+    pub fn of(&self, report: &Report) -> Option<f64> {
+        (self.value)(report)
+    }
+}
+
+/// One that is better if it is more, or less.
+const fn metric(
+    name: &'static str,
+    unit: Unit,
+    more_is_better: bool,
+    what: &'static str,
+    value: fn(&Report) -> Option<f64>,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        more_is_better,
+        what,
+        value,
+    }
+}
+
+/// All of them.
+pub const METRICS: &[Metric] = &[
+    metric(
+        "goodput",
+        Unit::Rate,
+        true,
+        "payload at its receiver, both ways together",
+        |r| Some(r.goodput_bits_per_second),
+    ),
+    metric(
+        "goodput_up",
+        Unit::Rate,
+        true,
+        "payload at the server",
+        |r| r.up.as_ref().map(|way| way.goodput_bits_per_second),
+    ),
+    metric(
+        "goodput_down",
+        Unit::Rate,
+        true,
+        "payload at the client",
+        |r| r.down.as_ref().map(|way| way.goodput_bits_per_second),
+    ),
+    metric(
+        "min_rtt",
+        Unit::Time,
+        false,
+        "least round trip under load",
+        |r| r.rtt.loaded.min_seconds,
+    ),
+    metric(
+        "mean_rtt",
+        Unit::Time,
+        false,
+        "mean round trip under load",
+        |r| r.rtt.loaded.mean_seconds,
+    ),
+    metric(
+        "p50_rtt",
+        Unit::Time,
+        false,
+        "median round trip under load",
+        |r| r.rtt.loaded.p50_seconds,
+    ),
+    metric(
+        "p95_rtt",
+        Unit::Time,
+        false,
+        "95 % of round trips under load are shorter",
+        |r| r.rtt.loaded.p95_seconds,
+    ),
+    metric(
+        "p99_rtt",
+        Unit::Time,
+        false,
+        "99 % of round trips under load are shorter",
+        |r| r.rtt.loaded.p99_seconds,
+    ),
+    metric(
+        "max_rtt",
+        Unit::Time,
+        false,
+        "longest round trip under load",
+        |r| r.rtt.loaded.max_seconds,
+    ),
+    metric(
+        "idle_rtt",
+        Unit::Time,
+        false,
+        "median round trip before the load",
+        |r| r.rtt.idle.p50_seconds,
+    ),
+    metric(
+        "added_delay",
+        Unit::Time,
+        false,
+        "median round trip under load, less that before",
+        |r| r.rtt.added_delay_seconds,
+    ),
+    metric(
+        "bufferbloat",
+        Unit::Plain,
+        false,
+        "mean round trip under load over the least, less one",
+        |r| r.rtt.bufferbloat_factor,
+    ),
+    metric(
+        "jitter",
+        Unit::Time,
+        false,
+        "P95 less P50 of round trips under load",
+        |r| r.rtt.jitter_seconds,
+    ),
+    metric(
+        "probe_loss",
+        Unit::Ratio,
+        false,
+        "probes that were never answered",
+        |r| (r.rtt.probes > 0).then(|| r.rtt.lost as f64 / r.rtt.probes as f64),
+    ),
+    metric(
+        "loss",
+        Unit::Ratio,
+        false,
+        "messages that never arrived; of streams, packets sent again",
+        |r| {
+            worst(r, |way| match &way.messages {
+                Some(messages) => Some(messages.loss_ratio),
+                None => (way.sent_packets > 0)
+                    .then(|| way.lost_packets as f64 / way.sent_packets as f64),
+            })
+        },
+    ),
+    metric(
+        "reordered",
+        Unit::Ratio,
+        false,
+        "messages that arrived after a later one",
+        |r| {
+            worst(r, |way| {
+                let messages = way.messages.as_ref()?;
+                Some(messages.reordered as f64 / messages.received.max(1) as f64)
+            })
+        },
+    ),
+    metric(
+        "ipdv_p95",
+        Unit::Time,
+        false,
+        "95 % of delay differences of neighbours are smaller",
+        |r| worst(r, |way| way.messages.as_ref()?.ipdv.p95_seconds),
+    ),
+    metric(
+        "owdv_p95",
+        Unit::Time,
+        false,
+        "95 % of one-way delays are so much above the least",
+        |r| worst(r, |way| way.messages.as_ref()?.delay_variation.p95_seconds),
+    ),
+    metric(
+        "fairness",
+        Unit::Plain,
+        true,
+        "Jain's index over flows",
+        |r| {
+            let least = |a: f64, way: &Way| way.fairness.map_or(a, |b| a.min(b));
+            let all = ways(r).fold(f64::INFINITY, least);
+            all.is_finite().then_some(all)
+        },
+    ),
+    metric(
+        "handshake",
+        Unit::Time,
+        false,
+        "handshake with X25519MLKEM768",
+        |r| r.handshake.post_quantum_seconds,
+    ),
+    metric(
+        "handshake_classic",
+        Unit::Time,
+        false,
+        "handshake with X25519",
+        |r| r.handshake.classic_seconds,
+    ),
+    metric(
+        "handshake_resumed",
+        Unit::Time,
+        false,
+        "handshake with a ticket",
+        |r| r.handshake.resumed_seconds,
+    ),
+];
+
+fn ways(report: &Report) -> impl Iterator<Item = &Way> {
+    [&report.up, &report.down].into_iter().flatten()
+}
+
+/// The greater of both directions.
+fn worst(report: &Report, value: impl Fn(&Way) -> Option<f64>) -> Option<f64> {
+    ways(report).filter_map(value).max_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_there_once() {
+        for metric in METRICS {
+            let same = METRICS.iter().filter(|other| other.name == metric.name);
+            assert_eq!(same.count(), 1, "{}", metric.name);
+        }
+    }
+}

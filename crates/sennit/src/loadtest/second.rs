@@ -1,0 +1,137 @@
+//! What a second of a test was like, told while it runs.
+
+use std::time::{Duration, Instant};
+
+use sennit_load::TimeFigures;
+use serde::{Deserialize, Serialize};
+
+use super::words::Tick;
+
+/// The version of this shape.
+pub const SCHEMA: &str = "sennit.test.second/1";
+
+/// A second of a test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Since the load began, at the end of this second.
+    pub elapsed_seconds: f64,
+    /// How long it was.
+    pub seconds: f64,
+    /// Payload that arrived at the server; `None` if that was not heard of.
+    pub up_bits_per_second: Option<f64>,
+    /// Payload that arrived here.
+    pub down_bits_per_second: Option<f64>,
+    /// Round trips of probes that left in this second.
+    pub rtt: TimeFigures,
+    /// Probes that left in this second.
+    pub probes: u64,
+    /// Probes of these that are not answered yet.
+    pub unanswered: u64,
+}
+
+/// How much arrived until when.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Instant,
+    bytes: u64,
+}
+
+/// What the far end has said of itself.
+#[derive(Debug, Default)]
+pub(super) struct Far {
+    before: Option<Mark>,
+    newest: Option<Mark>,
+    complete: bool,
+    /// What was said since somebody last asked.
+    is_fresh: bool,
+}
+
+impl Far {
+    pub(super) fn hear(&mut self, tick: Tick, at: Instant) {
+        let Tick { bytes, complete } = tick;
+        self.before = self.newest.replace(Mark { at, bytes });
+        self.complete |= complete;
+        self.is_fresh = true;
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Bits a second between what was said last and before that, each once.
+    pub(super) fn rate(&mut self, begun: Instant) -> Option<f64> {
+        let newest = self.newest.filter(|_| std::mem::take(&mut self.is_fresh))?;
+        let start = Mark {
+            at: begun,
+            bytes: 0,
+        };
+        let before = self.before.unwrap_or(start);
+        let span = newest.at.saturating_duration_since(before.at);
+        let bytes = newest.bytes.saturating_sub(before.bytes);
+        (span > Duration::from_millis(100)).then(|| bytes as f64 * 8.0 / span.as_secs_f64())
+    }
+}
+
+impl Second {
+    /// Names of the columns of [`Self::row`].
+    pub const COLUMNS: &str = "elapsed_seconds,seconds,up_bits_per_second,down_bits_per_second,\
+         rtt_p50_seconds,rtt_p95_seconds,rtt_max_seconds,probes,unanswered";
+
+    /// A line of a table, without its end.
+    #[must_use]
+    pub fn row(&self) -> String {
+        let some = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        [
+            self.elapsed_seconds.to_string(),
+            self.seconds.to_string(),
+            some(self.up_bits_per_second),
+            some(self.down_bits_per_second),
+            some(self.rtt.p50_seconds),
+            some(self.rtt.p95_seconds),
+            some(self.rtt.max_seconds),
+            self.probes.to_string(),
+            self.unanswered.to_string(),
+        ]
+        .join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_far_end_says_becomes_a_rate_once() {
+        let begun = Instant::now();
+        let mut far = Far::default();
+        assert_eq!(far.rate(begun), None);
+        let tick = |bytes| Tick {
+            bytes,
+            complete: false,
+        };
+        far.hear(tick(1000), begun + Duration::from_secs(1));
+        assert_eq!(far.rate(begun), Some(8000.0));
+        assert_eq!(far.rate(begun), None, "nothing new was said");
+        far.hear(tick(1500), begun + Duration::from_secs(3));
+        assert_eq!(far.rate(begun), Some(2000.0));
+    }
+
+    #[test]
+    fn a_row_has_a_field_for_each_column_known_or_not() {
+        let second = Second {
+            schema: SCHEMA.into(),
+            elapsed_seconds: 2.0,
+            seconds: 1.0,
+            up_bits_per_second: None,
+            down_bits_per_second: Some(5e6),
+            rtt: TimeFigures::default(),
+            probes: 50,
+            unanswered: 50,
+        };
+        let row = second.row();
+        assert_eq!(row, "2,1,,5000000,,,,50,50");
+        assert_eq!(row.split(',').count(), Second::COLUMNS.split(',').count());
+    }
+}

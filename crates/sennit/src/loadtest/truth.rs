@@ -1,0 +1,250 @@
+//! Whole tests in virtual time: what they say of links that the test draws must be what such links
+//! do.
+
+use std::{
+    cell::Cell,
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use sennit_engine::{Bare, BareReceived};
+use sennit_netem::{Bitrate, Config, Link, LinkSpec, Loss, Queue};
+
+use super::{
+    client::{self, Options},
+    emulation,
+    report::Report,
+    server::{self, Serving},
+    wire::Network,
+    words::Plan,
+};
+
+const MS: Duration = Duration::from_millis(1);
+/// Headers of UDP and IPv4.
+const HEADERS: usize = 28;
+/// The largest packet that noq finds on a path of Ethernet.
+const PACKET: usize = 1452;
+/// Of a packet with a piece of a stream: flags, connection ID, number, tag, and the frame's type,
+/// stream, offset and length.
+const OVERHEAD: usize = 1 + 8 + 2 + 16 + 1 + 1 + 4 + 2;
+/// A packet with a probe of 17 bytes: flags, connection ID, number, tag, and the frame's type and
+/// length.
+const PROBE_PACKET: usize = 1 + 8 + 2 + 16 + 2 + 17;
+
+#[derive(Clone)]
+struct Clock(Rc<Cell<Instant>>);
+
+/// The server has no network of its own: the client's moves its packets.
+impl Network for Clock {
+    fn now(&self) -> Instant {
+        self.0.get()
+    }
+
+    fn turn(&mut self, _: &mut Bare, _: Instant) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self, _: &mut Bare) -> io::Result<bool> {
+        Ok(false)
+    }
+}
+
+/// A UDP packet and its ECN field.
+type Packet = (Vec<u8>, u8);
+
+/// A link with a server at its end.
+struct Between {
+    clock: Clock,
+    up: Link<Packet>,
+    down: Link<Packet>,
+    server: Serving<Clock>,
+}
+
+fn address(host: u8) -> SocketAddr {
+    ([10, 0, 0, host], 4774).into()
+}
+
+fn send(bare: &mut Bare, link: &mut Link<Packet>, now: Instant) {
+    let mut bytes = Vec::new();
+    while let Some(transmit) = bare.poll_transmit(&mut bytes, now) {
+        for packet in bytes.chunks(transmit.segment.unwrap_or(bytes.len()).max(1)) {
+            let length = packet.len() + HEADERS;
+            let _ = link.handle_packet(length, (packet.to_vec(), transmit.ecn), now);
+        }
+        bytes.clear();
+    }
+}
+
+fn receive(bare: &mut Bare, link: &mut Link<Packet>, from: u8, now: Instant) {
+    while let Some((arrived, (bytes, ecn))) = emulation::next(link, now) {
+        let from = BareReceived {
+            local: None,
+            remote: address(from),
+            ecn,
+            segment: bytes.len(),
+            arrived,
+        };
+        bare.handle_datagrams(from, BytesMut::from(&bytes[..]), now);
+    }
+}
+
+impl Network for Between {
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn turn(&mut self, bare: &mut Bare, until: Instant) -> io::Result<()> {
+        let now = self.clock.now();
+        self.flush(bare)?;
+        send(self.server.bare(), &mut self.down, now);
+        let due = [
+            bare.poll_timeout(),
+            self.server.bare().poll_timeout(),
+            Some(self.server.wake_at(now)),
+            self.up.poll_timeout(),
+            self.down.poll_timeout(),
+        ];
+        let now = due.into_iter().flatten().fold(until, Instant::min).max(now);
+        self.clock.0.set(now);
+        receive(self.server.bare(), &mut self.up, 1, now);
+        self.server.bare().handle_timeout(now);
+        self.server.serve();
+        receive(bare, &mut self.down, 2, now);
+        bare.handle_timeout(now);
+        Ok(())
+    }
+
+    fn flush(&mut self, bare: &mut Bare) -> io::Result<bool> {
+        send(bare, &mut self.up, self.clock.now());
+        Ok(false)
+    }
+}
+
+/// What a test over such a link says.
+fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
+    let clock = Clock(Rc::new(Cell::new(Instant::now())));
+    let options = server::Options {
+        listen: None,
+        token: None,
+        most_seconds: Duration::from_secs(3600),
+        most_clients: 1,
+    };
+    let net = Between {
+        server: Serving::over(clock.clone(), options).expect("it needs random numbers only"),
+        clock,
+        up: Link::new(spec.up.clone(), seed),
+        down: Link::new(spec.down.clone(), seed + 1000),
+    };
+    let options = Options {
+        server: address(2),
+        plan,
+        patience: Duration::from_secs(10),
+        pin: None,
+        profile: None,
+        seed,
+    };
+    let stop = AtomicBool::new(false);
+    client::run_over(net, &options, Vec::new(), &stop, &mut |_| {}).expect("the link is not dead")
+}
+
+/// A plan that sends downward.
+fn plan(congestion: &str, seconds: f64, warmup_seconds: f64) -> Plan {
+    Plan {
+        token: None,
+        up: false,
+        down: true,
+        connections: 1,
+        streams: 1,
+        congestion: congestion.into(),
+        seconds,
+        warmup_seconds,
+        ramp_seconds: 0.0,
+        bytes: None,
+        message_bytes: None,
+        rate_bits_per_second: None,
+    }
+}
+
+/// A number in a range that depends on the seed alone.
+fn draw(state: &mut u64, from: f64, to: f64) -> f64 {
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    from + (to - from) * ((*state >> 11) as f64 / (1_u64 << 53) as f64)
+}
+
+/// A link of some rate, delay and loss, alike both ways.
+fn some_link(seed: u64, most_loss: f64) -> LinkSpec {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..4 {
+        draw(&mut state, 0.0, 1.0);
+    }
+    LinkSpec::symmetric(Config {
+        rate: Bitrate::from_mbit(draw(&mut state, 3.0, 40.0)),
+        delay: MS.mul_f64(draw(&mut state, 1.0, 80.0)),
+        loss: Loss::Random(draw(&mut state, 0.0, most_loss)),
+        queue: Queue::Time(MS * 100),
+        ..Config::default()
+    })
+}
+
+const LINKS: u64 = 20;
+
+/// Messages of 1,000 bytes at half of the link's rate meet no queue: their share that arrives is
+/// the link's, and so is the round trip of the probes.
+#[test]
+fn messages_find_the_goodput_the_loss_and_the_round_trip_of_any_link() {
+    for seed in 1..=LINKS {
+        let spec = some_link(seed, 0.05);
+        let (rate, loss) = (spec.down.rate.expect("it has one"), spec.down.loss.ratio());
+        let (offered, loss) = (rate.as_bps() as f64 / 2.0, loss.expect("it is fixed"));
+        let plan = Plan {
+            message_bytes: Some(1000),
+            rate_bits_per_second: Some(offered),
+            // Takes no notice of losses.
+            ..plan("bbr", 8.0, 2.0)
+        };
+
+        let report = test(&spec, seed, plan);
+
+        let messages = report
+            .down
+            .and_then(|way| way.messages)
+            .expect("they were sent");
+        let chance = (loss * (1.0 - loss) / messages.sent as f64).sqrt();
+        assert!(
+            (messages.loss_ratio - loss).abs() <= 4.0 * chance,
+            "{seed}: {loss} {messages:?}"
+        );
+        let predicted = offered * (1.0 - loss);
+        let error = report.goodput_bits_per_second / predicted - 1.0;
+        assert!(error.abs() < 0.01, "{seed}: {error} {spec:?}");
+        let bare = spec.down.delay + spec.up.delay;
+        let wires = [&spec.up, &spec.down].map(|way| way.wire_time(PROBE_PACKET + HEADERS));
+        let asked = (bare + wires[0] + wires[1]).as_secs_f64();
+        let found = report.rtt.idle.p50_seconds.expect("there were probes");
+        assert!((found - asked).abs() < 0.3e-3, "{seed}: {found} {asked}");
+    }
+}
+
+/// One stream fills a link without loss: all of its frames but headers are goodput.
+#[test]
+fn a_stream_finds_the_goodput_that_headers_predict() {
+    for seed in 1..=LINKS {
+        let spec = some_link(seed, 0.0);
+        let rate = spec.down.rate.expect("it has one").as_bps() as f64;
+
+        let report = test(&spec, seed, plan("cubic", 8.0, 4.0));
+
+        let frame = |packet: usize| (packet + HEADERS + spec.down.frame_overhead) as f64;
+        // An answer to a probe each 20 ms shares the link.
+        let probes = frame(PROBE_PACKET) * 8.0 / 0.020;
+        let predicted = (rate - probes) * (PACKET - OVERHEAD) as f64 / frame(PACKET);
+        let error = report.goodput_bits_per_second / predicted - 1.0;
+        assert!(error.abs() < 0.01, "{seed}: {error} {spec:?}");
+    }
+}
