@@ -10,6 +10,10 @@
 # make build   target/release/sennit, and sennit-lab beside it, which `sennit lab` starts
 # make packages
 #              deb, rpm and a static program, for x86_64 and aarch64, under packages/
+# make page    web/dist, the page that the daemon shows to browsers: the next build takes it into the program;
+#              needs Node, and without it the program says where the page would be that it is not built
+# make page-test
+#              the page in Chromium: what it shows, with a keyboard, on a phone, by the rules of accessibility
 # make install the program without its lab, and its systemd units, under PREFIX
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
@@ -36,8 +40,9 @@ TO_BUILD := cc:build-essential
 TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping ethtool:ethtool sysctl:procps
 TO_INTEROPERATE := go:golang-go
 TO_COMPARE := wg:wireguard-tools
+TO_BUILD_PAGE := node:nodejs npm:npm
 
-.PHONY: demo test lint bench bench-linerate build packages install
+.PHONY: demo test lint bench bench-linerate build packages install page page-test
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -75,6 +80,15 @@ bench-linerate: build
 	@tools/need $(TO_MEASURE) $(TO_COMPARE) go:golang-go
 	GOBIN=$(GOBIN) go install $(WIREGUARD_GO)
 	$(call measure,$(LINERATE),linerate,--wireguard-go $(GOBIN)/wireguard)
+
+page:
+	@tools/need $(TO_BUILD_PAGE)
+	tools/page build
+
+# What cannot be had is told, and its tests are skipped.
+page-test:
+	-@tools/need $(TO_BUILD_PAGE) $(if $(CHROMIUM),,chromium:chromium)
+	@tools/page test
 
 build:
 	@tools/need cargo $(TO_BUILD) $(if $(TUNED),$(TO_MEASURE))

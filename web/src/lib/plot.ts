@@ -1,0 +1,209 @@
+/** The charts: throughput stacked by link, and strips of one line for each link. */
+
+import uPlot from "uplot";
+import type { Mark, Source } from "./history.svelte";
+
+export type Kind = "throughput" | "rtt" | "loss";
+
+export interface Inks {
+  lines: string[];
+  axis: string;
+  grid: string;
+  surface: string;
+  moods: Record<Mark["mood"], string>;
+}
+
+/** One cursor for all of them. */
+const SYNC = "sennit";
+const LANE = 62;
+
+/** The colours that the style sheet gives now, as a canvas knows no variables. */
+export function inks(element: HTMLElement): Inks {
+  const style = getComputedStyle(element);
+  const probe = document.createElement("span");
+  element.append(probe);
+  const color = (variable: string) => {
+    probe.style.color = `var(--${variable})`;
+    return style && getComputedStyle(probe).color;
+  };
+  const found = {
+    lines: Array.from({ length: 8 }, (_, index) => color(`c${index}`)),
+    axis: color("muted"),
+    grid: color("line"),
+    surface: color("surface"),
+    moods: {
+      good: color("good"),
+      uneasy: color("uneasy"),
+      bad: color("bad"),
+      plain: color("muted"),
+    },
+  };
+  probe.remove();
+  return found;
+}
+
+type Column = (number | null)[];
+
+/** For uPlot: times, and a column for each series in the order of [`series`]. */
+export function table(kind: Kind, times: number[], sources: Source[]): uPlot.AlignedData {
+  if (kind !== "throughput") {
+    return [times, ...sources.map((it) => it[kind])] as uPlot.AlignedData;
+  }
+  const down = stack(sources.map((it) => it.down), 1);
+  const up = stack(sources.map((it) => it.up), -1);
+  return [times, ...down, ...up] as uPlot.AlignedData;
+}
+
+/** Sums, the greatest first, as each is painted over the one before. */
+function stack(columns: Column[], sign: number): Column[] {
+  const sums: Column[] = [];
+  let below: Column | undefined;
+  for (const column of columns) {
+    const under: Column | undefined = below;
+    const sum = column.map((value, at) => {
+      const base = under?.[at] ?? null;
+      return value === null ? base : (base ?? 0) + sign * value * 8;
+    });
+    sums.unshift(sum);
+    below = sum;
+  }
+  return sums;
+}
+
+function series(kind: Kind, names: string[], ink: Inks): uPlot.Series[] {
+  const line = (index: number) => ink.lines[index % ink.lines.length]!;
+  const plain = { points: { show: false }, spanGaps: false };
+  if (kind !== "throughput") {
+    return names.map((label, index) => ({ ...plain, label, stroke: line(index), width: 1.75 }));
+  }
+  const layer = (index: number) => ({
+    ...plain,
+    label: names[index]!,
+    stroke: ink.surface,
+    fill: line(index),
+    width: 1,
+  });
+  const layers = names.map((_, index) => layer(names.length - 1 - index));
+  return [...layers, ...layers];
+}
+
+function ticks(kind: Kind): (u: uPlot, values: number[]) => string[] {
+  if (kind === "rtt") return (_, values) => values.map((it) => `${round(it * 1e3)} ms`);
+  if (kind === "loss") return (_, values) => values.map((it) => `${round(it * 100)} %`);
+  return (_, values) => values.map((it) => bits(Math.abs(it)));
+}
+
+function round(value: number): string {
+  return String(Number(value.toFixed(1)));
+}
+
+function bits(value: number): string {
+  if (value >= 1e9) return `${round(value / 1e9)} Gb/s`;
+  if (value >= 1e6) return `${round(value / 1e6)} Mb/s`;
+  if (value >= 1e3) return `${round(value / 1e3)} kb/s`;
+  return `${round(value)} b/s`;
+}
+
+/** The least height of the scale, so that noise does not look like news. */
+const FLOORS: Record<Kind, number> = { throughput: 8e3, rtt: 0.01, loss: 0.01 };
+
+function bounds(kind: Kind, least: number | null, most: number | null): [number, number] {
+  const top = Math.max(most ?? 0, FLOORS[kind]) * 1.08;
+  if (kind !== "throughput") return [0, top];
+  const bottom = Math.min(least ?? 0, 0) * 1.08;
+  return [Math.min(bottom, -0.06 * top), Math.max(top, -0.06 * bottom)];
+}
+
+export interface Picture {
+  kind: Kind;
+  width: number;
+  height: number;
+  names: string[];
+  ink: Inks;
+  /** Seconds to show, up to the newest. */
+  span: () => [number, number];
+  marks: () => Mark[];
+  onCursor: (index: number | null) => void;
+}
+
+export function draw(picture: Picture, data: uPlot.AlignedData, target: HTMLElement): uPlot {
+  const { kind, ink } = picture;
+  const axis = { stroke: ink.axis, font: "12px system-ui, sans-serif" };
+  const grid = { stroke: ink.grid, width: 1 };
+  const options: uPlot.Options = {
+    width: picture.width,
+    height: picture.height,
+    legend: { show: false },
+    padding: [10, 26, kind === "loss" ? 0 : 4, 0],
+    cursor: { sync: { key: SYNC }, drag: { x: false, y: false }, y: false, points: { show: false } },
+    scales: {
+      x: { time: true, range: () => picture.span() },
+      y: { range: (_, least, most) => bounds(kind, least, most) },
+    },
+    axes: [
+      {
+        ...axis,
+        grid: { show: false },
+        ticks: { ...grid, size: 4 },
+        show: kind === "loss",
+        size: 26,
+        space: 70,
+        values: (_, splits) => splits.map((it) => new Date(it * 1e3).toLocaleTimeString("en-GB")),
+      },
+      {
+        ...axis,
+        grid,
+        ticks: { show: false },
+        size: LANE,
+        space: kind === "throughput" ? 34 : 24,
+        values: ticks(kind),
+      },
+    ],
+    series: [{}, ...series(kind, picture.names, ink)],
+    hooks: {
+      draw: [(u) => paint(u, picture)],
+      setCursor: [(u) => picture.onCursor(u.cursor.idx ?? null)],
+    },
+  };
+  return new uPlot(options, data, target);
+}
+
+/** The zero line, and what happened. */
+function paint(u: uPlot, { kind, ink, marks }: Picture) {
+  const { ctx, bbox } = u;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top - 8 * devicePixelRatio, bbox.width, bbox.height + 8 * devicePixelRatio);
+  ctx.clip();
+  ctx.lineWidth = devicePixelRatio;
+  if (kind === "throughput") {
+    const zero = Math.round(u.valToPos(0, "y", true));
+    ctx.strokeStyle = ink.axis;
+    ctx.beginPath();
+    ctx.moveTo(bbox.left, zero);
+    ctx.lineTo(bbox.left + bbox.width, zero);
+    ctx.stroke();
+  }
+  for (const mark of marks()) paintMark(u, kind, ink.moods[mark.mood], mark.time);
+  ctx.restore();
+}
+
+function paintMark(u: uPlot, kind: Kind, color: string, time: number) {
+  const { ctx, bbox } = u;
+  const x = Math.round(u.valToPos(time, "x", true));
+  ctx.strokeStyle = color;
+  ctx.fillStyle = color;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  if (kind !== "throughput") return;
+  const size = 5 * devicePixelRatio;
+  ctx.beginPath();
+  ctx.moveTo(x - size, bbox.top - size);
+  ctx.lineTo(x + size, bbox.top - size);
+  ctx.lineTo(x, bbox.top + size);
+  ctx.fill();
+}

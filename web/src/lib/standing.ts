@@ -1,0 +1,110 @@
+/** How things stand, in words: the verdict on the whole, and the standing of each link. */
+
+import type { Link, Path, Status } from "./status";
+import { duration, list } from "./units";
+
+export type Mood = "good" | "uneasy" | "bad" | "plain";
+
+/** A mood is told by its sign as well, for those who do not see its colour. */
+export const SIGNS: Record<Mood, string> = { good: "●", uneasy: "▲", bad: "✕", plain: "○" };
+
+export interface Standing {
+  word: string;
+  mood: Mood;
+  /** Why it is so, the most telling first. */
+  why: string[];
+}
+
+export function pathsOf(status: Status, link: string): { class: string; path: Path }[] {
+  return status.tunnels.flatMap((tunnel) =>
+    tunnel.paths.filter((path) => path.link === link).map((path) => ({ class: tunnel.class, path })),
+  );
+}
+
+const PATH_WORDS: [Path["state"], string, Mood][] = [
+  ["suspect", "suspect", "uneasy"],
+  ["probation", "returning", "uneasy"],
+  ["validating", "validating", "uneasy"],
+  ["down", "no answer", "bad"],
+];
+
+export function standing(status: Status, link: Link): Standing {
+  const paths = pathsOf(status, link.name);
+  if (link.state === "down") {
+    const since = `for ${duration(link.since_seconds)}`;
+    const why = [link.reason, link.hub, since].filter((it) => it !== undefined);
+    return { word: "down", mood: "bad", why };
+  }
+  if (paths.length === 0) {
+    const reason = status.tunnels.find((tunnel) => tunnel.reason)?.reason;
+    return { word: "no path", mood: "uneasy", why: [link.hub ?? reason ?? "no tunnel uses it yet"] };
+  }
+  const states = paths.map(({ path }) => path.state);
+  const why = reasons(paths);
+  if (states.includes("up")) return { word: "up", mood: "good", why };
+  if (states.includes("backup")) return { word: "standby", mood: "plain", why };
+  const [, word, mood] = PATH_WORDS.find(([state]) => states.includes(state)) ?? PATH_WORDS[3]!;
+  return { word, mood, why };
+}
+
+/** What the paths say, with the class before it where classes differ. */
+function reasons(paths: { class: string; path: Path }[]): string[] {
+  const said = paths.map((it) => ({ class: it.class, why: it.path.why || it.path.reason || "" }));
+  const different = new Set(said.map((it) => it.why));
+  if (different.size === 1) return [...different].filter((it) => it !== "");
+  return said.filter((it) => it.why !== "").map((it) => `${it.class}: ${it.why}`);
+}
+
+export interface Verdict {
+  mood: Mood;
+  head: string;
+  rest: string[];
+}
+
+const HEADS: Record<Status["state"], [string, Mood]> = {
+  up: ["Healthy", "good"],
+  degraded: ["Degraded", "uneasy"],
+  connecting: ["Connecting", "uneasy"],
+  down: ["Down", "bad"],
+};
+
+export function verdict(status: Status): Verdict {
+  const [word, mood] = HEADS[status.state];
+  const told = status.role === "edge" ? aboutLinks(status) : aboutSites(status);
+  const head = `${word}. ${status.reason ? sentence(status.reason) : told}`;
+  const rest = status.reason ? [told] : [];
+  rest.push(...(status.notes ?? []).map(sentence));
+  for (const { prefix, reason } of status.refused_lan ?? []) {
+    rest.push(sentence(`the hub does not route ${prefix}: ${reason}`));
+  }
+  return { mood, head, rest };
+}
+
+function sentence(text: string): string {
+  const first = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
+}
+
+function aboutLinks(status: Status): string {
+  if (status.links.length === 0) return "No link is configured.";
+  const groups = new Map<string, string[]>();
+  for (const link of status.links) {
+    const { word } = standing(status, link);
+    groups.set(word, [...(groups.get(word) ?? []), link.name]);
+  }
+  const carrying = groups.get("up") ?? [];
+  const count = status.links.length;
+  const parts = [`${carrying.length} of ${count} link${count === 1 ? "" : "s"} in use`];
+  for (const [word, names] of groups) {
+    if (word !== "up") parts.push(`${list(names.slice(0, 4))} ${word}`);
+  }
+  return `${parts.join("; ")}.`;
+}
+
+function aboutSites(status: Status): string {
+  const sites = status.sites ?? [];
+  if (sites.length === 0) return "No site has a tunnel.";
+  const well = sites.filter((site) => site.state === "up").length;
+  const all = `${sites.length} site${sites.length === 1 ? "" : "s"} connected`;
+  return well === sites.length ? `${all}.` : `${all}, ${well} of them with all their links.`;
+}

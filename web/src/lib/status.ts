@@ -1,0 +1,99 @@
+/** What the page reads of `sennit.status/1`; the schema in the book tells all of it. */
+
+export type State = "up" | "connecting" | "degraded" | "down";
+export type PathState = "up" | "probation" | "suspect" | "down" | "validating" | "backup";
+
+export interface Traffic {
+  sent_bytes: number;
+  received_bytes: number;
+  delivered_bytes_per_second?: number;
+  rtt_seconds?: number;
+  loss_ratio?: number;
+}
+
+export interface Link extends Traffic {
+  name: string;
+  interface: string;
+  address?: string;
+  tier: number;
+  weight: number;
+  state: "up" | "down";
+  reason?: string;
+  hub?: string;
+  since_seconds: number;
+}
+
+export interface Path {
+  id: number;
+  link?: string;
+  remote: string;
+  state: PathState;
+  reason?: string;
+  rtt_seconds?: number;
+  rtt_min_seconds?: number;
+  loss_ratio?: number;
+  rate_bytes_per_second?: number;
+  congestion?: string;
+  cwnd_bytes: number;
+  mtu_bytes: number;
+  share_ratio?: number;
+  why?: string;
+}
+
+export interface Flow {
+  flow: string;
+  sent_bytes: number;
+  age_seconds: number;
+  rate_bytes_per_second: number;
+  placement: "striped" | "one_link" | "copies" | "silent";
+  links: { link: string; share_ratio: number }[];
+  why: string[];
+}
+
+export interface Tunnel {
+  class: string;
+  site: string;
+  policy: string;
+  delivery: string;
+  state: State;
+  reason?: string;
+  sent_bytes: number;
+  received_bytes: number;
+  queue?: { waiting_bytes: number; dropped_packets: number; overflowed_packets: number };
+  order?: { held_packets: number; late_packets: number; missed_packets: number };
+  repair?: { repeated_packets: number; abandoned_packets: number };
+  paths: Path[];
+  flow_count?: number;
+  flows?: Flow[];
+}
+
+export interface Site {
+  name: string;
+  state: State;
+  classes: string[];
+  sent_bytes: number;
+  received_bytes: number;
+  links: (Traffic & { name: string; state: "up" | "down" })[];
+}
+
+export interface Status {
+  schema: string;
+  time: string;
+  role: "edge" | "hub";
+  version: string;
+  state: State;
+  reason?: string;
+  uptime_seconds: number;
+  device: string;
+  addresses: string[];
+  notes?: string[];
+  links: Link[];
+  tunnels: Tunnel[];
+  sites?: Site[];
+  refused_lan?: { prefix: string; reason: string }[];
+}
+
+/** A class of an edge, or of one site of a hub. */
+export function tunnelKey(tunnel: Tunnel): string {
+  return JSON.stringify([tunnel.site, tunnel.class]);
+}

@@ -1,0 +1,94 @@
+// A stand-in for the daemon: serves the built page and a status that moves, as the API does.
+
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+import { extname } from "node:path";
+
+const DIST = new URL("../dist/", import.meta.url);
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+};
+// As the daemon sends it.
+export const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+export class Daemon {
+  /** `status` makes the document for a number of seconds since the start. */
+  constructor(status, { token } = {}) {
+    this.status = status;
+    this.token = token;
+    this.seconds = 0;
+    this.commands = [];
+    this.streams = new Set();
+  }
+
+  async start(port = 0) {
+    this.server = createServer((request, response) => this.#answer(request, response));
+    await new Promise((done) => this.server.listen(port, "127.0.0.1", done));
+    this.port = this.server.address().port;
+    this.url = `http://127.0.0.1:${this.port}/`;
+    return this;
+  }
+
+  /** One more second, told to all who listen. */
+  tick(count = 1) {
+    for (let i = 0; i < count; i += 1) {
+      this.seconds += 1;
+      for (const stream of this.streams) this.#tell(stream);
+    }
+  }
+
+  async stop() {
+    this.server.closeAllConnections();
+    this.streams.clear();
+    await new Promise((done) => this.server.close(done));
+  }
+
+  #tell(stream) {
+    stream.write(`event: status\ndata: ${JSON.stringify(this.status(this.seconds))}\n\n`);
+  }
+
+  async #answer(request, response) {
+    const { pathname } = new URL(request.url, "http://localhost");
+    if (pathname.startsWith("/v1")) return this.#api(pathname, request, response);
+    const name = pathname === "/" ? "index.html" : pathname.slice(1);
+    try {
+      const body = await readFile(new URL(name, DIST));
+      response.setHeader("content-type", TYPES[extname(name)] ?? "application/octet-stream");
+      response.setHeader("content-security-policy", POLICY);
+      response.end(body);
+    } catch {
+      response.writeHead(404).end();
+    }
+  }
+
+  async #api(path, request, response) {
+    const allowed = !this.token || request.headers.authorization === `Bearer ${this.token}`;
+    const problem = (status, detail) => {
+      response.writeHead(status, { "content-type": "application/problem+json" });
+      response.end(JSON.stringify({ status, detail }));
+    };
+    if (!allowed) return problem(401, "a token is needed");
+    if (path === "/v1") {
+      response.end(JSON.stringify({ schema: "sennit.api/1", version: "test", role: "operate" }));
+    } else if (path === "/v1/live") {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      this.streams.add(response);
+      request.on("close", () => this.streams.delete(response));
+      this.#tell(response);
+    } else if (path === "/v1/command") {
+      let body = "";
+      for await (const part of request) body += part;
+      this.commands.push(JSON.parse(body));
+      response.setHeader("content-type", "application/json");
+      response.end("{}");
+    } else {
+      problem(404, "there is no such resource");
+    }
+  }
+}
+
