@@ -321,6 +321,9 @@ struct StatusArgs {
     /// Print JSON (sennit.status/1)
     #[arg(long)]
     json: bool,
+    /// Print the JSON Schema of what --json prints, and ask nobody
+    #[arg(long, conflicts_with_all = ["json", "wait"])]
+    schema: bool,
     /// Wait until the daemon is in this state
     #[arg(long, value_name = "STATE")]
     wait: Option<status::Awaited>,

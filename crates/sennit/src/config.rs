@@ -9,6 +9,7 @@
 //! notices every key nobody asked for, [`hub`] and [`edge`] say which keys there are and check
 //! what only the whole file can tell (two links on one interface, shares above 100 %).
 
+mod api;
 mod class;
 mod edge;
 mod effective;
@@ -27,11 +28,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use schemars::JsonSchema;
 use sennit_linux::DeviceName;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use self::api::{ApiConfig, TlsFiles};
 pub use self::effective::{Change, Entry, changes, effective, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::{HostFinding, look_at_host};
@@ -82,6 +85,7 @@ pub struct HubConfig {
     pub reach: Reach,
     /// What clients with a bearer token may reach of which the store says nothing.
     pub bearer_reach: Reach,
+    pub api: ApiConfig,
 }
 
 /// Address space from which sites get their inner addresses; at least one family is there.
@@ -112,6 +116,7 @@ pub struct EdgeConfig {
     pub mtu: u16,
     /// Threads that carry packets, 1 to 64; more than there are classes are not needed.
     pub workers: Option<u8>,
+    pub api: ApiConfig,
     /// At least one.
     pub links: Vec<Link>,
     /// In order of matching; the last one that catches all is always there.
@@ -192,7 +197,7 @@ impl Default for Class {
 }
 
 /// How a class uses the links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     Single,
@@ -203,7 +208,7 @@ pub enum Policy {
 }
 
 /// What happens to a lost packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
     Datagram,

@@ -1,7 +1,8 @@
 //! The control socket of a daemon: JSON lines over a Unix socket.
 //!
 //! A client sends one [`Request`] per line and gets one line for each, a document or
-//! `{"error": {"code": …, "message": …}}`. [`Server`] has a thread for accepting and one for each
+//! `{"error": {"code": …, "message": …}}`. A client whose first letter is a capital speaks HTTP, and
+//! is left to the [API](crate::api). [`Server`] has a thread for accepting and one for each
 //! client, so a slow client delays nobody; their number, the length of a request and the time for
 //! each are bounded. [`Client`] is the other end.
 
@@ -28,6 +29,8 @@ pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
 pub enum Request {
     /// The [`crate::status::Status`] document.
     Status,
+    /// The [`crate::status::Status`] document without flows, which costs less.
+    Summary,
     /// The [`crate::status::Status`] document with no flows but these, and not only the busiest of
     /// them.
     Flow { flow: FlowName },
@@ -118,6 +121,15 @@ pub struct Refused {
     pub message: String,
 }
 
+impl Refused {
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            message: message.into(),
+        }
+    }
+}
+
 impl Response {
     /// A document.
     pub fn document(document: &impl Serialize) -> Self {
@@ -129,16 +141,21 @@ impl Response {
         }
     }
 
+    /// A document, or why there is none.
+    pub fn result(result: Result<impl Serialize, Refused>) -> Self {
+        match result {
+            Ok(document) => Self::document(&document),
+            Err(refused) => Self::Refused(refused),
+        }
+    }
+
     /// Success without more to say.
     pub fn done() -> Self {
         Self::Document(serde_json::json!({}))
     }
 
     pub fn refused(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Refused(Refused {
-            code: code.into(),
-            message: message.into(),
-        })
+        Self::Refused(Refused::new(code, message))
     }
 
     fn into_line(self) -> Vec<u8> {

@@ -14,12 +14,14 @@ mod mailbox;
 mod registrar;
 mod strays;
 mod supervisor;
+mod traffic;
 mod why;
 mod worker;
 
 use std::{
     ffi::c_int,
     fmt, io,
+    path::Path,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -33,7 +35,12 @@ use signal_hook::{
     iterator::{SignalsInfo, exfiltrator::SignalOnly},
 };
 
-use crate::cli::Failure;
+use crate::{
+    api::{self, Api, Ask},
+    cli::Failure,
+    config::ApiConfig,
+    control::Server,
+};
 
 /// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
 const WORKERS: usize = 8;
@@ -48,6 +55,24 @@ fn workers(wanted: Option<u8>) -> usize {
 fn pollers(workers: usize) -> Result<Vec<Arc<Poller>>, Failure> {
     let pollers = (0..workers).map(|_| Ok(Arc::new(Poller::new()?)));
     pollers.collect::<io::Result<_>>().map_err(Failure::runtime)
+}
+
+/// Where other programs ask a daemon.
+struct Doors {
+    _control: Server,
+    _api: Api,
+}
+
+/// Opens the control socket and the API.
+fn open_doors(control: &Path, config: &ApiConfig, front: Arc<dyn Ask>) -> Result<Doors, Failure> {
+    let (door, visitors) = api::door();
+    let asked = Arc::clone(&front);
+    // First the socket: it tells of another daemon with this config.
+    let control = Server::bind_with_http(control, move |it| asked.answer(it), door)?;
+    Ok(Doors {
+        _control: control,
+        _api: Api::start(config, front, visitors)?,
+    })
 }
 
 /// 32 bytes that nobody can guess.
@@ -132,8 +157,41 @@ mod tests {
     use super::*;
     use crate::{
         config::{Delivery, Policy},
-        status::{OrderStatus, QueueStatus, RepairStatus, State, TunnelStatus},
+        status::{
+            OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State, TunnelStatus,
+        },
     };
+
+    /// A path that is up.
+    pub(super) fn path(link: &str) -> PathStatus {
+        PathStatus {
+            id: 0,
+            link: Some(link.into()),
+            local: None,
+            remote: ([203, 0, 113, 10], 443).into(),
+            state: PathState::Up,
+            cause: None,
+            reason: None,
+            since_seconds: 1.0,
+            rtt_seconds: Some(0.04),
+            rtt_min_seconds: Some(0.04),
+            sent_packets: 40,
+            lost_packets: 0,
+            loss_ratio: Some(0.0),
+            rate_bytes_per_second: Some(1e6),
+            cwnd_bytes: 40_000,
+            congestion: None,
+            congestion_cause: None,
+            congestion_reason: None,
+            in_flight_bytes: 0,
+            mtu_bytes: 1452,
+            mtu_source: None,
+            sent_bytes: 0,
+            received_bytes: 0,
+            share_ratio: None,
+            why: String::new(),
+        }
+    }
 
     /// A tunnel that is up and has carried nothing.
     pub(super) fn tunnel(site: &str, class: &str) -> TunnelStatus {

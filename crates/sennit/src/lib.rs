@@ -2,12 +2,14 @@
 //!
 //! [`cli`] reads the command line and calls the rest: [`config`] and [`identity`] for what is on
 //! disk, [`store`] for what a hub remembers ([`lan`] and [`reach`] are what it grants to a site),
-//! [`control`] and [`status`] for talking to a daemon, and [`daemon`] to be one.
+//! [`control`], [`api`] and [`status`] for talking to a daemon, and [`daemon`] to be one.
 
+pub mod api;
 pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod date;
 pub mod flow;
 pub mod identity;
 pub mod lan;

@@ -1,22 +1,31 @@
 //! The status document of a daemon, `sennit.status/1`.
 //!
-//! One document for the command line, programs and, later, the page. Units are SI base units as
-//! the names say; what is not known is absent. Within version 1 fields are only added.
+//! One document for the command line, the API, metrics, history and the page. Units are SI base
+//! units as the names say; what is not known is absent. Within version 1 fields are only added.
+//! Its JSON Schema is made from these types by [`json_schema`].
 
+mod kinds;
 mod reasons;
+mod schema;
 mod table;
 
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Delivery, Policy};
 use crate::site::SiteName;
 
+pub use self::kinds::{
+    Cause, CongestionCause, Controller, LinkCause, LinkState, MtuSource, PathState, Placement,
+    Role, State,
+};
 pub use self::reasons::{
     Direction, FlowReason, Reason, flow_reasons, reasons, render_busiest, render_flows,
     render_reasons,
 };
+pub use self::schema::json_schema;
 pub use self::table::render;
 pub(crate) use self::table::{bytes, duration, rate};
 
@@ -24,9 +33,12 @@ pub(crate) use self::table::{bytes, duration, rate};
 pub const SCHEMA: &str = "sennit.status/1";
 
 /// A whole daemon.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     pub schema: String,
+    /// When this was so, in RFC 3339.
+    #[serde(default)]
+    pub time: String,
     pub role: Role,
     pub version: String,
     pub state: State,
@@ -43,6 +55,9 @@ pub struct Status {
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
+    /// Of a hub: the sites that have a tunnel, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteStatus>,
     /// Of an edge: prefixes of its `lan` that the hub does not route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_lan: Vec<RefusedPrefix>,
@@ -51,34 +66,15 @@ pub struct Status {
     pub workers: Vec<WorkerStatus>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Edge,
-    Hub,
-}
-
-/// Of a daemon or a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Everything that is configured works.
-    Up,
-    Connecting,
-    /// Traffic flows, but not all that is configured works.
-    Degraded,
-    Down,
-}
-
 /// A prefix that a hub does not route to a site.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedPrefix {
     pub prefix: String,
     pub reason: String,
 }
 
 /// One of the threads that carry packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerStatus {
     pub tunnels: u64,
     /// Came here and were given to the worker that they belong to.
@@ -90,7 +86,7 @@ pub struct WorkerStatus {
 }
 
 /// One WAN interface.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkStatus {
     pub name: String,
     pub interface: String,
@@ -100,6 +96,9 @@ pub struct LinkStatus {
     pub tier: u8,
     pub weight: u16,
     pub state: LinkState,
+    /// Why the state is not `up`, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<LinkCause>,
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -109,19 +108,54 @@ pub struct LinkStatus {
     /// How long it has been in this state.
     #[serde(default)]
     pub since_seconds: f64,
+    #[serde(default, flatten)]
+    pub traffic: LinkTraffic,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LinkState {
-    /// It has carrier and an address, and is not known to be dead.
-    Up,
-    /// It has not, or nothing passes between it and the hub.
-    Down,
+/// What all classes do on a link together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LinkTraffic {
+    /// UDP payload. It begins anew when the tunnels do, as for a new certificate.
+    pub sent_bytes: u64,
+    /// UDP payload. It begins anew when the tunnels do, as for a new certificate.
+    pub received_bytes: u64,
+    /// What arrives at the other end.
+    pub delivered_bytes_per_second: f64,
+    /// The least smoothed round trip of its paths that are up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_seconds: Option<f64>,
+    /// Of the packets sent on its paths, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_ratio: Option<f64>,
+}
+
+/// One site at a hub.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SiteStatus {
+    pub name: SiteName,
+    /// `up` if all its tunnels are.
+    pub state: State,
+    /// Names of the classes that have a tunnel.
+    pub classes: Vec<String>,
+    /// Inner packets.
+    pub sent_bytes: u64,
+    /// Inner packets.
+    pub received_bytes: u64,
+    pub links: Vec<SiteLinkStatus>,
+}
+
+/// One link of a site, as the hub sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SiteLinkStatus {
+    pub name: String,
+    pub state: LinkState,
+    #[serde(flatten)]
+    pub traffic: LinkTraffic,
 }
 
 /// One class between one edge and one hub.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TunnelStatus {
     pub class: String,
     pub site: SiteName,
@@ -163,7 +197,7 @@ pub struct TunnelStatus {
 
 /// What slower links bring to a bond, and what they cost it: the account of the last few round
 /// trips.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StripingStatus {
     /// How long packets wait for faster links before a slower one is used, at most.
     pub wait_seconds: f64,
@@ -174,7 +208,7 @@ pub struct StripingStatus {
 }
 
 /// One inner flow, in the direction in which this side sends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowStatus {
     /// Like `tcp 10.0.0.2:40000 to 10.9.0.2:5201`; `sennit why` understands it.
     pub flow: String,
@@ -207,21 +241,8 @@ pub struct FlowStatus {
     pub why: Vec<String>,
 }
 
-/// What a flow does with the links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Placement {
-    /// Its packets take turns on several.
-    Striped,
-    OneLink,
-    /// Each packet takes several.
-    Copies,
-    /// It sent nothing of late.
-    Silent,
-}
-
 /// What a flow sent over one link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowLinkStatus {
     pub link: String,
     /// Of what the flow sent lately, 0 to 1.
@@ -229,7 +250,7 @@ pub struct FlowLinkStatus {
 }
 
 /// The queue in which a flow's packets wait, since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowQueueStatus {
     pub waiting_bytes: u64,
     /// How long packets stand there, smoothed.
@@ -244,7 +265,7 @@ pub struct FlowQueueStatus {
 }
 
 /// The packets that wait for a path, and what FQ-CoDel did with them (RFC 8290).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueStatus {
     pub waiting_bytes: u64,
     pub dropped_packets: u64,
@@ -255,7 +276,7 @@ pub struct QueueStatus {
 }
 
 /// Packets that several paths delivered out of order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OrderStatus {
     /// Had to wait for an earlier one.
     pub held_packets: u64,
@@ -270,7 +291,7 @@ pub struct OrderStatus {
 }
 
 /// Packets that a path lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepairStatus {
     pub repeated_packets: u64,
     /// Too old, or repeated too often.
@@ -278,7 +299,7 @@ pub struct RepairStatus {
 }
 
 /// One link of a tunnel, joined to one hub address.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PathStatus {
     pub id: u64,
     /// The edge's name for it.
@@ -301,6 +322,10 @@ pub struct PathStatus {
     pub rtt_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_min_seconds: Option<f64>,
+    #[serde(default)]
+    pub sent_packets: u64,
+    #[serde(default)]
+    pub lost_packets: u64,
     /// Of the packets sent on it, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_ratio: Option<f64>,
@@ -308,9 +333,12 @@ pub struct PathStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_second: Option<f64>,
     pub cwnd_bytes: u64,
-    /// The congestion controller that runs: `bbr`, `bbr3`, `cubic` or `follow`.
+    /// The congestion controller that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub congestion: Option<String>,
+    pub congestion: Option<Controller>,
+    /// Why it is that one, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_cause: Option<CongestionCause>,
     /// Why it is that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_reason: Option<String>,
@@ -318,9 +346,9 @@ pub struct PathStatus {
     pub in_flight_bytes: u64,
     /// Largest UDP payload that is known to arrive.
     pub mtu_bytes: u64,
-    /// How that is known: `assumed`, `probed`, `interface` or `black hole`.
+    /// How that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu_source: Option<String>,
+    pub mtu_source: Option<MtuSource>,
     /// UDP payload.
     pub sent_bytes: u64,
     /// UDP payload.
@@ -332,37 +360,4 @@ pub struct PathStatus {
     /// Why it carries what it carries.
     #[serde(default)]
     pub why: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PathState {
-    Up,
-    /// It is heard again, and has to prove itself.
-    Probation,
-    /// It has been silent for longer than it should.
-    Suspect,
-    Down,
-    /// Its address is being validated (RFC 9000 §8.2).
-    Validating,
-    /// It works and carries nothing until others fail.
-    Backup,
-}
-
-/// Why a path is not up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Nothing arrives from the peer.
-    Silent,
-    /// The peer says that nothing arrives there.
-    Unheard,
-    /// It came back just now and has to prove itself.
-    Returned,
-    /// It came back, but fell again and again of late.
-    Relapsed,
-    /// Its interface has no carrier or no address.
-    LinkDown,
-    /// The peer's new address is not validated yet (RFC 9000 §8.2).
-    NotValidated,
 }

@@ -21,6 +21,7 @@ fn smallest(section: &str, but: &str) -> String {
     let sections: &[&str] = match section {
         "[hub]" => &["[hub]"],
         "[[class]]" => &["[edge]", "[[link]]", "[[class]]"],
+        "[api]" => &["[edge]", "[[link]]", "[api]"],
         _ => &["[edge]", "[[link]]"],
     };
     // The section in question is the last one, so that lines can be added to it.
@@ -36,16 +37,20 @@ fn smallest(section: &str, but: &str) -> String {
 /// That config with one more line in the section.
 fn with(key: &Key, value: &str) -> Result<Config, Report> {
     let mut text = smallest(key.section, key.name);
-    if key.name.starts_with("proxy_name") || key.name == "bearer" {
-        text.push_str("proxy_ca = \"/etc/sennit/proxy.pem\"\n");
-    }
+    // What goes with it, or it is not valid.
+    text.push_str(match key.name {
+        "proxy_name" | "bearer" => "proxy_ca = \"/etc/sennit/proxy.pem\"\n",
+        "tls_certificate" => "tls_key = \"/etc/sennit/api.key\"\n",
+        "tls_key" => "tls_certificate = \"/etc/sennit/api.pem\"\n",
+        _ => "",
+    });
     text.push_str(&format!("{} = {value}\n", key.name));
     Config::parse("book.toml", text.as_bytes()).map(|loaded| loaded.config)
 }
 
 #[test]
 fn the_reference_has_exactly_the_keys_that_the_program_reads() {
-    for section in ["[hub]", "[edge]", "[[link]]", "[[class]]"] {
+    for section in ["[hub]", "[edge]", "[[link]]", "[[class]]", "[api]"] {
         let text = smallest(section, "") + "no_such_key = 1\n";
         let report = Config::parse("book.toml", text.as_bytes()).unwrap_err();
 

@@ -19,9 +19,10 @@ use sennit::control::{
     BindError, Client, ClientError, MAX_REQUEST_BYTES, Request, Response, Server,
 };
 use sennit::status::{
-    Cause, FlowLinkStatus, FlowQueueStatus, FlowStatus, LinkState, LinkStatus, OrderStatus,
-    PathState, PathStatus, Placement, QueueStatus, RepairStatus, Role, SCHEMA, State, Status,
-    TunnelStatus, WorkerStatus, render, render_busiest, render_flows,
+    Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, LinkCause,
+    LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState, PathStatus, Placement,
+    QueueStatus, RepairStatus, Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus, render,
+    render_busiest, render_flows,
 };
 use tempfile::TempDir;
 
@@ -35,7 +36,7 @@ fn socket() -> (TempDir, PathBuf) {
 
 fn echo(request: Request) -> Response {
     match request {
-        Request::Status => Response::document(&sample()),
+        Request::Status | Request::Summary => Response::document(&sample()),
         Request::Flow { flow } => Response::document(&flow),
         Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),
         Request::Link { link, .. } => {
@@ -284,14 +285,17 @@ fn path(link: &str, state: PathState) -> PathStatus {
         since_seconds: 42.0,
         rtt_seconds: Some(0.0384),
         rtt_min_seconds: Some(0.024),
+        sent_packets: 500,
+        lost_packets: 2,
         loss_ratio: Some(0.004),
         rate_bytes_per_second: Some(18_500_000.0),
         cwnd_bytes: 1_900_000,
-        congestion: Some("bbr3".into()),
+        congestion: Some(Controller::Bbr3),
+        congestion_cause: Some(CongestionCause::Usual),
         congestion_reason: Some("nothing asks for another".into()),
         in_flight_bytes: 700_000,
         mtu_bytes: 1_452,
-        mtu_source: Some("probed".into()),
+        mtu_source: Some(MtuSource::Probed),
         sent_bytes: 657_129_472,
         received_bytes: 1_288_490_188,
         share_ratio: Some(0.69),
@@ -308,9 +312,17 @@ fn sample() -> Status {
         tier: 1,
         weight: 2,
         state,
+        cause: reason.map(|_| LinkCause::NoAddress),
         reason: reason.map(Into::into),
         hub: None,
         since_seconds: 42.0,
+        traffic: LinkTraffic {
+            sent_bytes: 1_000,
+            received_bytes: 2_000,
+            delivered_bytes_per_second: 3.0,
+            rtt_seconds: Some(0.0384),
+            loss_ratio: None,
+        },
     };
     let dead = PathStatus {
         cause: Some(Cause::Silent),
@@ -323,6 +335,7 @@ fn sample() -> Status {
     };
     Status {
         schema: SCHEMA.into(),
+        time: "2026-11-26T21:30:00Z".into(),
         role: Role::Edge,
         version: "0.1.0".into(),
         state: State::Degraded,
@@ -332,6 +345,7 @@ fn sample() -> Status {
         addresses: vec!["10.200.0.2".parse().unwrap(), "fd5e:1::2".parse().unwrap()],
         refused_lan: Vec::new(),
         notes: Vec::new(),
+        sites: Vec::new(),
         links: vec![
             link("starlink", "eth1", LinkState::Up, None),
             link("lte-a", "wwan0", LinkState::Down, Some("it has no address")),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::api::ApiError;
 use crate::config::ConfigError;
 use crate::control::{BindError, ClientError};
 use crate::identity::{IdentityError, InvitationError};
@@ -195,6 +196,17 @@ impl From<BindError> for Failure {
             BindError::AlreadyRunning { .. } | BindError::NotASocket { .. } => Self::runtime(error)
                 .hint("give each daemon a socket of its own: `control = \"PATH\"` in its config"),
             BindError::Io { source, .. } => Self::io(source, &error),
+        }
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        match &error {
+            ApiError::Listen { source, .. } | ApiError::File { source, .. } => {
+                Self::io(source, &error)
+            }
+            ApiError::BadFile { .. } | ApiError::Thread(_) => Self::runtime(error),
         }
     }
 }

@@ -1,11 +1,8 @@
 //! What commands print.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::SystemTime;
 
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::{Exit, Failure};
 
@@ -32,11 +29,4 @@ pub(super) fn print_json(document: &impl Serialize) -> Result<Exit, Failure> {
 pub(super) fn wants_color() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && io::stdout().is_terminal()
-}
-
-/// RFC 3339, in UTC and whole seconds.
-pub(super) fn date(time: SystemTime) -> String {
-    let time = OffsetDateTime::from(time);
-    let whole = time.replace_nanosecond(0).unwrap_or(time);
-    whole.format(&Rfc3339).unwrap_or_else(|_| whole.to_string())
 }

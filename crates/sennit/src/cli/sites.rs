@@ -13,6 +13,7 @@ use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, grants, 
 use crate::config::Prefix;
 use crate::control::{Client, ClientError, Request};
 use crate::daemon::{self, edge::Asked};
+use crate::date;
 use crate::identity::{self, Authority, EdgeIdentity, Invitation};
 use crate::reach::Reach;
 use crate::status::{RefusedPrefix, Role, Status, TunnelStatus, duration};
@@ -53,7 +54,7 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
         store.allow(&args.site, &args.lans)?;
         grants::warn_of_public(&args.lans);
     }
-    let expires = expires.map(output::date);
+    let expires = expires.map(date::seconds);
     if args.json {
         let site = args.site.as_str();
         return output::print_json(&InviteDocument {
@@ -111,13 +112,13 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
         identity.site, identity.authority
     );
     if let Some(hub) = identity.other_clock(now) {
-        let (hub, here) = (output::date(hub), output::date(now));
+        let (hub, here) = (date::seconds(hub), date::seconds(now));
         eprintln!("The hub's clock says {hub}, and this host's {here}: set the one that is wrong.");
     }
     if asked == Asked::Certified {
         eprintln!("The hub has taken the token. Start it:");
     } else {
-        let until = output::date(invitation.expires);
+        let until = date::seconds(invitation.expires);
         eprintln!(
             "Nobody has asked the hub whether the token is good. It must connect for the first time \
              before {until}:"
@@ -250,13 +251,13 @@ impl SiteDocument {
             name: site.name.to_string(),
             state,
             kind: if site.bearer { "bearer" } else { "certificate" },
-            created: output::date(site.created),
-            revoked: site.revoked.map(output::date),
-            certified_until: site.certified_until.map(output::date),
+            created: date::seconds(site.created),
+            revoked: site.revoked.map(date::seconds),
+            certified_until: site.certified_until.map(date::seconds),
             addresses: words(addresses.into_iter().flatten()),
             online: hub.map(|_| !tunnels.is_empty()),
             online_seconds: since.reduce(f64::max),
-            last_seen: site.seen.map(output::date),
+            last_seen: site.seen.map(date::seconds),
             from: links(site, &tunnels),
             granted: words(&site.granted),
             lan: words(routed),

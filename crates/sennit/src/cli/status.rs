@@ -26,6 +26,9 @@ pub(super) enum Awaited {
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
+    if args.schema {
+        return output::print_json(&status::json_schema());
+    }
     let control = || args.control.clone().map_or_else(find_control, Ok);
     let document = match args.wait {
         Some(Awaited::Up) => wait_up(control, args.timeout.unwrap_or(DEFAULT_WAIT)),

@@ -11,8 +11,8 @@ use super::class::{self, ReadClass};
 use super::finding::Finding;
 use super::section::Section;
 use super::{
-    DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy, Prefix,
-    Proxy, default_device, tables, values,
+    ApiConfig, DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy,
+    Prefix, Proxy, default_device, tables, values,
 };
 
 /// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
@@ -48,8 +48,10 @@ pub(super) fn read(
     };
     let links = read_links(&mut file, text, findings);
     let classes = class::read(&mut file, text, findings);
+    let api = super::api::read(&mut file, text, findings);
     file.finish(findings);
     let mut config = edge?;
+    config.api = api;
     check_links(&links, &config.device, findings);
     class::check(&classes, findings);
     check_devices(&config.device, &links, &classes, findings);
@@ -102,6 +104,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
+        api: ApiConfig::default(),
         links: Vec::new(),
         classes: Vec::new(),
     }

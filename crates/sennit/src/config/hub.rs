@@ -12,8 +12,8 @@ use super::section::Section;
 use crate::reach::{Place, Reach};
 
 use super::{
-    DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE, HubConfig, Pool, Prefix, default_device,
-    values,
+    ApiConfig, DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE, HubConfig, Pool, Prefix,
+    default_device, values,
 };
 
 /// More threads than this share no work worth sharing.
@@ -35,8 +35,9 @@ pub(super) fn read(
     };
     let hub = Section::open("[hub]", value, text, findings)
         .and_then(|section| read_hub(section, findings));
+    let api = super::api::read(&mut file, text, findings);
     file.finish(findings);
-    hub
+    hub.map(|hub| HubConfig { api, ..hub })
 }
 
 fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<HubConfig> {
@@ -85,6 +86,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         workers: workers.map(Spanned::into_inner),
         reach: reach.unwrap_or_else(Reach::everything),
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
+        api: ApiConfig::default(),
     })
 }
 

@@ -88,7 +88,7 @@ impl fmt::Display for Without {
 }
 
 /// The sections of both files, and what each is for.
-const SECTIONS: [(&str, &str); 4] = [
+const SECTIONS: [(&str, &str); 5] = [
     (
         "[hub]",
         "The hub's file, `/etc/sennit/hub.toml`, has this section and no other.",
@@ -106,6 +106,10 @@ const SECTIONS: [(&str, &str); 4] = [
         "An edge has one of these for each traffic class; the hub follows what the edge says. The \
          first class that matches takes a packet. Without a class that takes everything there is \
          one more, `default`, with the defaults below.",
+    ),
+    (
+        "[api]",
+        "Both files may have this section, for programs and browsers, see [API](api.md).",
     ),
 ];
 
@@ -137,7 +141,7 @@ pub fn conditions() -> impl Iterator<Item = &'static str> {
 
 /// Every key, in the order of the sections and as messages about unknown keys list them.
 pub fn keys() -> Vec<Key> {
-    [hub(), edge(), link(), class()].concat()
+    [hub(), edge(), link(), class(), api()].concat()
 }
 
 /// The chapter of the book.
@@ -434,6 +438,55 @@ fn class() -> Vec<Key> {
             Kind::Text(r#""bulk0""#),
             Without::Is("packets come from the edge's own device"),
             "A TUN device of the class's own: what is routed there belongs to the class.",
+        ),
+    ]
+}
+
+fn api() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[api]", name, kind, without, meaning);
+    vec![
+        key(
+            "listen",
+            Kind::List(r#"["127.0.0.1:8479"]"#),
+            Without::Value("[]".into()),
+            "TCP addresses on which the API listens. One that others can reach needs TLS and a \
+             token.",
+        ),
+        key(
+            "tls_certificate",
+            Kind::Text(r#""/etc/sennit/api.pem""#),
+            Without::Is("there is no TLS"),
+            "PEM file with the certificate and its chain. It needs `tls_key`.",
+        ),
+        key(
+            "tls_key",
+            Kind::Text(r#""/etc/sennit/api.key""#),
+            Without::Is("there is no TLS"),
+            "PEM file with the certificate's private key. It needs `tls_certificate`.",
+        ),
+        key(
+            "read_token",
+            Kind::Text(r#""file:/etc/sennit/read-token""#),
+            Without::Is("whoever is on this host may look, if there is no token at all"),
+            "File with the tokens of those who may look, one a line.",
+        ),
+        key(
+            "operate_token",
+            Kind::Text(r#""file:/etc/sennit/operate-token""#),
+            Without::Is("nobody may over TCP"),
+            "File with the tokens of those who may also do what can be undone.",
+        ),
+        key(
+            "admin_token",
+            Kind::Text(r#""file:/etc/sennit/admin-token""#),
+            Without::Is("nobody may over TCP"),
+            "File with the tokens of those who may do everything.",
+        ),
+        key(
+            "hosts",
+            Kind::List(r#"["router.lan"]"#),
+            Without::Value("[]".into()),
+            "Names by which browsers call this host. Addresses and `localhost` are always taken.",
         ),
     ]
 }

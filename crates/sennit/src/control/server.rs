@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
+
 use super::lock::Lock;
 use super::{MAX_REQUEST_BYTES, Request, Response};
 
@@ -21,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(100);
 
 type Handler = dyn Fn(Request) -> Response + Send + Sync;
+/// Takes clients that speak HTTP.
+type Door = dyn Fn(UnixStream) + Send + Sync;
 
 /// Answers clients until it is dropped, which removes the socket.
 #[derive(Debug)]
@@ -48,6 +52,23 @@ impl Server {
         path: &Path,
         handler: impl Fn(Request) -> Response + Send + Sync + 'static,
     ) -> Result<Self, BindError> {
+        Self::open(path, Arc::new(handler), None)
+    }
+
+    /// The same, with a `door` for clients that speak HTTP.
+    pub fn bind_with_http(
+        path: &Path,
+        handler: impl Fn(Request) -> Response + Send + Sync + 'static,
+        door: impl Fn(UnixStream) + Send + Sync + 'static,
+    ) -> Result<Self, BindError> {
+        Self::open(path, Arc::new(handler), Some(Arc::new(door)))
+    }
+
+    fn open(
+        path: &Path,
+        handler: Arc<Handler>,
+        door: Option<Arc<Door>>,
+    ) -> Result<Self, BindError> {
         let failed = |source| BindError::Io {
             path: path.into(),
             source,
@@ -66,7 +87,8 @@ impl Server {
         fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let acceptor = Acceptor {
-            handler: Arc::new(handler),
+            handler,
+            door,
             clients: Arc::default(),
             stop: Arc::clone(&stop),
         };
@@ -107,6 +129,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
 
 struct Acceptor {
     handler: Arc<Handler>,
+    door: Option<Arc<Door>>,
     clients: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 }
@@ -135,12 +158,20 @@ impl Acceptor {
             let _ = (&client).write_all(&Response::refused("busy", "too many clients").into_line());
             return;
         }
-        let handler = Arc::clone(&self.handler);
+        let (handler, door) = (Arc::clone(&self.handler), self.door.clone());
         let spawned = thread::Builder::new()
             .name("control-client".into())
             .spawn(move || {
                 let _seat = seat;
-                if let Err(error) = serve(&client, &*handler) {
+                let served = match door {
+                    Some(door) => match speaks_http(&client) {
+                        Ok(true) => return door(client),
+                        Ok(false) => serve(&client, &*handler),
+                        Err(error) => Err(error),
+                    },
+                    None => serve(&client, &*handler),
+                };
+                if let Err(error) = served {
                     tracing::debug!(%error, "control client");
                 }
             });
@@ -157,6 +188,14 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Whether the first letter is that of a method of HTTP; requests of ours begin with a brace.
+fn speaks_http(client: &UnixStream) -> io::Result<bool> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    let mut first = [0];
+    let (_, read) = rustix::net::recv(client, &mut first, RecvFlags::PEEK)?;
+    Ok(read == 1 && first[0].is_ascii_uppercase())
 }
 
 /// Answers line by line until the client hangs up, falls asleep or talks too long.

@@ -18,16 +18,11 @@ mod outlook;
 mod probe;
 mod reload;
 mod renewal;
+mod report;
 mod running;
 mod watch;
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 use sennit_core::ClassId;
 use sennit_linux::{
@@ -38,8 +33,7 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
-    mailbox::{self, Question, Slot},
-    pollers,
+    mailbox, open_doors, pollers,
     strays::Strays,
     watch_signals,
     worker::{self, Io, Worker},
@@ -47,11 +41,6 @@ use super::{
 use crate::{
     cli::Failure,
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
-    control::{LinkAnswer, Request, Response, Server},
-    status::{
-        LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA, State, Status,
-        TunnelStatus, WorkerStatus,
-    },
 };
 pub use ask::{Asked, ask};
 use far_side::FarSide;
@@ -60,6 +49,7 @@ use links::Links;
 use machine::EdgeMachine;
 use names::Names;
 use reload::Reloader;
+use report::Front;
 use running::Running;
 use watch::Watch;
 
@@ -87,10 +77,12 @@ pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
     let (letter_slots, hatches): (Arc<[_]>, Arc<[_]>) = (letter_slots.into(), hatches.into());
     let reloader = Reloader::new(file.into(), &running, Arc::clone(&letter_slots));
     let reloader = Arc::new(reloader);
-    let about = Arc::clone(&reloader);
-    let _control = Server::bind(&config.control, move |request| {
-        answer(&about, started, &question_slots, &request)
-    })?;
+    let front = Arc::new(Front {
+        reloader: Arc::clone(&reloader),
+        started,
+        workers: question_slots,
+    });
+    let _doors = open_doors(&config.control, &config.api, front)?;
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());
 
@@ -269,184 +261,12 @@ fn open_device(config: &EdgeConfig, name: &DeviceName, ios: &mut [Io]) -> Result
     Ok(index)
 }
 
-/// What a worker says of itself, and the first of the host too.
-#[derive(Default)]
-struct Report {
-    addresses: Vec<IpAddr>,
-    /// The hub's own in the tunnel.
-    hub_inside: Vec<IpAddr>,
-    /// Those prefixes of our LAN that the hub does not route, and why.
-    refused: Vec<(Prefix, String)>,
-    notes: Vec<String>,
-    /// Why there is no tunnel, as far as it was looked.
-    verdict: Option<String>,
-    links: Vec<LinkStatus>,
-    tunnels: Vec<TunnelStatus>,
-    worker: WorkerStatus,
-}
-
-/// Answers a request, on a thread of the control socket, with what all workers say.
-fn answer(
-    reloader: &Arc<Reloader>,
-    started: Instant,
-    workers: &[Slot<Question<Report>>],
-    request: &Request,
-) -> Response {
-    let running = reloader.running();
-    let config = &running.config;
-    match request {
-        Request::Status | Request::Flow { .. } => match mailbox::ask_all(workers, request) {
-            Ok(reports) => Response::document(&status(config, started, reports)),
-            Err(busy) => busy,
-        },
-        Request::Disconnect { .. } => {
-            Response::refused("not_a_hub", "an edge has no sites to disconnect")
-        }
-        Request::Link { link, .. } => match mailbox::ask_all(workers, request) {
-            Ok(reports) => link_answer(config, started, link, reports),
-            Err(busy) => busy,
-        },
-        Request::Reload { confirm_seconds } => {
-            let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-            reloader.reload(confirm)
-        }
-        Request::Keep => reloader.keep(),
-    }
-}
-
-/// What there is to say of a link after an order for it was obeyed.
-fn link_answer(
-    config: &EdgeConfig,
-    started: Instant,
-    name: &str,
-    reports: Vec<Report>,
-) -> Response {
-    let inside = reports.iter().flat_map(|it| &it.hub_inside).copied();
-    let hub_inside = inside.collect();
-    let mut links = status(config, started, reports).links.into_iter();
-    match links.find(|link| link.name == name) {
-        Some(link) => Response::document(&LinkAnswer {
-            schema: LinkAnswer::SCHEMA.into(),
-            link,
-            hub_inside,
-        }),
-        None => Response::refused("no_such_link", format!("there is no link `{name}`")),
-    }
-}
-
-/// One document for all workers, with the tunnels in the order of the classes.
-fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status {
-    let (mut addresses, mut links) = (Vec::new(), Vec::new());
-    let (mut tunnels, mut workers) = (Vec::new(), Vec::new());
-    let mut refused_lan = Vec::new();
-    let (mut notes, mut verdict) = (Vec::new(), None);
-    for report in reports {
-        notes.extend(report.notes);
-        verdict = verdict.or(report.verdict);
-        addresses.extend(report.addresses);
-        // The hub says the same to each.
-        for (prefix, reason) in report.refused {
-            let prefix = prefix.to_string();
-            if !refused_lan
-                .iter()
-                .any(|it: &RefusedPrefix| it.prefix == prefix)
-            {
-                refused_lan.push(RefusedPrefix { prefix, reason });
-            }
-        }
-        links.extend(report.links);
-        tunnels.extend(report.tunnels);
-        workers.push(report.worker);
-    }
-    let position = |tunnel: &TunnelStatus| {
-        let mut classes = config.classes.iter();
-        classes.position(|class| class.name == tunnel.class)
-    };
-    tunnels.sort_by_key(position);
-    for link in &mut links {
-        judge(link, &tunnels);
-    }
-    let (state, reason) = state(&addresses, &links, &tunnels, config.classes.len());
-    let any = tunnels.iter().any(|tunnel| tunnel.state == State::Up);
-    let reason = verdict.filter(|_| !any).or(reason);
-    Status {
-        schema: SCHEMA.into(),
-        role: Role::Edge,
-        version: env!("CARGO_PKG_VERSION").into(),
-        state,
-        reason,
-        uptime_seconds: started.elapsed().as_secs_f64(),
-        device: config.device.to_string(),
-        addresses,
-        notes,
-        links,
-        refused_lan,
-        tunnels,
-        workers,
-    }
-}
-
-/// A link is down if all its paths are, whatever its interface says.
-fn judge(link: &mut LinkStatus, tunnels: &[TunnelStatus]) {
-    let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
-    let paths = paths.filter(|path| path.link.as_ref() == Some(&link.name));
-    let dead = |path: &&PathStatus| matches!(path.state, PathState::Suspect | PathState::Down);
-    let paths: Vec<&PathStatus> = paths.collect();
-    if link.state == LinkState::Down || !paths.iter().all(dead) {
-        return;
-    }
-    let latest = |one: &&&PathStatus, other: &&&PathStatus| {
-        one.since_seconds.total_cmp(&other.since_seconds)
-    };
-    if let Some(path) = paths.iter().min_by(latest) {
-        link.state = LinkState::Down;
-        link.reason.clone_from(&path.reason);
-        link.since_seconds = path.since_seconds;
-    }
-}
-
-/// Whether all of it works, and what does not.
-fn state(
-    addresses: &[IpAddr],
-    links: &[LinkStatus],
-    tunnels: &[TunnelStatus],
-    classes: usize,
-) -> (State, Option<String>) {
-    let up = tunnels.iter().filter(|it| it.state == State::Up).count();
-    let wanted = links.iter().filter(|it| it.state == LinkState::Up).count();
-    let complete = |tunnel: &TunnelStatus| {
-        let up = tunnel.paths.iter().filter(|it| it.state == PathState::Up);
-        up.count() >= wanted
-    };
-    if up == 0 && tunnels.iter().all(|it| it.state == State::Connecting) {
-        let reason = tunnels.first().and_then(|it| it.reason.clone());
-        (State::Connecting, reason)
-    } else if up == 0 {
-        (State::Down, tunnels.iter().find_map(|it| it.reason.clone()))
-    } else if addresses.is_empty() {
-        // Without them there are no routes: packets would leave beside the tunnel.
-        let reason = "the hub has not assigned addresses yet";
-        (State::Connecting, Some(reason.into()))
-    } else if up < classes || links.len() > wanted {
-        let reason = format!(
-            "{wanted} of {} links, {up} of {classes} tunnels",
-            links.len(),
-        );
-        (State::Degraded, Some(reason))
-    } else if !tunnels.iter().all(complete) {
-        (State::Degraded, Some("not every link has its path".into()))
-    } else {
-        (State::Up, None)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::tests::tunnel;
 
     /// An edge of these classes, the last of which takes what the others leave.
-    fn config(more: &str, classes: &[&str]) -> EdgeConfig {
+    pub(super) fn config(more: &str, classes: &[&str]) -> EdgeConfig {
         let mut text = format!(
             "[edge]\nhub = ['203.0.113.10:443']\n{more}\n\
              [[link]]\nname = 'lte'\ninterface = 'wwan0'\n"
@@ -483,76 +303,5 @@ mod tests {
                 assert!(most.unwrap() - least.unwrap() <= 1, "{spread:?}");
             }
         }
-    }
-
-    fn link(state: LinkState) -> LinkStatus {
-        LinkStatus {
-            name: "lte".into(),
-            interface: "wwan0".into(),
-            address: None,
-            tier: 1,
-            weight: 1,
-            state,
-            reason: None,
-            hub: None,
-            since_seconds: 0.0,
-        }
-    }
-
-    #[test]
-    fn what_workers_report_is_one_document_in_the_order_of_the_classes() {
-        let config = config("", &["voice", "bulk", "rest"]);
-        let worker = |tunnels: &[&str]| Report {
-            tunnels: tunnels.iter().map(|class| tunnel("van", class)).collect(),
-            ..Report::default()
-        };
-        let first = Report {
-            addresses: vec!["10.200.0.2".parse().unwrap()],
-            links: vec![link(LinkState::Up)],
-            ..worker(&["voice", "rest"])
-        };
-
-        let status = status(&config, Instant::now(), vec![first, worker(&["bulk"])]);
-
-        let classes: Vec<&str> = status.tunnels.iter().map(|it| it.class.as_str()).collect();
-        assert_eq!(classes, ["voice", "bulk", "rest"]);
-        assert_eq!((status.links.len(), status.addresses.len()), (1, 1));
-        assert_eq!(status.workers.len(), 2);
-    }
-
-    #[test]
-    fn an_edge_is_up_when_all_classes_are_and_says_what_is_missing() {
-        let classes = ["voice", "bulk"];
-        let tunnels = classes.map(|class| tunnel("van", class));
-        let up = [link(LinkState::Up)];
-        let of = |links: &[LinkStatus], tunnels: &[TunnelStatus]| {
-            let assigned = ["10.200.0.2".parse().unwrap()];
-            let (state, reason) = state(&assigned, links, tunnels, classes.len());
-            (state, reason.unwrap_or_default())
-        };
-
-        let degraded = |reason: &str| (State::Degraded, reason.to_owned());
-        let pathless = degraded("not every link has its path");
-        assert_eq!(of(&up, &tunnels), pathless);
-        assert_eq!(of(&[], &tunnels), (State::Up, String::new()));
-        assert_eq!(
-            state(&[], &[], &tunnels, classes.len()).0,
-            State::Connecting
-        );
-        // The second worker has no engine for its class yet.
-        let half = degraded("1 of 1 links, 1 of 2 tunnels");
-        assert_eq!(of(&up, &tunnels[..1]), half);
-        let cut = degraded("0 of 1 links, 2 of 2 tunnels");
-        assert_eq!(of(&[link(LinkState::Down)], &tunnels), cut);
-
-        let mut waiting = tunnels.clone();
-        for tunnel in &mut waiting {
-            tunnel.state = State::Connecting;
-            tunnel.reason = Some("no link is up".into());
-        }
-        let connecting = (State::Connecting, "no link is up".to_owned());
-        assert_eq!(of(&up, &waiting), connecting);
-        waiting[0].state = State::Down;
-        assert_eq!(of(&up, &waiting).0, State::Down);
     }
 }

@@ -1,14 +1,18 @@
 //! From what the engine knows to the status document.
+//!
+//! A worker answers with [`Seen`], which is plain facts; sentences and the document are made of
+//! them by whoever asked, on a thread where they hold up no packet.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     time::Instant,
 };
 
-use sennit_core::health::Reason;
+use sennit_core::{Congestion, health::Reason};
 use sennit_engine::{
     SocketId,
-    facts::{self, FlowsWanted},
+    facts::{self, ChoiceReason, FlowsWanted, LinkFacts, SizeSource},
 };
 
 use super::why::{place, why};
@@ -17,8 +21,9 @@ use crate::{
     control::Request,
     site::SiteName,
     status::{
-        Cause, FlowLinkStatus, FlowQueueStatus, FlowStatus, OrderStatus, PathState, PathStatus,
-        QueueStatus, RepairStatus, State, StripingStatus, TunnelStatus,
+        Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, MtuSource,
+        OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State, StripingStatus,
+        TunnelStatus,
     },
 };
 
@@ -38,32 +43,60 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
             pattern: Some(flow.pattern()),
             limit: NAMED,
         },
-        Request::Disconnect { .. }
+        Request::Summary
+        | Request::Disconnect { .. }
         | Request::Link { .. }
         | Request::Reload { .. }
         | Request::Keep => FlowsWanted::default(),
     }
 }
 
-/// The tunnels as the document shows them. `local` says what address a socket has.
-pub(super) fn tunnels(
+/// What one worker's engine knows at one moment.
+pub(super) struct Seen {
     tunnels: Vec<facts::TunnelStatus>,
-    site: Option<&SiteName>,
-    local: impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
-    now: Instant,
-) -> Vec<TunnelStatus> {
-    tunnels
-        .into_iter()
-        .filter_map(|tunnel| {
+    pub(super) links: Vec<LinkFacts>,
+    /// The addresses of the sockets that paths start from.
+    locals: BTreeMap<(SocketId, bool), SocketAddr>,
+    at: Instant,
+}
+
+impl Seen {
+    /// `local` says what address a socket has towards another.
+    pub(super) fn new(
+        tunnels: Vec<facts::TunnelStatus>,
+        links: Vec<LinkFacts>,
+        local: impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
+        at: Instant,
+    ) -> Self {
+        let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+        let locals = paths.filter_map(|path| {
+            let remote = path.remote.ip();
+            Some(((path.socket, remote.is_ipv6()), local(path.socket, remote)?))
+        });
+        Self {
+            locals: locals.collect(),
+            tunnels,
+            links,
+            at,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    /// The tunnels as the document shows them; `site` is the one of an edge.
+    pub(super) fn tunnels(&self, site: Option<&SiteName>) -> Vec<TunnelStatus> {
+        let local = |socket: SocketId, remote: IpAddr| {
+            self.locals.get(&(socket, remote.is_ipv6())).copied()
+        };
+        let tell = |tunnel: &facts::TunnelStatus| {
             let name = tunnel.site.as_deref().and_then(|site| site.parse().ok());
-            Some(self::tunnel(
-                &tunnel,
-                name.or_else(|| site.cloned())?,
-                &local,
-                now,
-            ))
-        })
-        .collect()
+            let site = name.or_else(|| site.cloned())?;
+            Some(self::tunnel(tunnel, site, &local, self.at))
+        };
+        self.tunnels.iter().filter_map(tell).collect()
+    }
 }
 
 fn tunnel(
@@ -156,15 +189,22 @@ fn path(
         since_seconds: now.saturating_duration_since(path.since).as_secs_f64(),
         rtt_seconds: path.rtt.map(|rtt| rtt.as_secs_f64()),
         rtt_min_seconds: path.rtt_min.map(|rtt| rtt.as_secs_f64()),
+        sent_packets: path.sent_packets,
+        lost_packets: path.lost_packets,
         loss_ratio: (path.sent_packets > 0)
             .then(|| path.lost_packets as f64 / path.sent_packets as f64),
         rate_bytes_per_second: path.rtt.map(|_| path.rate as f64),
         cwnd_bytes: path.cwnd,
-        congestion: path.congestion.map(|choice| choice.controller.to_string()),
+        congestion: path
+            .congestion
+            .and_then(|choice| controller(choice.controller)),
+        congestion_cause: path
+            .congestion
+            .map(|choice| congestion_cause(choice.reason)),
         congestion_reason: path.congestion.map(|choice| choice.reason.to_string()),
         in_flight_bytes: path.in_flight,
         mtu_bytes: path.mtu.into(),
-        mtu_source: Some(path.mtu_source.to_string()),
+        mtu_source: Some(mtu_source(path.mtu_source)),
         sent_bytes: path.sent_bytes,
         received_bytes: path.received_bytes,
         share_ratio: share,
@@ -181,6 +221,36 @@ fn cause(reason: Reason) -> Option<Cause> {
         Reason::PeerHearsNothing => Some(Cause::Unheard),
         Reason::LinkDown => Some(Cause::LinkDown),
         Reason::NotValidated => Some(Cause::NotValidated),
+    }
+}
+
+/// The one that runs, which is never the wish to choose one.
+fn controller(congestion: Congestion) -> Option<Controller> {
+    match congestion {
+        Congestion::Bbr => Some(Controller::Bbr),
+        Congestion::Bbr3 => Some(Controller::Bbr3),
+        Congestion::Cubic => Some(Controller::Cubic),
+        Congestion::Follow => Some(Controller::Follow),
+        Congestion::Auto => None,
+    }
+}
+
+fn congestion_cause(reason: ChoiceReason) -> CongestionCause {
+    match reason {
+        ChoiceReason::Configured => CongestionCause::Configured,
+        ChoiceReason::Usual => CongestionCause::Usual,
+        ChoiceReason::Crowded => CongestionCause::Crowded,
+        ChoiceReason::Lossy => CongestionCause::Lossy,
+        ChoiceReason::Moving => CongestionCause::Moving,
+    }
+}
+
+fn mtu_source(source: SizeSource) -> MtuSource {
+    match source {
+        SizeSource::Assumed => MtuSource::Assumed,
+        SizeSource::Probed => MtuSource::Probed,
+        SizeSource::Interface => MtuSource::Interface,
+        SizeSource::BlackHole => MtuSource::BlackHole,
     }
 }
 

@@ -12,26 +12,36 @@ mod gateway;
 mod machine;
 mod owners;
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use aws_lc_rs::hmac;
 use ipnet::IpNet;
-use sennit_engine::{Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET};
+use sennit_engine::{
+    Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET, facts::LinkFacts,
+};
 use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
+    facts::Seen,
     mailbox::{self, Question, Slot},
-    pollers, random_seed,
+    open_doors, pollers, random_seed,
     registrar::{self, Neighbours},
     stop_on_signal,
     strays::Strays,
+    traffic,
     worker::{self, Io, Worker},
     workers,
 };
 use crate::{
+    api::Ask,
     cli::Failure,
     config::{HubConfig, RUN_DIRECTORY},
-    control::{Request, Response, Server},
+    control::{Refused, Request, Response},
+    date,
     identity::{self, HubIdentity},
     status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
     store::Store,
@@ -63,10 +73,12 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let (verdicts, verdict_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
     let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
     let (verdict_slots, hatches): (Arc<[_]>, Arc<[_]>) = (verdict_slots.into(), hatches.into());
-    let about = Arc::clone(&config);
-    let _control = Server::bind(&config.control, move |request| {
-        answer(&about, started, &question_slots, &request)
-    })?;
+    let front = Arc::new(Front {
+        config: Arc::clone(&config),
+        started,
+        workers: question_slots,
+    });
+    let _doors = open_doors(&config.control, &config.api, front)?;
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
@@ -160,46 +172,75 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
 }
 
 /// What a worker says of itself.
-struct Report {
-    tunnels: Vec<TunnelStatus>,
+struct Answer {
+    seen: Seen,
     worker: WorkerStatus,
 }
 
-/// Answers a request, on a thread of the control socket, with what all workers say.
-fn answer(
-    config: &HubConfig,
-    started: Instant,
-    workers: &[Slot<Question<Report>>],
-    request: &Request,
-) -> Response {
-    let reports = match mailbox::ask_all(workers, request) {
-        Ok(reports) => reports,
-        Err(busy) => return busy,
-    };
-    match request {
-        Request::Status | Request::Flow { .. } => {
-            Response::document(&status(config, started, reports))
+/// The same, as the document shows it.
+struct Report {
+    tunnels: Vec<TunnelStatus>,
+    links: Vec<LinkFacts>,
+    worker: WorkerStatus,
+}
+
+impl Answer {
+    fn tell(self) -> Report {
+        Report {
+            tunnels: self.seen.tunnels(None),
+            links: self.seen.links,
+            worker: self.worker,
         }
-        Request::Disconnect { .. } => Response::done(),
-        Request::Link { .. } => Response::refused("not_an_edge", "a hub has no links of its own"),
-        Request::Reload { .. } | Request::Keep => Response::refused(
-            "needs_restart",
-            "a hub reads its config only when it is started: restart it",
-        ),
+    }
+}
+
+/// Where a hub is asked: on threads of the control socket and the API, with what all workers say.
+struct Front {
+    config: Arc<HubConfig>,
+    started: Instant,
+    workers: Vec<Slot<Question<Answer>>>,
+}
+
+impl Ask for Front {
+    fn status(&self, request: &Request) -> Result<Status, Refused> {
+        let answers = mailbox::ask_all(&self.workers, request)?;
+        let reports = answers.into_iter().map(Answer::tell).collect();
+        Ok(status(&self.config, self.started, reports))
+    }
+
+    fn answer(&self, request: Request) -> Response {
+        match request {
+            Request::Status | Request::Summary | Request::Flow { .. } => {
+                Response::result(self.status(&request))
+            }
+            Request::Disconnect { .. } => {
+                let done = mailbox::ask_all(&self.workers, &request);
+                done.map_or_else(Response::Refused, |_| Response::done())
+            }
+            Request::Link { .. } => {
+                Response::refused("not_an_edge", "a hub has no links of its own")
+            }
+            Request::Reload { .. } | Request::Keep => Response::refused(
+                "needs_restart",
+                "a hub reads its config only when it is started: restart it",
+            ),
+        }
     }
 }
 
 /// One document for all workers, sorted by site and class.
 fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status {
     let mut tunnels = Vec::new();
-    let mut workers = Vec::new();
+    let (mut workers, mut links) = (Vec::new(), Vec::new());
     for report in reports {
         tunnels.extend(report.tunnels);
+        links.extend(report.links);
         workers.push(report.worker);
     }
     tunnels.sort_by(|a: &TunnelStatus, b| (&a.site, &a.class).cmp(&(&b.site, &b.class)));
     Status {
         schema: SCHEMA.into(),
+        time: date::millis(SystemTime::now()),
         role: Role::Hub,
         version: env!("CARGO_PKG_VERSION").into(),
         state: State::Up,
@@ -213,6 +254,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
         notes: Vec::new(),
         links: Vec::new(),
         refused_lan: Vec::new(),
+        sites: traffic::sites(&tunnels, &links),
         tunnels,
         workers,
     }
@@ -237,6 +279,7 @@ mod tests {
                 handed_packets,
                 ..WorkerStatus::default()
             },
+            links: Vec::new(),
             tunnels,
         }
     }

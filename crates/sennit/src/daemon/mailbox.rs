@@ -13,7 +13,7 @@ use sennit_linux::poller::{Poller, Waker};
 
 use crate::{
     cli::Failure,
-    control::{Request, Response},
+    control::{Refused, Request},
 };
 
 /// A worker answers within one turn of its loop; if it does not, it is stuck.
@@ -149,7 +149,7 @@ impl<A> Question<A> {
 pub(super) fn ask_all<A>(
     slots: &[Slot<Question<A>>],
     request: &Request,
-) -> Result<Vec<A>, Response> {
+) -> Result<Vec<A>, Refused> {
     let put = |slot: &Slot<Question<A>>| {
         let (answer, answers) = mpsc::channel();
         slot.post(Question {
@@ -164,7 +164,7 @@ pub(super) fn ask_all<A>(
     let answers = pending.into_iter().map(|it| it.recv_timeout(left()));
     answers
         .collect::<Result<_, _>>()
-        .map_err(|_| Response::refused("busy", "the daemon does not answer; it may be stopping"))
+        .map_err(|_| Refused::new("busy", "the daemon does not answer; it may be stopping"))
 }
 
 #[cfg(test)]
@@ -215,6 +215,6 @@ mod tests {
             }
             ask_all(&slots, &Request::Status)
         });
-        assert!(matches!(answers, Err(Response::Refused(_))), "{answers:?}");
+        assert!(answers.is_err(), "{answers:?}");
     }
 }

@@ -1,12 +1,13 @@
 //! Why each link carries what it carries, and why a flow goes where it goes: the answers of
 //! `sennit why`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{FlowStatus, PathState, Role, Status, TunnelStatus, table};
 
 /// One path of one tunnel.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Reason {
     /// At a hub.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,7 +22,7 @@ pub struct Reason {
 }
 
 /// One flow of one tunnel.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FlowReason {
     /// At a hub.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +34,7 @@ pub struct FlowReason {
 }
 
 /// Each end decides for what it sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     EdgeToHub,

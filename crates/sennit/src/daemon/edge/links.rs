@@ -13,11 +13,16 @@ use sennit_linux::{
     udp::{LinkBinding, LinkSocket},
 };
 
-use super::{super::worker::Io, names::Way, running::Running, watch::Found};
+use super::{
+    super::worker::Io,
+    names::Way,
+    running::Running,
+    watch::{Complaint, Found},
+};
 use crate::{
     config,
     control::LinkOrder,
-    status::{LinkState, LinkStatus},
+    status::{LinkCause, LinkState, LinkStatus, LinkTraffic},
 };
 
 /// All links of the config.
@@ -37,7 +42,7 @@ struct Link {
     /// Addresses that its sockets are bound to, IPv4 and IPv6.
     bound: [Option<IpAddr>; 2],
     /// What is wrong with it, if anything.
-    reason: Option<String>,
+    complaint: Option<Complaint>,
     /// Its packets were refused by this host.
     refusal: Option<Refusal>,
     /// Its operator wants it to carry nothing.
@@ -124,16 +129,16 @@ impl Links {
             let Some(found) = found.get(index) else {
                 continue;
             };
-            let before = (link.bound, link.reason.clone());
+            let before = (link.bound, link.complaint.clone());
             link.follow(found, index, instance, io);
             let resized = std::mem::replace(&mut link.mtu, found.mtu) != found.mtu;
-            if before == (link.bound, link.reason.clone()) {
+            if before == (link.bound, link.complaint.clone()) {
                 if resized {
                     edge.handle_link(link.update(index), now);
                 }
             } else {
                 link.since = now;
-                if first || link.reason != found.complaint {
+                if first || link.complaint != found.complaint {
                     link.log();
                 }
                 edge.handle_link(link.update(index), now);
@@ -276,10 +281,11 @@ impl Links {
         }
     }
 
-    /// That this host refuses to send on a link of this name, in words.
-    pub(super) fn refusal(&self, name: &str, now: Instant) -> Option<String> {
-        let (_, link) = self.all().find(|(_, link)| link.config.name == name)?;
-        link.refused(now)
+    /// The links on which this host refuses to send, and that in words.
+    pub(super) fn refusals(&self, now: Instant) -> Vec<(String, String)> {
+        let refused =
+            |(_, link): (usize, &Link)| Some((link.config.name.clone(), link.refused(now)?));
+        self.all().filter_map(refused).collect()
     }
 }
 
@@ -288,7 +294,10 @@ impl Link {
         Self {
             config: config.clone(),
             bound: [None; 2],
-            reason: Some("not looked at yet".into()),
+            complaint: Some(Complaint {
+                cause: LinkCause::NotLookedAt,
+                text: "not looked at yet".into(),
+            }),
             refusal: None,
             paused: false,
             cut_until: None,
@@ -306,7 +315,7 @@ impl Link {
     }
 
     fn follow(&mut self, found: &Found, index: usize, instance: Instance, io: &mut Io) {
-        self.reason.clone_from(&found.complaint);
+        self.complaint.clone_from(&found.complaint);
         for address in found.sources.into_iter().flatten() {
             self.bind(address, index, instance, io);
         }
@@ -326,14 +335,14 @@ impl Link {
         match self.open(address, index, instance) {
             Ok(socket) => {
                 if let Err(error) = io.set_socket(SocketId(index as u32), address, Some(socket)) {
-                    self.reason = Some(format!("cannot watch the socket: {error}"));
+                    self.complaint = unusable(format!("cannot watch the socket: {error}"));
                     return;
                 }
                 self.bound[family] = Some(address);
             }
             Err(error) => {
                 self.bound[family] = None;
-                self.reason = Some(explain(&error));
+                self.complaint = unusable(explain(&error));
             }
         }
     }
@@ -371,8 +380,10 @@ impl Link {
         let config::Link {
             name, interface, ..
         } = &self.config;
-        match &self.reason {
-            Some(reason) => tracing::warn!(link = name, interface, reason, "link is down"),
+        match &self.complaint {
+            Some(Complaint { text: reason, .. }) => {
+                tracing::warn!(link = name, interface, reason, "link is down");
+            }
             None => tracing::info!(link = name, interface, "link is up"),
         }
     }
@@ -388,7 +399,11 @@ impl Link {
 
     fn status(&self, now: Instant) -> LinkStatus {
         let up = self.bound.iter().any(Option::is_some) && !self.paused;
-        let paused = || self.paused.then(|| PAUSED.to_owned());
+        let (cause, reason) = match &self.complaint {
+            Some(Complaint { cause, text }) => (Some(*cause), Some(text.clone())),
+            None if self.paused => (Some(LinkCause::Paused), Some(PAUSED.to_owned())),
+            None => (None, None),
+        };
         LinkStatus {
             name: self.config.name.clone(),
             interface: self.config.interface.clone(),
@@ -396,11 +411,19 @@ impl Link {
             tier: self.config.tier,
             weight: self.config.weight,
             state: if up { LinkState::Up } else { LinkState::Down },
-            reason: self.reason.clone().or_else(paused),
+            cause,
+            reason,
             hub: self.refused(now),
             since_seconds: now.saturating_duration_since(self.since).as_secs_f64(),
+            traffic: LinkTraffic::default(),
         }
     }
+}
+
+/// This host does not let us use a link.
+fn unusable(text: String) -> Option<Complaint> {
+    let cause = LinkCause::Unusable;
+    Some(Complaint { cause, text })
 }
 
 /// An error and what caused it.

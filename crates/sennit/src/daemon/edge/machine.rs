@@ -8,19 +8,18 @@ use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Tr
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
-    LETTERS, MONITOR, QUESTIONS, Report, STRAYS, Share, far_side, lead::Lead, links::Links,
-    names::Resolved, probe::Verdict, reload::Done, running::Running, watch::Found,
+    LETTERS, MONITOR, QUESTIONS, STRAYS, Share, far_side, lead::Lead, links::Links,
+    names::Resolved, probe::Verdict, reload::Done, report::Answer, running::Running, watch::Found,
 };
 use crate::{
     control::Request,
     daemon::{
-        facts,
+        facts::{self, Seen},
         mailbox::{Mailbox, Question, Slot},
         strays::Strays,
         worker::{Io, Machine},
     },
     site::SiteName,
-    status::PathState,
 };
 
 /// What workers tell each other.
@@ -57,7 +56,7 @@ pub(super) struct EdgeMachine {
     pub(super) links: Links,
     /// For each TUN device the class it belongs to, if any.
     pub(super) devices: Vec<Option<ClassId>>,
-    pub(super) questions: Mailbox<Question<Report>>,
+    pub(super) questions: Mailbox<Question<Answer>>,
     pub(super) letters: Mailbox<Letter>,
     /// Of all workers.
     pub(super) letter_slots: Arc<[Slot<Letter>]>,
@@ -269,7 +268,7 @@ impl EdgeMachine {
         self.strays.counters.unowned += u64::from(taken.is_err());
     }
 
-    fn answer(&mut self, request: &Request, io: &mut Io, now: Instant) -> Report {
+    fn answer(&mut self, request: &Request, io: &mut Io, now: Instant) -> Answer {
         if let Request::Link { link, order } = request
             && let Some(index) = self.links.position(link)
         {
@@ -279,27 +278,15 @@ impl EdgeMachine {
         let io = &*io;
         let wanted = facts::wanted_flows(request);
         let local = |socket: SocketId, remote: IpAddr| io.socket_address(socket, remote);
-        let mut tunnels = facts::tunnels(
-            self.edge.status_with_flows(&wanted, now),
-            Some(&self.site),
-            local,
-            now,
-        );
-        for path in tunnels.iter_mut().flat_map(|tunnel| &mut tunnel.paths) {
-            let name = path.link.as_deref();
-            if path.state != PathState::Up
-                && let Some(refusal) = name.and_then(|name| self.links.refusal(name, now))
-            {
-                path.why = format!("unused: {refusal}");
-                path.reason = Some(refusal);
-            }
-        }
+        let tunnels = self.edge.status_with_flows(&wanted, now);
+        let seen = Seen::new(tunnels, self.edge.links(), local, now);
         let lead = self.lead.as_ref();
         let mut links = lead.map_or_else(Vec::new, |_| self.links.status(now));
         if let Some(lead) = lead {
             lead.outlook.describe(&mut links, now);
         }
-        Report {
+        Answer {
+            site: self.site.clone(),
             notes: lead.map_or_else(Vec::new, Lead::notes),
             verdict: lead.and_then(|lead| lead.outlook.verdict(&links)),
             hub_inside: lead.map_or_else(Vec::new, |lead| lead.hub_inside.clone()),
@@ -308,8 +295,9 @@ impl EdgeMachine {
             }),
             refused: self.edge.refused_lan().to_vec(),
             links,
-            worker: self.strays.counters.status(tunnels.len()),
-            tunnels,
+            refusals: self.links.refusals(now),
+            worker: self.strays.counters.status(seen.len()),
+            seen,
         }
     }
 }

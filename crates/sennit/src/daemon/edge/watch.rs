@@ -9,7 +9,7 @@ use sennit_linux::{
 };
 
 use super::links::explain;
-use crate::{cli::Failure, config};
+use crate::{cli::Failure, config, status::LinkCause};
 
 /// All interfaces that links of the config are on.
 pub(super) struct Watch {
@@ -29,9 +29,16 @@ pub(super) struct Found {
     /// Addresses that packets may leave from, IPv4 and IPv6.
     pub(super) sources: [Option<IpAddr>; 2],
     /// What is wrong with it, if anything.
-    pub(super) complaint: Option<String>,
+    pub(super) complaint: Option<Complaint>,
     /// Largest IP packet that it sends.
     pub(super) mtu: Option<u32>,
+}
+
+/// Why a link cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Complaint {
+    pub(super) cause: LinkCause,
+    pub(super) text: String,
 }
 
 impl Found {
@@ -104,7 +111,7 @@ impl Watch {
                     let _ = footprint.unroute_link(index);
                     return Found {
                         sources: [None; 2],
-                        complaint: Some(explain(&error)),
+                        complaint: Some(missing(&error)),
                         mtu: None,
                     };
                 }
@@ -164,20 +171,39 @@ fn packet(payload: u32, source: IpAddr) -> u32 {
     payload + if source.is_ipv4() { 20 + 8 } else { 40 + 8 }
 }
 
+/// Why an interface could not be looked at.
+fn missing(error: &sennit_linux::Error) -> Complaint {
+    let cause = match error {
+        sennit_linux::Error::NoInterface(_) => LinkCause::NoInterface,
+        _ => LinkCause::Unusable,
+    };
+    let text = explain(error);
+    Complaint { cause, text }
+}
+
 /// Why an interface cannot be used.
-fn complaint(interface: &Interface) -> String {
+fn complaint(interface: &Interface) -> Complaint {
     let Interface {
         name, state, mtu, ..
     } = interface;
     let any = [Family::V4, Family::V6]
         .into_iter()
         .find_map(|family| source(interface, family));
-    match any {
-        _ if *state != LinkState::Up => format!("interface {name} is {state}"),
-        None => format!("interface {name} has no address"),
+    let (cause, text) = match any {
+        _ if *state != LinkState::Up => (
+            LinkCause::InterfaceDown,
+            format!("interface {name} is {state}"),
+        ),
+        None => (
+            LinkCause::NoAddress,
+            format!("interface {name} has no address"),
+        ),
         Some(address) => {
             let need = packet(LEAST_PAYLOAD.into(), address);
-            format!("the MTU of interface {name}, {mtu}, is too small: QUIC needs {need}")
+            let text =
+                format!("the MTU of interface {name}, {mtu}, is too small: QUIC needs {need}");
+            (LinkCause::MtuTooSmall, text)
         }
-    }
+    };
+    Complaint { cause, text }
 }

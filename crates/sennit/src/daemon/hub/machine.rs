@@ -13,11 +13,11 @@ use sennit_core::{ClassId, PathState};
 use sennit_engine::{Hub, HubEvent, Packet, Received, RequestId, Transmit};
 use sennit_packet::{IpPacket, gso::VirtioNetHdr};
 
-use super::{Announced, Directory, QUESTIONS, Report, STRAYS, VERDICTS, owners::Owners};
+use super::{Announced, Answer, Directory, QUESTIONS, STRAYS, VERDICTS, owners::Owners};
 use crate::{
     control::Request,
     daemon::{
-        facts,
+        facts::{self, Seen},
         mailbox::{Mailbox, Question, Slot},
         registrar::{Query, Verdict},
         strays::Strays,
@@ -40,7 +40,7 @@ pub(super) struct HubMachine {
     pub(super) number: usize,
     pub(super) directory: Arc<Directory>,
     pub(super) queries: SyncSender<Query>,
-    pub(super) questions: Mailbox<Question<Report>>,
+    pub(super) questions: Mailbox<Question<Answer>>,
     pub(super) verdicts: Mailbox<Verdict>,
     /// Of all workers.
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
@@ -182,9 +182,10 @@ impl HubMachine {
         }
     }
 
-    fn answer(&mut self, request: &Request, now: Instant) -> Report {
+    fn answer(&mut self, request: &Request, now: Instant) -> Answer {
         match request {
             Request::Status
+            | Request::Summary
             | Request::Flow { .. }
             | Request::Link { .. }
             | Request::Reload { .. }
@@ -195,10 +196,10 @@ impl HubMachine {
         }
         let wanted = facts::wanted_flows(request);
         let tunnels = self.hub.status_with_flows(&wanted, now);
-        let tunnels = facts::tunnels(tunnels, None, |_, _| None, now);
-        Report {
-            worker: self.strays.counters.status(tunnels.len()),
-            tunnels,
+        let seen = Seen::new(tunnels, self.hub.links(), |_, _| None, now);
+        Answer {
+            worker: self.strays.counters.status(seen.len()),
+            seen,
         }
     }
 }

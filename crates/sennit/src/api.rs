@@ -1,0 +1,164 @@
+//! The HTTP API of a daemon.
+//!
+//! It lives on a thread of its own with a runtime of its own, and asks the daemon in the way in which
+//! `sennit status` does, through [`Ask`], at most a few times a second however many ask ([`watch`]).
+//! So no packet ever waits for it. It answers on the control socket, and over TCP where the config
+//! says so.
+//!
+//! What there is to call is one table ([`routes`]): path, method, who may, what it answers. The
+//! router ([`call`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`]) are made from
+//! it. How many connections and requests there may be is bounded ([`seats`], [`limit`]).
+
+mod access;
+mod call;
+mod describe;
+mod limit;
+mod live;
+mod problem;
+mod routes;
+mod seats;
+mod serve;
+mod watch;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::unix::net::UnixStream,
+    sync::Arc,
+    thread,
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use self::{access::Access, seats::Seats, watch::Watch};
+pub use self::{access::Role, describe::openapi};
+use crate::{
+    config::ApiConfig,
+    control::{Refused, Request, Response},
+    status::Status,
+};
+
+/// A daemon that can be asked; whoever asks waits, so it is asked on threads that may.
+pub trait Ask: Send + Sync + 'static {
+    /// The status; `request` is one that asks for it.
+    fn status(&self, request: &Request) -> Result<Status, Refused>;
+    /// What it says to any request.
+    fn answer(&self, request: Request) -> Response;
+}
+
+/// Why there is no API.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("cannot listen on {address} for the API: {source}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        path: std::path::PathBuf,
+        source: io::Error,
+    },
+    #[error("{} {what}", path.display())]
+    BadFile {
+        path: std::path::PathBuf,
+        what: String,
+    },
+    #[error("cannot start the API: {0}")]
+    Thread(io::Error),
+}
+
+/// Clients of the control socket that speak HTTP.
+#[derive(Debug)]
+pub struct Visitors(mpsc::UnboundedReceiver<UnixStream>);
+
+/// A way to give clients to an API, which may come later.
+pub fn door() -> (impl Fn(UnixStream) + Send + Sync + 'static, Visitors) {
+    let (unix, clients) = mpsc::unbounded_channel();
+    let door = move |client| {
+        // If the API is gone, so is the daemon soon.
+        let _ = unix.send(client);
+    };
+    (door, Visitors(clients))
+}
+
+/// The API of a running daemon; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Api {
+    addresses: Vec<SocketAddr>,
+    _stop: oneshot::Sender<()>,
+}
+
+/// What all requests share.
+struct Shared {
+    access: Access,
+    watch: Watch,
+    seats: Seats,
+    ask: Arc<dyn Ask>,
+}
+
+impl Api {
+    /// Listens and starts the thread.
+    pub fn start(
+        config: &ApiConfig,
+        ask: Arc<dyn Ask>,
+        visitors: Visitors,
+    ) -> Result<Self, ApiError> {
+        let tls = serve::tls(config)?;
+        let access = Access::load(config)?;
+        let listeners = listen(&config.listen)?;
+        let addresses = listeners.iter().filter_map(|it| it.local_addr().ok());
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let shared = Arc::new(Shared {
+            access,
+            watch: Watch::new(Arc::clone(&ask)),
+            seats: Seats::default(),
+            ask,
+        });
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(watch::ASKERS)
+            .thread_name("api-asks")
+            .build()
+            .map_err(ApiError::Thread)?;
+        let run = move || {
+            let serve = serve::run(listeners, tls, visitors.0, shared);
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve => {}
+                    _ = stopped => {}
+                }
+            });
+            // Nobody waits for an answer that the daemon still owes.
+            runtime.shutdown_background();
+        };
+        thread::Builder::new()
+            .name("api".into())
+            .spawn(run)
+            .map_err(ApiError::Thread)?;
+        for address in &addresses {
+            tracing::info!(%address, "the API listens");
+        }
+        Ok(Self {
+            addresses,
+            _stop: stop,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ApiError> {
+    let listeners = addresses.iter().map(|&address| {
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        bound.map_err(|source| ApiError::Listen { address, source })
+    });
+    listeners.collect()
+}

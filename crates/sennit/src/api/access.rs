@@ -1,0 +1,371 @@
+//! Who may do what.
+//!
+//! Whoever may open the control socket may do everything, as with the commands. Over TCP a bearer
+//! token says who asks. Without tokens in the config whoever is on this host may read.
+//!
+//! A browser on an operator's desk can be made to ask anything by any page. So over TCP the `Host`
+//! must be an address, `localhost` or a name from the config, because a name that an attacker points
+//! here (DNS rebinding) is none of them; and an `Origin` must be the host that is asked.
+
+use std::{fs, io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Instant};
+
+use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
+use axum::http::{HeaderMap, StatusCode, header};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{ApiError, limit::Limit, problem::Problem};
+use crate::config::ApiConfig;
+
+/// Requests that a peer may make a second: more than a page and a monitor want.
+const REQUESTS: (f64, f64) = (400.0, 800.0);
+/// Wrong tokens that a peer may show a second; nobody guesses one of 128 bits at that pace.
+const GUESSES: (f64, f64) = (1.0, 10.0);
+/// Characters that a token has at least: 128 bits in base64.
+const SHORTEST_TOKEN: usize = 22;
+
+/// What somebody may do; each may also do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Look.
+    Read,
+    /// Do what ends by itself or can be undone: pause a link, try a failover.
+    Operate,
+    /// Everything.
+    Admin,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// The control socket.
+    Local,
+    Remote(IpAddr),
+}
+
+impl Peer {
+    fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Local => None,
+            Self::Remote(address) => Some(address.to_canonical()),
+        }
+    }
+
+    fn is_on_this_host(self) -> bool {
+        self.address().is_none_or(|address| address.is_loopback())
+    }
+}
+
+/// What the config says of it.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// SHA-256 of each token.
+    tokens: Vec<(Role, [u8; 32])>,
+    hosts: Vec<String>,
+    requests: Limit,
+    guesses: Limit,
+}
+
+impl Access {
+    pub(super) fn load(config: &ApiConfig) -> Result<Self, ApiError> {
+        let files = [
+            (Role::Read, &config.read_token),
+            (Role::Operate, &config.operate_token),
+            (Role::Admin, &config.admin_token),
+        ];
+        let mut tokens = Vec::new();
+        for (role, file) in files {
+            let Some(file) = file else { continue };
+            let found = read_tokens(file)?;
+            tokens.extend(found.iter().map(|token| (role, hash(token))));
+        }
+        Ok(Self {
+            tokens,
+            hosts: config.hosts.clone(),
+            requests: Limit::new(REQUESTS.0, REQUESTS.1),
+            guesses: Limit::new(GUESSES.0, GUESSES.1),
+        })
+    }
+
+    /// What whoever sent a request may do; `host` is the one that the request line names.
+    pub(super) fn admit(
+        &self,
+        peer: Peer,
+        headers: &HeaderMap,
+        host: Option<&str>,
+        now: Instant,
+    ) -> Result<Option<Role>, Problem> {
+        let address = peer.address();
+        let crowded = |after| Problem::too_many(after, "too many requests from this address");
+        self.requests.take(address, now).map_err(crowded)?;
+        let host = host.or_else(|| text(headers, header::HOST));
+        self.check_origin(peer, headers, host)?;
+        if peer == Peer::Local {
+            return Ok(Some(Role::Admin));
+        }
+        let Some(shown) = headers.get(header::AUTHORIZATION) else {
+            let open = self.tokens.is_empty() && peer.is_on_this_host();
+            return Ok(open.then_some(Role::Read));
+        };
+        let guessed = |after| Problem::too_many(after, "too many wrong tokens from this address");
+        self.guesses.look(address, now).map_err(guessed)?;
+        let token = shown.to_str().ok().and_then(bearer);
+        let role = token.and_then(|token| self.role_of(token));
+        role.map(Some).ok_or_else(|| {
+            let _ = self.guesses.take(address, now);
+            Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "the token is not known here",
+            )
+        })
+    }
+
+    fn role_of(&self, token: &str) -> Option<Role> {
+        let shown = hash(token);
+        let same = |(_, known): &&(Role, [u8; 32])| verify_slices_are_equal(known, &shown).is_ok();
+        let roles = self.tokens.iter().filter(same).map(|(role, _)| *role);
+        roles.max()
+    }
+
+    fn check_origin(
+        &self,
+        peer: Peer,
+        headers: &HeaderMap,
+        host: Option<&str>,
+    ) -> Result<(), Problem> {
+        if peer != Peer::Local {
+            let known = host.is_some_and(|host| self.is_ours(name_of(host)));
+            if !known {
+                return Err(Problem::new(
+                    StatusCode::MISDIRECTED_REQUEST,
+                    "unknown_host",
+                    "this is no host of that name: ask by address, or name it in `hosts` of [api]",
+                ));
+            }
+        }
+        let cross = || Problem::forbidden("a page of another site may not ask this");
+        if text(headers, header::HeaderName::from_static("sec-fetch-site")) == Some("cross-site") {
+            return Err(cross());
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return Ok(());
+        };
+        let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
+        match (origin, host) {
+            (Some((_, from)), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
+            _ => Err(cross()),
+        }
+    }
+
+    fn is_ours(&self, name: &str) -> bool {
+        name.parse::<IpAddr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A host without its port and brackets.
+fn name_of(host: &str) -> &str {
+    if let Some(v6) = host.strip_prefix('[') {
+        return v6.split_once(']').map_or("", |(address, _)| address);
+    }
+    host.split_once(':').map_or(host, |(name, _)| name)
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim())
+        .filter(|token| !token.is_empty())
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, token.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// One token a line; what begins with `#` is not one.
+fn read_tokens(path: &Path) -> Result<Vec<String>, ApiError> {
+    let text = fs::read_to_string(path).map_err(|source| io_error(path, source))?;
+    let bad = |what: &str| ApiError::BadFile {
+        path: path.into(),
+        what: what.into(),
+    };
+    let mode = path
+        .metadata()
+        .map_err(|source| io_error(path, source))?
+        .mode();
+    if mode & 0o077 != 0 {
+        return Err(bad("holds tokens, and others may read it: chmod 600"));
+    }
+    let lines = text.lines().map(str::trim);
+    let tokens = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let tokens: Vec<String> = tokens.map(Into::into).collect();
+    if tokens.is_empty() {
+        return Err(bad("holds no token"));
+    }
+    let short = |token: &String| token.len() < SHORTEST_TOKEN || token.contains(' ');
+    if tokens.iter().any(short) {
+        return Err(bad(
+            "holds a token that can be guessed: make one by `openssl rand -base64 32`",
+        ));
+    }
+    Ok(tokens)
+}
+
+fn io_error(path: &Path, source: io::Error) -> ApiError {
+    ApiError::File {
+        path: path.into(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    const READER: &str = "reader-0123456789abcdefghij";
+    const ADMIN: &str = "admin-0123456789abcdefghijk";
+
+    fn access(tokens: &[(Role, &str)]) -> Access {
+        Access {
+            tokens: tokens.iter().map(|(role, it)| (*role, hash(it))).collect(),
+            hosts: vec!["router.lan".into()],
+            requests: Limit::new(1e6, 1e6),
+            guesses: Limit::new(1e6, 1e6),
+        }
+    }
+
+    fn admit(
+        access: &Access,
+        peer: Peer,
+        pairs: &[(&'static str, &str)],
+    ) -> Result<Option<Role>, u16> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let admitted = access.admit(peer, &headers, None, Instant::now());
+        admitted.map_err(|problem| {
+            serde_json::to_value(problem).unwrap()["status"]
+                .as_u64()
+                .unwrap() as u16
+        })
+    }
+
+    const NEAR: Peer = Peer::Remote(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const FAR: Peer = Peer::Remote(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)));
+
+    #[test]
+    fn without_tokens_this_host_may_read_and_nobody_else() {
+        let open = access(&[]);
+        let host = [("host", "127.0.0.1:8080")];
+
+        assert_eq!(admit(&open, NEAR, &host), Ok(Some(Role::Read)));
+        assert_eq!(admit(&open, FAR, &host), Ok(None));
+        assert_eq!(admit(&open, Peer::Local, &[]), Ok(Some(Role::Admin)));
+    }
+
+    #[test]
+    fn a_token_says_the_role_and_a_wrong_one_is_refused() {
+        let closed = access(&[(Role::Read, READER), (Role::Admin, ADMIN)]);
+        let with = |value: &str| {
+            let pairs = [("host", "localhost"), ("authorization", value)];
+            admit(&closed, NEAR, &pairs)
+        };
+
+        assert_eq!(with(&format!("Bearer {READER}")), Ok(Some(Role::Read)));
+        assert_eq!(with(&format!("bearer {ADMIN}")), Ok(Some(Role::Admin)));
+        for wrong in [
+            "Bearer",
+            "Bearer ",
+            "Basic YTpi",
+            &format!("Bearer {READER}x"),
+        ] {
+            assert_eq!(with(wrong), Err(401), "{wrong}");
+        }
+        assert_eq!(admit(&closed, NEAR, &[("host", "localhost")]), Ok(None));
+    }
+
+    #[test]
+    fn a_name_that_is_not_ours_is_refused_over_tcp() {
+        let open = access(&[]);
+        for good in [
+            "127.0.0.1:1",
+            "[::1]:8080",
+            "localhost",
+            "Router.LAN:80",
+            "192.0.2.1",
+        ] {
+            assert!(admit(&open, NEAR, &[("host", good)]).is_ok(), "{good}");
+        }
+        for bad in [
+            "evil.example:8080",
+            "localhost.evil.example",
+            "",
+            "[::1",
+            "127.0.0.1.evil",
+        ] {
+            assert_eq!(admit(&open, NEAR, &[("host", bad)]), Err(421), "{bad}");
+        }
+        assert_eq!(admit(&open, NEAR, &[]), Err(421));
+        assert!(admit(&open, Peer::Local, &[("host", "whatever")]).is_ok());
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let open = access(&[]);
+        let from = |origin: &str| {
+            admit(
+                &open,
+                NEAR,
+                &[("host", "127.0.0.1:8080"), ("origin", origin)],
+            )
+        };
+
+        assert!(from("http://127.0.0.1:8080").is_ok());
+        for other in [
+            "http://evil.example",
+            "null",
+            "http://127.0.0.1:9090",
+            "http://localhost:8080",
+        ] {
+            assert_eq!(from(other), Err(403), "{other}");
+        }
+        let fetched = [("host", "127.0.0.1"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(admit(&open, NEAR, &fetched), Err(403));
+        let unix = [("origin", "http://evil.example")];
+        assert_eq!(admit(&open, Peer::Local, &unix), Err(403));
+    }
+
+    #[test]
+    fn who_guesses_tokens_is_soon_told_to_wait() {
+        let mut closed = access(&[(Role::Read, READER)]);
+        closed.guesses = Limit::new(0.1, 3.0);
+        let wrong = [("host", "localhost"), ("authorization", "Bearer x")];
+        let right = format!("Bearer {READER}");
+        let right = [("host", "localhost"), ("authorization", right.as_str())];
+
+        assert_eq!(
+            [(); 3].map(|()| admit(&closed, NEAR, &wrong)),
+            [Err(401); 3]
+        );
+        assert_eq!(admit(&closed, NEAR, &wrong), Err(429));
+        assert_eq!(
+            admit(&closed, NEAR, &right),
+            Err(429),
+            "it might be a guess"
+        );
+        let far = [("host", "192.0.2.1"), right[1]];
+        assert_eq!(admit(&closed, FAR, &far), Ok(Some(Role::Read)));
+    }
+}

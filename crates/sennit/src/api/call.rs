@@ -1,0 +1,186 @@
+//! From a request to the route that answers it: what it may, its query and its body.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes, to_bytes},
+    extract::{FromRequestParts as _, Query, RawPathParams, Request},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::{MethodFilter, on},
+};
+use tokio::time::timeout;
+
+use super::{
+    Role, Shared,
+    problem::Problem,
+    routes::{Route, routes},
+};
+use crate::status::Status;
+
+/// What a body may have at most; each is a few words.
+const BODY_BYTES: usize = 64 << 10;
+/// For the body of a request.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub(super) role: Option<Role>,
+}
+
+/// One request, read and allowed.
+pub(super) struct Call {
+    pub(super) shared: Arc<Shared>,
+    path: BTreeMap<String, String>,
+    pub(super) query: BTreeMap<String, String>,
+    pub(super) role: Option<Role>,
+    pub(super) body: Bytes,
+}
+
+/// The router of all routes.
+pub(super) fn router(shared: &Arc<Shared>) -> Router {
+    let mut router = Router::new();
+    for route in routes() {
+        let filter = MethodFilter::try_from(route.method.clone()).expect("it is a usual method");
+        let (path, shared) = (route.path, Arc::clone(shared));
+        let route = Arc::new(route);
+        let handler = move |request: Request| {
+            let (route, shared) = (Arc::clone(&route), Arc::clone(&shared));
+            async move {
+                match handle(&route, shared, request).await {
+                    Ok(response) => with_headers(response),
+                    Err(problem) => with_headers(problem.into_response()),
+                }
+            }
+        };
+        router = router.route(path, on(filter, handler));
+    }
+    router
+        .method_not_allowed_fallback(|| async {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            Problem::new(status, "method_not_allowed", "this has no such method")
+        })
+        .fallback(|| async { Problem::not_found("there is no such resource") })
+}
+
+/// What keeps a browser from taking an answer for something else, or showing it to others.
+fn with_headers(mut response: Response) -> Response {
+    let fixed = [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    for (name, value) in fixed {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().entry(name).or_insert(value);
+    }
+    response
+}
+
+async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let caller = parts.extensions.get::<Caller>();
+    let role = caller.and_then(|caller| caller.role);
+    check_role(role, route.role)?;
+    let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
+        .map_err(|error| Problem::bad_request(error.body_text()))?
+        .0;
+    if let Some(unknown) = query
+        .keys()
+        .find(|key| !route.query.iter().any(|(it, _)| it == key))
+    {
+        let detail = format!("there is no parameter `{}` here", unknown.escape_debug());
+        return Err(Problem::bad_request(detail));
+    }
+    let path = RawPathParams::from_request_parts(&mut parts, &()).await;
+    let path = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let path = path
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let body = match route.method {
+        Method::GET => Bytes::new(),
+        _ => read_body(&parts.headers, body).await?,
+    };
+    let call = Call {
+        path: path.collect(),
+        shared,
+        query,
+        role,
+        body,
+    };
+    (route.answer)(call).await
+}
+
+pub(super) fn check_role(has: Option<Role>, needs: Option<Role>) -> Result<(), Problem> {
+    match (has, needs) {
+        (_, None) => Ok(()),
+        (None, Some(_)) => Err(Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "a token is needed: Authorization: Bearer TOKEN",
+        )),
+        (Some(has), Some(needs)) if has < needs => {
+            let name = |role| serde_json::to_value(role).unwrap_or_default();
+            let (has, needs) = (name(has), name(needs));
+            Err(Problem::forbidden(format!(
+                "this needs the role {needs}, and the token is for {has}"
+            )))
+        }
+        (Some(_), Some(_)) => Ok(()),
+    }
+}
+
+/// A form of another page has no such type, so it is refused even where no token is asked for.
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let late = |_| {
+        let status = StatusCode::REQUEST_TIMEOUT;
+        Problem::new(status, "timeout", "the body did not come in time")
+    };
+    let bytes = timeout(BODY_WITHIN, to_bytes(body, BODY_BYTES))
+        .await
+        .map_err(late)?;
+    let bytes = bytes.map_err(|_| {
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        Problem::new(
+            status,
+            "too_large",
+            format!("a body has at most {BODY_BYTES} bytes"),
+        )
+    })?;
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_json = kind
+        .split(';')
+        .next()
+        .is_some_and(|it| it.trim() == "application/json");
+    let is_nothing = bytes.is_empty() && kind.is_empty();
+    if !(is_json || is_nothing) {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(Problem::new(
+            status,
+            "not_json",
+            "a body must be application/json",
+        ));
+    }
+    Ok(bytes)
+}
+
+impl Call {
+    pub(super) fn part(&self, name: &str) -> String {
+        self.path.get(name).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        match self.query.get(name).map(String::as_str) {
+            None | Some("false") => Ok(false),
+            Some("true" | "") => Ok(true),
+            Some(_) => Err(Problem::bad_request(format!("`{name}` is true or false"))),
+        }
+    }
+
+    pub(super) async fn summary(&self) -> Result<Arc<Status>, Problem> {
+        Ok(self.shared.watch.status(false).await?.status)
+    }
+}

@@ -1,0 +1,204 @@
+//! Connections: accepting, TLS, timeouts.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::TcpListener as StdListener,
+    os::unix::net::UnixStream,
+    path::Path,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Body, http::Request, response::IntoResponse as _};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::mpsc::UnboundedReceiver,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use super::{
+    ApiError, Shared,
+    access::Peer,
+    call,
+    problem::Problem,
+    seats::{Busy, Seat},
+};
+use crate::config::ApiConfig;
+
+/// For the head of a request, and for the handshake of TLS. Whoever is slower is not there, or keeps
+/// others out.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// A head is a few hundred bytes; a browser's with many cookies has a few thousand.
+const HEAD_BYTES: usize = 16 << 10;
+/// Accepting fails for want of descriptors, which takes a while to pass.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The certificate and key of the config.
+pub(super) fn tls(config: &ApiConfig) -> Result<Option<TlsAcceptor>, ApiError> {
+    let Some(files) = &config.tls else {
+        return Ok(None);
+    };
+    let bad = |path: &Path, what: &dyn std::fmt::Display| ApiError::BadFile {
+        path: path.into(),
+        what: what.to_string(),
+    };
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect);
+    let chain = chain.map_err(|error| {
+        bad(
+            &files.certificate,
+            &format!("holds no certificate in PEM: {error}"),
+        )
+    })?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| bad(&files.key, &format!("holds no private key in PEM: {error}")))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
+    let mut tls =
+        tls.map_err(|error| bad(&files.certificate, &format!("cannot be used: {error}")))?;
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(tls))))
+}
+
+/// Serves until the future is dropped.
+pub(super) async fn run(
+    listeners: Vec<StdListener>,
+    tls: Option<TlsAcceptor>,
+    mut unix: UnboundedReceiver<UnixStream>,
+    shared: Arc<Shared>,
+) {
+    let router = call::router(&shared);
+    for listener in listeners {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => {
+                let (tls, shared, router) = (tls.clone(), Arc::clone(&shared), router.clone());
+                tokio::spawn(accept(listener, tls, shared, router));
+            }
+            Err(error) => tracing::error!(%error, "the API cannot listen"),
+        }
+    }
+    while let Some(client) = unix.recv().await {
+        let (shared, router) = (Arc::clone(&shared), router.clone());
+        tokio::spawn(async move {
+            let opened = client.set_nonblocking(true);
+            let opened = opened.and_then(|()| tokio::net::UnixStream::from_std(client));
+            match (opened, Seat::take(&shared)) {
+                (Ok(client), Some(seat)) => {
+                    converse(client, Peer::Local, seat, shared, router).await;
+                }
+                (Err(error), _) => tracing::debug!(%error, "API client"),
+                (_, None) => tracing::debug!("the API is full"),
+            }
+        });
+    }
+    // The control socket is gone, and the others are served on.
+    std::future::pending::<()>().await;
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+    router: Router,
+) {
+    loop {
+        let (client, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "the API cannot accept a client");
+                sleep(RETRY).await;
+                continue;
+            }
+        };
+        let Some(seat) = Seat::take(&shared) else {
+            tracing::debug!(%address, "the API is full");
+            continue;
+        };
+        let _ = client.set_nodelay(true);
+        let peer = Peer::Remote(address.ip());
+        let (tls, shared, router) = (tls.clone(), Arc::clone(&shared), router.clone());
+        tokio::spawn(async move {
+            match tls {
+                None => converse(client, peer, seat, shared, router).await,
+                Some(tls) => {
+                    let leave = Arc::clone(&seat.leave);
+                    let handshake = timeout(HEAD_WITHIN, tls.accept(client));
+                    tokio::select! {
+                        () = leave.notified() => {}
+                        shaken = handshake => if let Ok(Ok(client)) = shaken {
+                            converse(client, peer, seat, shared, router).await;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Answers one client until it goes, is too slow, or has to leave.
+async fn converse(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    seat: Seat,
+    shared: Arc<Shared>,
+    router: Router,
+) {
+    let leave = Arc::clone(&seat.leave);
+    let seat = Arc::new(seat);
+    let service = service_fn(|request: Request<Incoming>| {
+        let busy = seat.serve();
+        let (shared, router) = (Arc::clone(&shared), router.clone());
+        async move { Ok::<_, Infallible>(answer(request, peer, busy, &shared, router).await) }
+    });
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES);
+    let connection = pin!(server.serve_connection(TokioIo::new(client), service));
+    tokio::select! {
+        () = leave.notified() => {}
+        done = connection => if let Err(error) = done {
+            tracing::debug!(%error, "API client");
+        }
+    }
+}
+
+fn answer(
+    request: Request<Incoming>,
+    peer: Peer,
+    busy: Busy,
+    shared: &Arc<Shared>,
+    router: Router,
+) -> impl Future<Output = axum::response::Response> + use<> {
+    let host = request.uri().authority().map(|it| it.as_str().to_owned());
+    let headers = request.headers();
+    let role = shared
+        .access
+        .admit(peer, headers, host.as_deref(), Instant::now());
+    async move {
+        let mut request = request.map(Body::new);
+        match role {
+            Ok(role) => {
+                request.extensions_mut().insert(call::Caller { role });
+                let answer = router.oneshot(request).await;
+                drop(busy);
+                answer.into_response()
+            }
+            Err(problem) => Problem::into_response(problem),
+        }
+    }
+}

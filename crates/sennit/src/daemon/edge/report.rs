@@ -1,0 +1,338 @@
+//! What the workers of an edge say of themselves, as one document.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use sennit_engine::facts::LinkFacts;
+use sennit_packet::Prefix;
+
+use super::reload::Reloader;
+use crate::{
+    api::Ask,
+    config::EdgeConfig,
+    control::{LinkAnswer, Refused, Request, Response},
+    daemon::{
+        facts::Seen,
+        mailbox::{self, Question, Slot},
+        traffic,
+    },
+    date,
+    site::SiteName,
+    status::{
+        LinkCause, LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA,
+        State, Status, TunnelStatus, WorkerStatus,
+    },
+};
+
+/// What a worker says of itself, and the first of the host too.
+pub(super) struct Answer {
+    pub(super) site: SiteName,
+    pub(super) addresses: Vec<IpAddr>,
+    /// The hub's own in the tunnel.
+    pub(super) hub_inside: Vec<IpAddr>,
+    /// Those prefixes of our LAN that the hub does not route, and why.
+    pub(super) refused: Vec<(Prefix, String)>,
+    pub(super) notes: Vec<String>,
+    pub(super) verdict: Option<String>,
+    pub(super) links: Vec<LinkStatus>,
+    /// Links on which this host refuses to send, and that in words.
+    pub(super) refusals: Vec<(String, String)>,
+    pub(super) seen: Seen,
+    pub(super) worker: WorkerStatus,
+}
+
+impl Answer {
+    fn tell(self) -> Report {
+        let mut tunnels = self.seen.tunnels(Some(&self.site));
+        for path in tunnels.iter_mut().flat_map(|tunnel| &mut tunnel.paths) {
+            let mut refusals = self.refusals.iter();
+            if path.state != PathState::Up
+                && let Some((_, refusal)) =
+                    refusals.find(|(name, _)| path.link.as_ref() == Some(name))
+            {
+                path.why = format!("unused: {refusal}");
+                path.reason = Some(refusal.clone());
+            }
+        }
+        Report {
+            addresses: self.addresses,
+            refused: self.refused,
+            notes: self.notes,
+            verdict: self.verdict,
+            links: self.links,
+            tunnels,
+            traffic: self.seen.links,
+            worker: self.worker,
+        }
+    }
+}
+
+/// The same, as the document shows it.
+#[derive(Default)]
+struct Report {
+    addresses: Vec<IpAddr>,
+    /// Those prefixes of our LAN that the hub does not route, and why.
+    refused: Vec<(Prefix, String)>,
+    notes: Vec<String>,
+    /// Why there is no tunnel, as far as it was looked.
+    verdict: Option<String>,
+    links: Vec<LinkStatus>,
+    tunnels: Vec<TunnelStatus>,
+    /// What went over the links.
+    traffic: Vec<LinkFacts>,
+    worker: WorkerStatus,
+}
+
+/// Where an edge is asked: on threads of the control socket and the API, with what all workers say.
+pub(super) struct Front {
+    pub(super) reloader: Arc<Reloader>,
+    pub(super) started: Instant,
+    pub(super) workers: Vec<Slot<Question<Answer>>>,
+}
+
+impl Ask for Front {
+    fn status(&self, request: &Request) -> Result<Status, Refused> {
+        let answers = mailbox::ask_all(&self.workers, request)?;
+        let reports = answers.into_iter().map(Answer::tell).collect();
+        let running = self.reloader.running();
+        Ok(status(&running.config, self.started, reports))
+    }
+
+    fn answer(&self, request: Request) -> Response {
+        match request {
+            Request::Status | Request::Summary | Request::Flow { .. } => {
+                Response::result(self.status(&request))
+            }
+            Request::Disconnect { .. } => {
+                Response::refused("not_a_hub", "an edge has no sites to disconnect")
+            }
+            Request::Link { ref link, .. } => match mailbox::ask_all(&self.workers, &request) {
+                Ok(answers) => self.link_answer(link, answers),
+                Err(busy) => Response::Refused(busy),
+            },
+            Request::Reload { confirm_seconds } => {
+                let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+                self.reloader.reload(confirm)
+            }
+            Request::Keep => self.reloader.keep(),
+        }
+    }
+}
+
+impl Front {
+    /// What there is to say of a link after an order for it was obeyed.
+    fn link_answer(&self, name: &str, answers: Vec<Answer>) -> Response {
+        let inside = answers.iter().flat_map(|it| &it.hub_inside).copied();
+        let hub_inside = inside.collect();
+        let reports = answers.into_iter().map(Answer::tell).collect();
+        let running = self.reloader.running();
+        let mut links = status(&running.config, self.started, reports)
+            .links
+            .into_iter();
+        match links.find(|link| link.name == name) {
+            Some(link) => Response::document(&LinkAnswer {
+                schema: LinkAnswer::SCHEMA.into(),
+                link,
+                hub_inside,
+            }),
+            None => Response::refused("no_such_link", format!("there is no link `{name}`")),
+        }
+    }
+}
+
+/// One document for all workers, with the tunnels in the order of the classes.
+fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status {
+    let (mut addresses, mut links) = (Vec::new(), Vec::new());
+    let (mut tunnels, mut workers) = (Vec::new(), Vec::new());
+    let mut refused_lan = Vec::new();
+    let (mut notes, mut verdict) = (Vec::new(), None);
+    let mut facts = Vec::new();
+    for report in reports {
+        notes.extend(report.notes);
+        verdict = verdict.or(report.verdict);
+        addresses.extend(report.addresses);
+        // The hub says the same to each.
+        for (prefix, reason) in report.refused {
+            let prefix = prefix.to_string();
+            if !refused_lan
+                .iter()
+                .any(|it: &RefusedPrefix| it.prefix == prefix)
+            {
+                refused_lan.push(RefusedPrefix { prefix, reason });
+            }
+        }
+        links.extend(report.links);
+        tunnels.extend(report.tunnels);
+        workers.push(report.worker);
+        facts.extend(report.traffic);
+    }
+    let position = |tunnel: &TunnelStatus| {
+        let mut classes = config.classes.iter();
+        classes.position(|class| class.name == tunnel.class)
+    };
+    tunnels.sort_by_key(position);
+    for link in &mut links {
+        judge(link, &tunnels);
+    }
+    traffic::add(&mut links, &facts, &tunnels);
+    let (state, reason) = state(&addresses, &links, &tunnels, config.classes.len());
+    let any = tunnels.iter().any(|tunnel| tunnel.state == State::Up);
+    let reason = verdict.filter(|_| !any).or(reason);
+    Status {
+        schema: SCHEMA.into(),
+        time: date::millis(SystemTime::now()),
+        role: Role::Edge,
+        version: env!("CARGO_PKG_VERSION").into(),
+        state,
+        reason,
+        uptime_seconds: started.elapsed().as_secs_f64(),
+        device: config.device.to_string(),
+        addresses,
+        notes,
+        links,
+        refused_lan,
+        sites: Vec::new(),
+        tunnels,
+        workers,
+    }
+}
+
+/// A link is down if all its paths are, whatever its interface says.
+fn judge(link: &mut LinkStatus, tunnels: &[TunnelStatus]) {
+    let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
+    let paths = paths.filter(|path| path.link.as_ref() == Some(&link.name));
+    let dead = |path: &&PathStatus| matches!(path.state, PathState::Suspect | PathState::Down);
+    let paths: Vec<&PathStatus> = paths.collect();
+    if link.state == LinkState::Down || !paths.iter().all(dead) {
+        return;
+    }
+    let latest = |one: &&&PathStatus, other: &&&PathStatus| {
+        one.since_seconds.total_cmp(&other.since_seconds)
+    };
+    if let Some(path) = paths.iter().min_by(latest) {
+        link.state = LinkState::Down;
+        link.cause = Some(LinkCause::NoPath);
+        link.reason.clone_from(&path.reason);
+        link.since_seconds = path.since_seconds;
+    }
+}
+
+/// Whether all of it works, and what does not.
+fn state(
+    addresses: &[IpAddr],
+    links: &[LinkStatus],
+    tunnels: &[TunnelStatus],
+    classes: usize,
+) -> (State, Option<String>) {
+    let up = tunnels.iter().filter(|it| it.state == State::Up).count();
+    let wanted = links.iter().filter(|it| it.state == LinkState::Up).count();
+    let complete = |tunnel: &TunnelStatus| {
+        let up = tunnel.paths.iter().filter(|it| it.state == PathState::Up);
+        up.count() >= wanted
+    };
+    if up == 0 && tunnels.iter().all(|it| it.state == State::Connecting) {
+        let reason = tunnels.first().and_then(|it| it.reason.clone());
+        (State::Connecting, reason)
+    } else if up == 0 {
+        (State::Down, tunnels.iter().find_map(|it| it.reason.clone()))
+    } else if addresses.is_empty() {
+        // Without them there are no routes: packets would leave beside the tunnel.
+        let reason = "the hub has not assigned addresses yet";
+        (State::Connecting, Some(reason.into()))
+    } else if up < classes || links.len() > wanted {
+        let reason = format!(
+            "{wanted} of {} links, {up} of {classes} tunnels",
+            links.len(),
+        );
+        (State::Degraded, Some(reason))
+    } else if !tunnels.iter().all(complete) {
+        (State::Degraded, Some("not every link has its path".into()))
+    } else {
+        (State::Up, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        daemon::{edge::tests::config, tests::tunnel},
+        status::LinkTraffic,
+    };
+
+    fn link(state: LinkState) -> LinkStatus {
+        LinkStatus {
+            name: "lte".into(),
+            interface: "wwan0".into(),
+            address: None,
+            tier: 1,
+            weight: 1,
+            state,
+            cause: None,
+            reason: None,
+            hub: None,
+            since_seconds: 0.0,
+            traffic: LinkTraffic::default(),
+        }
+    }
+
+    #[test]
+    fn what_workers_report_is_one_document_in_the_order_of_the_classes() {
+        let config = config("", &["voice", "bulk", "rest"]);
+        let worker = |tunnels: &[&str]| Report {
+            tunnels: tunnels.iter().map(|class| tunnel("van", class)).collect(),
+            ..Report::default()
+        };
+        let first = Report {
+            addresses: vec!["10.200.0.2".parse().unwrap()],
+            links: vec![link(LinkState::Up)],
+            ..worker(&["voice", "rest"])
+        };
+
+        let status = status(&config, Instant::now(), vec![first, worker(&["bulk"])]);
+
+        let classes: Vec<&str> = status.tunnels.iter().map(|it| it.class.as_str()).collect();
+        assert_eq!(classes, ["voice", "bulk", "rest"]);
+        assert_eq!((status.links.len(), status.addresses.len()), (1, 1));
+        assert_eq!(status.workers.len(), 2);
+    }
+
+    #[test]
+    fn an_edge_is_up_when_all_classes_are_and_says_what_is_missing() {
+        let classes = ["voice", "bulk"];
+        let tunnels = classes.map(|class| tunnel("van", class));
+        let up = [link(LinkState::Up)];
+        let of = |links: &[LinkStatus], tunnels: &[TunnelStatus]| {
+            let assigned = ["10.200.0.2".parse().unwrap()];
+            let (state, reason) = state(&assigned, links, tunnels, classes.len());
+            (state, reason.unwrap_or_default())
+        };
+
+        let degraded = |reason: &str| (State::Degraded, reason.to_owned());
+        let pathless = degraded("not every link has its path");
+        assert_eq!(of(&up, &tunnels), pathless);
+        assert_eq!(of(&[], &tunnels), (State::Up, String::new()));
+        assert_eq!(
+            state(&[], &[], &tunnels, classes.len()).0,
+            State::Connecting
+        );
+        // The second worker has no engine for its class yet.
+        let half = degraded("1 of 1 links, 1 of 2 tunnels");
+        assert_eq!(of(&up, &tunnels[..1]), half);
+        let cut = degraded("0 of 1 links, 2 of 2 tunnels");
+        assert_eq!(of(&[link(LinkState::Down)], &tunnels), cut);
+
+        let mut waiting = tunnels.clone();
+        for tunnel in &mut waiting {
+            tunnel.state = State::Connecting;
+            tunnel.reason = Some("no link is up".into());
+        }
+        let connecting = (State::Connecting, "no link is up".to_owned());
+        assert_eq!(of(&up, &waiting), connecting);
+        waiting[0].state = State::Down;
+        assert_eq!(of(&up, &waiting).0, State::Down);
+    }
+}

@@ -1,0 +1,217 @@
+//! Bad input.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::world::{OPERATOR, READER, World, talk};
+
+const COMMAND: &str = "POST /v1/sites/van-07/disconnect";
+
+#[test]
+fn a_wrong_token_is_refused_and_who_goes_on_guessing_has_to_wait() {
+    let world = World::new();
+    let answers = (0..15).map(|_| world.ask("GET /v1/status", Some("guess"), ""));
+    let codes: Vec<u16> = answers.map(|answer| answer.code).collect();
+
+    assert_eq!(codes[..10], [401; 10]);
+    assert!(codes.contains(&429), "{codes:?}");
+    let told = world.ask("GET /v1/status", Some("guess"), "");
+    assert!(
+        told.code == 401 || told.head.contains("retry-after: "),
+        "{told:?}"
+    );
+    assert_eq!(world.fake.asked.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_wrong_method_is_refused_with_those_that_there_are() {
+    let world = World::new();
+    for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"] {
+        let answer = world.ask(&format!("{method} /v1/status"), Some(OPERATOR), "");
+        assert_eq!(
+            (answer.code, answer.problem().as_str()),
+            (405, "method_not_allowed"),
+            "{method}"
+        );
+        assert!(answer.head.contains("allow: get"), "{answer:?}");
+    }
+    assert_eq!(
+        world
+            .ask(&COMMAND.replace("POST", "GET"), Some(OPERATOR), "")
+            .code,
+        405
+    );
+}
+
+#[test]
+fn a_body_of_another_kind_or_too_long_is_refused() {
+    let world = World::new();
+    let form = "content-type: application/x-www-form-urlencoded\r\ncontent-length: 3\r\n\r\na=b";
+    let answer = world.ask(COMMAND, Some(OPERATOR), form);
+    assert_eq!((answer.code, answer.problem().as_str()), (415, "not_json"));
+
+    let long = format!(
+        "content-type: application/json\r\ncontent-length: {}\r\n",
+        1 << 30
+    );
+    let mut stream = world.connect();
+    let head = format!(
+        "{COMMAND} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {OPERATOR}\r\n{long}\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![b'x'; 70 << 10]).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    assert_eq!(world.fake.done.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_query_that_means_nothing_is_refused() {
+    let world = World::new();
+    for path in [
+        "/v1/status?flow=1",
+        "/v1/status?flows=maybe",
+        "/v1/flows?match=nonsense!",
+    ] {
+        let answer = world.get(path);
+        assert_eq!(
+            (answer.code, answer.problem().as_str()),
+            (400, "bad_request"),
+            "{path}"
+        );
+    }
+    assert_eq!(world.get("/v1/status?flows=true").code, 200);
+}
+
+#[test]
+fn a_head_too_long_or_no_http_is_refused() {
+    let world = World::new();
+    for request in [
+        format!(
+            "GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n",
+            "y".repeat(64 << 10)
+        ),
+        "GET\r\n\r\n".to_owned(),
+        "\u{16}\u{3}\u{1}\u{2}\u{0}".to_owned() + &"\u{1}".repeat(600) + "\r\n\r\n",
+    ] {
+        let mut stream = world.connect();
+        // It may be cut off before all is written.
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+            "{answer}"
+        );
+    }
+    assert_eq!(world.get("/v1/status").code, 200);
+}
+
+#[test]
+fn pages_of_other_sites_and_names_that_point_here_are_refused() {
+    let world = World::with(|_| sennit::config::ApiConfig::default());
+    let own = format!("origin: http://{}\r\n", world.address);
+
+    assert_eq!(world.ask("GET /v1/status", None, "").code, 200);
+    assert_eq!(world.ask("GET /v1/status", None, &own).code, 200);
+    let rebound = world.ask("GET /v1/status", None, "host: evil.example:80\r\n");
+    assert_eq!(
+        (rebound.code, rebound.problem().as_str()),
+        (421, "unknown_host")
+    );
+    let absolute = world.ask("GET http://evil.example/v1/status", None, "");
+    assert_eq!(absolute.problem(), "unknown_host");
+    let cross = world.ask("GET /v1/status", None, "origin: https://evil.example\r\n");
+    assert_eq!((cross.code, cross.problem().as_str()), (403, "forbidden"));
+    let fetched = world.ask("GET /v1/status", None, "sec-fetch-site: cross-site\r\n");
+    assert_eq!(fetched.code, 403);
+    assert_eq!(
+        world.fake.asked.load(Ordering::Relaxed),
+        1,
+        "the second was of the cache"
+    );
+}
+
+#[test]
+fn a_crowd_of_idle_and_slow_clients_keeps_nobody_out() {
+    let world = World::new();
+    let crowd: Vec<TcpStream> = (0..600)
+        .map(|number| {
+            let mut stream = world.connect();
+            if number % 2 == 0 {
+                // Whoever lost its seat meanwhile cannot write any more.
+                let _ = stream.write_all(b"GET /v1/status HTTP/1.1\r\nx: ");
+            }
+            stream
+        })
+        .collect();
+
+    assert_eq!(world.get("/v1/status").code, 200);
+    let unix = "GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert_eq!(talk(world.unix(), unix).code, 200);
+    let cut = crowd.iter().filter(|stream| {
+        stream.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        let gone = stream.peek(&mut byte);
+        gone.map_or_else(
+            |error| error.kind() != std::io::ErrorKind::WouldBlock,
+            |read| read == 0,
+        )
+    });
+    assert!(cut.count() >= 300, "those that came first had to leave");
+}
+
+#[test]
+fn a_head_that_does_not_end_is_waited_for_for_seconds_and_not_for_ever() {
+    let world = World::new();
+    let mut slow = world.connect();
+    slow.set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    slow.write_all(b"GET /v1/status HTTP/1.1\r\n").unwrap();
+    let start = Instant::now();
+
+    let mut answer = Vec::new();
+    let _ = slow.read_to_end(&mut answer);
+
+    assert!(start.elapsed() < Duration::from_secs(50), "it was cut off");
+    assert!(!answer.starts_with(b"HTTP/1.1 200"));
+}
+
+#[test]
+fn who_asks_too_often_is_told_when_to_come_back() {
+    let world = World::new();
+    let mut stream = world.connect();
+    let request =
+        format!("GET /v1 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {READER}\r\n\r\n");
+    let mut writer = stream.try_clone().unwrap();
+    let burst = request.repeat(3000);
+    let written = std::thread::spawn(move || writer.write_all(burst.as_bytes()));
+    let mut answers = String::new();
+    let mut buffer = [0; 65536];
+    while !answers.contains("HTTP/1.1 429") {
+        let read = stream.read(&mut buffer).unwrap();
+        assert_ne!(read, 0, "not refused");
+        answers += &String::from_utf8_lossy(&buffer[..read]);
+    }
+    stream.shutdown(std::net::Shutdown::Both).unwrap();
+    let _ = written.join().unwrap();
+    assert!(
+        answers.matches("HTTP/1.1 200").count() >= 200,
+        "a page is not refused"
+    );
+}
+
+#[test]
+fn a_site_that_is_no_name_is_shown_as_text() {
+    let world = World::new();
+
+    let answer = world.get("/v1/sites/%3Cscript%3E%1B%5B2J");
+
+    assert_eq!(answer.code, 404);
+    assert!(answer.head.contains("nosniff"), "{answer:?}");
+    assert!(!answer.body.contains('\u{1b}'), "{answer:?}");
+}

@@ -1,0 +1,248 @@
+//! The HTTP API: what it answers, and what it does about those who mean it ill.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod hostile;
+mod tls;
+mod world;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use sennit::api::openapi;
+use sennit::config::ApiConfig;
+use serde_json::Value;
+
+use world::{OPERATOR, World, secret, status, talk};
+
+#[test]
+fn the_status_is_the_same_over_both_sockets_and_the_control_protocol_goes_on() {
+    let world = World::new();
+
+    let tcp = world.get("/v1/status");
+    let unix = talk(
+        world.unix(),
+        "GET /v1/status HTTP/1.1\r\nhost: sennit\r\nconnection: close\r\n\r\n",
+    );
+    let mut control = world.unix();
+    control.write_all(b"{\"command\":\"status\"}\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(control).read_line(&mut line).unwrap();
+
+    let expected = serde_json::to_value(status()).unwrap();
+    assert_eq!((tcp.code, tcp.json()), (200, expected.clone()));
+    assert_eq!((unix.code, unix.json()), (200, expected.clone()));
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), expected);
+}
+
+#[test]
+fn parts_of_the_status_are_to_be_had_by_name() {
+    let world = World::new();
+
+    assert_eq!(world.get("/v1/sites").json()["sites"][0]["name"], "van-07");
+    assert_eq!(world.get("/v1/sites/van-07").json()["state"], "up");
+    assert_eq!(world.get("/v1/links").json()["schema"], "sennit.links/1");
+    for missing in [
+        "/v1/sites/bike",
+        "/v1/links/lte",
+        "/v1/classes/x",
+        "/v2",
+        "/v1/statuses",
+    ] {
+        let answer = world.get(missing);
+        assert_eq!(
+            (answer.code, answer.problem()),
+            (404, "not_found".into()),
+            "{missing}"
+        );
+    }
+}
+
+#[test]
+fn what_a_caller_may_do_is_told() {
+    let world = World::new();
+    let role = |token| world.ask("GET /v1", token, "").json()["role"].clone();
+
+    assert_eq!(role(Some(world::READER)), "read");
+    assert_eq!(role(Some(OPERATOR)), "operate");
+    assert_eq!(role(None), Value::Null);
+    let unix = "GET /v1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert_eq!(talk(world.unix(), unix).json()["role"], "admin");
+    assert_eq!(world.ask("GET /healthz", None, "").code, 200);
+    assert_eq!(world.ask("GET /readyz", None, "").json()["state"], "up");
+}
+
+#[test]
+fn a_command_needs_its_role() {
+    let world = World::new();
+    let path = "POST /v1/sites/van-07/disconnect";
+    let length = "content-length: 0\r\n";
+
+    let none = world.ask(path, None, length);
+    let reader = world.ask(path, Some(world::READER), length);
+    assert_eq!(world.fake.done.load(Ordering::Relaxed), 0);
+    let operator = world.ask(path, Some(OPERATOR), length);
+
+    assert_eq!((none.code, none.problem()), (401, "unauthorized".into()));
+    assert!(none.head.contains("www-authenticate: bearer"), "{none:?}");
+    assert_eq!((reader.code, reader.problem()), (403, "forbidden".into()));
+    assert_eq!(operator.code, 200, "{operator:?}");
+    assert_eq!(world.fake.done.load(Ordering::Relaxed), 1);
+    let missing = world.ask("POST /v1/sites/bike/disconnect", Some(OPERATOR), length);
+    assert_eq!(missing.code, 404);
+    let bad = world.ask("POST /v1/sites/-/disconnect", Some(OPERATOR), length);
+    assert_eq!(bad.problem(), "bad_request");
+}
+
+#[test]
+fn any_command_of_the_control_socket_is_taken_from_those_who_may() {
+    let world = World::new();
+    let command = |token, body: &str| {
+        let length = body.len();
+        let head = format!("content-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        world.ask("POST /v1/command", Some(token), &(head + body))
+    };
+    let disconnect = r#"{"command":"disconnect","site":"van-07"}"#;
+
+    assert_eq!(
+        command(world::READER, r#"{"command":"status"}"#).json()["role"],
+        "hub"
+    );
+    assert_eq!(command(world::READER, disconnect).problem(), "forbidden");
+    assert_eq!(command(OPERATOR, disconnect).code, 200);
+    assert_eq!(world.fake.done.load(Ordering::Relaxed), 1);
+    for bad in ["", "{}", "[", r#"{"command":"stat"}"#] {
+        assert_eq!(command(OPERATOR, bad).problem(), "bad_request", "{bad}");
+    }
+}
+
+#[test]
+fn live_data_come_as_events() {
+    let world = World::new();
+    let mut stream = world.connect();
+    let head = format!(
+        "GET /v1/live HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
+        world::READER
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+
+    assert!(lines.any(|line| line == "content-type: text/event-stream"));
+    for _ in 0..2 {
+        assert!(lines.any(|line| line == "event: status"));
+        let line = lines.next().unwrap();
+        let document: Value = serde_json::from_str(line.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(document["schema"], "sennit.status/1");
+    }
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_a_problem_of_its_own() {
+    let world = World::of(true, |_| ApiConfig::default());
+
+    let answer = world.ask("GET /v1/status", None, "");
+
+    assert_eq!((answer.code, answer.problem()), (503, "busy".into()));
+    assert_eq!(world.ask("GET /readyz", None, "").code, 503);
+}
+
+#[test]
+fn however_many_ask_the_daemon_is_asked_seldom() {
+    let world = World::new();
+    let start = std::time::Instant::now();
+
+    for _ in 0..100 {
+        assert_eq!(world.get("/v1/status").code, 200);
+    }
+
+    let asked = world.fake.asked.load(Ordering::Relaxed);
+    let fifths = start.elapsed().as_millis() as usize / 200 + 1;
+    assert!(asked <= fifths, "{asked} in {fifths} fifths of a second");
+}
+
+#[test]
+fn token_files_that_others_may_read_or_that_hold_no_good_token_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |path: &Path| {
+        let config = ApiConfig {
+            read_token: Some(path.into()),
+            ..ApiConfig::default()
+        };
+        struct Nobody;
+        impl sennit::api::Ask for Nobody {
+            fn status(
+                &self,
+                _: &sennit::control::Request,
+            ) -> Result<sennit::status::Status, sennit::control::Refused> {
+                Err(sennit::control::Refused::new("busy", "nobody is here"))
+            }
+
+            fn answer(&self, _: sennit::control::Request) -> sennit::control::Response {
+                sennit::control::Response::done()
+            }
+        }
+        let (_, visitors) = sennit::api::door();
+        let started = sennit::api::Api::start(&config, std::sync::Arc::new(Nobody), visitors);
+        started.map_err(|error| error.to_string()).unwrap_err()
+    };
+    let open = secret(&dir, "open", world::READER);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&open, mode).unwrap();
+
+    assert!(start(&open).contains("others may read it"));
+    assert!(start(&secret(&dir, "empty", "# nothing\n")).contains("holds no token"));
+    assert!(start(&secret(&dir, "short", "1234")).contains("can be guessed"));
+    assert!(start(&dir.path().join("missing")).contains("cannot read"));
+}
+
+/// All references of a document.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(target)) = fields.get("$ref") {
+                found.insert(target.clone());
+            }
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_description_is_in_the_book_and_whole() {
+    let description = openapi();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/schemas/openapi.json");
+    let made = serde_json::to_string_pretty(&description).unwrap() + "\n";
+    if std::env::var_os("SENNIT_BLESS").is_some() {
+        std::fs::write(&file, &made).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(&file).unwrap_or_default() == made,
+        "docs/src/schemas/openapi.json differs from the program: SENNIT_BLESS=1 cargo test -p sennit --test api"
+    );
+    let mut found = BTreeSet::new();
+    references(&description, &mut found);
+    assert!(!found.is_empty());
+    for target in found {
+        let pointer = target.strip_prefix('#').unwrap();
+        assert!(description.pointer(pointer).is_some(), "{target}");
+    }
+    let world = World::new();
+    assert_eq!(
+        world.ask("GET /v1/openapi.json", None, "").json(),
+        description
+    );
+    let paths = description["paths"].as_object().unwrap();
+    for path in paths.keys().filter(|path| path.as_str() != "/v1/live") {
+        let asked = path.replace("{name}", "van-07");
+        let answer = world.ask(&format!("OPTIONS {asked}"), Some(OPERATOR), "");
+        assert_eq!(answer.problem(), "method_not_allowed", "{path} is there");
+    }
+}

@@ -1,0 +1,50 @@
+//! TLS on the TCP port.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use sennit::config::{ApiConfig, TlsFiles};
+
+use crate::world::{READER, World, secret, talk};
+
+#[test]
+fn with_a_certificate_the_port_speaks_tls_and_nothing_else() {
+    let made = rcgen::generate_simple_self_signed(vec!["router.lan".into()]).unwrap();
+    let certificate = made.cert.pem();
+    let world = World::with(|dir| ApiConfig {
+        tls: Some(TlsFiles {
+            certificate: secret(dir, "cert.pem", &certificate),
+            key: secret(dir, "key.pem", &made.signing_key.serialize_pem()),
+        }),
+        read_token: Some(secret(dir, "read", READER)),
+        hosts: vec!["router.lan".into()],
+        ..ApiConfig::default()
+    });
+    let mut roots = RootCertStore::empty();
+    let der = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+    roots.add(der).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("router.lan").unwrap();
+    let tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let request = format!(
+        "GET /v1/status HTTP/1.1\r\nhost: router.lan\r\nauthorization: Bearer {READER}\r\n\
+         connection: close\r\n\r\n"
+    );
+
+    let answer = talk(StreamOwned::new(tls, world.connect()), &request);
+
+    assert_eq!(answer.code, 200, "{answer:?}");
+    let mut plain = world.connect();
+    plain.write_all(request.as_bytes()).unwrap();
+    let mut said = Vec::new();
+    // It may be reset.
+    let _ = plain.read_to_end(&mut said);
+    assert!(!said.starts_with(b"HTTP"), "without TLS there is no answer");
+}

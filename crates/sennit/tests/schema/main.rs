@@ -1,0 +1,147 @@
+//! The schemas in the book are those of the program, and what the program writes fits them.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod fit;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sennit::status::{
+    Cause, LinkCause, LinkState, LinkStatus, LinkTraffic, PathState, SiteLinkStatus, SiteStatus,
+    State, Status, json_schema,
+};
+use serde_json::{Value, json};
+
+fn schemas() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/schemas")
+}
+
+/// Compares a schema with the book's file, or writes the file.
+fn is_in_the_book(name: &str, schema: &Value) {
+    let file = schemas().join(name);
+    let made = serde_json::to_string_pretty(schema).unwrap() + "\n";
+    if std::env::var_os("SENNIT_BLESS").is_some() {
+        fs::create_dir_all(schemas()).unwrap();
+        fs::write(&file, &made).unwrap();
+    }
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        written == made,
+        "docs/src/schemas/{name} differs from the program: SENNIT_BLESS=1 cargo test -p sennit --test schema"
+    );
+}
+
+#[test]
+fn the_schema_of_the_status_is_in_the_book() {
+    is_in_the_book("sennit.status-1.json", &json_schema());
+}
+
+/// A document in which everything is there that can be.
+fn full() -> Value {
+    serde_json::from_str(include_str!("full.json")).unwrap()
+}
+
+#[test]
+fn a_document_with_everything_in_it_fits_and_nothing_is_lost_in_reading_it() {
+    let document = full();
+
+    assert_eq!(fit::complaints(&json_schema(), &document), [""; 0]);
+    let read: Status = serde_json::from_value(document.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), document);
+}
+
+#[test]
+fn a_document_with_as_little_as_can_be_fits() {
+    let mut status: Status = serde_json::from_value(full()).unwrap();
+    status.reason = None;
+    status.notes.clear();
+    status.refused_lan.clear();
+    status.workers.clear();
+    status.tunnels[0].striping = None;
+    status.tunnels[0].flows.clear();
+    let path = &mut status.tunnels[0].paths[0];
+    (path.link, path.local, path.cause, path.reason) = (None, None, None, None);
+    (path.rtt_seconds, path.loss_ratio, path.share_ratio) = (None, None, None);
+    status.links[0].address = None;
+
+    let written = serde_json::to_value(&status).unwrap();
+
+    assert_eq!(fit::complaints(&json_schema(), &written), [""; 0]);
+}
+
+#[test]
+fn what_does_not_fit_is_noticed() {
+    let spoil = |pointer: &str, value: Value| {
+        let mut document = full();
+        *document.pointer_mut(pointer).unwrap() = value;
+        fit::complaints(&json_schema(), &document)
+    };
+    for (pointer, value) in [
+        ("/role", json!("router")),
+        ("/uptime_seconds", json!("10")),
+        ("/links/0/tier", json!(1.5)),
+        ("/links/0/state", json!("asleep")),
+        ("/tunnels/0/paths/0/cause", json!("bored")),
+        ("/tunnels/0/paths", json!({})),
+        ("/workers/0", json!({ "tunnels": 1 })),
+    ] {
+        assert!(!spoil(pointer, value).is_empty(), "{pointer}");
+    }
+}
+
+#[test]
+fn every_word_of_the_document_is_in_the_schema() {
+    let mut status: Status = serde_json::from_value(full()).unwrap();
+    let causes = [
+        LinkCause::NotLookedAt,
+        LinkCause::NoInterface,
+        LinkCause::InterfaceDown,
+        LinkCause::NoAddress,
+        LinkCause::MtuTooSmall,
+        LinkCause::Unusable,
+        LinkCause::Paused,
+        LinkCause::NoPath,
+    ];
+    let link = status.links[0].clone();
+    let links = causes.map(|cause| LinkStatus {
+        cause: Some(cause),
+        ..link.clone()
+    });
+    status.links = links.into();
+    let path = status.tunnels[0].paths[0].clone();
+    let states = [
+        (PathState::Up, Cause::Silent),
+        (PathState::Probation, Cause::Unheard),
+        (PathState::Suspect, Cause::Returned),
+        (PathState::Down, Cause::Relapsed),
+        (PathState::Validating, Cause::LinkDown),
+        (PathState::Backup, Cause::NotValidated),
+    ];
+    status.tunnels[0].paths = states
+        .map(|(state, cause)| {
+            let mut path = path.clone();
+            (path.state, path.cause) = (state, Some(cause));
+            path
+        })
+        .into();
+    status.sites = vec![SiteStatus {
+        name: "van".parse().unwrap(),
+        state: State::Connecting,
+        classes: Vec::new(),
+        sent_bytes: 0,
+        received_bytes: 0,
+        links: vec![SiteLinkStatus {
+            name: "lte".into(),
+            state: LinkState::Down,
+            traffic: LinkTraffic::default(),
+        }],
+    }];
+
+    let written = serde_json::to_value(&status).unwrap();
+
+    assert_eq!(fit::complaints(&json_schema(), &written), [""; 0]);
+}
