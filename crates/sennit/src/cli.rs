@@ -406,7 +406,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
             config,
         }) => daemon::hub::run(load(HubConfig::load(&config))?).map(|()| Exit::Ok),
         Command::Edge(EdgeArgs { config }) => {
-            daemon::edge::run(load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
+            daemon::edge::run(&load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
         }
         Command::Guard(EdgeArgs { config }) => host::guard(&load(EdgeConfig::load(&config))?),
         Command::Invite(args) => sites::invite(&args),

@@ -60,15 +60,15 @@ const STRAYS: u64 = 3;
 const MONITOR: u64 = 4;
 
 /// Runs an edge with the config in `file` until it is told to stop.
-pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
+pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     let source = config::read_file(file).map_err(Failure::runtime)?;
     let entries = config::effective(&String::from_utf8_lossy(&source));
     let running = Arc::new(Running::new(config.clone(), entries));
-    let far_side = FarSide::load(&config)?;
+    let far_side = FarSide::load(config)?;
     let run_directory = Path::new(RUN_DIRECTORY);
-    let footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(&config))?;
-    let pollers = pollers(workers(&config))?;
+    let footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
+    let pollers = pollers(workers(config))?;
     let signals = watch_signals(&pollers, STOP)?;
     let (questions, question_slots) =
         mailbox::for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
@@ -87,7 +87,7 @@ pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
     signals.on_hang_up(move || hung_up.hang_up());
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
-    let watch = Watch::open(&running.links, far_side::settings(&config)?.outer_mtu())?;
+    let watch = Watch::open(&running.links, far_side::settings(config)?.outer_mtu())?;
     ios[0]
         .poller
         .add(watch.monitor(), MONITOR, Interest::Read)
@@ -95,8 +95,8 @@ pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
     let site = far_side.site();
     let renewal = far_side.is_renewal_due();
     let engines = far_side.engines(&running, ios.len(), renewal, Instant::now())?;
-    let devices = open_devices(&config, &mut ios)?;
-    let names = Names::start(&config, Arc::clone(&letter_slots))?;
+    let devices = open_devices(config, &mut ios)?;
+    let names = Names::start(config, Arc::clone(&letter_slots))?;
     let lead = Lead::new(
         footprint,
         watch,
@@ -116,7 +116,7 @@ pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
                 number,
                 workers: count,
             };
-            let own = class_devices(&config)
+            let own = class_devices(config)
                 .map(|(class, _)| class)
                 .filter(|&class| share.has(class));
             let machine = EdgeMachine {
@@ -142,8 +142,8 @@ pub fn run(config: EdgeConfig, file: &Path) -> Result<(), Failure> {
         lead.footprint.hold_block();
     }
     tracing::info!(device = %config.device, links = config.links.len(), workers = count, "edge is ready");
-    log_host(&config);
-    log_block(&config);
+    log_host(config);
+    log_block(config);
     let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
     let lead = workers[0].machine.lead.take();

@@ -90,13 +90,13 @@ impl Reloader {
             next,
             changes,
             needs_restart,
-        } = state.running.plan(&config, entries);
+        } = state.running.plan(&config, &entries);
         tracing::info!(
             changes = changes.len(),
             needs_restart = needs_restart.len(),
             "reload"
         );
-        let complete = self.apply(&mut state, Arc::new(next));
+        let complete = self.apply(&mut state, &Arc::new(next));
         state.turn += 1;
         state.pending = confirm.is_some();
         match confirm {
@@ -174,11 +174,11 @@ impl Reloader {
     }
 
     /// Has all workers go on with another config; whether they have all done so by now.
-    fn apply(&self, state: &mut State, next: Arc<Running>) -> bool {
-        state.running = Arc::clone(&next);
+    fn apply(&self, state: &mut State, next: &Arc<Running>) -> bool {
+        state.running = Arc::clone(next);
         let (done, all_done) = mpsc::channel();
         for slot in self.workers.iter() {
-            slot.post(Letter::Change(Arc::clone(&next), done.clone()));
+            slot.post(Letter::Change(Arc::clone(next), done.clone()));
         }
         drop(done);
         let deadline = Instant::now() + PATIENCE;
@@ -210,10 +210,8 @@ impl Reloader {
         state.pending = false;
         let confirmed = Arc::clone(&state.confirmed);
         // Links and classes that the reload took away come back in the places that they have now.
-        let planned = state
-            .running
-            .plan(&confirmed.config, confirmed.entries.clone());
-        self.apply(&mut state, Arc::new(planned.next));
+        let planned = state.running.plan(&confirmed.config, &confirmed.entries);
+        self.apply(&mut state, &Arc::new(planned.next));
         state.confirmed = Arc::clone(&state.running);
     }
 }

@@ -48,8 +48,8 @@ impl Running {
     }
 
     /// How to go on with another config.
-    pub(super) fn plan(&self, wanted: &EdgeConfig, entries: Vec<Entry>) -> Planned {
-        let all = config::changes(&self.entries, &entries);
+    pub(super) fn plan(&self, wanted: &EdgeConfig, entries: &[Entry]) -> Planned {
+        let all = config::changes(&self.entries, entries);
         let waits = |change: &Change| self.needs_restart(change, wanted);
         let (mut needs_restart, changes): (Vec<_>, Vec<_>) = all.into_iter().partition(waits);
         let config = self.reachable(wanted);
@@ -66,7 +66,7 @@ impl Running {
             links: self.place_links(&config.links),
             config,
             // What waits for a restart is still a change at the next reload.
-            entries: with_old(&entries, &self.entries, &needs_restart),
+            entries: with_old(entries, &self.entries, &needs_restart),
         };
         Planned {
             next,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn plan(running: &Running, text: &str) -> Planned {
-        running.plan(&parse(text), config::effective(text))
+        running.plan(&parse(text), &config::effective(text))
     }
 
     fn text(edge: &str, links: &[&str], classes: &[&str]) -> String {
