@@ -1,6 +1,6 @@
 //! Links that are missing, broken, cut, renumbered or too small.
 
-use sennit::status::{LinkState, PathState, State, Status};
+use sennit::status::{LinkState, MtuSource, PathState, State, Status};
 use sennit_lab::{LabLink, LinkHandle, NatFault, Role};
 use sennit_netem::NatConfig;
 
@@ -299,9 +299,9 @@ fn a_nat_may_give_the_edge_another_address() {
 }
 
 /// What is known of the path of a link.
-fn size_is_known(status: &Status, link: &str, mtu: u64, source: &str) -> bool {
+fn size_is_known(status: &Status, link: &str, mtu: u64, source: MtuSource) -> bool {
     path(status, "default", link).is_some_and(|path| {
-        path.mtu_source.as_deref() == Some(source)
+        path.mtu_source == Some(source)
             && (mtu - 20..=mtu).contains(&path.mtu_bytes)
             && path.why.contains("full packets go in two halves")
     })
@@ -324,7 +324,7 @@ fn full_packets_go_in_halves_over_a_link_with_a_small_interface() {
     edge.wait_for_log(&["wan-b", "two halves"]);
     let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
     edge.wait("the size of the interface", |status| {
-        size_is_known(status, "b", 1272, "interface")
+        size_is_known(status, "b", 1272, MtuSource::Interface)
     });
     assert_both_used(&world);
     conversation.expect_progress(1 << 19);
@@ -361,7 +361,7 @@ fn assert_small_path_works(hub: &str, payload: u64) {
     conversation.finish();
     for end in [&hub, &edge] {
         end.wait("the size of the path", |status| {
-            size_is_known(status, "a", payload, "probed")
+            size_is_known(status, "a", payload, MtuSource::Probed)
         });
     }
 }
