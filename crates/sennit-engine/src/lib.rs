@@ -25,6 +25,7 @@ pub mod edge;
 pub mod facts;
 mod gate;
 mod h3;
+pub mod headers;
 mod hello;
 pub mod hub;
 mod ids;

@@ -10,12 +10,14 @@ use crate::{
     acks::{ACK_DELAY, ACK_PACKETS, INITIAL_RTT},
     cid::{self, Issuer},
     gate::GateFactory,
+    headers::{DATAGRAM_MOST, PACKET_NUMBER_MOST, SHORT_HEADER, TAG},
 };
 
-/// Bytes of a QUIC packet that are not inner packet: short header (1), connection ID, packet number
-/// (at most 4), AEAD tag (16), DATAGRAM type and length (at most 9), and our own prefix: Quarter
-/// Stream ID of the first stream (1), context (1), header.
-const OVERHEAD: u16 = 1 + cid::LEN as u16 + 4 + 16 + 9 + 1 + 1 + Header::LEN as u16;
+/// Bytes of a QUIC packet that are not inner packet, at most: those of QUIC, and our own prefix:
+/// Quarter Stream ID of the first stream (1), context (1), header.
+const OVERHEAD: u16 =
+    (SHORT_HEADER + cid::LEN + PACKET_NUMBER_MOST + TAG + DATAGRAM_MOST + 1 + 1 + Header::LEN)
+        as u16;
 /// Without any sign of the peer for this long the tunnel is given up (RFC 9000 §10.1). An idle one
 /// is probed every 75 s at least, and two probes may be lost; short enough that a vanished edge is
 /// forgotten. That it is cut off both ends know much sooner (`sennit_core::health`).

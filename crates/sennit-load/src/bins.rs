@@ -70,6 +70,13 @@ impl Bins {
         quantile(&self.rates[start..end], 0.5).unwrap_or(0.0)
     }
 
+    /// The mean from `start` to the last bin; `None` if that is before.
+    pub fn mean(&self, start: Duration) -> Option<f64> {
+        let later = self.rates.get(self.index_of(start)..)?;
+        let sum: f64 = later.iter().sum();
+        (!later.is_empty()).then(|| sum / later.len() as f64)
+    }
+
     /// The longest run of bins after `start` in which almost nothing came through.
     pub fn longest_gap(&self, start: Duration, usual: f64) -> Duration {
         let later = self.rates.get(self.index_of(start)..).unwrap_or_default();

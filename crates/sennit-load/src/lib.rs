@@ -10,10 +10,12 @@
 //!   loss, reordering, variation of the delay.
 //! - [`Schedule`] says when an open loop sends next, however late the machine is.
 //! - [`selfcheck`] says whether an emulated link is as asked, by what probes met there.
+//! - [`Echo`] measures round trips by ICMP.
 //! - [`tcp`], [`packets`] and, with the feature `quinn`, `quic` send and receive.
 
 mod arrivals;
 mod bins;
+mod echo;
 pub mod packets;
 #[cfg(feature = "quinn")]
 pub mod quic;
@@ -25,6 +27,7 @@ mod times;
 
 pub use arrivals::{ArrivalFigures, Arrivals};
 pub use bins::{BIN, Bins, FINE_BIN, quantile};
+pub use echo::Echo;
 pub use received::{Bulk, Received};
 pub use schedule::Schedule;
 pub use times::{Bucket, TimeFigures, Times};

@@ -1,6 +1,7 @@
 //! What a link is asked to do.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,23 @@ impl Bitrate {
     pub fn bytes_in(self, time: Duration) -> usize {
         let bytes = u128::from(self.0) * time.as_nanos() / 8 / 1_000_000_000;
         usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// A number of bit/s with or without a unit: `500k`, `10Mbit`, `1.5G`, `2500000`.
+impl FromStr for Bitrate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix("bit").unwrap_or(text);
+        let units = [('k', 1e-3), ('M', 1.0), ('G', 1e3)];
+        let unit = units
+            .into_iter()
+            .find_map(|(unit, scale)| Some((number.strip_suffix(unit)?, scale)));
+        let (number, scale) = unit.unwrap_or((number, 1e-6));
+        let mbit = number.parse::<f64>().ok().map(|number| number * scale);
+        let rate = mbit.and_then(Self::from_mbit);
+        rate.ok_or_else(|| "write 1k to 100G bit/s, like 500k, 10Mbit or 1.5G".into())
     }
 }
 
@@ -243,5 +261,25 @@ impl Config {
     /// Whether packets may have to wait for each other.
     pub(crate) fn is_limited(&self) -> bool {
         self.rate.is_some() || self.trace.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_units_and_bounds() {
+        for (text, bps) in [
+            ("500k", 500_000),
+            ("10Mbit", 10_000_000),
+            ("1.5G", 1_500_000_000),
+            ("20000", 20_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Bitrate::bps(bps)));
+        }
+        for bad in ["", "M", "-5M", "1", "5Mb", "NaN", "2000G", "5 M", "0"] {
+            assert!(bad.parse::<Bitrate>().is_err(), "{bad}");
+        }
     }
 }

@@ -21,6 +21,15 @@ impl Direction {
     /// Both of them, in the order in which pairs are given.
     pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
 
+    /// The other one.
+    #[must_use]
+    pub fn reverse(self) -> Self {
+        match self {
+            Self::Up => Self::Down,
+            Self::Down => Self::Up,
+        }
+    }
+
     /// Its word.
     #[must_use]
     pub fn name(self) -> &'static str {

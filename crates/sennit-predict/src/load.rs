@@ -1,0 +1,394 @@
+//! What is sent: TCP, UDP, QUIC, and our tunnel around any of them.
+
+use sennit_engine::headers::{self, ACK_EVERY, Form, TAG};
+
+use crate::PredictError;
+use crate::medium::{Ip, Packet};
+
+const TCP: usize = 20;
+const UDP: usize = 8;
+/// The timestamps option with the two bytes that align it (RFC 7323 appendix A).
+const TIMESTAMPS: usize = 12;
+/// The largest IP packet has 65,535 bytes.
+const UDP_MOST: usize = 65_507;
+/// Fragments begin at multiples of this (RFC 791).
+const FRAGMENT: usize = 8;
+/// A STREAM frame in the middle of a stream of up to 1 GiB: type, stream, offset of four bytes; the
+/// last frame of a packet has no length (RFC 9000 §19.8).
+const STREAM_FRAME: usize = 1 + 1 + 4;
+/// An ACK frame without gaps: type, largest number of four bytes, delay of two, count, first range.
+const ACK_FRAME: usize = 1 + 4 + 2 + 1 + 1;
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// One or more TCP connections with much to send.
+    Tcp {
+        /// Bytes of options in each segment.
+        options: usize,
+        /// Segments for one acknowledgement.
+        ack_every: usize,
+    },
+    /// UDP datagrams one way.
+    Udp {
+        /// Bytes of payload; absent: as many as fit without fragmentation.
+        payload: Option<usize>,
+    },
+    /// A stream of a QUIC connection.
+    Quic {
+        /// Bytes of the receiver's connection IDs.
+        connection_id: usize,
+        /// Bytes of packet numbers.
+        packet_number: usize,
+        /// The largest UDP payload that it looks for.
+        datagram: usize,
+        /// Packets for one acknowledgement.
+        ack_every: usize,
+    },
+    /// Any of these inside our tunnel.
+    Tunnel(Box<Tunnel>),
+}
+
+/// A tunnel and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// What is inside.
+    pub inner: Load,
+    /// The IP inside.
+    pub ip: Ip,
+    /// Packets travel without numbers, as with peers that are no Sennit.
+    pub bare: bool,
+    /// Bytes of packet numbers.
+    pub packet_number: usize,
+}
+
+/// The least that repeats.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// Bytes for which all of this is done.
+    pub payload: usize,
+    /// IP packets that carry them.
+    pub packets: Vec<Packet>,
+    /// What comes back.
+    pub answers: Vec<Answer>,
+    /// What is lost is sent again; otherwise all packets of a cell must arrive.
+    pub repaired: bool,
+}
+
+/// A packet that comes back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The packet.
+    pub packet: Packet,
+    /// Once in so many cells.
+    pub every: f64,
+}
+
+impl Load {
+    /// TCP as Linux sends it.
+    pub fn tcp() -> Self {
+        let (options, ack_every) = (TIMESTAMPS, 2);
+        Self::Tcp { options, ack_every }
+    }
+
+    /// UDP in packets that just fit.
+    pub fn udp() -> Self {
+        Self::Udp { payload: None }
+    }
+
+    /// QUIC as quinn and most others send it: eight bytes of connection ID, at most 1452 in a UDP
+    /// datagram, every second packet acknowledged.
+    pub fn quic() -> Self {
+        Self::Quic {
+            connection_id: 8,
+            packet_number: 2,
+            datagram: 1452,
+            ack_every: 2,
+        }
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Tcp { .. } => "TCP".into(),
+            Self::Udp { .. } => "UDP".into(),
+            Self::Quic { .. } => "QUIC".into(),
+            Self::Tunnel(tunnel) => {
+                let ip = if tunnel.ip.v6 { "IPv6" } else { "IPv4" };
+                let context = if tunnel.bare {
+                    "context 0"
+                } else {
+                    "context 2"
+                };
+                let inner = tunnel.inner.name();
+                format!("{inner} over {ip} in the tunnel ({context}) over UDP")
+            }
+        }
+    }
+
+    /// Its cell in packets of `ip`.
+    pub fn cell(&self, ip: Ip) -> Result<Cell, PredictError> {
+        match self {
+            Self::Tcp { options, ack_every } => tcp(ip, *options, *ack_every),
+            Self::Udp { payload } => udp(ip, *payload),
+            Self::Quic {
+                connection_id,
+                packet_number,
+                datagram,
+                ack_every,
+            } => {
+                let header = headers::SHORT_HEADER + connection_id + packet_number;
+                quic(ip, header, *datagram, *ack_every)
+            }
+            Self::Tunnel(tunnel) => tunnel.cell(ip),
+        }
+    }
+}
+
+/// What is left of an MTU for payload.
+fn room(mtu: usize, headers: usize) -> Result<usize, PredictError> {
+    let room = mtu.checked_sub(headers).filter(|room| *room > 0);
+    room.ok_or(PredictError::NoRoom { mtu, headers })
+}
+
+fn tcp(ip: Ip, options: usize, ack_every: usize) -> Result<Cell, PredictError> {
+    let headers = [ip.header(), ("TCP header", TCP), ("TCP options", options)];
+    let mut packet = Packet::new(headers);
+    let ack = packet.clone();
+    let payload = room(ip.mtu, packet.bytes())?;
+    packet.push("payload", payload);
+    Ok(Cell {
+        payload,
+        packets: vec![packet],
+        answers: vec![Answer {
+            packet: ack,
+            every: ack_every as f64,
+        }],
+        repaired: true,
+    })
+}
+
+fn udp(ip: Ip, payload: Option<usize>) -> Result<Cell, PredictError> {
+    let fits = room(ip.mtu, ip.header().1 + UDP)?;
+    let payload = payload.unwrap_or(fits);
+    if payload > UDP_MOST {
+        return Err(PredictError::TooLarge(payload));
+    }
+    Ok(Cell {
+        payload,
+        packets: datagram(ip, ("UDP header", UDP), payload)?,
+        ..Cell::default()
+    })
+}
+
+/// A datagram as one packet, or as fragments if it does not fit.
+pub(crate) fn datagram(
+    ip: Ip,
+    header: (&'static str, usize),
+    payload: usize,
+) -> Result<Vec<Packet>, PredictError> {
+    if ip.header().1 + header.1 + payload <= ip.mtu {
+        let parts = [ip.header(), header, ("payload", payload)];
+        return Ok(vec![Packet::new(parts)]);
+    }
+    let most = room(ip.mtu, ip.header().1 + ip.fragment().1)? / FRAGMENT * FRAGMENT;
+    let (mut left, mut header) = (header.1 + payload, header);
+    let mut packets = Vec::new();
+    if most <= header.1 {
+        return Err(PredictError::NoRoom {
+            mtu: ip.mtu,
+            headers: ip.header().1 + ip.fragment().1 + header.1,
+        });
+    }
+    while left > 0 {
+        let bytes = left.min(most);
+        let parts = [
+            ip.header(),
+            ip.fragment(),
+            header,
+            ("payload", bytes - header.1),
+        ];
+        packets.push(Packet::new(parts));
+        left -= bytes;
+        header.1 = 0;
+    }
+    Ok(packets)
+}
+
+fn quic(ip: Ip, header: usize, datagram: usize, ack_every: usize) -> Result<Cell, PredictError> {
+    let (name, ip_header) = ip.header();
+    let mtu = ip.mtu.min(datagram + ip_header + UDP);
+    let headers = [
+        (name, ip_header),
+        ("UDP header", UDP),
+        ("QUIC short header", header),
+    ];
+    let mut packet = Packet::new(headers);
+    let mut ack = packet.clone();
+    packet.push("STREAM frame", STREAM_FRAME);
+    let payload = room(mtu, packet.bytes() + TAG)?;
+    packet.push("payload", payload);
+    packet.push("AEAD tag", TAG);
+    ack.push("ACK frame", ACK_FRAME);
+    ack.push("AEAD tag", TAG);
+    Ok(Cell {
+        payload,
+        packets: vec![packet],
+        answers: vec![Answer {
+            packet: ack,
+            every: ack_every as f64,
+        }],
+        repaired: true,
+    })
+}
+
+impl Tunnel {
+    fn cell(&self, ip: Ip) -> Result<Cell, PredictError> {
+        let inner = self.inner.cell(self.ip)?;
+        let mut packets = Vec::new();
+        for packet in &inner.packets {
+            packets.extend(self.wrapped(ip, packet)?);
+        }
+        let mut answers = Vec::new();
+        for answer in &inner.answers {
+            let wrapped = self.wrapped(ip, &answer.packet)?.into_iter();
+            answers.extend(wrapped.map(|packet| Answer { packet, ..*answer }));
+        }
+        answers.push(Answer {
+            packet: self.acknowledgement(ip),
+            every: ACK_EVERY as f64 / packets.len() as f64,
+        });
+        Ok(Cell {
+            payload: inner.payload,
+            packets,
+            answers,
+            repaired: !self.bare || inner.repaired,
+        })
+    }
+
+    /// The packet or, if it does not fit, the two that carry an inner packet.
+    fn wrapped(&self, ip: Ip, inner: &Packet) -> Result<Vec<Packet>, PredictError> {
+        let form = if self.bare {
+            Form::Bare
+        } else {
+            Form::Numbered
+        };
+        let whole = self.outer(ip, form, inner.clone());
+        if whole.bytes() <= ip.mtu {
+            return Ok(vec![whole]);
+        }
+        let bytes = inner.bytes();
+        if self.bare {
+            let (mtu, headers) = (ip.mtu, whole.bytes() - bytes);
+            return Err(PredictError::NoRoom { mtu, headers });
+        }
+        let half = Packet::new([("half of an inner packet", bytes.div_ceil(2))]);
+        let half = self.outer(ip, Form::Half, half);
+        if half.bytes() > ip.mtu {
+            return Err(PredictError::HalfTooLarge {
+                inner: bytes,
+                needed: half.bytes(),
+                mtu: ip.mtu,
+            });
+        }
+        Ok(vec![half.clone(), half])
+    }
+
+    fn outer(&self, ip: Ip, form: Form, inner: Packet) -> Packet {
+        let before = headers::before(form, inner.bytes(), self.packet_number);
+        let mut packet = Packet::new([ip.header(), ("UDP header", UDP)]);
+        for part in before {
+            packet.push(part.what, part.bytes);
+        }
+        packet.parts.extend(inner.parts.into_iter().map(|mut part| {
+            part.what = inside(part.what);
+            part
+        }));
+        packet.push("AEAD tag", TAG);
+        packet
+    }
+
+    fn acknowledgement(&self, ip: Ip) -> Packet {
+        let header = headers::before(Form::Bare, 0, self.packet_number);
+        let quic = header.iter().take(3).map(|part| (part.what, part.bytes));
+        let mut packet = Packet::new([ip.header(), ("UDP header", UDP)].into_iter().chain(quic));
+        // A path's number stands before the rest (RFC 10069).
+        packet.push("PATH_ACK frame", ACK_FRAME + 2);
+        packet.push("AEAD tag", TAG);
+        packet
+    }
+}
+
+/// What headers are called inside a tunnel.
+fn inside(what: &'static str) -> &'static str {
+    match what {
+        "IPv4 header" => "inner IPv4 header",
+        "IPv6 header" => "inner IPv6 header",
+        "TCP header" => "inner TCP header",
+        "TCP options" => "inner TCP options",
+        "UDP header" => "inner UDP header",
+        "QUIC short header" => "inner QUIC short header",
+        "AEAD tag" => "inner AEAD tag",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IP: Ip = Ip {
+        v6: false,
+        mtu: 1500,
+    };
+
+    fn tunnel(mtu: usize) -> Tunnel {
+        Tunnel {
+            inner: Load::udp(),
+            ip: Ip { v6: false, mtu },
+            bare: false,
+            packet_number: 1,
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_does_not_fit_goes_in_fragments_of_whole_eights() {
+        let packets = udp(IP, Some(3000)).expect("it fits into three").packets;
+        let sizes: Vec<_> = packets.iter().map(Packet::bytes).collect();
+        assert_eq!(sizes, [1500, 1500, 20 + 8 + 3000 - 2 * 1480]);
+        let six = Ip {
+            v6: true,
+            mtu: 1500,
+        };
+        let packets = udp(six, Some(1453)).expect("it fits into two").packets;
+        let sizes: Vec<_> = packets.iter().map(Packet::bytes).collect();
+        assert_eq!(sizes, [48 + 1448, 48 + 13]);
+    }
+
+    #[test]
+    fn an_inner_packet_that_does_not_fit_goes_in_two_halves() {
+        let small = Ip { mtu: 1300, ..IP };
+        let cell = tunnel(1400).cell(small).expect("halves fit");
+        assert_eq!((cell.packets.len(), cell.payload), (2, 1372));
+        let tiny = Ip { mtu: 600, ..IP };
+        let error = tunnel(1400).cell(tiny).expect_err("not even halves fit");
+        assert!(
+            matches!(error, PredictError::HalfTooLarge { .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn headers_without_room_for_payload_are_an_error() {
+        let tiny = Ip { mtu: 40, ..IP };
+        let expected = PredictError::NoRoom {
+            mtu: 40,
+            headers: 52,
+        };
+        assert_eq!(Load::tcp().cell(tiny), Err(expected));
+        assert_eq!(
+            udp(IP, Some(65_508)).map(|cell| cell.payload),
+            Err(PredictError::TooLarge(65_508))
+        );
+    }
+}

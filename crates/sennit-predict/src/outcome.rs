@@ -1,0 +1,292 @@
+//! The sum: from cells and links to goodput.
+
+use sennit_netem::{Config, Direction, LinkSpec};
+use serde::Serialize;
+
+use crate::PredictError;
+use crate::load::{Answer, Cell, Load};
+use crate::medium::{Medium, Packet};
+
+/// The form of the JSON.
+const SCHEMA: &str = "sennit.predict/1";
+
+/// What links will carry.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    schema: &'static str,
+    /// What is sent over what.
+    pub what: String,
+    /// All links together.
+    pub goodput_bits_per_second: f64,
+    /// Payload of a cell against what it takes on a link without loss.
+    pub efficiency: f64,
+    /// Bytes of a cell that count.
+    pub payload_bytes: usize,
+    /// Bytes of a cell on a link.
+    pub wire_bytes: usize,
+    /// Bytes that come back for a cell, on average.
+    pub answer_bytes: f64,
+    /// Both directions share a link.
+    pub half_duplex: bool,
+    /// What goes out for a cell.
+    pub packets: Vec<Packet>,
+    /// What comes back, with how many cells have one of it.
+    pub answers: Vec<AnswerFigures>,
+    /// Each link.
+    pub links: Vec<LinkFigures>,
+}
+
+/// A packet that comes back.
+#[derive(Clone, Debug, Serialize)]
+pub struct AnswerFigures {
+    /// Cells for one of it.
+    pub every: f64,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// One link of a prediction.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkFigures {
+    /// As it was written.
+    pub link: String,
+    /// In the direction of the data.
+    pub rate_bits_per_second: f64,
+    /// Share of packets that are lost.
+    pub loss: f64,
+    /// Share of cells that arrive of those sent.
+    pub arrives: f64,
+    /// Payload that arrives.
+    pub goodput_bits_per_second: f64,
+    /// The way back is too slow for the answers, and that is the limit.
+    pub limited_by_answers: bool,
+}
+
+/// What `links` carry together of `load` in a direction.
+pub fn predict(
+    load: &Load,
+    medium: &Medium,
+    links: &[LinkSpec],
+    direction: Direction,
+) -> Result<Prediction, PredictError> {
+    if links.is_empty() {
+        return Err(PredictError::NoLinks);
+    }
+    let cell = load.cell(medium.ip)?;
+    let framed = |packet: Packet| medium.framed(packet);
+    let packets: Vec<_> = cell.packets.iter().cloned().map(framed).collect();
+    let answers: Vec<_> = cell
+        .answers
+        .iter()
+        .map(|Answer { packet, every }| AnswerFigures {
+            every: *every,
+            packet: medium.framed(packet.clone()),
+        })
+        .collect();
+    let wire_bytes: usize = packets.iter().map(Packet::bytes).sum();
+    let back = |answer: &AnswerFigures| answer.packet.bytes() as f64 / answer.every;
+    let answer_bytes: f64 = answers.iter().map(back).sum();
+    let sums = Sums {
+        payload: cell.payload as f64,
+        forth: wire_bytes as f64,
+        back: answer_bytes,
+        half_duplex: medium.half_duplex,
+    };
+    let links = links
+        .iter()
+        .map(|link| sums.link(&cell, link, direction))
+        .collect::<Result<Vec<_>, _>>()?;
+    let goodputs = links.iter().map(|link| link.goodput_bits_per_second);
+    Ok(Prediction {
+        schema: SCHEMA,
+        what: format!("{} over {}", load.name(), medium.name()),
+        goodput_bits_per_second: goodputs.sum(),
+        efficiency: sums.payload / sums.taken(),
+        payload_bytes: cell.payload,
+        wire_bytes,
+        answer_bytes,
+        half_duplex: medium.half_duplex,
+        packets,
+        answers,
+        links,
+    })
+}
+
+/// Bytes of a cell.
+struct Sums {
+    payload: f64,
+    forth: f64,
+    back: f64,
+    half_duplex: bool,
+}
+
+impl Sums {
+    /// What a cell takes of the direction of its data.
+    fn taken(&self) -> f64 {
+        self.forth + if self.half_duplex { self.back } else { 0.0 }
+    }
+
+    fn link(
+        &self,
+        cell: &Cell,
+        link: &LinkSpec,
+        direction: Direction,
+    ) -> Result<LinkFigures, PredictError> {
+        let rate = |config: &Config| {
+            let rate = config.rate.map(|rate| rate.as_bps() as f64);
+            rate.ok_or_else(|| PredictError::NoRate(link.to_string()))
+        };
+        let forth = link.way(direction);
+        let (there, home) = (rate(forth)?, rate(link.way(direction.reverse()))?);
+        let loss = forth.loss.ratio().unwrap_or(0.0);
+        let together = if cell.repaired { 1 } else { cell.packets.len() };
+        let arrives = (1.0 - loss).powi(together as i32);
+        let by_data = there / self.taken();
+        let by_answers = home / self.back;
+        let limited_by_answers = !self.half_duplex && by_answers < by_data;
+        let cells = if limited_by_answers {
+            by_answers
+        } else {
+            by_data
+        };
+        Ok(LinkFigures {
+            link: link.to_string(),
+            rate_bits_per_second: there,
+            loss,
+            arrives,
+            goodput_bits_per_second: cells * self.payload * arrives,
+            limited_by_answers,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Tunnel;
+    use crate::medium::{Counts, Ip};
+
+    fn mbit(load: &Load, medium: &Medium, links: &[&str]) -> f64 {
+        let links: Vec<LinkSpec> = links.iter().map(|it| it.parse().expect("a link")).collect();
+        let predicted = predict(load, medium, &links, Direction::Up).expect("it fits");
+        predicted.goodput_bits_per_second / 1e6
+    }
+
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-3, "{value} for {expected}");
+    }
+
+    fn with_mtu(mtu: usize) -> Medium {
+        let ip = Ip { v6: false, mtu };
+        Medium {
+            ip,
+            ..Medium::default()
+        }
+    }
+
+    #[test]
+    fn tcp_and_udp_over_ethernet_are_what_the_lab_report_says() {
+        let medium = Medium::default();
+        assert_near(mbit(&Load::tcp(), &medium, &["10/1"]), 14480.0 / 1538.0);
+        assert_near(mbit(&Load::udp(), &medium, &["10/1"]), 14720.0 / 1538.0);
+    }
+
+    #[test]
+    fn each_layer_takes_its_bytes() {
+        let plain = Medium::default();
+        let udp = |medium: Medium| mbit(&Load::udp(), &medium, &["10/1"]);
+        assert_near(udp(Medium { vlan: 1, ..plain }), 14720.0 / 1542.0);
+        let pppoe = Medium {
+            pppoe: true,
+            ..with_mtu(1492)
+        };
+        assert_near(udp(pppoe), 14640.0 / 1538.0);
+        let ip = Ip {
+            v6: true,
+            mtu: 1500,
+        };
+        assert_near(udp(Medium { ip, ..plain }), 14520.0 / 1538.0);
+        let counts = Counts::Packets;
+        assert_near(udp(Medium { counts, ..plain }), 14720.0 / 1500.0);
+        let counts = Counts::Frames;
+        assert_near(udp(Medium { counts, ..plain }), 14720.0 / 1514.0);
+    }
+
+    #[test]
+    fn acknowledgements_take_their_share_of_a_shared_medium() {
+        let half_duplex = true;
+        let medium = Medium {
+            half_duplex,
+            ..Medium::default()
+        };
+        // An acknowledgement of 52 bytes for every second segment.
+        let taken = 1538.0 + (52.0 + 38.0) / 2.0;
+        assert_near(mbit(&Load::tcp(), &medium, &["10/1"]), 14480.0 / taken);
+        assert_near(mbit(&Load::udp(), &medium, &["10/1"]), 14720.0 / 1538.0);
+    }
+
+    #[test]
+    fn a_way_back_too_slow_for_acknowledgements_is_the_limit() {
+        let medium = Medium::default();
+        let narrow = mbit(&Load::tcp(), &medium, &["100:0.5/1"]);
+        assert_near(narrow, 0.5 * 1448.0 / 45.0);
+    }
+
+    #[test]
+    fn links_add_up_and_what_is_lost_is_missing() {
+        let medium = Medium::default();
+        let both = mbit(&Load::tcp(), &medium, &["10/1", "20/30/5%"]);
+        assert_near(both, (10.0 + 20.0 * 0.95) * 1448.0 / 1538.0);
+        // One lost fragment of three takes the datagram with it.
+        let payload = Some(3000);
+        let frames = f64::from(1538 + 1538 + 38 + 20 + 48);
+        let fragments = mbit(&Load::Udp { payload }, &medium, &["10/1/10%"]);
+        assert_near(fragments, 10.0 * 3000.0 / frames * 0.9_f64.powi(3));
+    }
+
+    #[test]
+    fn short_packets_fill_the_shortest_frame() {
+        let payload = Some(1);
+        let mbit = mbit(&Load::Udp { payload }, &Medium::default(), &["10/1"]);
+        assert_near(mbit, 10.0 / 84.0);
+    }
+
+    #[test]
+    fn a_number_in_the_tunnel_costs_ten_bytes_of_each_packet() {
+        let tunnel = |bare| {
+            let ip = Ip {
+                v6: false,
+                mtu: 1400,
+            };
+            let (inner, packet_number) = (Load::tcp(), 2);
+            Load::Tunnel(Box::new(Tunnel {
+                inner,
+                ip,
+                bare,
+                packet_number,
+            }))
+        };
+        let wire = |bare| {
+            let links = ["10/1".parse().expect("a link")];
+            let medium = Medium::default();
+            let predicted = predict(&tunnel(bare), &medium, &links, Direction::Up);
+            predicted.expect("it fits").wire_bytes
+        };
+        assert_eq!(wire(false) - wire(true), 10);
+        assert!(
+            wire(false) <= 1478 + 38,
+            "as the book says: {}",
+            wire(false)
+        );
+    }
+
+    #[test]
+    fn a_link_without_a_rate_is_named() {
+        let link = LinkSpec::symmetric(Config::default());
+        let error = predict(&Load::tcp(), &Medium::default(), &[link], Direction::Up);
+        let error = error.expect_err("it has none").to_string();
+        assert!(error.contains("has no rate"), "{error}");
+        let none = predict(&Load::tcp(), &Medium::default(), &[], Direction::Up);
+        assert_eq!(none.err(), Some(PredictError::NoLinks));
+    }
+}

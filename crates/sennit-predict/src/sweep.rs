@@ -1,0 +1,247 @@
+//! Round trips by packet size: what they should be, and what they say about a link.
+//!
+//! A packet is on a link for its bytes over the rate, there and back, and for the delay of the link
+//! whatever its size. So the slope of round trips over sizes is the capacity, and what is left at
+//! size zero is the fixed delay.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use sennit_netem::{Config, Direction, LinkSpec};
+
+use crate::args::SweepArgs;
+use crate::load::datagram;
+use crate::medium::{Medium, Packet};
+use crate::{PredictError, text};
+
+/// The header of ICMP echo.
+const ICMP: usize = 8;
+
+/// The form of the JSON.
+const SCHEMA: &str = "sennit.rtt-sweep/1";
+
+/// Round trips by size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sweep {
+    schema: &'static str,
+    /// The host or the link.
+    pub to: String,
+    /// In order of size.
+    pub points: Vec<Point>,
+    /// Of what was measured, or else of what is predicted.
+    pub fit: Option<Fit>,
+    /// Of the link, if it is known: what the fit should say.
+    pub expected_bits_per_second: Option<f64>,
+}
+
+/// One size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Of the echo.
+    pub payload_bytes: usize,
+    /// With all headers of all fragments.
+    pub wire_bytes: usize,
+    /// Over an idle link, if it is known.
+    pub predicted_seconds: Option<f64>,
+    /// The fastest, if it was measured and any came back.
+    pub measured_seconds: Option<f64>,
+}
+
+impl Sweep {
+    /// What was asked for, with what the link should give if it is known.
+    pub fn new(args: &SweepArgs) -> Result<Self, PredictError> {
+        let medium = args.medium();
+        let mut sizes = args.sizes.clone();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let point = |payload: &u16| {
+            let payload_bytes = usize::from(*payload);
+            let predicted = args.link.as_ref();
+            let predicted = predicted.map(|link| round_trip(&medium, link, payload_bytes));
+            Ok(Point {
+                payload_bytes,
+                wire_bytes: echo_bytes(&medium, payload_bytes)?,
+                predicted_seconds: predicted.transpose()?,
+                measured_seconds: None,
+            })
+        };
+        let points = sizes.iter().map(point).collect::<Result<_, _>>()?;
+        let to = args.address.clone();
+        let mut sweep = Self {
+            schema: SCHEMA,
+            to: to
+                .or(args.link.as_ref().map(LinkSpec::to_string))
+                .unwrap_or_default(),
+            points,
+            fit: None,
+            expected_bits_per_second: None,
+        };
+        sweep.fit = sweep.line(|point| point.predicted_seconds);
+        sweep.expected_bits_per_second = sweep.fit.map(|fit| fit.capacity_bits_per_second);
+        Ok(sweep)
+    }
+
+    /// Measures each size by `fastest`, which is given a payload.
+    pub fn measure<E>(
+        &mut self,
+        mut fastest: impl FnMut(usize) -> Result<Option<Duration>, E>,
+    ) -> Result<(), E> {
+        for point in &mut self.points {
+            let measured = fastest(point.payload_bytes)?;
+            point.measured_seconds = measured.map(|time| time.as_secs_f64());
+        }
+        self.fit = self.line(|point| point.measured_seconds);
+        Ok(())
+    }
+
+    /// Whether anything came back.
+    pub fn is_answered(&self) -> bool {
+        let mut points = self.points.iter();
+        points.any(|point| point.measured_seconds.is_some())
+    }
+
+    fn line(&self, seconds: fn(&Point) -> Option<f64>) -> Option<Fit> {
+        let points = self.points.iter();
+        let points = points.filter_map(|point| Some((point.wire_bytes as f64, seconds(point)?)));
+        fit(&points.collect::<Vec<_>>())
+    }
+
+    /// As `args` want it printed, with its last line ended.
+    pub fn print(&self, args: &SweepArgs) -> String {
+        if args.json {
+            let json = serde_json::to_string_pretty(self);
+            return json.expect("a sweep holds only numbers, texts and lists") + "\n";
+        }
+        let mut text = String::from("payload  on the link  predicted, ms  measured, ms\n");
+        for point in &self.points {
+            let ms = |seconds: Option<f64>| {
+                seconds.map_or("-".into(), |seconds| format!("{:.3}", seconds * 1e3))
+            };
+            let _ = writeln!(
+                text,
+                "{:7} {:12} {:>14} {:>13}",
+                point.payload_bytes,
+                point.wire_bytes,
+                ms(point.predicted_seconds),
+                ms(point.measured_seconds),
+            );
+        }
+        text.push_str(&self.verdict());
+        text
+    }
+
+    fn verdict(&self) -> String {
+        let Some(fit) = self.fit else {
+            return "no line fits: larger packets are not slower\n".into();
+        };
+        let capacity = text::rate(fit.capacity_bits_per_second);
+        let off = self.expected_bits_per_second.map_or(String::new(), |rate| {
+            let percent = (fit.capacity_bits_per_second / rate - 1.0) * 100.0;
+            format!(" ({percent:+.2} % of the link's {})", text::rate(rate))
+        });
+        format!(
+            "capacity {capacity}{off}, fixed delay {:.3} ms there and back; the worst point is \
+             {:.3} ms off the line\n",
+            fit.fixed_seconds * 1e3,
+            fit.worst_seconds * 1e3
+        )
+    }
+}
+
+/// Bytes that an echo of so much payload takes on a link, fragments and all.
+pub(crate) fn echo_bytes(medium: &Medium, payload: usize) -> Result<usize, PredictError> {
+    let packets = datagram(medium.ip, ("ICMP header", ICMP), payload)?;
+    let framed = packets.into_iter().map(|packet| medium.framed(packet));
+    Ok(framed.map(|packet| Packet::bytes(&packet)).sum())
+}
+
+/// The round trip of an echo with so much payload over an idle link, in seconds.
+pub(crate) fn round_trip(
+    medium: &Medium,
+    link: &LinkSpec,
+    payload: usize,
+) -> Result<f64, PredictError> {
+    let bits = echo_bytes(medium, payload)? as f64 * 8.0;
+    let one_way = |config: &Config| {
+        let rate = config.rate.map(|rate| rate.as_bps() as f64);
+        let rate = rate.ok_or_else(|| PredictError::NoRate(link.to_string()))?;
+        Ok(bits / rate + config.delay.as_secs_f64())
+    };
+    let ways = Direction::BOTH.map(|direction| one_way(link.way(direction)));
+    ways.into_iter().sum()
+}
+
+/// What a line through round trips says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Fit {
+    /// The rate of both directions, or the harmonic mean of two that differ.
+    pub capacity_bits_per_second: f64,
+    /// What a packet without bytes would take, there and back.
+    pub fixed_seconds: f64,
+    /// The largest distance of a point from the line.
+    pub worst_seconds: f64,
+}
+
+/// The line through points of bytes on the link and the least round trip seen, in seconds.
+///
+/// It goes through the points with the least sum of squares (each size has one, the least of
+/// several probes, so that queues do not count). `None` with fewer than two sizes, or if larger
+/// packets are not slower.
+pub(crate) fn fit(points: &[(f64, f64)]) -> Option<Fit> {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let covariance: f64 = points
+        .iter()
+        .map(|point| (point.0 - x) * (point.1 - y))
+        .sum();
+    let variance: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    let slope = covariance / variance;
+    if !(slope.is_finite() && slope > 0.0) {
+        return None;
+    }
+    let fixed_seconds = y - slope * x;
+    let distance = |point: &(f64, f64)| (point.1 - fixed_seconds - slope * point.0).abs();
+    Some(Fit {
+        // The bytes go there and come back.
+        capacity_bits_per_second: 2.0 * 8.0 / slope,
+        fixed_seconds,
+        worst_seconds: points.iter().map(distance).fold(0.0, f64::max),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slope_of_what_is_predicted_is_the_link_that_was_asked_for() {
+        let (medium, link) = (Medium::default(), "2/15".parse().expect("a link"));
+        let points: Vec<_> = [64, 512, 1472, 3000, 8000]
+            .iter()
+            .map(|payload| {
+                let bytes = echo_bytes(&medium, *payload).expect("it fits");
+                (
+                    bytes as f64,
+                    round_trip(&medium, &link, *payload).expect("it has a rate"),
+                )
+            })
+            .collect();
+        let line = fit(&points).expect("larger ones are slower");
+        assert!(
+            (line.capacity_bits_per_second / 2e6 - 1.0).abs() < 1e-9,
+            "{line:?}"
+        );
+        assert!((line.fixed_seconds - 0.030).abs() < 1e-9, "{line:?}");
+        assert!(line.worst_seconds < 1e-9, "{line:?}");
+    }
+
+    #[test]
+    fn points_that_are_no_line_have_no_fit() {
+        assert_eq!(fit(&[]), None);
+        assert_eq!(fit(&[(100.0, 0.1)]), None);
+        assert_eq!(fit(&[(100.0, 0.1), (1000.0, 0.05)]), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! Predictions for people.
+
+use std::fmt::Write as _;
+
+use crate::medium::Packet;
+use crate::outcome::{LinkFigures, Prediction};
+
+/// Columns of what a part is called.
+const NAMES: usize = 30;
+
+impl Prediction {
+    /// What all links carry together, with its unit.
+    pub fn goodput_text(&self) -> String {
+        rate(self.goodput_bits_per_second)
+    }
+
+    /// What is carried, in a few lines.
+    pub fn summary(&self) -> String {
+        let (goodput, what) = (self.goodput_text(), &self.what);
+        let percent = self.efficiency * 100.0;
+        let mut text = format!("{what}: {goodput}, {percent:.2} % of the rate\n");
+        for link in self.links.iter().filter(|link| link.limited_by_answers) {
+            let name = &link.link;
+            let _ = writeln!(
+                text,
+                "{name}: the way back is full of acknowledgements; data would have room for more"
+            );
+        }
+        text
+    }
+
+    /// The sum, line by line.
+    pub fn explanation(&self) -> String {
+        let mut text = format!("{}\n", self.what);
+        let count = self.packets.len();
+        for (index, packet) in self.packets.iter().enumerate() {
+            let number = if count > 1 {
+                format!("packet {} of {count}", index + 1)
+            } else {
+                "a packet".into()
+            };
+            list(&mut text, &format!("{number} takes"), packet);
+        }
+        for answer in self.answers.iter().filter(|_| self.half_duplex) {
+            let every = answer.every;
+            let title = format!("one for {every} of these comes back, and takes");
+            list(&mut text, &title, &answer.packet);
+        }
+        text.push('\n');
+        self.explain_efficiency(&mut text);
+        for link in &self.links {
+            self.explain_link(&mut text, link);
+        }
+        line(&mut text, "goodput", &self.goodput_text());
+        text
+    }
+
+    fn explain_efficiency(&self, text: &mut String) {
+        let (payload, wire) = (self.payload_bytes, self.wire_bytes);
+        let percent = self.efficiency * 100.0;
+        let sum = match self.half_duplex {
+            false => format!("{payload} / {wire} = {percent:.2} %"),
+            true => format!(
+                "{payload} / ({wire} + {:.1}) = {percent:.2} %",
+                self.answer_bytes
+            ),
+        };
+        line(text, "payload / bytes", &sum);
+        if !self.half_duplex && self.answer_bytes > 0.0 {
+            let back = format!("{:.1} bytes for these {wire}", self.answer_bytes);
+            line(text, "on the way back", &back);
+        }
+    }
+
+    fn explain_link(&self, text: &mut String, link: &LinkFigures) {
+        let LinkFigures {
+            link: name,
+            arrives,
+            limited_by_answers,
+            ..
+        } = link;
+        let mut sum = match limited_by_answers {
+            true => format!(
+                "{} bytes of payload for {:.1} bytes on the way back",
+                self.payload_bytes, self.answer_bytes
+            ),
+            false => format!(
+                "{} x {:.2} %",
+                rate(link.rate_bits_per_second),
+                self.efficiency * 100.0
+            ),
+        };
+        if *arrives < 1.0 {
+            let _ = write!(sum, " x {:.2} % that arrive", arrives * 100.0);
+        }
+        let _ = write!(sum, " = {}", rate(link.goodput_bits_per_second));
+        line(text, &format!("link {name}"), &sum);
+    }
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "  {name:NAMES$} {value}");
+}
+
+fn list(text: &mut String, title: &str, packet: &Packet) {
+    let _ = writeln!(text, "\n{title}");
+    for part in &packet.parts {
+        let _ = writeln!(text, "  {:NAMES$} {:5}", part.what, part.bytes);
+    }
+    let _ = writeln!(text, "  {:NAMES$} {:5}", "together", packet.bytes());
+}
+
+/// Bits per second with a unit that suits them.
+pub(crate) fn rate(bits: f64) -> String {
+    match bits {
+        1e9.. => format!("{:.3} Gbit/s", bits / 1e9),
+        1e8.. => format!("{:.1} Mbit/s", bits / 1e6),
+        1e6.. => format!("{:.2} Mbit/s", bits / 1e6),
+        _ => format!("{:.1} kbit/s", bits / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sennit_netem::{Direction, LinkSpec};
+
+    use crate::{Load, Medium, predict};
+
+    fn explained(half_duplex: bool, link: &str) -> String {
+        let links: [LinkSpec; 1] = [link.parse().expect("a link")];
+        let medium = Medium {
+            half_duplex,
+            ..Medium::default()
+        };
+        let predicted = predict(&Load::tcp(), &medium, &links, Direction::Up);
+        predicted.expect("it fits").explanation()
+    }
+
+    #[test]
+    fn the_sum_is_there_line_by_line() {
+        let text = explained(false, "10/5/2%");
+        for part in [
+            "preamble, start of frame           8\n",
+            "TCP options                       12\n",
+            "payload                         1448\n",
+            "together                        1538\n",
+            "1448 / 1538 = 94.15 %\n",
+            "10.00 Mbit/s x 94.15 % x 98.00 % that arrive = 9.23 Mbit/s\n",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_comes_back_counts_on_a_shared_medium_only() {
+        assert!(explained(true, "10/5").contains("1448 / (1538 + 45.0) = 91.47 %\n"));
+        assert!(!explained(false, "10/5").contains("comes back"));
+    }
+}
