@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sennit_core::{PathState, Policy};
-use sennit_engine::{MOST_LINKS, facts::TunnelStatus};
+use sennit_core::{Classifier, PathState};
+use sennit_engine::{ClassConfig, MOST_LINKS, Treatment, facts::TunnelStatus};
 use sennit_netem::Bitrate;
 
 use crate::{Direction, Kind, LinkSpec, PATIENCE, Transfer, World};
@@ -73,10 +73,25 @@ impl Trial {
         self.watch(links, self.span, |_, _| {})
     }
 
+    /// Runs over all of `links` at once, in a class that treats its packets so.
+    pub fn run_as(&self, treatment: Treatment, links: &[LinkSpec]) -> Result<Outcome, TrialError> {
+        self.watch_as(treatment, links, self.span, |_, _| {})
+    }
+
     /// Runs the trial and calls `see` with the goodput since the last call, in Mbit/s, and what
     /// both ends know.
     pub fn watch(
         &self,
+        links: &[LinkSpec],
+        every: Duration,
+        see: impl FnMut(f64, &[TunnelStatus]),
+    ) -> Result<Outcome, TrialError> {
+        self.watch_as(Treatment::default(), links, every, see)
+    }
+
+    fn watch_as(
+        &self,
+        treatment: Treatment,
         links: &[LinkSpec],
         every: Duration,
         mut see: impl FnMut(f64, &[TunnelStatus]),
@@ -85,7 +100,12 @@ impl Trial {
         if every.is_zero() {
             return Err(TrialError::NoTime);
         }
-        let mut world = World::new(links, Policy::Bond, self.seed, Instant::now());
+        let class = ClassConfig {
+            name: "default".into(),
+            treatment,
+        };
+        let (classes, rules) = (vec![class], Classifier::default());
+        let mut world = World::with_classes(links, classes, rules, self.seed, Instant::now());
         if !world.connect(links.len()) {
             let tunnels = world.edge.status();
             let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
