@@ -7,6 +7,9 @@
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
 #              one hub: about an hour
+# make seeds   every figure that the documents published which this project began with, played here: one
+#              scenario each in lab/seeds, and a page beside the published figures and the prediction,
+#              docs/seeds.html; half an hour (QUICK=1: fifteen minutes)
 # make build   target/release/sennit, and sennit-lab beside it, which `sennit lab` starts
 # make packages
 #              deb, rpm and a static program, for x86_64 and aarch64, under packages/
@@ -42,7 +45,7 @@ TO_INTEROPERATE := go:golang-go
 TO_COMPARE := wg:wireguard-tools
 TO_BUILD_PAGE := node:nodejs npm:npm
 
-.PHONY: demo test lint bench bench-linerate build packages install page page-test
+.PHONY: demo test lint bench bench-linerate seeds build packages install page page-test
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -89,6 +92,14 @@ page:
 page-test:
 	-@tools/need $(TO_BUILD_PAGE) $(if $(CHROMIUM),,chromium:chromium)
 	@tools/page test
+
+seeds: build
+	@tools/need $(TO_MEASURE)
+	@out=results/seeds-$$(date -u +%Y%m%d-%H%M%S); failed=0; \
+	for scenario in lab/seeds/*.toml; do \
+		$(ROOT) $(RELEASE)/sennit lab run $$scenario --out $$out/$$(basename $$scenario .toml) $(if $(QUICK),--quick) || failed=1; \
+	done; \
+	$(RELEASE)/sennit lab report $$out/* --title "Seeds" --out docs/seeds.html && exit $$failed
 
 build:
 	@tools/need cargo $(TO_BUILD) $(if $(TUNED),$(TO_MEASURE))

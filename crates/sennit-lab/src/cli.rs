@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use sennit_netem::Direction;
+use sennit_predict::PredictArgs;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
@@ -14,10 +15,12 @@ use crate::error::{Doing, Error};
 use crate::host::{self, Role};
 use crate::lab::Lab;
 use crate::report::Results;
+use crate::report::collection::collection;
+use crate::report::page::{Named, page};
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
 use crate::tunnel::{self, Programs};
-use crate::{scratch, selfcheck, targets};
+use crate::{matrix, pacing, predict, scratch, selfcheck, targets};
 
 /// The scenario that `sennit lab demo` plays.
 const DEMO: &str = include_str!("../../../lab/demo.toml");
@@ -82,6 +85,27 @@ enum LabCommand {
         #[arg(long, value_name = "TEXT", default_value = concat!("version ", env!("CARGO_PKG_VERSION")))]
         build: String,
     },
+    /// Make a page with plots of results: of one scenario, of the same one several times beside
+    /// each other, or of different ones beside what others have published
+    ///
+    /// Example: sennit lab report results/failover-20261126-1200 --out failover.html
+    Report {
+        /// Files results.json, or directories with one
+        #[arg(required = true, num_args = 1..=64, value_name = "RESULTS")]
+        places: Vec<PathBuf>,
+        /// The page's heading, with results of different scenarios
+        #[arg(long, value_name = "TEXT", default_value = "Beside what was published")]
+        title: String,
+        /// The page [default: report.html beside the first results.json]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Measure how much round trips vary by packets a second
+    Pacing(Box<pacing::PacingArgs>),
+    /// Predict what links carry and measure it; `sennit predict --check` starts this
+    Predict(PredictArgs),
+    /// Run scenarios in virtual time; `sennit sim` starts this
+    Sim(matrix::SimArgs),
     /// Remove what labs that were killed have left behind
     Cleanup,
 }
@@ -94,6 +118,9 @@ struct RunArgs {
     /// Play only this variant of the scenario
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Leave out the steps that take long
+    #[arg(long)]
+    quick: bool,
     /// Play all steps so many times; the table has the medians
     #[arg(long, value_name = "N", default_value = "1")]
     repeat: NonZeroUsize,
@@ -114,19 +141,24 @@ struct RunArgs {
     ideal: Option<PathBuf>,
 }
 
+/// The program that is measured, and others beside it.
+fn usual_programs(sennit: Option<&Path>) -> Result<Programs, Error> {
+    let sennit = match sennit {
+        Some(path) => path.to_owned(),
+        None => match std::env::var_os("SENNIT") {
+            Some(path) => path.into(),
+            None => {
+                let lab = std::env::current_exe().doing(|| "find this program".into())?;
+                lab.with_file_name("sennit")
+            }
+        },
+    };
+    Ok(Programs::beside(sennit))
+}
+
 impl RunArgs {
     fn programs(&self) -> Result<Programs, Error> {
-        let sennit = match &self.sennit {
-            Some(path) => path.clone(),
-            None => match std::env::var_os("SENNIT") {
-                Some(path) => path.into(),
-                None => {
-                    let lab = std::env::current_exe().doing(|| "find this program".into())?;
-                    lab.with_file_name("sennit")
-                }
-            },
-        };
-        let usual = Programs::beside(sennit);
+        let usual = usual_programs(self.sennit.as_deref())?;
         Ok(Programs {
             wireguard_go: self.wireguard_go.clone().unwrap_or(usual.wireguard_go),
             ideal: self.ideal.clone().unwrap_or(usual.ideal),
@@ -160,6 +192,13 @@ pub fn run(args: Args) -> Result<bool, Error> {
             }
             Ok(true)
         }
+        LabCommand::Pacing(args) => pacing::run(&args).map(|()| true),
+        LabCommand::Sim(args) => matrix::run(&args),
+        LabCommand::Report { places, title, out } => report(&places, &title, out).map(|()| true),
+        LabCommand::Predict(args) => {
+            predict::run(&args, usual_programs(None)?)?;
+            Ok(true)
+        }
         LabCommand::Cleanup => {
             scratch::remove_leftovers();
             tunnel::remove_leftovers();
@@ -169,6 +208,45 @@ pub fn run(args: Args) -> Result<bool, Error> {
             Ok(true)
         }
     }
+}
+
+/// Writes the page of results, and says where it is.
+fn report(places: &[PathBuf], title: &str, out: Option<PathBuf>) -> Result<(), Error> {
+    let file = |place: &PathBuf| match place.is_dir() {
+        true => place.join("results.json"),
+        false => place.clone(),
+    };
+    let files: Vec<_> = places.iter().map(file).collect();
+    let all = files
+        .iter()
+        .map(|file| Results::read(file))
+        .collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<_> = places.iter().map(|place| name_of(place)).collect();
+    let named: Vec<_> = names
+        .iter()
+        .zip(&all)
+        .map(|(name, results)| Named { name, results })
+        .collect();
+    let out = out.unwrap_or_else(|| files[0].with_file_name("report.html"));
+    let writing = || format!("write {}", out.display());
+    let same = all.iter().all(|it| it.scenario() == all[0].scenario());
+    let made = match same {
+        true => page(&named),
+        false => collection(title, &all)?,
+    };
+    std::fs::write(&out, made.html()).doing(writing)?;
+    println!("{}", out.display());
+    Ok(())
+}
+
+/// What a page calls results: their directory.
+fn name_of(place: &Path) -> String {
+    let directory = match place.is_dir() {
+        true => Some(place),
+        false => place.parent(),
+    };
+    let name = directory.and_then(Path::file_name);
+    name.map_or("results".into(), |name| name.to_string_lossy().into_owned())
 }
 
 fn leave_nothing_on_signals() -> Result<(), Error> {
@@ -186,7 +264,10 @@ fn read(path: &Path) -> Result<String, Error> {
 }
 
 fn run_text(text: &str, args: &RunArgs) -> Result<bool, Error> {
-    let scenarios = variants(text, args.only.as_deref())?;
+    let mut scenarios = variants(text, args.only.as_deref())?;
+    if args.quick {
+        scenarios = scenarios.into_iter().map(Scenario::quick).collect();
+    }
     let out = match (&args.out, &scenarios[..]) {
         (Some(out), _) => out.clone(),
         (None, [single]) => default_out(&single.name),

@@ -52,6 +52,15 @@ pub(crate) struct Pipe {
     pub(crate) mtu: usize,
     /// Whether packets pass a NAT box before the link, or after it.
     pub(crate) nat: Option<Side>,
+    /// Index of the pipe whose queue and wire it shares, as both directions of a shared medium do.
+    pub(crate) shares: Option<usize>,
+}
+
+/// A packet with the pipe that it takes.
+#[derive(Debug)]
+struct Frame {
+    pipe: usize,
+    bytes: Vec<u8>,
 }
 
 /// Where a pipe meets a NAT box, by the box's index.
@@ -209,7 +218,8 @@ impl Control {
 struct Wires {
     devices: Vec<Tun>,
     pipes: Vec<Pipe>,
-    links: Vec<Link<Vec<u8>>>,
+    /// One for each pipe; that of a pipe which shares another's stays empty.
+    links: Vec<Link<Frame>>,
     nats: Vec<Nat>,
     /// For each device the pipe that its packets enter.
     pipe_from: Vec<Option<usize>>,
@@ -303,7 +313,8 @@ impl Wires {
     fn enter(&mut self, pipe: usize, mut packet: Vec<u8>, len: usize) {
         packet.truncate(len);
         let now = Instant::now();
-        let Config { mtu, tells_mtu, .. } = *self.links[pipe].config();
+        let wire = self.wire(pipe);
+        let Config { mtu, tells_mtu, .. } = *self.links[wire].config();
         if len > mtu && tells_mtu {
             self.tell_mtu(pipe, &packet);
         }
@@ -313,9 +324,15 @@ impl Wires {
             self.recycle(packet);
             return;
         }
-        if let Err(dropped) = self.links[pipe].handle_packet(len, packet, now) {
-            self.recycle(dropped.packet);
+        let bytes = packet;
+        if let Err(dropped) = self.links[wire].handle_packet(len, Frame { pipe, bytes }, now) {
+            self.recycle(dropped.packet.bytes);
         }
+    }
+
+    /// The link that packets of a pipe take.
+    fn wire(&self, pipe: usize) -> usize {
+        self.pipes[pipe].shares.unwrap_or(pipe)
     }
 
     /// Sends back what a router before a narrow path would, in the name of the far end.
@@ -323,7 +340,7 @@ impl Wires {
         let Ok(parsed) = IpPacket::parse(packet) else {
             return;
         };
-        let mtu = self.links[pipe].config().mtu as u32;
+        let mtu = self.links[self.wire(pipe)].config().mtu as u32;
         let mut error = self.pool.pop().unwrap_or_default();
         error.resize(ICMP_MAX, 0);
         let reason = icmp::Reason::TooBig { mtu };
@@ -337,15 +354,16 @@ impl Wires {
     /// Writes what is due; gives the number of packets.
     fn deliver(&mut self) -> usize {
         (0..self.links.len())
-            .map(|pipe| self.deliver_from(pipe))
+            .map(|wire| self.deliver_from(wire))
             .sum()
     }
 
-    fn deliver_from(&mut self, pipe: usize) -> usize {
+    fn deliver_from(&mut self, wire: usize) -> usize {
         let now = Instant::now();
-        let due = self.links[pipe].poll_timeout();
+        let due = self.links[wire].poll_timeout();
         let mut count = 0;
-        while let Some(mut packet) = self.links[pipe].poll_output(now) {
+        while let Some(frame) = self.links[wire].poll_output(now) {
+            let (pipe, mut packet) = (frame.pipe, frame.bytes);
             count += 1;
             if let Some(Side::Enters(nat)) = self.pipes[pipe].nat
                 && !ports::enter(&mut self.nats[nat], &mut packet, now)
@@ -387,7 +405,8 @@ impl Wires {
         while let Ok(request) = self.inbox.try_recv() {
             match request {
                 Request::Set { pipe, config } => {
-                    self.links[pipe].set_config(config, Instant::now());
+                    let wire = self.wire(pipe);
+                    self.links[wire].set_config(config, Instant::now());
                 }
                 Request::Nat { nat, fault } => match fault {
                     NatFault::Forget => self.nats[nat].forget(),
@@ -430,7 +449,7 @@ fn thread_cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-fn new_link(pipe: &Pipe) -> Link<Vec<u8>> {
+fn new_link(pipe: &Pipe) -> Link<Frame> {
     Link::new(pipe.config.clone(), pipe.seed)
 }
 

@@ -308,6 +308,7 @@ impl Lab {
                         seed: 0,
                         mtu: link.mtu as usize,
                         nat: nat.map(Side::Leaves),
+                        shares: None,
                     });
                     pipes.push(Pipe {
                         from: edge + 1,
@@ -316,6 +317,7 @@ impl Lab {
                         seed: 0,
                         mtu: link.mtu as usize,
                         nat: nat.map(Side::Enters),
+                        shares: link.shared.then_some(way),
                     });
                     Some([way, way + 1])
                 }

@@ -35,6 +35,9 @@ pub struct LabLink {
     /// The NAT box between the edge and an emulated link. It changes ports only: the edge's address
     /// on the link is what the hub sees.
     pub nat: Option<NatConfig>,
+    /// Both directions take turns on one emulated wire, whose properties are those of the way up.
+    /// What went over it in either direction is counted as up.
+    pub shared: bool,
 }
 
 /// Shorter than the queues and round trips of any link, and longer than timers come late, also on a
@@ -67,6 +70,7 @@ impl LabLink {
             uso: true,
             bucket: BUCKET,
             nat: None,
+            shared: false,
         }
     }
 

@@ -3,7 +3,9 @@
 //! In the file bytes are bytes, times are seconds, rates are bytes per second, shares are ratios;
 //! goodput is payload at the receiver. `null` means that it was not measured.
 
+pub(crate) mod collection;
 mod edges;
+pub(crate) mod page;
 mod summary;
 mod table;
 mod text;
@@ -46,6 +48,12 @@ pub struct Results {
     started: String,
     machine: Machine,
     sennit: String,
+    /// Of the source that the lab was started in; empty if that is none, as in older files.
+    #[serde(default)]
+    commit: String,
+    /// What was typed to play it.
+    #[serde(default)]
+    command: String,
     /// What the other tunnels call themselves.
     rivals: Vec<String>,
     /// What the links were before any traffic.
@@ -206,6 +214,8 @@ impl Results {
                 .unwrap_or_default(),
             machine: Machine::here(),
             sennit: sennit.display().to_string(),
+            commit: commit(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
             rivals,
             self_check: checks,
             runs: 0,
@@ -260,14 +270,41 @@ impl Results {
         serde_json::from_str(text).map_err(|error| format!("no results of {SCHEMA}: {error}"))
     }
 
+    /// What was played.
+    pub(crate) fn scenario(&self) -> &str {
+        &self.scenario
+    }
+
+    /// The steps of the first run.
+    pub(crate) fn steps_of_first_run(&self) -> impl Iterator<Item = &StepResult> {
+        self.steps.iter().filter(|step| step.run <= 1)
+    }
+
+    /// A figure of a step, from each run that has it.
+    pub(crate) fn values(&self, step: &str, figure: Figure) -> Vec<f64> {
+        let runs = self.steps.iter().filter(|run| run.name == step);
+        runs.filter_map(|run| run.figure(figure)).collect()
+    }
+
     /// All traffic that failed, with its step.
     pub fn failures(&self) -> Vec<String> {
         self.steps.iter().flat_map(StepResult::failures).collect()
     }
 }
 
+/// What git calls the source around here.
+fn commit() -> String {
+    let described = std::process::Command::new("git")
+        .args(["describe", "--always", "--dirty"])
+        .stderr(std::process::Stdio::null())
+        .output();
+    let described = described.ok().filter(|output| output.status.success());
+    let name = described.and_then(|output| String::from_utf8(output.stdout).ok());
+    name.map(|name| name.trim().to_owned()).unwrap_or_default()
+}
+
 impl Machine {
-    fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let value = |text: &str, key: &str| {
             let line = text.lines().find(|line| line.starts_with(key));

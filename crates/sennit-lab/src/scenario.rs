@@ -27,6 +27,9 @@
 //! trace = "lte@7"                  # moves: word[@seed][*factor] of `sennit_netem::Motion`, or a
 //!                                  # file of mahimahi's form or of lines
 //!                                  # `seconds,Mbit/s[,delay in ms[,held|lost]]`
+//! frame_bytes = 14                 # what each packet takes of the rate beside itself; 38 counts as
+//!                                  # a port does, with preamble and gap; 0 packets alone
+//! shared = false                   # true: both directions share one wire, as on a radio channel
 //! path_mtu = 1400                  # larger IP packets are lost inside; a fault may set it
 //! path_mtu_icmp = false            # true: senders are told if they asked not to fragment
 //! nat = { mapping = "address-and-port", filtering = "address-and-port", timeout_s = 30 }
@@ -48,6 +51,7 @@
 //! [[step]]                         # steps run one after the other
 //! name = "four streams"
 //! seconds = 10                     # of traffic and faults that do not say otherwise
+//! long = false                     # true: `sennit lab run --quick` leaves it out
 //!   [[step.traffic]]
 //!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP;
 //!                                  # "packets": as many per second as pass; "idle": nothing
@@ -71,6 +75,10 @@
 //!   times = 4                      # so many times in all
 //! ```
 //!
+//! What a document of others says of a step is a table of `[[published]]`, which reports show beside
+//! what was measured: `what`, `by`, `step`, `figure` (as in results.json), `value` in the unit of the
+//! tables, `better` ("more", "less" or "near"), `predict` (a line of `sennit predict`) and `why`.
+//!
 //! Instead of one set of links there may be several, and each is played with all steps:
 //!
 //! ```toml
@@ -87,6 +95,7 @@
 
 mod fault;
 mod link;
+mod published;
 mod traffic;
 
 use std::collections::BTreeMap;
@@ -101,6 +110,7 @@ use crate::tunnel::TunnelKind;
 
 pub use fault::{Action, Fault};
 pub use link::{LinkTable, Shape};
+pub use published::{Better, Published};
 pub use traffic::{Idle, Packets, Ping, Quic, Tcp, Traffic, Udp, Via};
 
 /// A parsed scenario file.
@@ -132,6 +142,9 @@ pub struct Scenario {
     /// What to do.
     #[serde(default)]
     pub step: Vec<Step>,
+    /// What others say of the same.
+    #[serde(default)]
+    pub published: Vec<Published>,
 }
 
 /// A `[[variant]]` table: the links of one variant of a scenario.
@@ -216,6 +229,9 @@ impl TunnelTable {
 pub struct Step {
     /// What the step is called in the report.
     pub name: String,
+    /// Left out where there is little time (`--quick`).
+    #[serde(default)]
+    pub long: bool,
     /// How long traffic lasts that does not say so itself.
     #[serde(default = "default_seconds")]
     pub seconds: u32,
@@ -286,12 +302,35 @@ impl Scenario {
                 variant.check_step(step).map_err(at)?;
             }
         }
+        scenario.check_published()?;
         for step in &mut scenario.step {
             step.fault = step.fault.iter().flat_map(Fault::occurrences).collect();
             step.fault.sort_by_key(|fault| fault.at_s.0);
         }
         scenario.step = scenario.steps_over_tunnels();
         Ok(scenario)
+    }
+
+    fn check_published(&self) -> Result<(), Error> {
+        self.published.iter().try_for_each(|published| {
+            let wrong = |reason: String| {
+                Error::Scenario(format!("published {:?}: {reason}", published.what))
+            };
+            if !self.step.iter().any(|step| step.name == published.step) {
+                return Err(wrong(format!("there is no step {:?}", published.step)));
+            }
+            published.predicted().map(|_| ()).map_err(wrong)
+        })
+    }
+
+    /// The scenario without what takes long.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        let long = |name: &str| self.step.iter().any(|step| step.long && step.name == name);
+        let published = self.published.clone().into_iter();
+        self.published = published.filter(|it| !long(&it.step)).collect();
+        self.step.retain(|step| !step.long);
+        self
     }
 
     /// Baselines, then all steps over one tunnel after the other; as they are if there is only one.

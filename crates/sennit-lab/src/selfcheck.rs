@@ -102,7 +102,9 @@ pub fn verdict(checks: &[Check]) -> Result<(), Error> {
 fn probes(lab: &Lab, epoch: Option<Instant>) -> Result<Vec<Probe>, Error> {
     let mut probes = Vec::new();
     for link in lab.links().filter(LinkHandle::is_shaped) {
-        for direction in Direction::BOTH {
+        // Both directions of a shared link are one wire, which one of them fills.
+        let ways = if link.spec().shared { 1 } else { 2 };
+        for direction in Direction::BOTH.into_iter().take(ways) {
             probes.push(Probe::new(link, direction, epoch)?);
         }
     }

@@ -108,6 +108,9 @@ pub struct UdpFigures {
     pub lost: u64,
     /// RFC 3550 §6.4.1.
     pub jitter_seconds: f64,
+    /// Payload bytes per second; absent in older files.
+    #[serde(default)]
+    pub bins: Option<Bins>,
 }
 
 /// The most UDP packets per second of which almost none was lost.
@@ -144,6 +147,12 @@ pub struct PingFigures {
     pub p99_seconds: Option<f64>,
     /// The slowest answer.
     pub max_seconds: Option<f64>,
+    /// From one request to the next; 0 in older files.
+    #[serde(default)]
+    pub interval_seconds: f64,
+    /// The round trip of each request in turn, `null` for one without an answer.
+    #[serde(default)]
+    pub answers_seconds: Vec<Option<f64>>,
 }
 
 /// Where and when traffic runs.

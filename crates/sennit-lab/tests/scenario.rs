@@ -430,14 +430,18 @@ fn an_error_points_at_the_line() {
 
 #[test]
 fn the_shipped_scenarios_are_right() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
+    let entries = ["/../../lab", "/../../lab/seeds"].map(|directory| {
+        let directory = format!("{}{directory}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_dir(directory).expect("the scenarios are there")
+    });
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).expect("the scenarios are there") {
+    for entry in entries.into_iter().flatten() {
         let path = entry.expect("the directory can be read").path();
+        let is_other = path.ends_with("targets.toml") || path.ends_with("matrix.toml");
         let is_scenario = path
             .extension()
             .is_some_and(|extension| extension == "toml")
-            && !path.ends_with("targets.toml");
+            && !is_other;
         if is_scenario {
             let text = std::fs::read_to_string(&path).expect("a scenario can be read");
             let scenario = Scenario::parse(&text);
@@ -447,4 +451,5 @@ fn the_shipped_scenarios_are_right() {
         }
     }
     assert!(names.contains(&"demo".to_owned()), "{names:?}");
+    assert!(names.contains(&"headers".to_owned()), "{names:?}");
 }

@@ -43,6 +43,7 @@ const fn free(name: &'static str, below: &'static [&'static str]) -> Layer {
 pub const LAYERS: &[Layer] = &[
     pure("sennit-packet", &[], &["ipnet", "thiserror"]),
     pure("sennit-netem", &[], &["rand_pcg", "serde"]),
+    pure("sennit-report", &[], &[]),
     Layer {
         may_be_unsafe: true,
         ..pure("sennit-prefetch", &[], &[])
@@ -67,20 +68,16 @@ pub const LAYERS: &[Layer] = &[
             "tracing",
         ],
     ),
+    pure(
+        "sennit-predict",
+        &["sennit-engine", "sennit-netem"],
+        &["clap", "serde", "serde_json", "thiserror"],
+    ),
     Layer {
         may_be_unsafe: true,
         ..free("sennit-linux", &["sennit-packet"])
     },
     free("sennit-load", &["sennit-netem", "sennit-linux"]),
-    free(
-        "sennit-lab",
-        &[
-            "sennit-netem",
-            "sennit-linux",
-            "sennit-load",
-            "sennit-packet",
-        ],
-    ),
     free(
         "sennit-sim",
         &[
@@ -89,6 +86,20 @@ pub const LAYERS: &[Layer] = &[
             "sennit-masque",
             "sennit-netem",
             "sennit-packet",
+        ],
+    ),
+    free(
+        "sennit-lab",
+        &[
+            "sennit-core",
+            "sennit-engine",
+            "sennit-netem",
+            "sennit-linux",
+            "sennit-load",
+            "sennit-packet",
+            "sennit-predict",
+            "sennit-report",
+            "sennit-sim",
         ],
     ),
     free(
@@ -101,6 +112,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit-masque",
             "sennit-netem",
             "sennit-packet",
+            "sennit-predict",
         ],
     ),
     free(

@@ -12,6 +12,7 @@ mod host;
 mod lab;
 mod links;
 mod output;
+mod predict;
 mod reload;
 mod shell;
 mod show;
@@ -99,12 +100,16 @@ enum Command {
     Cleanup(host::CleanupArgs),
     /// Measure tunnels over emulated links, all on this machine (as root)
     Lab(lab::LabArgs),
+    /// Run scenarios in virtual time: a matrix of controllers, profiles, links and flows
+    Sim(lab::LabArgs),
     /// Measure what a network carries, by QUIC between two hosts, without a tunnel or root
     Test(test::TestArgs),
     /// Print the script by which a shell completes commands
     Completions(shell::CompletionsArgs),
     /// Print the manual page, or write those of all commands
     Man(shell::ManArgs),
+    /// Predict what links carry, from the sizes of headers alone
+    Predict(sennit_predict::PredictArgs),
     /// Print the version
     Version,
 }
@@ -428,9 +433,11 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Check(args) => check::run(&args),
         Command::Cleanup(args) => host::cleanup(&args),
         Command::Lab(args) => lab::run(&args, cli.log.as_deref()),
+        Command::Sim(_) => lab::instead("sim", cli.log.as_deref()),
         Command::Test(args) => test::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
+        Command::Predict(args) => predict::run(&args, cli.log.as_deref()),
         Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
@@ -457,6 +464,8 @@ impl Command {
             | Self::Test(_)
             | Self::Completions(_)
             | Self::Man(_)
+            | Self::Predict(_)
+            | Self::Sim(_)
             | Self::Version => "warn",
         }
     }

@@ -848,3 +848,38 @@ fn cleanup_of_a_name_that_no_device_can_have_is_exit_code_2() {
         "no/device",
     );
 }
+
+#[test]
+fn goodput_is_predicted_from_headers_and_explained() {
+    let tcp = succeed(&["predict", "tcp", "--rate", "10Mbit"]);
+    assert_eq!(
+        tcp,
+        "TCP over IPv4 over Ethernet: 9.41 Mbit/s, 94.15 % of the rate\n"
+    );
+    let udp = succeed(&["predict", "udp", "--rate", "10Mbit", "--explain"]);
+    assert!(udp.contains("1472 / 1538 = 95.71 %"), "{udp}");
+    assert!(udp.contains("9.57 Mbit/s"), "{udp}");
+    let links = ["--link", "300/10", "--link", "80/30/0.5%"];
+    let tunnel = [&["predict", "tunnel", "--json"][..], &links].concat();
+    let tunnel: serde_json::Value = serde_json::from_str(&succeed(&tunnel)).unwrap();
+    assert_eq!(tunnel["schema"], "sennit.predict/1");
+    assert_eq!(tunnel["links"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused_with_the_reason() {
+    for (line, reason) in [
+        ("predict tcp", "--rate"),
+        ("predict tcp --rate 10Mb", "like 500k, 10Mbit or 1.5G"),
+        (
+            "predict tcp --rate 10Mbit --mtu 68 --ipv6",
+            "no room for payload",
+        ),
+        ("predict tcp --rate 10Mbit --loss 100%", "less than 100 %"),
+        ("predict udp --link 10", "no delay"),
+        ("predict tunnel --rate 1M --mtu 576", "smaller --inner-mtu"),
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        assert_fails(&sennit(&words), 2, reason);
+    }
+}

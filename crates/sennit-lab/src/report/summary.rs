@@ -48,6 +48,8 @@ pub enum Figure {
     HubRssBytes,
     /// The most resident memory of an edge during the step.
     EdgeRssBytes,
+    /// Paths of all tunnels of the edges that were up at the end.
+    PathsUp,
 }
 
 /// One step over all runs.
@@ -103,6 +105,7 @@ impl Figure {
             Self::CpuShare => "cpu, % of a core",
             Self::HubRssBytes => "hub RSS, MB",
             Self::EdgeRssBytes => "edge RSS, MB",
+            Self::PathsUp => "paths up",
         }
     }
 
@@ -115,7 +118,7 @@ impl Figure {
             Self::LeastLineShare => (1e2, 1),
             Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
             Self::P50Seconds | Self::P95Seconds | Self::P99Seconds => (1e3, 1),
-            Self::Lost | Self::Sent | Self::PacketsPerSecond => (1.0, 0),
+            Self::Lost | Self::Sent | Self::PacketsPerSecond | Self::PathsUp => (1.0, 0),
             Self::CpuShare => (1e2, 2),
             Self::HubRssBytes | Self::EdgeRssBytes => (1e-6, 1),
         }
@@ -180,6 +183,13 @@ impl Spread {
 }
 
 impl StepResult {
+    /// A figure of the first traffic that has it.
+    pub(crate) fn figure(&self, wanted: Figure) -> Option<f64> {
+        let all = (0..self.traffic.len()).flat_map(|index| self.figures(index));
+        let mut of_kind = all.filter(|(figure, _)| *figure == wanted);
+        of_kind.next().map(|(_, value)| value)
+    }
+
     /// What this run says about the traffic at `index`.
     fn figures(&self, index: usize) -> Vec<(Figure, f64)> {
         let Some(traffic) = self.traffic.get(index) else {
@@ -219,7 +229,17 @@ impl StepResult {
             figures.push((Figure::HubRssBytes, hub));
             figures.push((Figure::EdgeRssBytes, edge));
         }
+        figures.extend(self.paths_up().map(|paths| (Figure::PathsUp, paths)));
         figures
+    }
+
+    /// Of what the edges say: the first status is the hub's.
+    fn paths_up(&self) -> Option<f64> {
+        let edges = self.status.get(1..).filter(|edges| !edges.is_empty())?;
+        let tunnels = edges.iter().filter_map(|edge| edge["tunnels"].as_array());
+        let paths = tunnels.flatten().filter_map(|it| it["paths"].as_array());
+        let up = paths.flatten().filter(|path| path["state"] == "up").count();
+        Some(up as f64)
     }
 
     /// After the last repair.

@@ -55,6 +55,12 @@ impl Results {
         text
     }
 
+    /// What makes figures of some steps worthless.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let steps = self.steps.iter();
+        steps.filter_map(StepResult::inexactness).collect()
+    }
+
     /// At the end of the last step with a tunnel, and over all of them.
     fn describe_memory(&self, text: &mut String) {
         let daemons = |step: &StepResult| !step.daemons.is_empty();
@@ -216,16 +222,23 @@ impl StepResult {
                 let _ = writeln!(text, "{}: {many} faults, see results.json", self.title());
             }
         }
-        if self.overruns > 0 || self.strain.late_max_seconds > TOLERABLE_LATENESS {
-            let late = self.strain.late_max_seconds * 1e3;
-            let _ = writeln!(
-                text,
-                "{}: NOT EXACT, this machine was too busy: packets left a link up to {late:.1} ms \
+        if let Some(remark) = self.inexactness() {
+            let _ = writeln!(text, "{remark}");
+        }
+    }
+
+    /// What makes its figures worthless, if anything does.
+    fn inexactness(&self) -> Option<String> {
+        let late = self.strain.late_max_seconds;
+        (self.overruns > 0 || late > TOLERABLE_LATENESS).then(|| {
+            format!(
+                "{}: NOT EXACT, this machine was too busy: packets left a link up to {:.1} ms \
                  late, {} were dropped before it",
                 self.title(),
+                late * 1e3,
                 self.overruns
-            );
-        }
+            )
+        })
     }
 }
 

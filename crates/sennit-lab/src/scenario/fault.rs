@@ -77,6 +77,12 @@ pub enum Action {
 }
 
 impl Action {
+    /// As a scenario writes it, with spaces.
+    pub(crate) fn word(self) -> String {
+        let written = serde_json::to_value(self).unwrap_or_default();
+        written.as_str().unwrap_or_default().replace('_', " ")
+    }
+
     /// Whether it ends a trouble, so that recovery counts from it.
     pub(crate) fn repairs(self) -> bool {
         match self {

@@ -16,6 +16,9 @@ use crate::link::{BUCKET, Kind, LabLink};
 /// The smallest that IPv4 allows (RFC 791).
 const PATH_MTU_MIN: usize = 68;
 
+/// More than preamble, gap, tags and headers of any Ethernet.
+const FRAME_MOST: usize = 100;
+
 /// A `[[link]]` table.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +30,8 @@ pub struct LinkTable {
     uso: Option<bool>,
     bucket_ms: Option<f64>,
     nat: Option<NatTable>,
+    #[serde(default)]
+    shared: bool,
     /// The short text, where the other keys begin.
     spec: Option<LinkSpec>,
     #[serde(default)]
@@ -72,6 +77,7 @@ pub struct Shape {
     queue_bytes: Option<usize>,
     outage: Option<bool>,
     trace: Option<String>,
+    frame_bytes: Option<usize>,
     path_mtu: Option<usize>,
     path_mtu_icmp: Option<bool>,
 }
@@ -120,6 +126,10 @@ impl LinkTable {
             {
                 Some("a tbf has a rate and a queue, and nothing else")
             }
+            Kind::Emulated if self.shared && shape.up != shape.down => {
+                Some("both directions of a `shared` link are alike")
+            }
+            Kind::Veth | Kind::Tbf if self.shared => Some("only an emulated link is `shared`"),
             Kind::Veth | Kind::Tbf if self.nat.is_some() => {
                 Some("only an emulated link has a NAT box")
             }
@@ -134,6 +144,7 @@ impl LinkTable {
             uso: self.uso.unwrap_or(true),
             bucket,
             nat: self.nat.as_ref().map(NatTable::config),
+            shared: self.shared,
             shape,
             mtu,
         })
@@ -187,6 +198,10 @@ impl Shape {
             (None, Some(bytes)) => Queue::Bytes(bytes),
             (None, None) => config.queue,
         };
+        if let Some(bytes) = self.frame_bytes {
+            let sane = bytes <= FRAME_MOST;
+            config.frame_overhead = sane.then_some(bytes).ok_or("`frame_bytes` is 0 to 100")?;
+        }
         config.outage = self.outage.unwrap_or(config.outage);
         config.tells_mtu = self.path_mtu_icmp.unwrap_or(config.tells_mtu);
         if let Some(mtu) = self.path_mtu {

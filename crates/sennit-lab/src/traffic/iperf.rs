@@ -133,6 +133,7 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
         packets: total.packets,
         lost: total.lost_packets,
         jitter_seconds: total.jitter_ms / 1e3,
+        bins: Some(bins(&receiver)),
     })
 }
 

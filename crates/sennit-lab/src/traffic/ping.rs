@@ -70,6 +70,10 @@ fn figures(text: &str, sent: u64, interval: f64) -> PingFigures {
         p95_seconds: quantile(&times, 0.95),
         p99_seconds: quantile(&times, 0.99),
         max_seconds: quantile(&times, 1.0),
+        interval_seconds: interval,
+        answers_seconds: (1..=sent)
+            .map(|number| answers.get(&number).copied())
+            .collect(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `sennit lab`: the lab is a program of its own, so that a router's daemon does not carry it.
+//! `sennit lab`, and what else the lab does: it is a program of its own, so that a router's daemon
+//! does not carry it.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,8 +26,28 @@ pub(super) struct LabArgs {
     arguments: Vec<OsString>,
 }
 
-/// Becomes the lab; it measures this program unless told otherwise.
+/// Becomes the lab.
 pub(super) fn run(args: &LabArgs, log: Option<&str>) -> Result<Exit, Failure> {
+    become_lab(&args.arguments, log)
+}
+
+/// Becomes the lab with what this program was given from `command` on.
+pub(super) fn instead(command: &str, log: Option<&str>) -> Result<Exit, Failure> {
+    let mut given = std::env::args_os().skip_while(|argument| argument != command);
+    let mut arguments = Vec::new();
+    while let Some(argument) = given.next() {
+        // The lab knows the level from its environment.
+        if argument == "--log" {
+            given.next();
+        } else if !argument.to_string_lossy().starts_with("--log=") {
+            arguments.push(argument);
+        }
+    }
+    become_lab(&arguments, log)
+}
+
+/// The lab measures this program unless told otherwise.
+fn become_lab(arguments: &[OsString], log: Option<&str>) -> Result<Exit, Failure> {
     let ours = std::env::current_exe()
         .map_err(|error| Failure::runtime(format!("cannot find this program: {error}")))?;
     let beside = ours.with_file_name(PROGRAM);
@@ -35,7 +56,7 @@ pub(super) fn run(args: &LabArgs, log: Option<&str>) -> Result<Exit, Failure> {
         false => PathBuf::from(PROGRAM),
     };
     let mut command = Command::new(&program);
-    command.args(&args.arguments).env("SENNIT", &ours);
+    command.args(arguments).env("SENNIT", &ours);
     if let Some(log) = log {
         command.env("SENNIT_LOG", log);
     }

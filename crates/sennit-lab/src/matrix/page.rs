@@ -1,0 +1,171 @@
+//! The report of a matrix: which controller carries how much of what there is, and where not.
+
+use std::collections::BTreeMap;
+
+use sennit_report::{
+    Axis, Bar, Bars, Block, Cell, Curve, Lines, Report, Section, Table, cdf, interval,
+};
+
+use super::Matrix;
+use super::row::Row;
+use crate::report::Machine;
+
+/// A share from which a link counts as well used.
+const GOOD: f64 = 0.9;
+/// A share below which it counts as badly used.
+const BAD: f64 = 0.5;
+/// Scenarios of the list of the worst.
+const WORST: usize = 20;
+
+/// The page of these rows.
+pub(super) fn page(matrix: &Matrix, text: &str, rows: &[Row]) -> Report {
+    let failed = rows.iter().filter(|row| row.goodput.is_none()).count();
+    let source = Block::Source("the matrix".into(), text.to_owned());
+    Report::new(format!("Matrix {}", matrix.name))
+        .lede(&matrix.about)
+        .fact(
+            "scenarios",
+            format!("{}, {failed} without an outcome", rows.len()),
+        )
+        .fact("each", format!("{} virtual seconds", matrix.span()))
+        .fact("machine", Machine::here().to_string())
+        .fact("command", std::env::args().collect::<Vec<_>>().join(" "))
+        .fact(
+            "share",
+            "goodput against the prediction from headers and loss alone; moving links have none",
+        )
+        .with(controllers(rows))
+        .with(profiles(rows))
+        .with(worst(rows))
+        .with(Section::new("To repeat").with(source))
+}
+
+/// Shares by what `key` says of a row.
+fn by<K: Ord>(rows: &[Row], key: impl Fn(&Row) -> K) -> BTreeMap<K, Vec<f64>> {
+    let mut groups: BTreeMap<K, Vec<f64>> = BTreeMap::new();
+    for row in rows {
+        if let Some(share) = row.share {
+            groups.entry(key(row)).or_default().push(share);
+        }
+    }
+    groups
+}
+
+fn names(rows: &[Row], of: fn(&Row) -> &String) -> Vec<String> {
+    let mut names: Vec<_> = rows.iter().map(of).cloned().collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn controllers(rows: &[Row]) -> Section {
+    let curves = by(rows, |row| row.congestion.clone());
+    let curves = curves
+        .iter()
+        .map(|(name, shares)| Curve::new(name, cdf(shares)));
+    let lines = Lines::new(
+        "Share of the prediction that each controller reaches, over all scenarios (CDF)",
+        Axis::new("goodput / prediction"),
+        Axis::new("share of scenarios with at most this").most(1.0),
+        curves.collect(),
+    );
+    let section = Section::new("Controllers").with(Block::Lines(lines));
+    let against = |caption: &str, key: fn(&Row) -> String| {
+        let series = names(rows, |row| &row.delivery);
+        let shares = by(rows, |row| (key(row), row.delivery.clone()));
+        let mut groups: Vec<_> = shares.keys().map(|(group, _)| group.clone()).collect();
+        groups.dedup();
+        let groups = groups.into_iter().map(|group| {
+            let bars = series.iter().map(|name| {
+                let values = shares.get(&(group.clone(), name.clone()))?;
+                let found = interval(values)?;
+                Some(Bar {
+                    value: found.mean,
+                    interval: found.around,
+                })
+            });
+            let bars = bars.collect();
+            (group, bars)
+        });
+        Block::Bars(Bars {
+            caption: caption.into(),
+            y: Axis::new("goodput / prediction").most(1.0),
+            series: series.clone(),
+            groups: groups.collect(),
+        })
+    };
+    section
+        .with(against(
+            "Mean share by controller and delivery, with its interval of 95 %",
+            |row| row.congestion.clone(),
+        ))
+        .with(against("The same by links", |row| {
+            format!("{} links", row.links)
+        }))
+        .with(against("The same by flows", |row| {
+            format!("{:2} flows", row.flows)
+        }))
+}
+
+/// Controllers against profiles.
+fn profiles(rows: &[Row]) -> Section {
+    let controllers = names(rows, |row| &row.congestion);
+    let shares = by(rows, |row| (row.profile.clone(), row.congestion.clone()));
+    let mut table = Table::new(
+        format!("Mean share of the prediction, in %; marked from {GOOD} and below {BAD}"),
+        ["profile"],
+    );
+    table.head.extend(controllers.iter().cloned());
+    for profile in names(rows, |row| &row.profile) {
+        let share = |controller: &String| {
+            let values = shares.get(&(profile.clone(), controller.clone()));
+            let mean = values
+                .and_then(|values| interval(values))
+                .map(|found| found.mean);
+            let Some(mean) = mean else {
+                return Cell::from("-");
+            };
+            let text = format!("{:.0}", mean * 100.0);
+            match mean {
+                GOOD.. => Cell::judged(text, true),
+                ..BAD => Cell::judged(text, false),
+                _ => text.into(),
+            }
+        };
+        let cells = controllers.iter().map(share);
+        table.row([Cell::from(profile.clone())].into_iter().chain(cells));
+    }
+    Section::new("Profiles").with(Block::Table(table))
+}
+
+fn worst(rows: &[Row]) -> Section {
+    let mut known: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some((row.share?, row)))
+        .collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let head = [
+        "number",
+        "profile",
+        "links",
+        "flows",
+        "delivery",
+        "congestion",
+        "Mbit/s",
+        "share, %",
+    ];
+    let mut table = Table::new("Run one again by --only NUMBER.", head);
+    for (share, row) in known.into_iter().take(WORST) {
+        table.row([
+            row.number.to_string(),
+            row.profile.clone(),
+            row.links.to_string(),
+            row.flows.to_string(),
+            row.delivery.clone(),
+            row.congestion.clone(),
+            format!("{:.2}", row.goodput.unwrap_or_default()),
+            format!("{:.1}", share * 100.0),
+        ]);
+    }
+    Section::new("The least").with(Block::Table(table))
+}

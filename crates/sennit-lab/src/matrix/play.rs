@@ -1,0 +1,254 @@
+//! Plays a matrix over all cores, and writes each line as it comes.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::row::{HEAD, Row};
+use super::{Case, Matrix, MatrixArgs, SimArgs, SimCommand, page};
+use crate::error::{Doing, Error};
+
+/// Signs of the bar.
+const BAR: usize = 30;
+/// How often who does not look at a terminal is told.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
+
+/// Runs `sennit sim`; `false` if some scenario had no outcome.
+pub(crate) fn run(args: &SimArgs) -> Result<bool, Error> {
+    let SimCommand::Matrix(args) = &args.command;
+    let reading = || format!("read {}", args.file.display());
+    let text = std::fs::read_to_string(&args.file).doing(reading)?;
+    let matrix = Matrix::parse(&text)?;
+    let cases = matrix.cases();
+    if args.count {
+        println!("{}", cases.len());
+        return Ok(true);
+    }
+    if let Some(number) = args.only {
+        return only(&cases, number);
+    }
+    let every = args.every.get();
+    let wanted: Vec<_> = cases.iter().skip(every / 2).step_by(every).collect();
+    let out = out(args, &matrix);
+    let table = Table::open(&out, &text, &cases)?;
+    let left: Vec<_> = wanted
+        .iter()
+        .filter(|case| !table.known.contains_key(&case.number))
+        .copied()
+        .collect();
+    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok());
+    let played = play(&left, wanted.len(), jobs.map_or(1, usize::from), &table)?;
+    let mut rows = table.known;
+    rows.extend(played.into_iter().map(|row| (row.number, row)));
+    let rows: Vec<_> = rows.into_values().collect();
+    table_in_order(&out, &rows)?;
+    let report = out.join("report.html");
+    let writing = || format!("write {}", report.display());
+    std::fs::write(&report, page::page(&matrix, &text, &rows).html()).doing(writing)?;
+    println!("{}\n{}", out.join("matrix.csv").display(), report.display());
+    let failed = rows.iter().filter(|row| row.goodput.is_none()).count();
+    if failed > 0 {
+        eprintln!("{failed} scenarios have no outcome; the last column says why");
+    }
+    Ok(failed == 0)
+}
+
+fn out(args: &MatrixArgs, matrix: &Matrix) -> PathBuf {
+    let usual = || Path::new("results").join(&matrix.name);
+    args.out.clone().unwrap_or_else(usual)
+}
+
+fn only(cases: &[Case], number: usize) -> Result<bool, Error> {
+    let found = cases.iter().find(|case| case.number == number);
+    let case = found.ok_or_else(|| {
+        let count = cases.len();
+        Error::Scenario(format!(
+            "there is no scenario {number}: they are 1 to {count}"
+        ))
+    })?;
+    let row = Row::play(case);
+    println!("{HEAD}\n{}", row.text());
+    Ok(row.goodput.is_some())
+}
+
+/// The table on disk.
+struct Table {
+    /// What it had when it was opened.
+    known: BTreeMap<usize, Row>,
+    file: Mutex<File>,
+    path: PathBuf,
+}
+
+impl Table {
+    /// Opens that of an earlier run of the same matrix, or begins one.
+    fn open(out: &Path, text: &str, cases: &[Case]) -> Result<Self, Error> {
+        std::fs::create_dir_all(out).doing(|| format!("create {}", out.display()))?;
+        let (path, source) = (out.join("matrix.csv"), out.join("matrix.toml"));
+        let other = std::fs::read_to_string(&source).is_ok_and(|before| before != text);
+        if other && path.exists() {
+            return Err(Error::Scenario(format!(
+                "{} has the results of another matrix: choose another --out, or remove it",
+                out.display()
+            )));
+        }
+        std::fs::write(&source, text).doing(|| format!("write {}", source.display()))?;
+        let before = std::fs::read_to_string(&path).unwrap_or_default();
+        let rows = before.lines().filter_map(Row::parse);
+        let of_matrix = |row: &Row| {
+            let case = row.number.checked_sub(1).and_then(|index| cases.get(index));
+            case.is_some_and(|case| row.is_of(case))
+        };
+        let known: Vec<_> = rows.filter(of_matrix).collect();
+        // A line that was cut short would swallow the next one.
+        table_in_order(out, &known)?;
+        let file = OpenOptions::new().append(true).open(&path);
+        Ok(Self {
+            known: known.into_iter().map(|row| (row.number, row)).collect(),
+            file: Mutex::new(file.doing(|| format!("open {}", path.display()))?),
+            path,
+        })
+    }
+
+    fn write(&self, row: &Row) -> Result<(), Error> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = format!("{}\n", row.text());
+        let writing = || format!("write {}", self.path.display());
+        file.write_all(line.as_bytes()).doing(writing)
+    }
+}
+
+/// Writes all lines by number, in place of what was there.
+fn table_in_order(out: &Path, rows: &[Row]) -> Result<(), Error> {
+    let (path, new) = (out.join("matrix.csv"), out.join("matrix.csv.new"));
+    let lines: String = rows.iter().map(|row| format!("{}\n", row.text())).collect();
+    std::fs::write(&new, format!("{HEAD}\n{lines}"))
+        .and_then(|()| std::fs::rename(&new, &path))
+        .doing(|| format!("write {}", path.display()))
+}
+
+/// Plays what is left of `total` scenarios, so many at a time.
+fn play(left: &[&Case], total: usize, jobs: usize, table: &Table) -> Result<Vec<Row>, Error> {
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(Vec::new());
+    let progress = Progress::new(total, left.len());
+    let worker = || -> Result<(), Error> {
+        while let Some(case) = left.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let row = Row::play(case);
+            table.write(&row)?;
+            let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+            rows.push(row);
+            progress.tell(rows.len());
+        }
+        Ok(())
+    };
+    let outcome = thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().expect("a worker catches panics"))
+            .collect::<Result<Vec<_>, _>>()
+    });
+    progress.end();
+    outcome?;
+    Ok(rows.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A bar on a terminal, and a line now and then elsewhere.
+struct Progress {
+    total: usize,
+    left: usize,
+    start: Instant,
+    terminal: bool,
+    told: Mutex<Instant>,
+}
+
+impl Progress {
+    fn new(total: usize, left: usize) -> Self {
+        let start = Instant::now();
+        Self {
+            total,
+            left,
+            start,
+            terminal: std::io::stderr().is_terminal(),
+            told: Mutex::new(start),
+        }
+    }
+
+    /// So many of those that were left are done.
+    fn tell(&self, done: usize) {
+        let line = line(self.total, self.left, done, self.start.elapsed());
+        if self.terminal {
+            eprint!("\r{line} ");
+            return;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= TOLD_EVERY {
+            *told = Instant::now();
+            eprintln!("{line}");
+        }
+    }
+
+    fn end(&self) {
+        if self.terminal {
+            eprintln!();
+        }
+    }
+}
+
+fn line(total: usize, left: usize, done: usize, elapsed: Duration) -> String {
+    let all = total - left + done;
+    let filled = all * BAR / total.max(1);
+    let each = elapsed.as_secs_f64() / done.max(1) as f64;
+    let seconds = (each * (left - done) as f64).ceil() as u64;
+    let (bar, rest) = ("#".repeat(filled), ".".repeat(BAR - filled));
+    format!(
+        "[{bar}{rest}] {all}/{total}, {}:{:02} left",
+        seconds / 60,
+        seconds % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_counts_what_was_done_before() {
+        let text = line(100, 50, 25, Duration::from_secs(50));
+        assert_eq!(text, "[######################........] 75/100, 0:50 left");
+    }
+
+    #[test]
+    fn who_was_stopped_goes_on_where_he_was() {
+        let text =
+            "name = \"m\"\nseconds = 0.5\nwarm_up = 0.2\nflows = [1, 2]\n[profile]\na = \"5/5\"\n";
+        let cases = Matrix::parse(text).expect("it is right").cases();
+        let scratch = crate::scratch::Scratch::create().expect("there is room");
+        let out = scratch.path().join("m");
+        let table = Table::open(&out, text, &cases).expect("a new one");
+        assert!(table.known.is_empty());
+        let first: Vec<_> = cases.iter().take(1).collect();
+        play(&first, 2, 1, &table).expect("it is written");
+        let torn = "2,1,a,1,quic";
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&table.path)
+            .expect("it is there");
+        file.write_all(torn.as_bytes()).expect("there is room");
+
+        let again = Table::open(&out, text, &cases).expect("the same matrix");
+        assert_eq!(again.known.keys().copied().collect::<Vec<_>>(), [1]);
+        let left = std::fs::read_to_string(&again.path).expect("it is there");
+        assert!(!left.contains(torn), "{left}");
+        let other = text.replace("5/5", "6/5");
+        let refused = Table::open(&out, &other, &cases)
+            .err()
+            .expect("another matrix");
+        assert!(refused.to_string().contains("another matrix"), "{refused}");
+    }
+}

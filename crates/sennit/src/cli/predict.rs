@@ -1,0 +1,69 @@
+//! `sennit predict`: sums are made here, and the lab measures the same where that is asked for.
+
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::time::Duration;
+
+use sennit_load::Echo;
+use sennit_predict::{PredictArgs, PredictError, Sweep, SweepArgs, What};
+
+use super::exit::{Exit, Failure};
+use super::{lab, output};
+
+/// Its name on the command line.
+const NAME: &str = "predict";
+
+/// An echo that takes longer is lost: twice around by satellite, and a slow link on top.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+pub(super) fn run(args: &PredictArgs, log: Option<&str>) -> Result<Exit, Failure> {
+    if args.what.is_checked() {
+        return lab::instead(NAME, log);
+    }
+    match &args.what {
+        What::RttSweep(args) => sweep(args),
+        what => {
+            let load = what.load().expect("all but the sweep are loads");
+            let predicted = load.predict().map_err(impossible)?;
+            output::print(&load.print(&predicted))
+        }
+    }
+}
+
+/// Only the host of the caller's choice hears of it.
+fn sweep(args: &SweepArgs) -> Result<Exit, Failure> {
+    let mut sweep = Sweep::new(args).map_err(impossible)?;
+    if let Some(host) = &args.address {
+        let mut echo = Echo::open(resolve(host)?).map_err(|error| no_socket(&error))?;
+        let measured = sweep.measure(|payload| echo.fastest(payload, args.count, PATIENCE));
+        measured.map_err(|error| Failure::runtime(format!("cannot reach {host}: {error}")))?;
+        if !sweep.is_answered() {
+            let message = format!("{host} answers no ICMP echo");
+            return Err(Failure::new(Exit::Unreachable, message));
+        }
+    }
+    output::print(&sweep.print(args))
+}
+
+fn resolve(host: &str) -> Result<IpAddr, Failure> {
+    if let Ok(address) = host.parse() {
+        return Ok(address);
+    }
+    let resolved = (host, 0).to_socket_addrs();
+    let first = resolved.ok().and_then(|mut addresses| addresses.next());
+    let first = first.map(|address| address.ip());
+    first.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no host `{host}`")))
+}
+
+fn no_socket(error: &io::Error) -> Failure {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Runtime,
+    };
+    Failure::new(exit, format!("cannot open an ICMP socket: {error}"))
+        .hint("run it as root, or allow ping sockets: sysctl net.ipv4.ping_group_range")
+}
+
+fn impossible(error: PredictError) -> Failure {
+    Failure::usage(error)
+}
