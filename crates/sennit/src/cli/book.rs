@@ -12,6 +12,7 @@ fn pages() -> Vec<PathBuf> {
     let book = fs::read_dir(root.join("docs/src")).unwrap();
     let mut pages: Vec<PathBuf> = book.map(|entry| entry.unwrap().path()).collect();
     pages.push(root.join("README.md"));
+    pages.retain(|page| page.extension().is_some_and(|kind| kind == "md"));
     pages
 }
 
