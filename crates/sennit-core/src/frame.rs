@@ -12,8 +12,10 @@
 //! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
 //! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding |
 //! | 12 | a [`Report`] as items, each a type, a length and so many bytes; instead of 4 |
+//! | 18 | an [`Offer`]: a template of a flow's headers |
+//! | 20 | [`ThinHeader`], then a thin packet ([`sennit_packet::thin`]) |
 //!
-//! Contexts 10 and 12 are used only if the other side said that it takes them.
+//! Contexts from 10 on are used only if the other side said that it takes them.
 //!
 //! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network
 //! card (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). It has gone through no wire yet, and QUIC's tag covers
@@ -21,7 +23,11 @@
 //!
 //! All numbers are big endian.
 
+mod thin;
+
 use std::time::Duration;
+
+pub use thin::{Offer, ThinHeader};
 
 /// A bare IP packet.
 pub const CONTEXT_IP: u64 = 0;
@@ -38,6 +44,11 @@ pub const CONTEXT_PARTIAL: u64 = 8;
 
 /// Half of an IP packet behind a [`Header`] and a [`Half`].
 pub const CONTEXT_HALF: u64 = 10;
+
+/// A template of a flow's headers: an [`Offer`].
+pub const CONTEXT_TEMPLATE: u64 = 18;
+/// A packet without what its flow's template tells, behind a [`ThinHeader`].
+pub const CONTEXT_THIN: u64 = 20;
 
 /// Room that must be kept free in front of a queued packet for every prefix that could be written
 /// there: Quarter Stream ID (at most 8 bytes, 1 in practice), context, header.
@@ -160,6 +171,8 @@ pub struct Report {
     pub sent_micros: u32,
     /// One entry per path.
     pub paths: Vec<PathReport>,
+    /// Templates that have arrived: flow and edition of each [`Offer`].
+    pub templates: Vec<(u8, u8)>,
 }
 
 /// One line of a [`Report`].
@@ -200,6 +213,10 @@ impl Report {
     const ITEM_TIME: u8 = 0;
     /// An item that holds one path: its id, four bytes; flags, one byte; more may follow.
     const ITEM_PATH: u8 = 1;
+    /// An item that holds flow and edition of templates, a byte each.
+    const ITEM_TEMPLATES: u8 = 18;
+    /// More templates than this are not reported at once: what one item holds.
+    pub const MAX_TEMPLATES: usize = u8::MAX as usize / 2;
 
     /// Appends this report as every Sennit understands it.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -221,13 +238,18 @@ impl Report {
             let [a, b, c, d] = entry.path.to_be_bytes();
             item(Self::ITEM_PATH, &[a, b, c, d, entry.flags()]);
         }
+        if !self.templates.is_empty() {
+            let known = self.templates.iter().take(Self::MAX_TEMPLATES);
+            let pairs: Vec<u8> = known.flat_map(|&(flow, edition)| [flow, edition]).collect();
+            item(Self::ITEM_TEMPLATES, &pairs);
+        }
     }
 
     /// Reads a report of items. Items of unknown types are skipped, and so is what follows in an
     /// item after what is known of it. `None` if an item is cut short, there are too many paths, or
     /// the time is missing.
     pub fn decode_items(mut payload: &[u8]) -> Option<Self> {
-        let (mut sent_micros, mut paths) = (None, Vec::new());
+        let (mut sent_micros, mut paths, mut templates) = (None, Vec::new(), Vec::new());
         while !payload.is_empty() {
             let (&[kind, len], rest) = payload.split_first_chunk()?;
             let (value, rest) = rest.split_at_checked(len.into())?;
@@ -242,12 +264,20 @@ impl Report {
                         return None;
                     }
                 }
+                Self::ITEM_TEMPLATES => {
+                    let (pairs, _) = value.as_chunks();
+                    templates = pairs
+                        .iter()
+                        .map(|&[flow, edition]| (flow, edition))
+                        .collect();
+                }
                 _ => {}
             }
         }
         Some(Self {
             sent_micros: sent_micros?,
             paths,
+            templates,
         })
     }
 
@@ -262,6 +292,7 @@ impl Report {
         Some(Self {
             sent_micros: u32::from_be_bytes(sent_micros),
             paths,
+            templates: Vec::new(),
         })
     }
 }
@@ -316,6 +347,7 @@ mod tests {
                     shrunk: false,
                 },
             ],
+            templates: Vec::new(),
         };
         let mut wire = Vec::new();
         report.encode(&mut wire);
@@ -333,6 +365,7 @@ mod tests {
                 heard: true,
                 shrunk: true,
             }],
+            templates: vec![(7, 1), (255, 0)],
         };
         let mut wire = Vec::new();
         report.encode_items(&mut wire);

@@ -33,7 +33,7 @@ pub use halves::Halves;
 pub use health::{Health, Pace, PathState};
 pub use numbering::Numbering;
 pub use pacer::Pacer;
-pub use policy::{Congestion, Delivery, Policy};
+pub use policy::{Congestion, Delivery, Headers, Policy};
 pub use queue::FqCodel;
 pub use resequence::Resequencer;
 pub use schedule::{Choice, PathSet, PathView, Scheduler, Sent, Worth};

@@ -83,6 +83,16 @@ words! {
     }
 }
 
+words! {
+    /// How the headers of inner packets travel.
+    Headers {
+        /// Without what the flow's packets have in common.
+        Thin = "thin",
+        /// As they are.
+        Whole = "whole",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

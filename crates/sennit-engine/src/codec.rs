@@ -7,10 +7,15 @@
 //! A new kind of datagram is a new context and, unless every Sennit is to understand it, a new
 //! ability.
 
+mod thin;
+
+use std::time::Instant;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use sennit_core::Headers;
 use sennit_core::frame::{
     CONTEXT_HALF, CONTEXT_IP, CONTEXT_ITEMS, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL,
-    CONTEXT_REPORT, HEADROOM, Half, Header, Report,
+    CONTEXT_REPORT, CONTEXT_TEMPLATE, CONTEXT_THIN, HEADROOM, Half, Header, Report, ThinHeader,
 };
 use sennit_masque::{
     Code, StreamId,
@@ -18,7 +23,8 @@ use sennit_masque::{
 };
 use sennit_packet::checksum::Progress;
 
-use crate::inner::Packet;
+use self::thin::Thinning;
+use crate::{inner::Packet, thin::Restored};
 
 /// Room for halves is taken from the system in pieces of this size, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -32,6 +38,16 @@ pub(crate) enum Peer {
     Sennit(Abilities),
 }
 
+impl Peer {
+    /// What is used of it by a class whose headers travel like this.
+    pub(crate) fn with_headers(self, headers: Headers) -> Self {
+        match self {
+            Self::Standard => Self::Standard,
+            Self::Sennit(abilities) => Self::Sennit(abilities.with_headers(headers)),
+        }
+    }
+}
+
 /// What a Sennit takes beside numbered packets; the first Sennits took none of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
@@ -41,6 +57,8 @@ pub(crate) struct Abilities {
     pub(crate) halves: bool,
     /// Reports of items, of which it skips those that it does not know.
     pub(crate) items: bool,
+    /// Templates and thin packets.
+    pub(crate) thin: bool,
 }
 
 impl Abilities {
@@ -49,14 +67,16 @@ impl Abilities {
         partial: true,
         halves: true,
         items: true,
+        thin: true,
     };
 
     /// How each is said in the handshake, and where it is kept.
-    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 3] {
+    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 4] {
         [
             ("checksums", "partial", &mut self.partial),
             ("halves", "joined", &mut self.halves),
             ("reports", "items", &mut self.items),
+            ("headers", "thin", &mut self.thin),
         ]
     }
 
@@ -65,6 +85,23 @@ impl Abilities {
         let has = self.words().into_iter().filter(|(.., has)| **has);
         has.map(|(key, value, _)| format!(";{key}={value}"))
             .collect()
+    }
+
+    /// With thin packets only if both this class and the other end want them.
+    pub(crate) fn with_headers(self, headers: Headers) -> Self {
+        Self {
+            thin: self.thin && headers == Headers::Thin,
+            ..self
+        }
+    }
+
+    /// How headers travel to who takes this.
+    pub(crate) fn headers(self) -> Headers {
+        if self.thin {
+            Headers::Thin
+        } else {
+            Headers::Whole
+        }
     }
 
     /// Takes one parameter of the `sennit` header; those that say something else change nothing.
@@ -82,6 +119,12 @@ pub(crate) enum Inbound {
     Bare(Packet),
     /// A packet with its number.
     Numbered(Header, Packet),
+    /// A packet that came thin, with its number.
+    Thin(Header, Packet),
+    /// A thin packet whose template is not here.
+    Unknown,
+    /// A template, which is taken down.
+    Template,
     /// Half of a packet.
     Half(Header, Half, Bytes),
     /// What the peer says of the paths.
@@ -102,6 +145,7 @@ pub(crate) struct Codec {
     padding: Prefix,
     half: Prefix,
     report: Prefix,
+    thin: Option<Box<Thinning>>,
 }
 
 impl Codec {
@@ -121,6 +165,8 @@ impl Codec {
             padding: prefix(CONTEXT_PADDING),
             half: prefix(CONTEXT_HALF),
             report: prefix(report),
+            thin: matches!(peer, Peer::Sennit(abilities) if abilities.thin && abilities.items)
+                .then(|| Box::new(Thinning::new(stream))),
         }
     }
 
@@ -184,7 +230,12 @@ impl Codec {
     /// A datagram that is sent again, with the time at which it is.
     pub(crate) fn redate(&self, datagram: &Bytes, sent_micros: u32) -> Bytes {
         let mut copy = BytesMut::from(&datagram[..]);
-        Header::redate(&mut copy[self.whole.len()..], sent_micros);
+        let payload = &mut copy[self.whole.len()..];
+        if self.is_thin(datagram) {
+            ThinHeader::redate(payload, sent_micros);
+        } else {
+            Header::redate(payload, sent_micros);
+        }
         copy.freeze()
     }
 
@@ -259,7 +310,12 @@ impl Codec {
 
     /// What a payload of this context is. `None` if it is malformed, or of a context that nobody
     /// agreed on: such datagrams are dropped (RFC 9484 §6).
-    pub(crate) fn decode(&self, context: u64, mut payload: Bytes) -> Option<Inbound> {
+    pub(crate) fn decode(
+        &mut self,
+        context: u64,
+        mut payload: Bytes,
+        now: Instant,
+    ) -> Option<Inbound> {
         if context == CONTEXT_IP {
             return Some(Inbound::Bare(payload.into()));
         }
@@ -269,6 +325,7 @@ impl Codec {
         match context {
             CONTEXT_NUMBERED | CONTEXT_PARTIAL => {
                 let (header, _) = Header::decode(&payload)?;
+                self.note_header(&header, now);
                 payload.advance(Header::LEN);
                 let packet = Packet {
                     bytes: payload,
@@ -284,6 +341,12 @@ impl Codec {
             CONTEXT_REPORT => Report::decode(&payload).map(Inbound::Report),
             CONTEXT_ITEMS => Report::decode_items(&payload).map(Inbound::Report),
             CONTEXT_PADDING => Some(Inbound::Padding),
+            CONTEXT_TEMPLATE => self.take_template(&payload, now),
+            CONTEXT_THIN => match self.thin.as_mut()?.receiving.restore(&payload, now) {
+                Restored::Packet(header, packet) => Some(Inbound::Thin(header, packet)),
+                Restored::Unknown => Some(Inbound::Unknown),
+                Restored::Malformed => None,
+            },
             _ => None,
         }
     }
@@ -317,7 +380,7 @@ pub(crate) fn split_capsule(mut content: Bytes) -> Option<(u64, Bytes)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use sennit_core::frame::PathReport;
 
@@ -345,19 +408,19 @@ mod tests {
         buffer
     }
 
-    fn decoded(codec: &Codec, datagram: Bytes) -> Option<Inbound> {
+    fn decoded(codec: &mut Codec, datagram: Bytes) -> Option<Inbound> {
         let (stream, context, payload) = split(datagram).ok()?;
         assert!(codec.is_of(stream));
-        codec.decode(context, payload)
+        codec.decode(context, payload, Instant::now())
     }
 
     #[test]
     fn packets_survive_the_wire_with_what_was_agreed() {
-        let codec = sennit(Abilities::OURS);
+        let mut codec = sennit(Abilities::OURS);
         for checksum in [Progress::Whole, Progress::Partial] {
             let datagram = codec.encode(queued(b"packet"), checksum, &header());
             assert_eq!(datagram.len(), codec.overhead() + 6);
-            let Some(Inbound::Numbered(head, packet)) = decoded(&codec, datagram) else {
+            let Some(Inbound::Numbered(head, packet)) = decoded(&mut codec, datagram) else {
                 panic!("a numbered packet");
             };
             assert_eq!((head, packet.checksum), (header(), checksum));
@@ -367,10 +430,10 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_no_sennit_gets_and_sends_bare_packets() {
-        let codec = Codec::new(STREAM, Peer::Standard);
+        let mut codec = Codec::new(STREAM, Peer::Standard);
         let datagram = codec.encode(queued(b"packet"), Progress::Whole, &header());
         assert_eq!(&datagram[..], b"\x01\x00packet");
-        let Some(Inbound::Bare(packet)) = decoded(&codec, datagram) else {
+        let Some(Inbound::Bare(packet)) = decoded(&mut codec, datagram) else {
             panic!("a bare packet");
         };
         assert_eq!(&packet.bytes[..], b"packet");
@@ -379,10 +442,12 @@ mod tests {
             CONTEXT_REPORT,
             CONTEXT_PADDING,
             CONTEXT_ITEMS,
+            CONTEXT_TEMPLATE,
+            CONTEXT_THIN,
         ] {
             assert!(
                 codec
-                    .decode(context, Bytes::from_static(&[0; 32]))
+                    .decode(context, Bytes::from_static(&[0; 32]), Instant::now())
                     .is_none()
             );
         }
@@ -390,12 +455,12 @@ mod tests {
 
     #[test]
     fn halves_have_the_header_of_their_packet() {
-        let codec = sennit(Abilities::OURS);
+        let mut codec = sennit(Abilities::OURS);
         let datagram = codec.encode(queued(b"packets"), Progress::Partial, &header());
         let halves = codec.halve(&datagram, 40, &mut BytesMut::new()).unwrap();
         let found = halves.map(|half| {
             assert_eq!(half.len(), 40);
-            match decoded(&codec, half) {
+            match decoded(&mut codec, half) {
                 Some(Inbound::Half(head, half, bytes)) => {
                     assert_eq!(head, header());
                     assert!(half.partial);
@@ -422,8 +487,9 @@ mod tests {
                 heard: true,
                 shrunk: false,
             }],
+            templates: Vec::new(),
         };
-        let new = sennit(Abilities::OURS);
+        let mut new = sennit(Abilities::OURS);
         let old = sennit(Abilities {
             items: false,
             ..Abilities::OURS
@@ -431,7 +497,7 @@ mod tests {
         let sent = [new.report(&report), old.report(&report)];
         assert_ne!(sent[0], sent[1]);
         for datagram in sent {
-            let Some(Inbound::Report(heard)) = decoded(&new, datagram) else {
+            let Some(Inbound::Report(heard)) = decoded(&mut new, datagram) else {
                 panic!("a report");
             };
             assert_eq!(heard, report);
@@ -440,10 +506,10 @@ mod tests {
 
     #[test]
     fn what_is_sent_again_has_another_time_and_is_otherwise_the_same() {
-        let codec = sennit(Abilities::OURS);
+        let mut codec = sennit(Abilities::OURS);
         let datagram = codec.encode(queued(b"packet"), Progress::Whole, &header());
         let again = codec.redate(&datagram, 2000);
-        let Some(Inbound::Numbered(head, packet)) = decoded(&codec, again) else {
+        let Some(Inbound::Numbered(head, packet)) = decoded(&mut codec, again) else {
             panic!("a numbered packet");
         };
         let expected = Header {

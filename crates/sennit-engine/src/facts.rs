@@ -52,6 +52,14 @@ pub struct TunnelStats {
     pub repaired: u64,
     /// Lost packets that were not: too old, too often, or too many.
     pub unrepaired: u64,
+    /// Packets sent without what their flow's template tells.
+    pub thin_sent: u64,
+    /// Bytes that thin packets saved, each packet counted once.
+    pub thin_saved: u64,
+    /// Packets received thin, and restored.
+    pub thin_received: u64,
+    /// Thin packets received whose template was not here.
+    pub thin_unknown: u64,
     /// Packets too big for a path's MTU.
     pub too_big: u64,
     /// Datagrams that were no IP packet, of an unknown context, or malformed.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;
-//!         checksums=partial;halves=joined;reports=items
+//!         checksums=partial;halves=joined;reports=items;headers=thin
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
@@ -15,12 +15,15 @@
 //! the tunnel: `inside=10.200.0.1,fd5e:1::1`.
 //!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
-//! `halves=joined` that it takes those of [`CONTEXT_HALF`], and `reports=items` that it takes
-//! reports of [`CONTEXT_ITEMS`] ([`Abilities`]).
+//! `halves=joined` that it takes those of [`CONTEXT_HALF`], `reports=items` that it takes reports
+//! of [`CONTEXT_ITEMS`], and `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and
+//! [`CONTEXT_THIN`] ([`Abilities`]). An edge whose class has whole headers does not say the last.
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 //! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF
 //! [`CONTEXT_ITEMS`]: sennit_core::frame::CONTEXT_ITEMS
+//! [`CONTEXT_TEMPLATE`]: sennit_core::frame::CONTEXT_TEMPLATE
+//! [`CONTEXT_THIN`]: sennit_core::frame::CONTEXT_THIN
 
 use std::net::IpAddr;
 
@@ -72,6 +75,7 @@ impl Hello {
             delivery,
             copies,
             congestion,
+            headers: _,
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
@@ -103,6 +107,7 @@ impl Hello {
                 other => abilities.learn(other),
             }
         }
+        treatment.headers = abilities.headers();
         Some(Self {
             class: class?.to_owned(),
             index: index?,
@@ -171,7 +176,7 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sennit_core::{Congestion, Delivery, Policy};
+    use sennit_core::{Congestion, Delivery, Headers, Policy};
 
     use super::*;
 
@@ -185,6 +190,7 @@ mod tests {
                 delivery: Delivery::Datagram,
                 copies: 3,
                 congestion: Congestion::Bbr,
+                headers: Headers::Thin,
             },
             fallback: true,
             abilities: Abilities::OURS,

@@ -37,6 +37,7 @@ mod node;
 mod path;
 mod pipe;
 mod recovery;
+mod thin;
 mod transport;
 mod treatment;
 mod tunnel;

@@ -1,6 +1,6 @@
 //! How a class wants its packets treated: what an edge is told, and tells its hub.
 
-use sennit_core::{Congestion, Delivery, Policy};
+use sennit_core::{Congestion, Delivery, Headers, Policy};
 
 /// How a class treats its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Treatment {
     pub copies: u8,
     /// Congestion controller of each path, at both ends.
     pub congestion: Congestion,
+    /// How the headers of its packets travel, in both directions.
+    pub headers: Headers,
 }
 
 impl Default for Treatment {
@@ -23,6 +25,7 @@ impl Default for Treatment {
             delivery: Delivery::Repair,
             copies: 2,
             congestion: Congestion::Auto,
+            headers: Headers::Thin,
         }
     }
 }

@@ -266,6 +266,7 @@ impl Tunnel {
     /// When the tunnel next needs attention.
     pub(crate) fn poll_timeout(&self, pipe: &Pipe) -> Option<Instant> {
         let listens = self.is_numbered();
+        let owes = self.codec().is_some_and(Codec::owes_templates);
         let health = self
             .paths
             .iter()
@@ -285,7 +286,7 @@ impl Tunnel {
         health
             .chain(self.round.poll_timeout())
             .chain(pacing)
-            .chain(self.reports.poll_timeout().filter(|_| listens))
+            .chain(self.reports.poll_timeout(owes).filter(|_| listens))
             .chain(self.overdue_at(pipe))
             .chain(self.owes_until())
             .chain(self.conn.poll_timeout())

@@ -28,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     ("packet_ip", packet::ip),
     ("packet_segments", packet::segments),
     ("packet_coalesce", packet::coalesce),
+    ("packet_thin", packet::thin),
     ("masque_varint", masque::varint),
     ("masque_qpack", masque::qpack),
     ("masque_datagram", masque::datagram),

@@ -2,6 +2,7 @@
 
 mod batch;
 mod mend;
+mod thin;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,6 +14,7 @@ use sennit_packet::{FlowKey, IpPacket, Protocol, TcpFlags, Version, checksum, re
 use crate::input::Input;
 
 pub(crate) use mend::mend;
+pub use thin::thin;
 
 /// More segments than this of one super-packet are only sampled.
 const CHECKED_SEGMENTS: usize = 512;

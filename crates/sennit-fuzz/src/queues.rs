@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sennit_core::frame::{HEADROOM, Half, Header, Report};
+use sennit_core::frame::{HEADROOM, Half, Header, Offer, Report, ThinHeader};
 use sennit_core::queue::{Queued, Start, TARGET};
 use sennit_core::{Dedup, FqCodel, Halves};
 
@@ -22,6 +22,21 @@ pub fn frame(data: &[u8]) {
     if let Some((half, bytes)) = Half::decode(data) {
         assert_eq!(bytes.len(), usize::from(half.len));
         assert!([&half.encode()[..], bytes].concat() == data[..Half::LEN + bytes.len()]);
+    }
+    if let Some(offer) = Offer::decode(data) {
+        let mut wire = Vec::new();
+        offer.encode(&mut wire);
+        assert_eq!(wire, data);
+    }
+    if let Some((thin, rest)) = ThinHeader::decode(data) {
+        let header = thin.header(u32::from(thin.flow), 0);
+        let again = ThinHeader::encode(&header, thin.odd);
+        assert_eq!([&again[..], rest].concat(), data);
+    }
+    if let Some(report) = Report::decode_items(data) {
+        let mut wire = Vec::new();
+        report.encode_items(&mut wire);
+        assert_eq!(Report::decode_items(&wire), Some(report));
     }
     let Some(report) = Report::decode(data) else {
         return;

@@ -25,6 +25,7 @@ mod ip;
 mod prefix;
 pub mod rewrite;
 mod tcp;
+pub mod thin;
 mod wire;
 
 pub use flow::FlowKey;

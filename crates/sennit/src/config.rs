@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
+pub use sennit_core::Headers;
 use sennit_linux::DeviceName;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -168,6 +169,8 @@ pub struct Class {
     /// Guaranteed part of each link in percent, 1 to 100.
     pub share: Option<u8>,
     pub fec: Fec,
+    /// How the headers of its packets travel.
+    pub headers: Headers,
     /// A TUN device of its own: all that is routed there belongs to the class.
     pub device: Option<DeviceName>,
 }
@@ -191,6 +194,7 @@ impl Default for Class {
             congestion: Congestion::Auto,
             share: None,
             fec: Fec::Auto,
+            headers: Headers::Thin,
             device: None,
         }
     }

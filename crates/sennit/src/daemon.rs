@@ -158,7 +158,8 @@ mod tests {
     use crate::{
         config::{Delivery, Policy},
         status::{
-            OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State, TunnelStatus,
+            HeaderStatus, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State,
+            TunnelStatus,
         },
     };
 
@@ -210,6 +211,7 @@ mod tests {
             queue: QueueStatus::default(),
             order: OrderStatus::default(),
             repair: RepairStatus::default(),
+            headers: HeaderStatus::default(),
             striping: None,
             paths: Vec::new(),
             flow_count: 0,

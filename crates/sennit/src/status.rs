@@ -184,6 +184,8 @@ pub struct TunnelStatus {
     pub order: OrderStatus,
     #[serde(default)]
     pub repair: RepairStatus,
+    #[serde(default)]
+    pub headers: HeaderStatus,
     /// Under `bond`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub striping: Option<StripingStatus>,
@@ -296,6 +298,17 @@ pub struct RepairStatus {
     pub repeated_packets: u64,
     /// Too old, or repeated too often.
     pub abandoned_packets: u64,
+}
+
+/// Packets that leave without what the packets of their flow have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HeaderStatus {
+    pub thin_sent_packets: u64,
+    /// What that saved, each packet counted once.
+    pub saved_bytes: u64,
+    pub thin_received_packets: u64,
+    /// Came thin, and could not be restored because what their flow has in common had not come.
+    pub unknown_packets: u64,
 }
 
 /// One link of a tunnel, joined to one hub address.

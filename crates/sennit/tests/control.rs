@@ -19,10 +19,10 @@ use sennit::control::{
     BindError, Client, ClientError, MAX_REQUEST_BYTES, Request, Response, Server,
 };
 use sennit::status::{
-    Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, LinkCause,
-    LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState, PathStatus, Placement,
-    QueueStatus, RepairStatus, Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus, render,
-    render_busiest, render_flows,
+    Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, HeaderStatus,
+    LinkCause, LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState, PathStatus,
+    Placement, QueueStatus, RepairStatus, Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus,
+    render, render_busiest, render_flows,
 };
 use tempfile::TempDir;
 
@@ -365,6 +365,7 @@ fn sample() -> Status {
             queue: QueueStatus::default(),
             order: OrderStatus::default(),
             repair: RepairStatus::default(),
+            headers: HeaderStatus::default(),
             striping: None,
             paths: vec![path("starlink", PathState::Up), dead],
             flow_count: 0,

@@ -108,6 +108,7 @@ impl Edge {
         conn.role.stage = Stage::Up(stream);
         let answer = head.fields.text(hello::NAME);
         let peer = answer.map_or(Peer::Standard, hello::answered);
+        let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
         if !inside.is_empty() && inside != self.hub_inside {
             self.hub_inside.clone_from(&inside);
@@ -212,7 +213,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         index: slot.id,
         treatment: slot.class.treatment,
         fallback: slot.id == config.classifier.fallback(),
-        abilities: Abilities::OURS,
+        abilities: Abilities::OURS.with_headers(slot.class.treatment.headers),
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -116,19 +116,23 @@ impl Tunnel {
         path: u32,
         now: Instant,
     ) {
-        let decoded = self
-            .codec()
-            .and_then(|codec| codec.decode(context, payload));
+        let codec = self.codec.as_mut();
+        let decoded = codec.and_then(|codec| codec.decode(context, payload, now));
         match decoded {
             Some(Inbound::Bare(packet)) => self.hand_out(pipe, packet, now),
             Some(Inbound::Numbered(header, packet)) => {
                 self.handle_numbered(pipe, &header, packet, path, now);
             }
+            Some(Inbound::Thin(header, packet)) => {
+                pipe.stats.thin_received += 1;
+                self.handle_numbered(pipe, &header, packet, path, now);
+            }
+            Some(Inbound::Unknown) => pipe.stats.thin_unknown += 1,
             Some(Inbound::Half(header, half, bytes)) => {
                 self.handle_half(pipe, &header, (half, &bytes), path, now);
             }
             Some(Inbound::Report(report)) => self.handle_report(pipe, &report, path, now),
-            Some(Inbound::Padding) => {}
+            Some(Inbound::Padding | Inbound::Template) => {}
             None => pipe.stats.malformed += 1,
         }
     }

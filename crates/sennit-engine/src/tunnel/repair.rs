@@ -72,15 +72,16 @@ impl Tunnel {
         if !self.has_repairs(pipe) {
             return None;
         }
-        let views = self.round.views.iter().enumerate();
-        let (path, _) = views
-            .filter(|(_, view)| view.usable && view.worth == Worth::Full && view.budget > 0)
-            .min_by_key(|(_, view)| (view.tier, view.srtt))?;
+        let path = self.soonest()?;
         let paths = PathSet::default().with(path);
         let (fit, slowest) = (self.fit(paths), self.slowest());
         while self.round.batch.len() < BATCH && self.round.views[path].budget > 0 {
             let Some(payload) = self.next_repair(pipe, slowest, now) else {
                 break;
+            };
+            let Some(payload) = self.in_form(pipe, payload, fit.is_none(), now) else {
+                pipe.stats.unrepaired += 1;
+                continue;
             };
             if !self.is_taken(payload.bytes.len(), fit, self.round.batch.load()) {
                 pipe.recovery.put_back(payload);
@@ -95,6 +96,44 @@ impl Tunnel {
             pipe.stats.repaired += 1;
             self.push(pipe, again, paths, fit);
         }
+        Some(paths)
+    }
+
+    /// The path on which something arrives first.
+    pub(super) fn soonest(&self) -> Option<usize> {
+        let views = self.round.views.iter().enumerate();
+        views
+            .filter(|(_, view)| view.usable && view.worth == Worth::Full && view.budget > 0)
+            .min_by_key(|(_, view)| (view.tier, view.srtt))
+            .map(|(path, _)| path)
+    }
+
+    /// What is sent again for a payload: a thin one is whole on a path that carries no packets of
+    /// full size. `None` if the other end could not restore it.
+    fn in_form(
+        &self,
+        pipe: &Pipe,
+        payload: Payload,
+        may_be_thin: bool,
+        now: Instant,
+    ) -> Option<Payload> {
+        let Some(codec) = self.codec() else {
+            return Some(payload);
+        };
+        let clock = pipe.numbering.clock(now);
+        let bytes = codec.again(&payload.bytes, may_be_thin, payload.first_sent, clock)?;
+        Some(Payload { bytes, ..payload })
+    }
+
+    /// Stages a template that the other end is to hear of.
+    pub(super) fn template_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
+        if !self.codec().is_some_and(Codec::has_offer) {
+            return None;
+        }
+        let path = self.soonest()?;
+        let offer = self.codec.as_mut()?.poll_offer(now)?;
+        let paths = PathSet::default().with(path);
+        self.put_aside(pipe, offer, paths);
         Some(paths)
     }
 

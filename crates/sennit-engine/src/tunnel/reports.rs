@@ -10,7 +10,7 @@ use sennit_core::{
 };
 
 use super::{Tunnel, within};
-use crate::{gate::SizeSource, path::number, pipe::Pipe};
+use crate::{codec::Codec, gate::SizeSource, path::number, pipe::Pipe};
 
 /// An end that heard a report this recently probes quickly for the other's sake.
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
@@ -73,9 +73,10 @@ impl Reports {
         }
     }
 
-    /// When a report is due that does not wait for packets.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        (self.left > 0).then_some(self.next)
+    /// When a report is due that does not wait for packets; `owes` says that templates are to be
+    /// acknowledged.
+    pub(super) fn poll_timeout(&self, owes: bool) -> Option<Instant> {
+        (self.left > 0 || owes).then_some(self.next)
     }
 }
 
@@ -87,7 +88,8 @@ impl Tunnel {
     /// each path is. If acknowledgements ride on a path that is dead in one direction, all windows
     /// fill up until the peer hears of it.
     pub(super) fn report_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
-        let active = self.activity.is_active(now) || self.reports.left > 0;
+        let owes = self.codec().is_some_and(Codec::owes_templates);
+        let active = self.activity.is_active(now) || self.reports.left > 0 || owes;
         if !self.is_numbered() || now < self.reports.next || !active {
             return None;
         }
@@ -122,7 +124,7 @@ impl Tunnel {
         Some(paths)
     }
 
-    fn report(&self, pipe: &Pipe, now: Instant) -> Option<Bytes> {
+    fn report(&mut self, pipe: &Pipe, now: Instant) -> Option<Bytes> {
         let paths = self
             .paths
             .iter()
@@ -137,6 +139,7 @@ impl Tunnel {
         let report = Report {
             sent_micros: pipe.numbering.clock(now),
             paths,
+            templates: self.codec.as_mut()?.poll_templates(),
         };
         Some(self.codec()?.report(&report))
     }
@@ -156,6 +159,9 @@ impl Tunnel {
         // Copies of an older one are still under way on slower paths. The clock wraps after an hour
         // of silence.
         let age = self.reports.newest.wrapping_sub(report.sent_micros) as i32;
+        if let Some(codec) = &mut self.codec {
+            codec.handle_report(report, now);
+        }
         let is_old = age > 0 && within(self.reports.last, REPORT_OLD, now);
         self.reports.last = Some(now);
         pipe.resequencer.handle_clock(path, report.sent_micros, now);

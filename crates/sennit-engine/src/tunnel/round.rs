@@ -240,7 +240,8 @@ impl Tunnel {
             .report_due(pipe, now)
             .or_else(|| self.size_probe_due(pipe))
             .or_else(|| self.opening_due(pipe))
-            .or_else(|| self.repair_due(pipe, now));
+            .or_else(|| self.repair_due(pipe, now))
+            .or_else(|| self.template_due(pipe, now));
         if other.is_some() {
             return other;
         }
@@ -325,7 +326,8 @@ impl Tunnel {
             early = Scheduler::turn_after(&self.round.views, path, popped.ahead);
             is_second = Scheduler::is_second_choice(&self.round.views, path);
         }
-        let bytes = self.wrap(pipe, popped, paths, early, now);
+        let may_be_thin = fit.is_none();
+        let bytes = self.wrap(pipe, popped, paths, (early, may_be_thin), now);
         // It has stood in the queue; noq copies it once the batch is complete.
         prefetch(&bytes);
         if is_second {
@@ -394,10 +396,10 @@ impl Tunnel {
         pipe: &mut Pipe,
         popped: Popped,
         paths: PathSet,
-        early: Duration,
+        (early, may_be_thin): (Duration, bool),
         now: Instant,
     ) -> Bytes {
-        let codec = self.codec.as_ref();
+        let codec = self.codec.as_mut();
         let codec = codec.expect("only a tunnel with a codec has a pipe with packets");
         let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &pipe.queue);
         let header = pipe.numbering.header(&popped, early, now);
@@ -406,7 +408,18 @@ impl Tunnel {
         let packet = &popped.packet.buffer[HEADROOM..];
         pipe.flows
             .handle_sent(flow, packet, ordered, paths, before, now);
-        codec.encode(popped.packet.buffer, checksum, &header)
+        let mut buffer = popped.packet.buffer;
+        if may_be_thin {
+            match codec.encode_thin(buffer, checksum, (&header, flow), now) {
+                Ok((thin, saved)) => {
+                    pipe.stats.thin_sent += 1;
+                    pipe.stats.thin_saved += saved as u64;
+                    return thin;
+                }
+                Err(whole) => buffer = whole,
+            }
+        }
+        codec.encode(buffer, checksum, &header)
     }
 
     /// Queues the batch inside noq with only the first path's gate open.

@@ -14,7 +14,7 @@ const V6: ([u8; 16], [u8; 16]) = (
 const MEND: u8 = 1;
 
 pub(crate) fn all() -> Vec<Seed> {
-    [ip(), segments(), batches()].concat()
+    [ip(), segments(), batches(), thin()].concat()
 }
 
 fn ip() -> Vec<Seed> {
@@ -157,6 +157,43 @@ fn segments() -> Vec<Seed> {
     inputs
         .into_iter()
         .map(|(name, bytes)| ("packet_segments", name, bytes))
+        .collect()
+}
+
+fn thin() -> Vec<Seed> {
+    let about = |flags: u8, first: &[u8], other: &[u8]| {
+        let head = Script::default().bytes(&[flags]).u16(160);
+        head.bytes(&[0, 0, 0, 9, 0, 0, 0, 1])
+            .block(first)
+            .bytes(other)
+            .done()
+    };
+    let mut rtp = udp(false, 40);
+    rtp[28] = 0x80;
+    let [tcp4, tcp6] = [false, true].map(|is_v6| tcp(is_v6, 0x10, 100));
+    let carried = [
+        0xcf, 1, 0, 9, 0x18, 0, 0, 0, 1, 0, 0, 0, 2, 3, 4, 1, 1, 1, 1, 1,
+    ];
+    let inputs = [
+        ("tcp4", about(9, &tcp4, &with(tcp4.clone(), 5, 1))),
+        ("tcp4-partial", about(4, &tcp4, &tcp4)),
+        ("tcp4-corrupt", about(0, &tcp4, &with(tcp4.clone(), 60, 1))),
+        ("tcp6", about(8, &tcp6, &with(tcp6.clone(), 51, 9))),
+        ("udp4", about(8, &udp(false, 100), &udp(false, 40))),
+        ("udp6", about(8, &udp(true, 100), &udp(true, 40))),
+        ("rtp", about(11, &rtp, &with(rtp.clone(), 31, 1))),
+        ("rtp-jump", about(10, &rtp, &with(rtp.clone(), 33, 7))),
+        ("ping4", about(8, &ping(false), &ping(false))),
+        ("carried", about(1, &tcp4, &carried)),
+        ("fields", about(3, &rtp, &[0xff, 0, 1, 2, 3, 4])),
+        (
+            "extensions",
+            about(8, &extended(&[0, 43], 17), &extended(&[0, 43], 17)),
+        ),
+    ];
+    inputs
+        .into_iter()
+        .map(|(name, bytes)| ("packet_thin", name, bytes))
         .collect()
 }
 

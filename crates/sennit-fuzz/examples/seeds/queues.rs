@@ -35,6 +35,7 @@ fn frames() -> Vec<Seed> {
         Report {
             sent_micros: 7,
             paths,
+            templates: Vec::new(),
         }
         .encode(&mut wire);
         wire

@@ -13,6 +13,7 @@ mod malformed;
 mod rewriting;
 mod round_trip;
 mod segmenting;
+mod thinning;
 
 use proptest::test_runner::{Config, RngSeed};
 

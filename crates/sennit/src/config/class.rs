@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::finding::Finding;
 use super::matching::{self, Match};
 use super::section::Section;
-use super::{Class, Congestion, Delivery, Fec, Policy, tables, values};
+use super::{Class, Congestion, Delivery, Fec, Headers, Policy, tables, values};
 
 /// `[[class]]` with the places that later checks point at; what is absent has its default.
 pub(super) struct ReadClass {
@@ -24,6 +24,7 @@ pub(super) struct ReadClass {
     congestion: Option<Spanned<Congestion>>,
     share: Option<Spanned<u8>>,
     fec: Option<Spanned<Fec>>,
+    headers: Option<Spanned<Headers>>,
     pub(super) device: Option<Spanned<DeviceName>>,
     has_device: bool,
 }
@@ -50,6 +51,7 @@ impl ReadClass {
                 .map_or(default.congestion, Spanned::into_inner),
             share: self.share.map(Spanned::into_inner),
             fec: self.fec.map_or(default.fec, Spanned::into_inner),
+            headers: self.headers.map_or(default.headers, Spanned::into_inner),
             device: self.device.map(Spanned::into_inner),
         }
     }
@@ -93,6 +95,7 @@ fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadCl
         congestion: class.string("congestion", values::congestion, findings),
         share: class.string("share", values::share, findings),
         fec: class.string("fec", values::fec, findings),
+        headers: class.string("headers", values::headers, findings),
         has_device,
         device: class.string("device", values::device, findings),
     };

@@ -434,6 +434,13 @@ fn class() -> Vec<Key> {
             "Read and checked, and without effect in this version.",
         ),
         key(
+            "headers",
+            Kind::Word(&["thin", "whole"]),
+            string("thin"),
+            "How the headers of inner packets travel, in both directions: without what the packets \
+             of a flow\nhave in common, see [Thin headers](headers.md), or as they are.",
+        ),
+        key(
             "device",
             Kind::Text(r#""bulk0""#),
             Without::Is("packets come from the edge's own device"),

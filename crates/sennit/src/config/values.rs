@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use sennit_linux::DeviceName;
 
 use super::finding::Finding;
-use super::{Congestion, Delivery, Fec, Leak, Policy, Prefix};
+use super::{Congestion, Delivery, Fec, Headers, Leak, Policy, Prefix};
 use crate::remote::{Remote, RemoteError};
 
 /// Why a string is not what its key wants.
@@ -139,6 +139,11 @@ pub(super) fn congestion(typed: &str) -> Result<Congestion, Wrong> {
         ("follow", Congestion::Follow),
     ];
     choice(typed, "congestion control", &choices)
+}
+
+pub(super) fn headers(typed: &str) -> Result<Headers, Wrong> {
+    let choices = [("thin", Headers::Thin), ("whole", Headers::Whole)];
+    choice(typed, "form of headers", &choices)
 }
 
 /// `off`, `auto`, `xor:10+1`, `rs:10+2` or `rlc:8/64`.

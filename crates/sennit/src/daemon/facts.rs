@@ -21,9 +21,9 @@ use crate::{
     control::Request,
     site::SiteName,
     status::{
-        Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, MtuSource,
-        OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State, StripingStatus,
-        TunnelStatus,
+        Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus,
+        HeaderStatus, MtuSource, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus,
+        State, StripingStatus, TunnelStatus,
     },
 };
 
@@ -144,6 +144,12 @@ fn tunnel(
         repair: RepairStatus {
             repeated_packets: tunnel.stats.repaired,
             abandoned_packets: tunnel.stats.unrepaired,
+        },
+        headers: HeaderStatus {
+            thin_sent_packets: tunnel.stats.thin_sent,
+            saved_bytes: tunnel.stats.thin_saved,
+            thin_received_packets: tunnel.stats.thin_received,
+            unknown_packets: tunnel.stats.thin_unknown,
         },
         striping: (tunnel.treatment.policy == sennit_core::Policy::Bond).then_some(
             StripingStatus {

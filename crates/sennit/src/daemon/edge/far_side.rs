@@ -186,6 +186,7 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
             delivery,
             copies: class.copies,
             congestion,
+            headers: class.headers,
         },
     }
 }
