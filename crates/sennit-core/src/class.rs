@@ -34,11 +34,13 @@ pub struct Rule {
     pub source_port: Option<RangeInclusive<u16>>,
     /// Destination port.
     pub destination_port: Option<RangeInclusive<u16>>,
+    /// Bytes of the IP packet, of the first one of a flow.
+    pub size: Option<RangeInclusive<u16>>,
 }
 
 impl Rule {
-    /// Whether the packet meets every condition.
-    pub fn matches(&self, packet: &IpPacket<'_>) -> bool {
+    /// Whether the packet, which is `size` bytes long on the wire, meets every condition.
+    pub fn matches(&self, packet: &IpPacket<'_>, size: usize) -> bool {
         let (source, destination) = packet.ports().unzip();
         let within = |range: &Option<RangeInclusive<u16>>, ports: &[Option<u16>]| {
             range
@@ -59,6 +61,10 @@ impl Rule {
             && within(&self.port, &[source, destination])
             && within(&self.source_port, &[source])
             && within(&self.destination_port, &[destination])
+            && self
+                .size
+                .as_ref()
+                .is_none_or(|sizes| u16::try_from(size).is_ok_and(|size| sizes.contains(&size)))
     }
 }
 
@@ -67,12 +73,22 @@ impl Rule {
 pub struct Classifier {
     rules: Vec<(Rule, ClassId)>,
     fallback: ClassId,
+    by_size: bool,
 }
 
 impl Classifier {
     /// Rules in order of precedence, and the class of what no rule matches.
     pub fn new(rules: Vec<(Rule, ClassId)>, fallback: ClassId) -> Self {
-        Self { rules, fallback }
+        Self {
+            by_size: rules.iter().any(|(rule, _)| rule.size.is_some()),
+            rules,
+            fallback,
+        }
+    }
+
+    /// Whether packets of one flow may meet different rules, because of their sizes.
+    pub fn goes_by_size(&self) -> bool {
+        self.by_size
     }
 
     /// The class of what no rule matches.
@@ -80,10 +96,16 @@ impl Classifier {
         self.fallback
     }
 
-    /// The class of a packet.
-    pub fn classify(&self, packet: &IpPacket<'_>) -> ClassId {
-        let hit = self.rules.iter().find(|(rule, _)| rule.matches(packet));
-        hit.map_or(self.fallback, |&(_, class)| class)
+    /// The class of a packet of `size` bytes.
+    pub fn classify(&self, packet: &IpPacket<'_>, size: usize) -> ClassId {
+        self.explain(packet, size).0
+    }
+
+    /// The class of a packet of `size` bytes, and by which rule it goes there, if by any.
+    pub fn explain(&self, packet: &IpPacket<'_>, size: usize) -> (ClassId, Option<usize>) {
+        let mut rules = self.rules.iter();
+        let hit = rules.position(|(rule, _)| rule.matches(packet, size));
+        (hit.map_or(self.fallback, |rule| self.rules[rule].1), hit)
     }
 }
 
@@ -123,6 +145,13 @@ impl FlowTable {
             class,
             seen: now,
         });
+    }
+
+    /// The class in which `flow` came in before; it is remembered for as long again.
+    pub fn recall(&mut self, flow: FlowKey, now: Instant) -> Option<ClassId> {
+        let class = self.answer(flow.reversed(), now)?;
+        self.learn(flow, class, now);
+        Some(class)
     }
 
     /// The class in which the opposite direction of `flow` came in.
@@ -229,7 +258,7 @@ mod tests {
     }
 
     fn matches(rule: &Rule) -> bool {
-        rule.matches(&IpPacket::parse(&udp()).unwrap())
+        rule.matches(&IpPacket::parse(&udp()).unwrap(), 28)
     }
 
     #[test]
@@ -255,6 +284,12 @@ mod tests {
             ..rule
         }));
         assert!(matches(&Rule::default()));
+        let size = |size| Rule {
+            size: Some(size),
+            ..Rule::default()
+        };
+        assert!(matches(&size(0..=28)));
+        assert!(!matches(&size(29..=1500)));
     }
 
     #[test]
@@ -269,12 +304,12 @@ mod tests {
         );
         let packet = udp();
         assert_eq!(
-            classifier.classify(&IpPacket::parse(&packet).unwrap()),
+            classifier.classify(&IpPacket::parse(&packet).unwrap(), 28),
             ClassId(2)
         );
         let none = Classifier::new(Vec::new(), ClassId(0));
         assert_eq!(
-            none.classify(&IpPacket::parse(&packet).unwrap()),
+            none.classify(&IpPacket::parse(&packet).unwrap(), 28),
             ClassId(0)
         );
     }
@@ -288,6 +323,8 @@ mod tests {
         table.learn(flow, ClassId(3), now);
         assert_eq!(table.answer(flow.reversed(), now), Some(ClassId(3)));
         assert_eq!(table.answer(flow, now), None);
+        assert_eq!(table.recall(flow, now), Some(ClassId(3)));
+        assert_eq!(table.recall(flow.reversed(), now), None);
         assert_eq!(table.answer(flow.reversed(), now + FORGET_AFTER), None);
     }
 
@@ -327,7 +364,9 @@ mod tests {
 
     fn class(table: &mut FragmentTable, packet: &[u8], now: Instant) -> u8 {
         let packet = IpPacket::parse(packet).unwrap();
-        table.class(&packet, now, || by_port().classify(&packet)).0
+        table
+            .class(&packet, now, || by_port().classify(&packet, 28))
+            .0
     }
 
     #[test]

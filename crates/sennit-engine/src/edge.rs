@@ -14,6 +14,7 @@ mod dial;
 mod paths;
 mod ports;
 mod session;
+mod sort;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,7 +25,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
-use sennit_core::{ClassId, FragmentTable};
+use sennit_core::{ClassId, FlowTable, FragmentTable};
 use sennit_masque::{self as masque, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
@@ -100,7 +101,11 @@ pub struct Edge {
     refused: Vec<(Prefix, String)>,
     /// The hub's own, as far as it has told.
     hub_inside: Vec<IpAddr>,
+    /// The hub shares the links as it is told, as far as it has answered.
+    hub_shares: bool,
     fragments: FragmentTable,
+    /// The classes of flows, if the rules look at sizes.
+    sized: Option<FlowTable>,
     errors: Errors,
     to_tun: VecDeque<(ClassId, Bytes)>,
     events: VecDeque<EdgeEvent>,
@@ -128,6 +133,7 @@ impl Edge {
         };
         let first_ids = FirstIds::new(config.steering, &settings.seed);
         let mut node = Node::new(settings, None, now);
+        node.links.set_sharing(None, config.sharing.clone());
         // Pipes are made in the order of the classes, and have their turns in it.
         let slots = config.classes.iter().take(count).map(|(&id, class)| {
             let pipe = node.add_pipe(class.treatment.delivery, now);
@@ -146,7 +152,9 @@ impl Edge {
             addresses: Vec::new(),
             refused: Vec::new(),
             hub_inside: Vec::new(),
+            hub_shares: true,
             fragments: FragmentTable::default(),
+            sized: None,
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
@@ -219,12 +227,7 @@ impl Edge {
         if inner::stays_local(&parsed) {
             return Ok(());
         }
-        let sort = || {
-            let classifier = &self.config.classifier;
-            self.fragments
-                .class(&parsed, now, || classifier.classify(&parsed))
-        };
-        let class = class.unwrap_or_else(sort);
+        let class = class.unwrap_or_else(|| self.sort(header, &parsed, now));
         let slot = self.slots.iter().position(|it| it.id == class && !it.gone);
         let index = slot.ok_or(NotOurClass(class))?;
         let live = self.slots[index].live;
@@ -329,6 +332,12 @@ impl Edge {
     /// Its links, with what all classes do there together.
     pub fn links(&self) -> Vec<LinkFacts> {
         self.node.links.facts()
+    }
+
+    /// Whether classes share the links by rules that the hub does not know, so that they hold for
+    /// what this edge sends only.
+    pub fn shares_alone(&self) -> bool {
+        self.config.sharing.is_some() && !self.hub_shares
     }
 
     /// The addresses that the hub assigned.

@@ -18,6 +18,7 @@ use sennit_core::{
 pub use crate::{
     congestion::{Choice, Reason as ChoiceReason},
     gate::SizeSource,
+    sharing::Cause,
 };
 use crate::{
     ids::{LinkId, SocketId},
@@ -218,4 +219,26 @@ pub struct PathStatus {
     pub mtu_source: SizeSource,
     /// It is known not to carry the tunnel's packets whole.
     pub small: bool,
+    /// What the class has of the link in the direction that this end sends, if classes share it by
+    /// rules.
+    pub shared: Option<PathShare>,
+}
+
+/// What a class has of a link, in bytes per second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathShare {
+    /// What is given out of the link; 0 while it is not known what it carries.
+    pub link_rate: u64,
+    /// The config says what the link carries.
+    pub configured: bool,
+    /// Why it is that much, if it was found.
+    pub cause: Cause,
+    /// What is guaranteed to the class.
+    pub guaranteed: u64,
+    /// What it sent of late, headers of all layers counted.
+    pub rate: u64,
+    /// It had to wait for others of late.
+    pub held: bool,
+    /// What the others sent of late, by name.
+    pub others: Vec<(String, u64)>,
 }

@@ -77,6 +77,8 @@ pub(crate) struct GateState {
     known: AtomicBool,
     srtt_micros: AtomicU64,
     min_rtt_micros: AtomicU64,
+    /// The least round trip since somebody asked, or 0.
+    round_trip_micros: AtomicU64,
     held_up_micros: AtomicU64,
     /// Bytes per second at which the first packets that left at once arrived; 0 before.
     opening_rate: AtomicU64,
@@ -229,6 +231,23 @@ impl GateState {
     /// The least round trip of the last minutes that was seen more than once.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         micros(&self.min_rtt_micros)
+    }
+
+    /// The least round trip that was measured since the last call.
+    pub(crate) fn take_round_trip(&self) -> Option<Duration> {
+        let taken = micros(&self.round_trip_micros);
+        self.round_trip_micros.store(0, Relaxed);
+        taken
+    }
+
+    /// A round trip was measured.
+    fn note_round_trip(&self, rtt: Duration) {
+        let rtt = (rtt.as_micros() as u64).max(1);
+        let least = match self.round_trip_micros.load(Relaxed) {
+            0 => rtt,
+            least => least.min(rtt),
+        };
+        self.round_trip_micros.store(least, Relaxed);
     }
 
     /// How far apart acknowledgements come because somebody holds them up.
@@ -521,7 +540,11 @@ impl Controller for Gate {
         self.switch(read);
         self.state.in_flight.store(in_flight, Relaxed);
         if let Some(sent) = self.acked.iter().map(|(_, sent)| *sent).max() {
-            self.measure(now.saturating_duration_since(sent), now);
+            let rtt = now.saturating_duration_since(sent);
+            self.measure(rtt, now);
+            let least = self.state.min_rtt().unwrap_or_default();
+            let rtt = self.state.way_back.take_off(rtt.max(least), least);
+            self.state.note_round_trip(rtt);
         }
         let mut ledger = self.state.ledger();
         for (pn, sent) in self.acked.drain(..) {

@@ -19,16 +19,21 @@
 //! of [`CONTEXT_ITEMS`], and `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and
 //! [`CONTEXT_THIN`] ([`Abilities`]). An edge whose class has whole headers does not say the last.
 //!
+//! How the classes share the links is said by [`terms`].
+//!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 //! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF
 //! [`CONTEXT_ITEMS`]: sennit_core::frame::CONTEXT_ITEMS
 //! [`CONTEXT_TEMPLATE`]: sennit_core::frame::CONTEXT_TEMPLATE
 //! [`CONTEXT_THIN`]: sennit_core::frame::CONTEXT_THIN
 
+mod terms;
+
 use std::net::IpAddr;
 
 use sennit_core::ClassId;
 
+pub(crate) use self::terms::Wishes;
 use crate::{
     codec::{Abilities, Peer},
     treatment::{MOST_COPIES, Treatment},
@@ -59,6 +64,8 @@ pub(crate) struct Hello {
     pub(crate) fallback: bool,
     /// What else it takes than numbered packets.
     pub(crate) abilities: Abilities,
+    /// What it may have of the links.
+    pub(crate) wishes: Wishes,
 }
 
 impl Hello {
@@ -69,6 +76,7 @@ impl Hello {
             treatment,
             fallback,
             abilities,
+            wishes,
         } = self;
         let Treatment {
             policy,
@@ -79,10 +87,11 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion}{}{}",
+             congestion={congestion}{}{}{}",
             index.0,
             if *fallback { FALLBACK } else { "" },
-            abilities.encode()
+            abilities.encode(),
+            wishes.encode()
         )
     }
 
@@ -95,6 +104,7 @@ impl Hello {
         let (mut class, mut index) = (None, None);
         let mut treatment = Treatment::default();
         let (mut fallback, mut abilities) = (false, Abilities::default());
+        let mut wishes = Wishes::default();
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
@@ -104,7 +114,10 @@ impl Hello {
                 ("copies", number) => treatment.copies = copies_of(number)?,
                 ("congestion", word) => treatment.congestion = word.parse().ok()?,
                 ("fallback", word) => fallback = word == "1",
-                other => abilities.learn(other),
+                other => {
+                    abilities.learn(other);
+                    wishes.learn(other);
+                }
             }
         }
         treatment.headers = abilities.headers();
@@ -114,6 +127,7 @@ impl Hello {
             treatment,
             fallback,
             abilities,
+            wishes,
         })
     }
 
@@ -125,7 +139,8 @@ impl Hello {
 
 /// The answer of a hub that understood, and that has these addresses in the tunnel.
 pub(crate) fn answer(inside: &[IpAddr]) -> String {
-    let mut answer = format!("{VERSION}{}", Abilities::OURS.encode());
+    let (key, word) = terms::KEPT;
+    let mut answer = format!("{VERSION}{};{key}={word}", Abilities::OURS.encode());
     if !inside.is_empty() {
         let inside: Vec<String> = inside.iter().map(ToString::to_string).collect();
         answer += &format!("{INSIDE}{}", inside.join(","));
@@ -164,6 +179,12 @@ pub(crate) fn answered(value: &str) -> Peer {
     Peer::Sennit(abilities)
 }
 
+/// Whether a hub with this answer shares links by what it is told.
+pub(crate) fn keeps_shares(value: &str) -> bool {
+    let mut parts = value.split(';').map(str::trim);
+    parts.any(|part| part.split_once('=') == Some(terms::KEPT))
+}
+
 fn copies_of(number: &str) -> Option<u8> {
     let copies = number.parse().ok()?;
     (1..=MOST_COPIES).contains(&copies).then_some(copies)
@@ -194,6 +215,7 @@ mod tests {
             },
             fallback: true,
             abilities: Abilities::OURS,
+            wishes: Wishes::default(),
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         assert_eq!(
@@ -209,6 +231,12 @@ mod tests {
         assert_eq!(answered("1;checksums=partial"), Peer::Sennit(partial));
         assert_eq!(answered("1; later=1"), Peer::Sennit(none));
         assert_eq!(answered("2;checksums=partial"), Peer::Standard);
+    }
+
+    #[test]
+    fn a_hub_says_that_it_shares_links() {
+        assert!(keeps_shares(&answer(&[])));
+        assert!(!keeps_shares("1;checksums=partial"));
     }
 
     #[test]

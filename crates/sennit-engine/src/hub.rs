@@ -427,6 +427,7 @@ impl Hub {
         self.pipes.park(&owner, now);
         let site = owner.site;
         if self.sites.leave(&site, class, id) {
+            self.node.links.set_sharing(Some(&site), None);
             self.events.push_back(HubEvent::Lan {
                 site: site.clone(),
                 prefixes: Vec::new(),

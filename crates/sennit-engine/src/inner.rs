@@ -9,7 +9,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use sennit_core::{frame::HEADROOM, queue::Queued};
 use sennit_packet::{
-    FlowKey, IpPacket,
+    FlowKey, IpPacket, Protocol,
     checksum::Progress,
     gso::{Segments, VirtioNetHdr},
     icmp, rewrite,
@@ -57,6 +57,20 @@ pub(crate) enum Refused {
     Malformed,
     /// Bigger than the tunnel's MTU; an ICMP error says so.
     TooBig,
+}
+
+/// Bytes that a packet has once it is cut, if it is a super-packet: those of its first segment.
+pub(crate) fn size_on_wire(header: &VirtioNetHdr, packet: &IpPacket<'_>) -> usize {
+    if header.gso_size == 0 {
+        return packet.total_len();
+    }
+    let transport = if packet.protocol() == Protocol::UDP {
+        8
+    } else {
+        20
+    };
+    let first = packet.transport_offset() + transport + usize::from(header.gso_size);
+    first.min(packet.total_len())
 }
 
 /// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`. Their checksums are

@@ -14,7 +14,7 @@
 //! scheduler; [`gate`] is how packets are steered to paths, with [`congestion`] control behind it;
 //! [`h3`] carries the HTTP/3 machine of `sennit-masque` over streams; [`edge`] and [`hub`] are what
 //! differs between the two ends.
-//! [`bare`] is QUIC without a tunnel, for load tests.
+//! [`sharing`] is how classes share a link. [`bare`] is QUIC without a tunnel, for load tests.
 
 mod acks;
 mod bare;
@@ -37,6 +37,7 @@ mod node;
 mod path;
 mod pipe;
 mod recovery;
+mod sharing;
 mod thin;
 mod transport;
 mod treatment;
@@ -56,5 +57,6 @@ pub use ids::{ConnId, LinkId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;
 pub use node::{Received, Transmit};
+pub use sharing::{Plan, Share, Sharing, Terms};
 pub use transport::{MOST_LINKS, Settings};
 pub use treatment::{MOST_COPIES, Treatment};

@@ -3,15 +3,20 @@
 //! Each class has a path of its own on each link, with its own congestion control; what they have
 //! in common is the [`Link`]: who uses it, what all of them deliver there together, what went over
 //! it, and how they share it. Which connection is asked first is decided by [`crate::turns`]; how
-//! much it may send on a link is decided here, by [`Links::grant`].
+//! much it may send on a link is decided by [`crate::sharing`], which a [`Seat`] asks.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sennit_core::ClassId;
 
 use crate::{
-    facts::LinkFacts,
+    facts::{LinkFacts, PathShare},
     ids::{ConnId, LinkId, SocketId},
+    sharing::{Grant, Look, Sharing, Tins},
     transport::MOST_LINKS,
 };
 
@@ -31,21 +36,29 @@ impl Key {
             Self::Named(site, _) => Some(site),
         }
     }
+
+    fn owner(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Socket(_) => None,
+            Self::Named(site, _) => Some(Arc::clone(site)),
+        }
+    }
 }
 
 /// How classes share a link.
-#[derive(Clone, Copy, Debug, Default)]
-enum Sharing {
-    /// Each sends what its own congestion control allows, and they meet in the link's queue.
-    #[default]
-    Everyone,
+#[derive(Clone, Debug)]
+struct Shared {
+    sharing: Arc<Sharing>,
+    tins: Arc<Tins>,
 }
 
 /// One link.
 #[derive(Debug, Default)]
 struct Link {
     name: String,
-    sharing: Sharing,
+    /// Without it each sends what its own congestion control allows, and they meet in the link's
+    /// queue.
+    shared: Option<Shared>,
     /// The tunnels with a path on it.
     users: BTreeMap<ConnId, User>,
     sent_bytes: u64,
@@ -66,6 +79,8 @@ pub(crate) struct Links {
     all: BTreeMap<LinkId, Link>,
     by_key: BTreeMap<Key, LinkId>,
     next: u32,
+    /// How links are shared: an edge's own, and on a hub those of its sites.
+    sharings: BTreeMap<Option<Arc<str>>, Arc<Sharing>>,
 }
 
 /// The links as one tunnel sees them.
@@ -77,14 +92,51 @@ pub(crate) struct Seat<'a> {
 }
 
 impl Seat<'_> {
-    /// Bytes that it may send on a link now.
-    pub(crate) fn grant(&self, link: LinkId) -> u64 {
-        self.links.grant(link, self.class)
+    /// What it may send on a link now.
+    pub(crate) fn grant(&self, link: LinkId, look: Look, now: Instant) -> Grant {
+        match self.shared(link) {
+            Some(Shared { sharing, tins }) => sharing.grant(tins, self.class, look, now),
+            None => Grant::ALL,
+        }
+    }
+
+    /// Whether classes share a link by rules.
+    pub(crate) fn is_shared(&self, link: LinkId) -> bool {
+        self.shared(link).is_some()
+    }
+
+    /// Its path on a link has so much in flight, a least round trip, and round trips that were
+    /// longer than that by this, at least, since the last time.
+    pub(crate) fn note_path(
+        &self,
+        link: LinkId,
+        in_flight: u64,
+        round_trips: (Duration, Option<Duration>),
+        now: Instant,
+    ) {
+        if let Some(shared) = self.shared(link) {
+            shared
+                .tins
+                .note_path(self.class, in_flight, round_trips, now);
+        }
+    }
+
+    fn shared(&self, link: LinkId) -> Option<&Shared> {
+        self.links.all.get(&link)?.shared.as_ref()
     }
 
     /// Its path on a link delivers so much, in bytes per second.
     pub(crate) fn note_rate(&mut self, link: LinkId, rate: u64) {
         self.links.note_rate(link, self.conn, rate);
+    }
+}
+
+impl Shared {
+    fn new(sharing: &Arc<Sharing>, link: &str) -> Self {
+        Self {
+            tins: sharing.link(link),
+            sharing: Arc::clone(sharing),
+        }
     }
 }
 
@@ -119,24 +171,38 @@ impl Links {
     }
 
     fn find(&mut self, key: Key, name: &str) -> LinkId {
+        let sharing = self.sharings.get(&key.owner());
         let next = &mut self.next;
         let id = *self.by_key.entry(key).or_insert_with(|| {
             *next += 1;
             LinkId(*next)
         });
         let link = self.all.entry(id).or_default();
-        if link.name != name {
+        if link.name != name || link.users.is_empty() {
             name.clone_into(&mut link.name);
+            link.shared = sharing.map(|sharing| Shared::new(sharing, name));
         }
         id
     }
 
-    /// Bytes that a class may send on a link now. This is where classes that want the same link are
-    /// told whose turn it is.
-    fn grant(&self, link: LinkId, _class: ClassId) -> u64 {
-        match self.all.get(&link).map(|link| link.sharing) {
-            Some(Sharing::Everyone) | None => u64::MAX,
+    /// How the links of a site are shared from now on, or of an edge.
+    pub(crate) fn set_sharing(&mut self, site: Option<&str>, sharing: Option<Arc<Sharing>>) {
+        let owner: Option<Arc<str>> = site.map(Into::into);
+        for (key, id) in &self.by_key {
+            if let Some(link) = self.all.get_mut(id).filter(|_| key.owner() == owner) {
+                let sharing = sharing.as_ref();
+                link.shared = sharing.map(|sharing| Shared::new(sharing, &link.name));
+            }
         }
+        match sharing {
+            Some(sharing) => self.sharings.insert(owner, sharing),
+            None => self.sharings.remove(&owner),
+        };
+    }
+
+    /// How the links of a site are shared, if they are.
+    pub(crate) fn sharing(&self, site: Option<&str>) -> Option<&Arc<Sharing>> {
+        self.sharings.get(&site.map(Into::into))
     }
 
     /// The path of a tunnel delivers so much, in bytes per second.
@@ -147,10 +213,21 @@ impl Links {
         }
     }
 
-    /// UDP packets with so many bytes left on a link.
-    pub(crate) fn note_sent(&mut self, link: LinkId, bytes: usize) {
-        if let Some(link) = self.all.get_mut(&link) {
-            link.sent_bytes += bytes as u64;
+    /// UDP packets of a class left on a link: with so many bytes, and this many more of headers
+    /// around them.
+    pub(crate) fn note_sent(
+        &mut self,
+        (link, class): (LinkId, ClassId),
+        bytes: usize,
+        headers: usize,
+        now: Instant,
+    ) {
+        let Some(link) = self.all.get_mut(&link) else {
+            return;
+        };
+        link.sent_bytes += bytes as u64;
+        if let Some(Shared { sharing, tins }) = &link.shared {
+            sharing.spend(tins, class, (bytes + headers) as u64, now);
         }
     }
 
@@ -168,6 +245,17 @@ impl Links {
             conn,
             class,
         }
+    }
+
+    /// How a class fares on a link, if classes share it by rules.
+    pub(crate) fn describe(
+        &self,
+        link: LinkId,
+        class: ClassId,
+        now: Option<Instant>,
+    ) -> Option<PathShare> {
+        let Shared { sharing, tins } = self.all.get(&link)?.shared.as_ref()?;
+        Some(sharing.describe(tins, class, now))
     }
 
     /// Facts about each link.
@@ -216,22 +304,28 @@ mod tests {
         links.note_rate(of_bulk[0], BULK.0, 50_000);
         // Who has no path there says nothing of it.
         links.note_rate(of_calls[0], BULK.0, 7);
-        links.note_sent(of_bulk[0], 1200);
-        links.note_sent(of_calls[1], 300);
+        let now = Instant::now();
+        links.note_sent((of_bulk[0], BULK.1), 1200, 28, now);
+        links.note_sent((of_calls[1], CALLS.1), 300, 28, now);
         links.note_received(of_calls[1], 80);
 
         let facts = links.facts();
         assert_eq!(facts[1].classes, [CALLS.1, BULK.1]);
         assert_eq!((facts[0].delivers, facts[1].delivers), (0, 51_000));
         assert_eq!((facts[1].sent_bytes, facts[1].received_bytes), (1500, 80));
-        assert_eq!(links.grant(of_bulk[0], BULK.1), u64::MAX);
+        let look = Look {
+            wanted: 1_000_000,
+            least: 1500,
+        };
+        let grant = links.seat(BULK.0, BULK.1).grant(of_bulk[0], look, now);
+        assert_eq!(grant, Grant::ALL);
     }
 
     #[test]
     fn an_edge_keeps_its_links_and_a_hub_forgets_those_of_sites_that_are_gone() {
         let mut links = Links::default();
         let before = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
-        links.note_sent(before[0], 1200);
+        links.note_sent((before[0], CALLS.1), 1200, 28, Instant::now());
         links.set_used(CALLS, std::iter::empty());
         let after = links.set_used(CALLS, [ours(0, "dsl2")].into_iter());
         assert_eq!(before, after);

@@ -24,7 +24,7 @@ use sennit_core::{ClassId, Delivery, Policy};
 use sennit_masque as masque;
 
 pub use self::udp::{Received, Transmit};
-use self::udp::{network_of, outgoing};
+use self::udp::{headers_of, network_of, outgoing};
 use crate::{
     facts::LinkLabel,
     h3::H3,
@@ -72,6 +72,8 @@ pub(crate) struct Conn<R> {
     pipe: Option<PipeId>,
     /// Its class, once that is known.
     class: ClassId,
+    /// What its packets are marked with (RFC 2474).
+    pub(crate) dscp: u8,
 }
 
 pub(crate) struct Node<R> {
@@ -231,6 +233,7 @@ impl<R> Node<R> {
                 wake: None,
                 pipe: None,
                 class: ClassId::default(),
+                dscp: 0,
             },
         );
         self.by_handle.insert(handle.0, id);
@@ -434,13 +437,18 @@ impl<R> Node<R> {
             let mut seat = self.links.seat(id, conn.class);
             if let Some(transmit) = conn.tunnel.poll_transmit(pipe, &mut seat, now, buffer) {
                 if let Some(link) = conn.tunnel.link_of(network_of(&transmit)) {
-                    self.links.note_sent(link, transmit.size);
+                    let headers = headers_of(&transmit);
+                    self.links
+                        .note_sent((link, conn.class), transmit.size, headers, now);
                 }
                 let local = transmit
                     .src_ip
                     .and_then(|alias| self.locals.resolve(alias))
                     .unwrap_or(conn.first_local);
-                return Some(outgoing(&transmit, local));
+                return Some(Transmit {
+                    dscp: conn.dscp,
+                    ..outgoing(&transmit, local)
+                });
             }
             self.turns.remove(id);
             self.schedule_wake(id);

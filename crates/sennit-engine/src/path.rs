@@ -94,6 +94,8 @@ pub(crate) struct Path {
     /// When noq first and last sent nothing of what it was given for this path, if it sent nothing
     /// since.
     refused: Option<(Instant, Instant)>,
+    /// It carries less than it could, as other classes had their turn on its link.
+    pub(crate) held: bool,
 }
 
 /// What of `budget` can be used: noq sends nothing unless a packet of full size would fit.
@@ -143,6 +145,7 @@ impl Path {
             led: None,
             opened: false,
             refused: None,
+            held: false,
         })
     }
 
@@ -210,6 +213,15 @@ impl Path {
 
     pub(crate) fn srtt(&self) -> Duration {
         self.gate.srtt().unwrap_or(ASSUMED_RTT)
+    }
+
+    /// Bytes in flight, the least round trip, and by how much the least of those since the last
+    /// call was longer.
+    pub(crate) fn take_round_trips(&self) -> (u64, (Duration, Option<Duration>)) {
+        let least = self.gate.min_rtt().unwrap_or(ASSUMED_RTT);
+        let delay = self.gate.take_round_trip();
+        let delay = delay.map(|rtt| rtt.saturating_sub(least));
+        (self.gate.in_flight(), (least, delay))
     }
 
     fn rtt_ahead(&self) -> Duration {
@@ -398,6 +410,7 @@ impl Path {
             mtu: self.gate.carries(),
             mtu_source: self.gate.size_source(),
             small: self.gate.is_small(),
+            shared: None,
         }
     }
 }

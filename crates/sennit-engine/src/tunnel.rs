@@ -283,9 +283,11 @@ impl Tunnel {
             .into_iter()
             .flatten()
             .filter(|&at| at > self.round.polled);
+        let held = self.round.held.filter(|_| waiting);
         health
             .chain(self.round.poll_timeout())
             .chain(pacing)
+            .chain(held)
             .chain(self.reports.poll_timeout(owes).filter(|_| listens))
             .chain(self.overdue_at(pipe))
             .chain(self.owes_until())

@@ -193,6 +193,11 @@ impl LinkSocket {
 
     /// Sends the datagrams of `transmit`, in as few system calls as the device allows.
     pub fn send(&mut self, transmit: &Transmit<'_>) -> Result<Sent, SendError> {
+        self.send_marked(transmit, 0)
+    }
+
+    /// Sends the datagrams of `transmit` with this code point (RFC 2474) in their IP headers.
+    pub fn send_marked(&mut self, transmit: &Transmit<'_>, dscp: u8) -> Result<Sent, SendError> {
         let segment = transmit
             .segment_size
             .unwrap_or(transmit.contents.len())
@@ -206,7 +211,7 @@ impl LinkSocket {
             let rest = &transmit.contents[sent.bytes..];
             let datagrams = if batching { batch_of(segment) } else { 1 };
             let batch = &rest[..rest.len().min(datagrams * segment)];
-            match self.send_batch(transmit, &destination, batch, segment) {
+            match self.send_batch((transmit, dscp), &destination, batch, segment) {
                 Ok(()) => passed += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if batch.len() > segment && !is_link_down(&error) => {
@@ -276,13 +281,13 @@ impl LinkSocket {
 
     fn send_batch(
         &self,
-        transmit: &Transmit<'_>,
+        (transmit, dscp): (&Transmit<'_>, u8),
         destination: &SockAddr,
         batch: &[u8],
         segment: usize,
     ) -> io::Result<()> {
         let mut control = Control::default();
-        control.push_ecn(transmit.destination.ip(), transmit.ecn);
+        control.push_tos(transmit.destination.ip(), dscp, transmit.ecn);
         if batch.len() > segment {
             control.push_segment_size(segment as u16);
         }

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Credential, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer,
-    LinkLabel, LinkUpdate, Local, Purpose, Received, Settings, SocketId, Treatment,
+    LinkLabel, LinkUpdate, Local, Plan, Purpose, Received, Settings, Sharing, SocketId, Treatment,
     facts::TunnelStatus,
 };
 use sennit_netem::{Config, Nat, NatConfig};
@@ -118,6 +118,7 @@ pub fn class(name: &str, policy: Policy) -> ClassConfig {
             policy,
             ..Treatment::default()
         },
+        dscp: 0,
     }
 }
 
@@ -155,6 +156,22 @@ impl World {
     ) -> Self {
         let config = edge_config(classes, classifier);
         Self::with_edge(links, config, tiers, seed, start)
+    }
+
+    /// A world of several classes that share the links by a plan.
+    pub fn with_plan(
+        links: &[LinkSpec],
+        classes: Vec<ClassConfig>,
+        classifier: Classifier,
+        plan: Plan,
+        seed: u64,
+        start: Instant,
+    ) -> Self {
+        let config = EdgeConfig {
+            sharing: Sharing::upward(plan, start),
+            ..edge_config(classes, classifier)
+        };
+        Self::with_edge(links, config, &[], seed, start)
     }
 
     /// A world of one class whose edge is told these addresses of the hub, where nobody is, before
@@ -586,6 +603,7 @@ fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig 
         server_name: tls::HUB_NAME.into(),
         classes: (0..).map(ClassId).zip(classes).collect(),
         classifier,
+        sharing: None,
         lan: Vec::new(),
         bearer: None,
         steering: 0,
@@ -608,6 +626,7 @@ fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
     let config = HubConfig {
         addresses: vec![IpAddr::from([10, 200, 0, 1])],
         max_strangers: 100,
+        site_limit: None,
     };
     Hub::new(settings(seed, 2), config, authority.server(), now)
         .expect("the test configuration has QUIC's initial suite")

@@ -62,6 +62,27 @@ impl Transfer {
         }
     }
 
+    /// Bytes that have arrived of each flow, in their order.
+    pub fn received_each(&self) -> Vec<u64> {
+        let flows = self.flows.iter();
+        flows
+            .map(|flow| flow.edge.received() + flow.server.received())
+            .collect()
+    }
+
+    /// This transfer and another one, whose flows come after those of this; only the first may have
+    /// a ping.
+    #[must_use]
+    pub fn and(mut self, kind: Kind, direction: Direction, streams: u16, now: Instant) -> Self {
+        let ping = self.answers.is_some().then(|| self.flows.pop()).flatten();
+        let first = FIRST_PORT + self.flows.len() as u16;
+        let ports = first..first + streams;
+        self.flows
+            .extend(ports.map(|port| Flow::new(kind, direction, port, INNER_MTU, now)));
+        self.flows.extend(ping);
+        self
+    }
+
     /// This transfer beside a ping from the edge to the server each `every`.
     #[must_use]
     pub fn with_ping(mut self, every: Duration, now: Instant) -> Self {

@@ -1,6 +1,6 @@
 //! Another configuration while tunnels run.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use noq_proto::{PathId, VarInt};
 use sennit_core::{ClassId, Classifier};
@@ -11,6 +11,7 @@ use super::{BRIDGED_FOR, ClassConfig, Edge, Purpose, Slot, Stage, dial::Dial, se
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},
+    sharing::Sharing,
 };
 
 /// What an edge does otherwise from now on.
@@ -22,6 +23,8 @@ pub struct EdgeChange {
     pub classifier: Classifier,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
+    /// How the classes share the links; the same as before if nothing of it has changed.
+    pub sharing: Option<Arc<Sharing>>,
 }
 
 /// Why a path is closed whose link is gone; the hub need not know more.
@@ -38,14 +41,15 @@ impl Edge {
         self.config.classifier = change.classifier;
         self.config.classes = change.classes;
         self.config.lan = change.lan;
+        let shared_otherwise = self.share_otherwise(change.sharing);
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return;
         }
         for index in 0..self.slots.len() {
             let Slot { id, gone, .. } = self.slots[index];
-            // The hub was told which class takes what the others leave.
-            let told_otherwise =
-                fallback != other_fallback && [fallback, other_fallback].contains(&id);
+            // The hub was told which class takes what the others leave, and how they share links.
+            let told_otherwise = shared_otherwise
+                || fallback != other_fallback && [fallback, other_fallback].contains(&id);
             match self.config.classes.get(&id).cloned() {
                 _ if gone => {}
                 None => self.remove_class(index, now),
@@ -60,6 +64,20 @@ impl Edge {
             self.announce_lan_anew();
         }
         self.settle(now);
+    }
+
+    /// Shares the links by other rules, if they are other ones.
+    fn share_otherwise(&mut self, sharing: Option<Arc<Sharing>>) -> bool {
+        let same = match (&self.config.sharing, &sharing) {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !same {
+            self.node.links.set_sharing(None, sharing.clone());
+            self.config.sharing = sharing;
+        }
+        !same
     }
 
     /// Forgets a link: its paths are closed, and no others are opened there.

@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use bytes::Bytes;
 use sennit_core::{ClassId, Classifier, PathState, health};
 use sennit_packet::Prefix;
 
-use crate::{facts::LinkLabel, ids::SocketId, treatment::Treatment};
+use crate::{facts::LinkLabel, ids::SocketId, sharing::Sharing, treatment::Treatment};
 
 /// A traffic class of this edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct ClassConfig {
     pub name: String,
     /// How it treats packets.
     pub treatment: Treatment,
+    /// The code point of its outer packets, at both ends (RFC 2474).
+    pub dscp: u8,
 }
 
 /// What an edge needs to know.
@@ -31,6 +34,9 @@ pub struct EdgeConfig {
     pub classes: BTreeMap<ClassId, ClassConfig>,
     /// Which packet belongs to which class, of all that there are.
     pub classifier: Classifier,
+    /// How the classes share the links, if the config says so: what all edges of one host have in
+    /// common.
+    pub sharing: Option<Arc<Sharing>>,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
     /// Token for a proxy that does not take our certificate.

@@ -374,6 +374,10 @@ impl Edge {
             .connect(config, remote, &name, local, treatment, role, now)
         {
             Ok(id) => {
+                let dscp = self.slots[index].class.dscp;
+                if let Some(conn) = self.node.get_mut(id) {
+                    conn.dscp = dscp;
+                }
                 let slot = &mut self.slots[index];
                 slot.dial.attempts.insert((socket, remote), (id, now));
                 slot.dial.look_at(now + ATTEMPT);

@@ -12,9 +12,10 @@ use sennit_packet::Prefix;
 use super::{Edge, EdgeConfig, EdgeEvent, Purpose, Role, Slot, Stage};
 use crate::{
     codec::{Abilities, Codec, Peer},
-    hello::{self, ENROL_PATH, Hello},
+    hello::{self, ENROL_PATH, Hello, Wishes},
     ids::ConnId,
     node::Conn,
+    sharing::Sharing,
 };
 
 /// An enrolment's answer holds a certificate chain.
@@ -110,6 +111,7 @@ impl Edge {
         let peer = answer.map_or(Peer::Standard, hello::answered);
         let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
+        self.hub_shares = answer.is_some_and(hello::keeps_shares);
         if !inside.is_empty() && inside != self.hub_inside {
             self.hub_inside.clone_from(&inside);
             self.events.push_back(EdgeEvent::HubInside(inside));
@@ -214,6 +216,11 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         treatment: slot.class.treatment,
         fallback: slot.id == config.classifier.fallback(),
         abilities: Abilities::OURS.with_headers(slot.class.treatment.headers),
+        wishes: Wishes::of(
+            config.sharing.as_deref().map(Sharing::plan),
+            slot.id,
+            slot.class.dscp,
+        ),
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -17,6 +17,8 @@ pub struct HubConfig {
     pub addresses: Vec<IpAddr>,
     /// Connections in handshake or without a granted request, over all peers.
     pub max_strangers: usize,
+    /// What a site gets on all its links together, in bytes per second.
+    pub site_limit: Option<u64>,
 }
 
 /// What happened.

@@ -19,10 +19,11 @@ use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, pipes::Owner, sites::A
 use crate::{
     codec::{Codec, Peer},
     facts::LinkLabel,
-    hello::{self, ENROL_PATH, Hello, REPLACED},
+    hello::{self, ENROL_PATH, Hello, REPLACED, Wishes},
     ids::ConnId,
     node::Conn,
     path::number,
+    sharing::{Plan, Sharing},
     treatment::Treatment,
 };
 use sennit_packet::Prefix;
@@ -58,6 +59,9 @@ impl Hub {
         conn.tunnel.party = grant.site.as_str().into();
         let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
         let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
+        let wishes = hello.as_ref().map(|hello| hello.wishes.clone());
+        let wishes = wishes.unwrap_or_default();
+        conn.dscp = wishes.dscp;
         let (name, class, treatment) = class_of(hello);
         conn.tunnel.set_treatment(treatment);
         let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
@@ -72,6 +76,7 @@ impl Hub {
         };
         self.strangers.remove(id);
         let replaced = self.sites.enter(grant, class, id);
+        self.share(&site, (class, &name), wishes, now);
         if is_fallback {
             self.sites.set_fallback(&site, class);
         }
@@ -93,6 +98,37 @@ impl Hub {
             class_id: class,
             addresses,
         });
+    }
+
+    /// Shares the links of a site as it wishes, as far as this hub grants that.
+    fn share(&mut self, site: &str, (class, name): (ClassId, &str), wishes: Wishes, now: Instant) {
+        let before = self.node.links.sharing(Some(site)).cloned();
+        let mut plan = Plan {
+            down: wishes.down,
+            total: self.config.site_limit,
+            ..Plan::default()
+        };
+        if let Some(before) = &before {
+            plan.classes.clone_from(&before.plan().classes);
+            plan.names.clone_from(&before.plan().names);
+        }
+        plan.names.insert(class, name.to_owned());
+        // A class without a wish has a part of the rest all the same.
+        for class in self.sites.classes(site) {
+            plan.classes.entry(class).or_default();
+        }
+        plan.classes.insert(class, wishes.terms);
+        if !wishes.shares && before.is_none() && plan.total.is_none() {
+            return;
+        }
+        if before.as_ref().is_some_and(|before| *before.plan() == plan) {
+            return;
+        }
+        let sharing = Sharing::downward(plan, now);
+        if let (Some(sharing), Some(before)) = (&sharing, &before) {
+            sharing.inherit(before, now);
+        }
+        self.node.links.set_sharing(Some(site), sharing);
     }
 
     /// Plugs a tunnel into the pipe of its class, with what waits there.

@@ -107,6 +107,13 @@ impl Sites {
         self.sites.get(name)?.tunnels.get(&class).copied()
     }
 
+    /// The classes of a site that have a tunnel.
+    pub(super) fn classes(&self, name: &str) -> impl Iterator<Item = ClassId> {
+        let site = self.sites.get(name);
+        site.into_iter()
+            .flat_map(|site| site.tunnels.keys().copied())
+    }
+
     pub(super) fn addresses(&self, name: &str) -> Vec<IpAddr> {
         self.sites
             .get(name)

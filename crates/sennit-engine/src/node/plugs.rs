@@ -12,7 +12,7 @@ use crate::{
     ids::{ConnId, PipeId},
     inner::Packet,
     links::Key,
-    path::Path,
+    path::{Path, number},
     pipe::Pipe,
 };
 
@@ -35,6 +35,13 @@ impl<R> Node<R> {
             return;
         };
         conn.tunnel.describe(status);
+        for path in &mut status.paths {
+            let mut known = conn.tunnel.paths.iter();
+            let link = known.find(|known| number(known.id) == path.id);
+            let link = link.and_then(|known| known.on);
+            let now = wanted.map(|(_, now)| now);
+            path.shared = link.and_then(|link| self.links.describe(link, conn.class, now));
+        }
         if let Some((wanted, now)) = wanted {
             (status.flows, status.flow_count) = conn.tunnel.flows(pipe, wanted, now);
         }

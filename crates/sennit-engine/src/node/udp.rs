@@ -15,6 +15,8 @@ pub struct Transmit {
     pub remote: SocketAddr,
     /// ECN codepoint of the outer packets, 0 to 3.
     pub ecn: u8,
+    /// Differentiated services code point of the outer packets, 0 to 63.
+    pub dscp: u8,
     /// Bytes in the buffer.
     pub size: usize,
     /// Size of each packet but the last, if there are several.
@@ -49,7 +51,21 @@ pub(super) fn outgoing(transmit: &noq_proto::Transmit, local: Local) -> Transmit
         local,
         remote: transmit.destination,
         ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+        dscp: 0,
         size: transmit.size,
         segment: transmit.segment_size,
     }
+}
+
+/// Bytes of the IP and UDP headers that a batch of noq gets (RFC 791, 8200, 768).
+pub(super) fn headers_of(transmit: &noq_proto::Transmit) -> usize {
+    let each = if transmit.destination.is_ipv4() {
+        20 + 8
+    } else {
+        40 + 8
+    };
+    let packets = transmit
+        .segment_size
+        .map_or(1, |segment| transmit.size.div_ceil(segment.max(1)));
+    packets * each
 }

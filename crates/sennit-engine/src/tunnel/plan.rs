@@ -18,6 +18,7 @@ use crate::{
     links::Seat,
     path::{Path, whole},
     pipe::Pipe,
+    sharing::Look,
 };
 
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
@@ -149,7 +150,7 @@ impl Tunnel {
         (self.round.polled, self.round.goes_on) = (now, false);
         self.set_floors();
         self.view_paths(now);
-        self.take_seat(seat);
+        self.take_seat(pipe, seat, now);
         self.leave_out_small();
         self.find_leader(now);
         let outlook = self.outlook();
@@ -198,12 +199,29 @@ impl Tunnel {
 
     /// No path takes more than what its link grants the class now; the link learns what the path
     /// delivers.
-    fn take_seat(&mut self, seat: &mut Seat<'_>) {
-        for (path, view) in zip(&self.paths, &mut self.round.views) {
-            if let Some(link) = path.on {
-                view.budget = whole(view.budget.min(seat.grant(link)), path.least);
-                seat.note_rate(link, view.delivers);
+    fn take_seat(&mut self, pipe: &Pipe, seat: &mut Seat<'_>, now: Instant) {
+        self.round.held = None;
+        for (path, view) in zip(&mut self.paths, &mut self.round.views) {
+            path.held = false;
+            let Some(link) = path.on else { continue };
+            seat.note_rate(link, view.delivers);
+            if !seat.is_shared(link) {
+                continue;
             }
+            let (in_flight, round_trips) = path.take_round_trips();
+            seat.note_path(link, in_flight, round_trips, now);
+            let waits = pipe.queue.backlog() as u64;
+            if waits == 0 && pipe.held.is_none() {
+                continue;
+            }
+            let look = Look {
+                wanted: view.budget.min(waits.max(path.least)),
+                least: path.least,
+            };
+            let grant = seat.grant(link, look, now);
+            view.budget = whole(view.budget.min(grant.bytes), path.least);
+            path.held = grant.again.is_some();
+            self.round.held = [self.round.held, grant.again].into_iter().flatten().min();
         }
     }
 

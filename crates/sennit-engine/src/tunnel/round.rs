@@ -72,6 +72,8 @@ pub(super) struct Round {
     sent: Sent,
     /// When the paths were last looked at.
     pub(super) polled: Instant,
+    /// When a link on which others had their turn is to be asked again.
+    pub(super) held: Option<Instant>,
 }
 
 impl Round {
@@ -86,6 +88,7 @@ impl Round {
             batch: Batch::default(),
             sent: Sent::default(),
             polled: now,
+            held: None,
         }
     }
 
@@ -221,7 +224,11 @@ impl Tunnel {
         self.scheduler.handle_sent(&self.round.views, sent, now);
         let backlog = pipe.queue.backlog();
         for (index, (path, view)) in self.paths.iter().zip(&self.round.views).enumerate() {
-            let spare = if waiting {
+            // What others have of its link says nothing of what the path carries. While it looks
+            // for that, it may take this for the answer.
+            let spare = if waiting && path.held {
+                !path.gate.starts()
+            } else if waiting {
                 view.budget > 0 || !self.scheduler.wants(&self.round.views, index, backlog)
             } else {
                 path.gate.room() >= self.packet_size

@@ -25,6 +25,7 @@ impl EdgeSide {
             server_name: HUB_NAME.into(),
             classes: [(ClassId(0), class("default", Policy::Bond))].into(),
             classifier: Classifier::default(),
+            sharing: None,
             lan: vec!["192.168.8.0/24".parse().expect("a prefix")],
             bearer: None,
             steering: 0,

@@ -47,6 +47,7 @@ impl HubSide {
         let config = HubConfig {
             addresses: vec![OWN],
             max_strangers: 8,
+            site_limit: Some(1_000_000),
         };
         let tls = super::peer::AUTHORITY.with(sennit_sim::Authority::server);
         let start = super::scene::START.with(|start| *start);

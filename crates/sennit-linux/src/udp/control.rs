@@ -28,9 +28,10 @@ impl Default for Control {
 }
 
 impl Control {
-    /// The ECN field for packets to `destination`; the rest of TOS or traffic class is zero.
-    pub(super) fn push_ecn(&mut self, destination: IpAddr, ecn: Option<EcnCodepoint>) {
-        let value = ecn.map_or(0, |ecn| ecn as libc::c_int).to_ne_bytes();
+    /// Code point and ECN field of TOS or traffic class for packets to `destination`.
+    pub(super) fn push_tos(&mut self, destination: IpAddr, dscp: u8, ecn: Option<EcnCodepoint>) {
+        let ecn = ecn.map_or(0, |ecn| ecn as libc::c_int);
+        let value = (libc::c_int::from(dscp) << 2 | ecn).to_ne_bytes();
         match destination.to_canonical() {
             IpAddr::V4(_) => self.push(libc::IPPROTO_IP, libc::IP_TOS, &value),
             IpAddr::V6(_) => self.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value),
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn the_longest_sequence_fits_and_is_aligned() {
         let mut control = Control::default();
-        control.push_ecn("2001:db8::1".parse().unwrap(), Some(EcnCodepoint::Ect0));
+        control.push_tos("2001:db8::1".parse().unwrap(), 0, Some(EcnCodepoint::Ect0));
         control.push_segment_size(1200);
         control.push_source("2001:db8::2".parse().unwrap());
 
@@ -125,13 +126,13 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_are_written() {
         let mut control = Control::default();
-        control.push_ecn("2001:db8::1".parse().unwrap(), Some(EcnCodepoint::Ce));
+        control.push_tos("2001:db8::1".parse().unwrap(), 46, Some(EcnCodepoint::Ce));
         control.push_segment_size(1200);
         control.push_source("2001:db8::2".parse().unwrap());
 
         let read: Vec<_> = messages(control.as_bytes()).collect();
 
-        let ecn = 3_i32.to_ne_bytes();
+        let ecn = (46_i32 << 2 | 3).to_ne_bytes();
         let size = 1200_u16.to_ne_bytes();
         assert_eq!(read.len(), 3);
         assert_eq!(read[0], (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &ecn[..]));

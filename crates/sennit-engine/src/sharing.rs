@@ -1,0 +1,179 @@
+//! How the classes of a site share its links: shares, limits and caps, and the state that decides
+//! whose turn it is.
+//!
+//! Each end enforces what it sends: an edge upward, a hub downward. For each link there is one
+//! [`Tins`], which all tunnels of the site with a path there ask before they send, and which all
+//! workers of an edge have in common. The model is tc-cake(8): a class within its share goes first,
+//! what it leaves is lent to the others in proportion to their shares, and the standing queue stays
+//! in front of the link, where it is ours to order.
+//!
+//! Where nothing is configured there is no [`Sharing`], and nothing is asked.
+
+mod found;
+mod tins;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use sennit_core::ClassId;
+
+use crate::facts::PathShare;
+
+pub use self::found::Cause;
+use self::tins::{Bucket, Clock};
+pub(crate) use self::tins::{Grant, Look, Tins};
+
+/// What is guaranteed to a class on every link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Of what the link carries, in percent.
+    Percent(u8),
+    /// In bytes per second.
+    Rate(u64),
+}
+
+/// What a class may have of the links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// What is guaranteed to it; without one it has an equal part of what the shares leave.
+    pub share: Option<Share>,
+    /// What it may send on all links together, in bytes per second.
+    pub limit: Option<u64>,
+}
+
+/// What the config says of how links are shared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// All classes of the site, also those that say nothing.
+    pub classes: BTreeMap<ClassId, Terms>,
+    /// Their names, for people.
+    pub names: BTreeMap<ClassId, String>,
+    /// What the edge sends on a link at most, by its name, in bytes per second.
+    pub up: BTreeMap<String, u64>,
+    /// What the hub sends on it at most.
+    pub down: BTreeMap<String, u64>,
+    /// What a hub sends to the site on all links together, in bytes per second.
+    pub total: Option<u64>,
+}
+
+impl Plan {
+    /// Whether there is anything to enforce.
+    pub fn is_empty(&self) -> bool {
+        let says_nothing = |terms: &Terms| *terms == Terms::default();
+        self.classes.values().all(says_nothing)
+            && self.up.is_empty()
+            && self.down.is_empty()
+            && self.total.is_none()
+    }
+}
+
+/// A plan at work, for what one end sends: all its workers have it in common.
+#[derive(Debug)]
+pub struct Sharing {
+    clock: Clock,
+    plan: Plan,
+    /// Caps of the direction that this end sends.
+    caps: BTreeMap<String, u64>,
+    links: Mutex<BTreeMap<String, Arc<Tins>>>,
+    limits: BTreeMap<ClassId, Limit>,
+    /// All links together, if there is a bound on that.
+    total: Option<Tins>,
+}
+
+#[derive(Debug)]
+struct Limit {
+    rate: u64,
+    bucket: Bucket,
+}
+
+impl Sharing {
+    /// What an edge sends; nothing if the plan says nothing.
+    pub fn upward(plan: Plan, now: Instant) -> Option<Arc<Self>> {
+        let caps = plan.up.clone();
+        (!plan.is_empty()).then(|| Arc::new(Self::new(plan, caps, now)))
+    }
+
+    /// What a hub sends to a site; nothing if the plan says nothing.
+    pub(crate) fn downward(plan: Plan, now: Instant) -> Option<Arc<Self>> {
+        let caps = plan.down.clone();
+        (!plan.is_empty()).then(|| Arc::new(Self::new(plan, caps, now)))
+    }
+
+    fn new(plan: Plan, caps: BTreeMap<String, u64>, now: Instant) -> Self {
+        let clock = Clock::new(now);
+        let limits = plan.classes.iter().filter_map(|(&class, terms)| {
+            let limit = Limit {
+                rate: terms.limit?,
+                bucket: Bucket::default(),
+            };
+            Some((class, limit))
+        });
+        Self {
+            clock,
+            limits: limits.collect(),
+            total: plan
+                .total
+                .map(|rate| Tins::new(clock, &plan.classes, Some(rate))),
+            links: Mutex::default(),
+            caps,
+            plan,
+        }
+    }
+
+    /// What it is made from.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The state of a link. Only looking for it takes a lock.
+    pub(crate) fn link(&self, name: &str) -> Arc<Tins> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tins) = links.get(name) {
+            return Arc::clone(tins);
+        }
+        let cap = self.caps.get(name).copied();
+        let tins = Arc::new(Tins::new(self.clock, &self.plan.classes, cap));
+        links.insert(name.to_owned(), Arc::clone(&tins));
+        tins
+    }
+
+    /// Goes on with what another found out about the rates of the links.
+    pub(crate) fn inherit(&self, before: &Self, now: Instant) {
+        let known = before.links.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, tins) in known.iter() {
+            self.link(name).inherit(tins, now);
+        }
+    }
+
+    /// How a class fares on a link.
+    pub(crate) fn describe(&self, tins: &Tins, class: ClassId, now: Option<Instant>) -> PathShare {
+        tins.describe(class, &self.plan.names, now)
+    }
+
+    /// What a class may send on a link now, of what it `look`s for.
+    pub(crate) fn grant(&self, tins: &Tins, class: ClassId, look: Look, now: Instant) -> Grant {
+        let mut grant = tins.grant(class, look, now);
+        if let Some(total) = &self.total {
+            grant = grant.and(total.grant(class, look, now));
+        }
+        if let Some(limit) = self.limits.get(&class) {
+            let at = self.clock.at(now);
+            grant = grant.and(limit.bucket.grant(limit.rate, look, self.clock, at));
+        }
+        grant
+    }
+
+    /// A class has sent so many bytes on a link, headers of all layers counted.
+    pub(crate) fn spend(&self, tins: &Tins, class: ClassId, bytes: u64, now: Instant) {
+        tins.spend(class, bytes, now);
+        if let Some(total) = &self.total {
+            total.spend(class, bytes, now);
+        }
+        if let Some(limit) = self.limits.get(&class) {
+            limit.bucket.spend(limit.rate, bytes, self.clock.at(now));
+        }
+    }
+}

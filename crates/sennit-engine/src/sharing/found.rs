@@ -1,0 +1,367 @@
+//! What a link carries, found from what its classes see there.
+//!
+//! While the least round trip of a window is longer than the path's, a queue stands in the link,
+//! and what arrives meanwhile is what it carries. Then a little less is given out until the queue
+//! is gone, and a little more again, step by step, while all of it is used and no delay shows. So
+//! the queue stands in front of the link, where it is ours to order (Bundler, EuroSys 2021).
+//!
+//! Two things look like a queue and are none. When nothing at all arrives the link stalls, and what
+//! comes at once afterwards says nothing. When cutting does not shorten the delay, the path has
+//! become longer, or the queue is in the other direction: then that delay is part of the path.
+
+use std::time::{Duration, Instant};
+
+/// Round trips that are longer by this much wait in a queue of the link; what is less may be hosts.
+const LATE: Duration = Duration::from_millis(3);
+/// Below this there is none; in between the rate is eased.
+const CLEAR: Duration = Duration::from_micros(1500);
+/// Of what the link carries, what is given out while no queue stands in it.
+const GIVEN: f64 = 0.97;
+/// While a queue drains, no less than this part is given out.
+const LEAST_GIVEN: f64 = 0.6;
+/// The first step up, as a part of the rate; each next one is larger by a third, up to the last:
+/// twelve times as much is found within forty round trips, and a queue is seen while it is short.
+const FIRST_STEP: f64 = 0.01;
+const LAST_STEP: f64 = 0.08;
+/// Near the rate at which a queue showed last, steps are small and this far apart, for so long, if
+/// the link seems to be a steady one.
+const NEAR_EVERY: Duration = Duration::from_millis(150);
+const NEAR_FOR: Duration = Duration::from_secs(5);
+const NEAR: f64 = 0.92;
+const BEYOND: f64 = 1.05;
+/// Rates that differ by less than this part are those of a link that does not change.
+const ALIKE: f64 = 0.15;
+/// Of what is given out, what must arrive for the link to count as fully used.
+const USED: f64 = 0.9;
+/// In bytes under way: with less there is no queue that anybody can measure.
+const LEAST_QUEUE: f64 = 8.0 * 1500.0;
+/// Windows last a round trip, and so long at least and at most.
+const SPANS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
+/// Cuts in a row that do not shorten the delay until it is taken for the path's.
+const VAIN: u32 = 5;
+/// Less than this no link carries that is worth sharing, in bytes per second.
+const LEAST: f64 = 12_500.0;
+
+/// Why the rate of a link is what it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// No queue has shown yet, so nobody is held back.
+    #[default]
+    Unknown,
+    /// A queue stands in the link, and drains.
+    Queue,
+    /// No queue stands there, and not all of it is used.
+    Clear,
+    /// All of it is used and no queue shows, so more is tried.
+    Rises,
+    /// Nothing arrives: what was known before holds.
+    Stalled,
+}
+
+/// What all classes together saw of a link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Bytes sent so far.
+    pub(super) sent: u64,
+    /// Bytes under way now.
+    pub(super) in_flight: u64,
+    /// The least by which round trips were longer than the path's, if any were measured.
+    pub(super) delay: Option<Duration>,
+    /// The path's.
+    pub(super) rtt: Duration,
+    /// A class was told to wait.
+    pub(super) held: bool,
+}
+
+/// The account of one link.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    /// When it was last looked at, and what had arrived by then.
+    last: Option<(Instant, u64)>,
+    span: Duration,
+    /// What the link carries, in bytes per second; 0 while that is not known.
+    carries: f64,
+    /// What is given out.
+    given: f64,
+    step: f64,
+    /// Where a queue showed last, and when.
+    ceiling: Option<(f64, Instant)>,
+    /// The last two of them were about the same.
+    steady: bool,
+    /// When a step down was last made, and how long it takes until it shows.
+    cut: Option<(Instant, Duration)>,
+    /// When the next step up may be made.
+    rises_at: Option<Instant>,
+    /// Windows in a row in which a queue stood.
+    late: u32,
+    /// What was there before the cuts in a row, the delay then, and how many they are.
+    streak: Option<(f64, Duration, u32)>,
+    /// Delay that is the path's own.
+    own: Duration,
+    stalled: bool,
+    cause: Cause,
+}
+
+impl Found {
+    /// How long until the next look.
+    pub(super) fn span(&self) -> Duration {
+        self.span.clamp(SPANS[0], SPANS[1])
+    }
+
+    pub(super) fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// Takes what was seen since the last time; returns what to give out, in bytes per second, or 0
+    /// if that is not known.
+    pub(super) fn update(&mut self, seen: &Seen, now: Instant) -> u64 {
+        let arrived = seen.sent.saturating_sub(seen.in_flight);
+        let before = self.last.replace((now, arrived));
+        let Some(delay) = seen.delay else {
+            if seen.in_flight > 0 && self.carries > 0.0 {
+                self.cause = Cause::Stalled;
+            }
+            self.stalled = seen.in_flight > 0;
+            return self.given as u64;
+        };
+        self.span = seen.rtt;
+        let Some((since, earlier)) = before else {
+            return self.given as u64;
+        };
+        if std::mem::take(&mut self.stalled) {
+            return self.given as u64;
+        }
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        let rate = arrived.saturating_sub(earlier) as f64 / seconds.max(1e-3);
+        self.own = self.own.min(delay);
+        let delay = delay - self.own;
+        if delay >= LATE {
+            self.late += 1;
+            self.handle_queue(rate, delay, seen, now);
+        } else {
+            self.late = 0;
+            self.handle_clear(rate, delay, seen, now);
+        }
+        self.given as u64
+    }
+
+    /// A queue stands in the link, through which so much arrives.
+    fn handle_queue(&mut self, rate: f64, delay: Duration, seen: &Seen, now: Instant) {
+        let first = self.carries == 0.0;
+        let round = seen.rtt + delay;
+        // What waits in a queue is under way; who has less under way waits for a host.
+        let fits = rate * round.as_secs_f64() / 2.0;
+        let fills = seen.in_flight as f64 >= fits.max(LEAST_QUEUE);
+        if !fills || first && self.late < 2 || !first && self.rests(now) {
+            return;
+        }
+        let (start, at_first, cuts) = self.streak.unwrap_or((self.carries.max(rate), delay, 0));
+        if cuts >= VAIN && delay >= at_first.mul_f64(0.8) {
+            // It is as long as ever: this is how long the path is.
+            self.own += delay;
+            self.streak = None;
+            self.carries = start;
+            self.given = GIVEN * start;
+            self.cause = Cause::Clear;
+            return;
+        }
+        self.streak = Some((start, at_first, cuts + 1));
+        self.carries = rate.max(LEAST);
+        if cuts == 0 {
+            let alike = |(before, _): (f64, Instant)| {
+                (1.0 - ALIKE..1.0 + ALIKE).contains(&(self.carries / before))
+            };
+            self.steady = self.ceiling.is_none_or(alike);
+        }
+        self.ceiling = Some((self.carries, now));
+        self.step = FIRST_STEP;
+        let drain = delay.as_secs_f64() / (2.0 * round.as_secs_f64());
+        self.given = self.carries * (GIVEN - drain).max(LEAST_GIVEN);
+        self.cut = Some((now, round));
+        self.rises_at = Some(now + round);
+        self.cause = Cause::Queue;
+    }
+
+    /// No queue stands in the link.
+    fn handle_clear(&mut self, rate: f64, delay: Duration, seen: &Seen, now: Instant) {
+        if self.carries == 0.0 {
+            return;
+        }
+        self.streak = None;
+        if delay > CLEAR {
+            self.ease(seen, now);
+            return;
+        }
+        let before = self.given;
+        self.given = GIVEN * self.carries;
+        self.cause = Cause::Clear;
+        let early = self.rises_at.is_some_and(|at| now < at);
+        if !seen.held || rate < USED * before || early {
+            return;
+        }
+        let near = self.ceiling.is_some_and(|(ceiling, at)| {
+            let recent = now.saturating_duration_since(at) < NEAR_FOR;
+            self.steady && recent && (NEAR * ceiling..BEYOND * ceiling).contains(&self.carries)
+        });
+        self.cause = Cause::Rises;
+        self.carries *= 1.0 + self.step;
+        self.given = GIVEN * self.carries;
+        if near {
+            self.step = FIRST_STEP;
+            self.rises_at = Some(now + NEAR_EVERY);
+        } else {
+            self.step = (1.33 * self.step).min(LAST_STEP);
+            self.rises_at = Some(now + seen.rtt);
+        }
+    }
+
+    /// A queue too short to be sure of: a step down, so that it does not stay.
+    fn ease(&mut self, seen: &Seen, now: Instant) {
+        if (seen.in_flight as f64) < LEAST_QUEUE || self.rests(now) {
+            return;
+        }
+        self.carries *= 1.0 - FIRST_STEP;
+        self.given = GIVEN * self.carries;
+        self.cut = Some((now, seen.rtt));
+        let pause = if self.steady { NEAR_EVERY } else { seen.rtt };
+        self.rises_at = Some(now + pause);
+        self.cause = Cause::Clear;
+    }
+
+    /// Whether the last step down has not shown yet.
+    fn rests(&self, now: Instant) -> bool {
+        self.cut
+            .is_some_and(|(at, span)| now.saturating_duration_since(at) < span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const RTT: Duration = Duration::from_millis(26);
+
+    /// A link of so many bytes per second, that is given all it takes.
+    struct Link {
+        now: Instant,
+        found: Found,
+        sent: f64,
+        arrived: f64,
+        queue: f64,
+        /// The path is longer than it was.
+        longer: Duration,
+    }
+
+    impl Link {
+        fn new() -> Self {
+            Self {
+                now: Instant::now(),
+                found: Found::default(),
+                sent: 0.0,
+                arrived: 0.0,
+                queue: 0.0,
+                longer: Duration::ZERO,
+            }
+        }
+
+        /// Runs for so many windows at a rate; returns the longest delay.
+        fn run(&mut self, carries: f64, windows: u32) -> Duration {
+            let mut longest = Duration::ZERO;
+            for _ in 0..windows {
+                let span = self.found.span().max(RTT);
+                let seconds = span.as_secs_f64();
+                let offered = if self.found.given > 0.0 {
+                    self.found.given * seconds
+                } else {
+                    2.0 * carries * seconds
+                };
+                let through = (self.queue + offered).min(carries * seconds);
+                self.queue += offered - through;
+                (self.sent, self.arrived) = (self.sent + offered, self.arrived + through);
+                self.now += span;
+                let delay = Duration::from_secs_f64(self.queue / carries) + self.longer;
+                longest = longest.max(delay);
+                let seen = Seen {
+                    sent: self.sent as u64,
+                    in_flight: (self.sent - self.arrived + 200_000.0) as u64,
+                    delay: Some(delay),
+                    rtt: RTT,
+                    held: self.found.given > 0.0,
+                };
+                self.found.update(&seen, self.now);
+            }
+            longest
+        }
+    }
+
+    const MBIT: f64 = 125_000.0;
+
+    #[test]
+    fn a_steady_link_is_found_and_stays_without_a_queue() {
+        let mut link = Link::new();
+        link.run(50.0 * MBIT, 60);
+        let longest = link.run(50.0 * MBIT, 400);
+        assert!(longest < 8 * MS, "{longest:?}");
+        let part = link.found.given / (50.0 * MBIT);
+        assert!((0.85..=1.04).contains(&part), "{part}");
+    }
+
+    #[test]
+    fn a_link_that_carries_less_is_followed_at_once_and_one_that_carries_more_soon() {
+        let mut link = Link::new();
+        link.run(50.0 * MBIT, 60);
+        link.run(20.0 * MBIT, 3);
+        assert!(
+            link.found.given < 20.0 * MBIT,
+            "{}",
+            link.found.given / MBIT
+        );
+        link.run(20.0 * MBIT, 20);
+        link.run(60.0 * MBIT, 100);
+        assert!(
+            link.found.given > 50.0 * MBIT,
+            "{}",
+            link.found.given / MBIT
+        );
+    }
+
+    #[test]
+    fn a_stall_is_not_a_queue() {
+        let mut link = Link::new();
+        link.run(50.0 * MBIT, 60);
+        let before = link.found.given;
+        for _ in 0..10 {
+            link.now += RTT;
+            let seen = Seen {
+                sent: link.sent as u64,
+                in_flight: 100_000,
+                delay: None,
+                rtt: RTT,
+                held: true,
+            };
+            link.found.update(&seen, link.now);
+        }
+        assert_eq!(link.found.cause(), Cause::Stalled);
+        let late = Seen {
+            sent: link.sent as u64,
+            in_flight: 0,
+            delay: Some(10 * RTT),
+            rtt: RTT,
+            held: true,
+        };
+        link.now += RTT;
+        link.found.update(&late, link.now);
+        assert_eq!(link.found.given, before);
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_is_not_starved() {
+        let mut link = Link::new();
+        link.run(50.0 * MBIT, 60);
+        link.longer = 30 * MS;
+        link.run(50.0 * MBIT, 60);
+        let part = link.found.given / (50.0 * MBIT);
+        assert!(part > 0.85, "{part}");
+    }
+}

@@ -1,0 +1,458 @@
+//! Whose turn it is on one link, in one direction.
+//!
+//! A [`Bucket`] says until when what was sent keeps its owner busy (the generic cell rate
+//! algorithm): whoever sends moves that ahead by the time that the bytes take at its rate, and who
+//! is not ahead of the clock may send. The link has one at its rate, and so has each class at the
+//! rate that is guaranteed to it. A class within its own sends at once, and charges the link, so
+//! that the others wait for it; a class beyond it waits for the link, and, if others wait too, for
+//! those that had less for their share of late (start-time fair queueing).
+//!
+//! All state is atomic, since an edge may have a worker for each class; none waits for another. Two
+//! that ask at the same time may both be granted the same bytes, which the link's bucket makes up
+//! for with the next.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use sennit_core::ClassId;
+
+use super::{
+    Share, Terms,
+    found::{Found, Seen},
+};
+use crate::facts::PathShare;
+
+/// A bucket may be this far behind the clock: what a link could have carried while its sender's
+/// host was late is not lost, and no more than this leaves at once after a pause.
+const BURST: Duration = Duration::from_millis(4);
+/// A bucket may be behind by at least this many bytes, so that slow links carry whole packets.
+const LEAST_BURST: u64 = 4 * 1500;
+/// Who waits for the link is woken for this time of it, or for so many bytes if that is more:
+/// waking for each packet would cost several times the CPU.
+const TURN: Duration = Duration::from_micros(500);
+const LEAST_TURN: u64 = 2 * 1500;
+/// Who was told to wait is taken to wait still for this long; it comes back within a turn or two
+/// unless it has nothing to send any more.
+const WAITS: Duration = Duration::from_millis(3);
+/// Of the rate of a link this part is given out. What a link is said to carry it carries at best,
+/// and a queue in it drains only while it is given less.
+const GIVEN: f64 = 0.98;
+/// A class without a guarantee has at least this part of the link, or it would never have a turn.
+const LEAST_PART: u64 = 100;
+
+/// Time as the buckets count it: nanoseconds since the sharing began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn new(now: Instant) -> Self {
+        Self(now)
+    }
+
+    pub(super) fn at(self, now: Instant) -> u64 {
+        // From one burst on, so that a new bucket is full.
+        1_000_000_000 + now.saturating_duration_since(self.0).as_nanos() as u64
+    }
+
+    fn instant(self, at: u64) -> Instant {
+        self.0 + Duration::from_nanos(at.saturating_sub(1_000_000_000))
+    }
+}
+
+/// What a class looks for on a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Bytes that it would send if it had the link for itself.
+    pub(crate) wanted: u64,
+    /// Bytes below which it sends nothing.
+    pub(crate) least: u64,
+}
+
+/// What a class may send on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// In bytes.
+    pub(crate) bytes: u64,
+    /// When to ask again, if it is less than what was wanted.
+    pub(crate) again: Option<Instant>,
+}
+
+impl Grant {
+    pub(crate) const ALL: Self = Self {
+        bytes: u64::MAX,
+        again: None,
+    };
+
+    /// What both allow.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.min(other.bytes),
+            again: self.again.max(other.again),
+        }
+    }
+}
+
+/// Until when what was sent keeps its owner busy.
+#[derive(Debug, Default)]
+pub(super) struct Bucket(AtomicU64);
+
+impl Bucket {
+    /// Bytes that may be sent at this rate, and when there are enough for another turn.
+    pub(super) fn grant(&self, rate: u64, look: Look, clock: Clock, at: u64) -> Grant {
+        let bytes = self.credit(rate, at);
+        if bytes >= look.wanted {
+            return Grant::ALL;
+        }
+        let again = Some(clock.instant(self.ready_at(rate, at)));
+        if bytes < look.least {
+            return Grant { bytes: 0, again };
+        }
+        Grant { bytes, again }
+    }
+
+    fn credit(&self, rate: u64, at: u64) -> u64 {
+        let until = self.0.load(Relaxed).max(at.saturating_sub(burst(rate)));
+        bytes_in(at.saturating_sub(until), rate)
+    }
+
+    /// When it has credit for a turn.
+    fn ready_at(&self, rate: u64, at: u64) -> u64 {
+        let turn = time_for(turn(rate), rate);
+        (self.0.load(Relaxed) + turn + 1).max(at + 1)
+    }
+
+    pub(super) fn spend(&self, rate: u64, bytes: u64, at: u64) {
+        self.0.fetch_max(at.saturating_sub(burst(rate)), Relaxed);
+        self.0.fetch_add(time_for(bytes, rate), Relaxed);
+    }
+
+    /// Nobody is busy for longer than this.
+    fn bound(&self, most: u64) {
+        self.0.fetch_min(most, Relaxed);
+    }
+}
+
+fn time_for(bytes: u64, rate: u64) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))) as u64
+}
+
+fn bytes_in(nanos: u64, rate: u64) -> u64 {
+    (u128::from(nanos) * u128::from(rate) / 1_000_000_000) as u64
+}
+
+fn turn(rate: u64) -> u64 {
+    bytes_in(TURN.as_nanos() as u64, rate).max(LEAST_TURN)
+}
+
+fn burst(rate: u64) -> u64 {
+    (BURST.as_nanos() as u64).max(time_for(LEAST_BURST, rate))
+}
+
+/// A class on a link.
+#[derive(Debug, Default)]
+struct Tin {
+    share: Option<Share>,
+    /// What that is now, in bytes per second.
+    guaranteed: AtomicU64,
+    /// What it sent within its guarantee.
+    own: Bucket,
+    /// What it sent, as time at its guaranteed rate, from the link's `turn` on.
+    served: AtomicU64,
+    /// When it was last told to wait.
+    held: AtomicU64,
+    recent: Recent,
+    /// What its path there has under way, and how much longer the least of its round trips was of
+    /// late than the path's, in nanoseconds.
+    in_flight: AtomicU64,
+    delay: AtomicU64,
+    rtt: AtomicU64,
+    /// Looks at it since the rate of the link was last looked at.
+    heard: AtomicU64,
+}
+
+/// One link in one direction.
+#[derive(Debug)]
+pub(crate) struct Tins {
+    clock: Clock,
+    /// What is given out, in bytes per second; 0 while it is not known.
+    rate: AtomicU64,
+    cap: Option<u64>,
+    link: Bucket,
+    /// Where those that wait for the link stand, as [`Tin::served`].
+    turn: AtomicU64,
+    tins: BTreeMap<ClassId, Tin>,
+    sent: AtomicU64,
+    /// When its rate is looked at next.
+    due: AtomicU64,
+    found: Mutex<Found>,
+}
+
+impl Tins {
+    /// A link that carries `cap` bytes per second at most, if that is known.
+    pub(super) fn new(clock: Clock, classes: &BTreeMap<ClassId, Terms>, cap: Option<u64>) -> Self {
+        let tins = classes.iter().map(|(&class, terms)| {
+            let share = terms.share;
+            let tin = Tin {
+                share,
+                ..Tin::default()
+            };
+            (class, tin)
+        });
+        let tins = Self {
+            clock,
+            rate: AtomicU64::new(0),
+            cap,
+            link: Bucket::default(),
+            turn: AtomicU64::new(0),
+            tins: tins.collect(),
+            sent: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            found: Mutex::default(),
+        };
+        if let Some(cap) = cap {
+            tins.set_rate((cap as f64 * GIVEN) as u64);
+        }
+        tins
+    }
+
+    /// Gives out so much from now on, in bytes per second.
+    fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Relaxed);
+        let mut left = rate;
+        for tin in self.tins.values() {
+            let Some(share) = tin.share else { continue };
+            let wanted = match share {
+                Share::Percent(part) => (u128::from(rate) * u128::from(part) / 100) as u64,
+                Share::Rate(rate) => rate,
+            };
+            let guaranteed = wanted.min(left);
+            left -= guaranteed;
+            tin.guaranteed
+                .store(guaranteed.max(rate / LEAST_PART).max(1), Relaxed);
+        }
+        let others = || self.tins.values().filter(|tin| tin.share.is_none());
+        let part = left / others().count().max(1) as u64;
+        for tin in others() {
+            tin.guaranteed
+                .store(part.max(rate / LEAST_PART).max(1), Relaxed);
+        }
+    }
+
+    /// What a class may send now, of what it looks for.
+    pub(super) fn grant(&self, class: ClassId, look: Look, now: Instant) -> Grant {
+        let rate = self.rate.load(Relaxed);
+        let Some(tin) = self.tins.get(&class).filter(|_| rate > 0) else {
+            return Grant::ALL;
+        };
+        let at = self.clock.at(now);
+        let guaranteed = tin.guaranteed.load(Relaxed);
+        let own = tin.own.credit(guaranteed, at);
+        let lent = self.link.credit(rate, at);
+        let lent = if lent < look.least || self.must_wait(class, tin, at) {
+            0
+        } else {
+            lent
+        };
+        let bytes = own.max(lent);
+        if bytes >= look.wanted {
+            tin.held.store(0, Relaxed);
+            return Grant::ALL;
+        }
+        tin.held.store(at, Relaxed);
+        tin.recent.held.store(at, Relaxed);
+        let ready = self
+            .link
+            .ready_at(rate, at)
+            .min(tin.own.ready_at(guaranteed, at));
+        let again = ready.max(at + TURN.as_nanos() as u64 / 2);
+        Grant {
+            bytes: if bytes < look.least { 0 } else { bytes },
+            again: Some(self.clock.instant(again)),
+        }
+    }
+
+    /// Whether another that waits for the link had less for its share.
+    fn must_wait(&self, class: ClassId, tin: &Tin, at: u64) -> bool {
+        let floor = self.turn.load(Relaxed);
+        let rate = self.rate.load(Relaxed);
+        let own_turn = time_for(turn(rate), tin.guaranteed.load(Relaxed));
+        let served = tin.served.load(Relaxed).max(floor);
+        let recently = at.saturating_sub(WAITS.as_nanos() as u64).max(1);
+        self.tins.iter().any(|(&other, them)| {
+            let waits = other != class && them.held.load(Relaxed) >= recently;
+            waits && them.served.load(Relaxed).max(floor) + own_turn < served
+        })
+    }
+
+    /// A class has sent so many bytes.
+    pub(super) fn spend(&self, class: ClassId, bytes: u64, now: Instant) {
+        self.sent.fetch_add(bytes, Relaxed);
+        let Some(tin) = self.tins.get(&class) else {
+            return;
+        };
+        let at = self.clock.at(now);
+        tin.recent.count(bytes, at);
+        let rate = self.rate.load(Relaxed);
+        if rate == 0 {
+            return;
+        }
+        self.link.spend(rate, bytes, at);
+        self.link.bound(at + burst(rate).max(100_000_000));
+        let guaranteed = tin.guaranteed.load(Relaxed);
+        tin.own.spend(guaranteed, bytes, at);
+        // What it borrowed it need not give back.
+        tin.own.bound(at + burst(guaranteed));
+        let floor = self.turn.load(Relaxed);
+        tin.served.fetch_max(floor, Relaxed);
+        let before = tin.served.fetch_add(time_for(bytes, guaranteed), Relaxed);
+        if tin.held.load(Relaxed) > 0 {
+            self.turn.fetch_max(before, Relaxed);
+        }
+    }
+
+    /// Goes on with what was found out before.
+    pub(super) fn inherit(&self, before: &Self, _now: Instant) {
+        if self.cap.is_some() || before.cap.is_some() {
+            return;
+        }
+        let found = before.found.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_rate(before.rate.load(Relaxed));
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
+    }
+
+    /// The path of a class on this link has so much in flight, and its round trips were `delay`
+    /// longer than the path's, at least, since the last time.
+    pub(crate) fn note_path(
+        &self,
+        class: ClassId,
+        in_flight: u64,
+        (rtt, delay): (Duration, Option<Duration>),
+        now: Instant,
+    ) {
+        if self.cap.is_some() {
+            return;
+        }
+        let Some(tin) = self.tins.get(&class) else {
+            return;
+        };
+        tin.in_flight.store(in_flight, Relaxed);
+        tin.rtt.store(rtt.as_nanos() as u64, Relaxed);
+        if let Some(delay) = delay {
+            let delay = delay.as_nanos() as u64;
+            if tin.heard.fetch_add(1, Relaxed) == 0 {
+                tin.delay.store(delay, Relaxed);
+            } else {
+                tin.delay.fetch_min(delay, Relaxed);
+            }
+        }
+        let at = self.clock.at(now);
+        if at >= self.due.load(Relaxed)
+            && let Ok(mut found) = self.found.try_lock()
+        {
+            self.find_rate(&mut found, at, now);
+        }
+    }
+
+    /// Looks at what the classes saw since the last time.
+    fn find_rate(&self, found: &mut Found, at: u64, now: Instant) {
+        let mut seen = Seen {
+            sent: self.sent.load(Relaxed),
+            in_flight: 0,
+            delay: None,
+            rtt: Duration::MAX,
+            held: false,
+        };
+        let recently = at.saturating_sub(found.span().as_nanos() as u64).max(1);
+        for tin in self.tins.values() {
+            seen.in_flight += tin.in_flight.load(Relaxed);
+            seen.held |= tin.held.load(Relaxed) >= recently;
+            if tin.heard.swap(0, Relaxed) > 0 {
+                let delay = Duration::from_nanos(tin.delay.load(Relaxed));
+                seen.delay = Some(seen.delay.map_or(delay, |least| least.min(delay)));
+                seen.rtt = seen.rtt.min(Duration::from_nanos(tin.rtt.load(Relaxed)));
+            }
+        }
+        let rate = found.update(&seen, now);
+        if rate != self.rate.load(Relaxed) {
+            self.set_rate(rate);
+        }
+        self.due.store(at + found.span().as_nanos() as u64, Relaxed);
+    }
+
+    /// How a class fares here.
+    pub(super) fn describe(
+        &self,
+        class: ClassId,
+        names: &BTreeMap<ClassId, String>,
+        now: Option<Instant>,
+    ) -> PathShare {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = self.tins.values().map(|tin| tin.recent.since.load(Relaxed));
+        let at = now
+            .map(|now| self.clock.at(now))
+            .or(latest.max())
+            .unwrap_or(0);
+        let tin = self.tins.get(&class);
+        let others = self.tins.iter().filter(|&(&other, _)| other != class);
+        let others = others.filter_map(|(other, tin)| {
+            let rate = tin.recent.rate(at);
+            (rate > 0).then(|| (names.get(other).cloned().unwrap_or_default(), rate))
+        });
+        PathShare {
+            link_rate: self.rate.load(Relaxed),
+            configured: self.cap.is_some(),
+            cause: found.cause(),
+            guaranteed: tin.map_or(0, |tin| tin.guaranteed.load(Relaxed)),
+            rate: tin.map_or(0, |tin| tin.recent.rate(at)),
+            held: tin.is_some_and(|tin| tin.recent.was_held(at)),
+            others: others.collect(),
+        }
+    }
+}
+
+/// What a class sent within a second or two, for people.
+#[derive(Debug, Default)]
+struct Recent {
+    /// Since when it is counted.
+    since: AtomicU64,
+    bytes: AtomicU64,
+    /// Bytes per second in the second before.
+    before: AtomicU64,
+    /// When it was last told to wait.
+    held: AtomicU64,
+}
+
+impl Recent {
+    const SPAN: u64 = 1_000_000_000;
+
+    fn count(&self, bytes: u64, at: u64) {
+        let since = self.since.load(Relaxed);
+        let span = at.saturating_sub(since);
+        if span >= Self::SPAN {
+            self.since.store(at, Relaxed);
+            let counted = self.bytes.swap(0, Relaxed);
+            let rate = time_for(counted, span);
+            self.before.store(rate, Relaxed);
+        }
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes per second.
+    fn rate(&self, at: u64) -> u64 {
+        if at.saturating_sub(self.since.load(Relaxed)) > 2 * Self::SPAN {
+            return 0;
+        }
+        self.before.load(Relaxed)
+    }
+
+    fn was_held(&self, at: u64) -> bool {
+        let held = self.held.load(Relaxed);
+        held > 0 && at.saturating_sub(held) <= Self::SPAN
+    }
+}

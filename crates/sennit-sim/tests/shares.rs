@@ -1,0 +1,204 @@
+//! Classes that share a link: none hurts another, and each gets what it is promised.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::{ClassId, Classifier, Delivery, Policy, Rule};
+use sennit_engine::{ClassConfig, Plan, Share, Terms};
+use sennit_netem::{Bitrate, Config, Queue};
+use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World, class};
+
+const MS: Duration = Duration::from_millis(1);
+/// Ports of the flows of a transfer begin there, and a ping has the one before them.
+const FIRST: u16 = 5001;
+const MBIT: u64 = 125_000;
+
+/// 50 Mbit/s, 13 ms of round trip, and 100 ms of buffer.
+fn link() -> LinkSpec {
+    LinkSpec::symmetric(Config {
+        rate: Some(Bitrate::mbit(50)),
+        delay: Duration::from_micros(6500),
+        queue: Queue::Bytes(625_000),
+        ..Config::default()
+    })
+}
+
+fn ports(first: u16, last: u16) -> Rule {
+    Rule {
+        port: Some(first..=last),
+        ..Rule::default()
+    }
+}
+
+/// Critical is the ping, default the first two flows, bulk the rest.
+fn classes() -> (Vec<ClassConfig>, Classifier) {
+    let mut critical = class("critical", Policy::Bond);
+    critical.treatment.delivery = Delivery::Datagram;
+    let classes = vec![
+        critical,
+        class("default", Policy::Bond),
+        class("bulk", Policy::Bond),
+    ];
+    let rules = vec![
+        (ports(FIRST - 2, FIRST - 1), ClassId(0)),
+        (ports(FIRST, FIRST + 1), ClassId(1)),
+    ];
+    (classes, Classifier::new(rules, ClassId(2)))
+}
+
+fn plan(shares: [Option<Share>; 3], rate: Option<u64>) -> Plan {
+    let terms = |share| Terms { share, limit: None };
+    let caps: std::collections::BTreeMap<String, u64> = rate
+        .map(|rate| ("a".to_owned(), rate))
+        .into_iter()
+        .collect();
+    Plan {
+        classes: (0..).map(ClassId).zip(shares.map(terms)).collect(),
+        up: caps.clone(),
+        down: caps,
+        ..Plan::default()
+    }
+}
+
+/// 20 % for critical, 30 % for default, and the rest for bulk.
+fn usual(rate: Option<u64>) -> Plan {
+    plan(
+        [Some(Share::Percent(20)), Some(Share::Percent(30)), None],
+        rate,
+    )
+}
+
+fn world(plan: Plan) -> World {
+    let (classes, classifier) = classes();
+    let mut world = World::with_plan(&[link()], classes, classifier, plan, 1, Instant::now());
+    assert!(world.connect(1));
+    world
+}
+
+/// Percentiles of round trips in milliseconds, and how many got lost.
+#[derive(Debug)]
+struct Pings {
+    p50: f64,
+    p99: f64,
+    lost: usize,
+}
+
+fn pings(all: &[Duration]) -> Pings {
+    let mut answered: Vec<f64> = all
+        .iter()
+        .filter(|rtt| **rtt != Duration::MAX)
+        .map(|rtt| rtt.as_secs_f64() * 1e3)
+        .collect();
+    answered.sort_by(f64::total_cmp);
+    let at = |part: f64| answered[((answered.len() - 1) as f64 * part) as usize];
+    Pings {
+        p50: at(0.5),
+        p99: at(0.99),
+        lost: all.len() - answered.len(),
+    }
+}
+
+/// Which ways bulk sends.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    None,
+    Up,
+    Down,
+    Both,
+}
+
+/// Critical's pings beside sixteen flows of bulk, and what these carry in Mbit/s.
+fn beside(mut world: World, load: Load) -> (Pings, f64) {
+    let now = world.now();
+    let flows = |direction, streams| Transfer::new(Kind::Quic, direction, streams, now);
+    // The first two flows are of default.
+    let mut transfer = match load {
+        Load::None => flows(Direction::Up, 0),
+        Load::Up => flows(Direction::Up, 18),
+        Load::Down => flows(Direction::Down, 18),
+        Load::Both => flows(Direction::Up, 10).and(Kind::Quic, Direction::Down, 8, now),
+    }
+    .with_ping(20 * MS, now);
+    transfer.run(&mut world, 3000 * MS);
+    let before = transfer.pings().len();
+    let goodput = transfer.measure(&mut world, 4000 * MS);
+    let all = transfer.pings();
+    // The last have no answer yet.
+    (pings(&all[before..all.len() - 5]), goodput)
+}
+
+#[test]
+fn a_full_link_is_not_noticed_by_a_class_within_its_share() {
+    let rate = Some(50 * MBIT);
+    let (idle, _) = beside(world(usual(rate)), Load::None);
+    let mut one = World::new(&[link()], Policy::Bond, 1, Instant::now());
+    assert!(one.connect(1));
+    let (_, alone) = beside(one, Load::Up);
+    for load in [Load::Up, Load::Down, Load::Both] {
+        let (busy, goodput) = beside(world(usual(rate)), load);
+        println!("{load:?} {busy:?} {goodput:.1} of {alone:.1} Mbit/s; idle {idle:?}");
+        let said = format!("{load:?}: {busy:?}, idle {idle:?}, {goodput:.1} Mbit/s");
+        assert!(busy.p50 < idle.p50 + 2.0, "{said}");
+        assert!(busy.p99 < idle.p99 + 5.0, "{said}");
+        assert_eq!(busy.lost, 0, "{said}");
+        // What both directions take for acknowledgements they take from each other.
+        let part = if matches!(load, Load::Both) {
+            1.8
+        } else {
+            0.95
+        };
+        assert!(goodput > part * alone, "{said}, alone {alone:.1}");
+    }
+}
+
+#[test]
+fn what_a_link_carries_is_found() {
+    let (idle, _) = beside(world(usual(None)), Load::None);
+    for load in [Load::Up, Load::Both] {
+        let (busy, goodput) = beside(world(usual(None)), load);
+        println!("{load:?} {busy:?} {goodput:.1} Mbit/s; idle {idle:?}");
+        let said = format!("{load:?}: {busy:?}, idle {idle:?}, {goodput:.1} Mbit/s");
+        assert!(busy.p50 < idle.p50 + 2.0, "{said}");
+        // Without shares it is 100 ms of buffer.
+        assert!(busy.p99 < idle.p99 + 15.0, "{said}");
+        assert_eq!(busy.lost, 0, "{said}");
+        let part = if matches!(load, Load::Both) { 1.5 } else { 0.8 };
+        assert!(goodput > part * 50.0, "{said}");
+    }
+}
+
+/// What default and bulk carry upward within two seconds of both, in Mbit/s.
+fn default_and_bulk(plan: Plan) -> (f64, f64) {
+    let mut world = world(plan);
+    let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 10, world.now());
+    transfer.run(&mut world, 2000 * MS);
+    let before = transfer.received_each();
+    transfer.run(&mut world, 2000 * MS);
+    let after = transfer.received_each();
+    let rates: Vec<f64> = before
+        .iter()
+        .zip(after)
+        .map(|(before, after)| (after - before) as f64 * 8.0 / 2e6)
+        .collect();
+    (rates[..2].iter().sum(), rates[2..].iter().sum())
+}
+
+#[test]
+fn what_nobody_uses_is_lent_in_proportion_to_the_shares() {
+    let (default, bulk) = default_and_bulk(usual(Some(50 * MBIT)));
+    // 30 to 50, as critical has nothing to send.
+    let part = default / (default + bulk);
+    println!("default {default:.1}, bulk {bulk:.1}");
+    assert!((0.33..0.43).contains(&part), "{default:.1} and {bulk:.1}");
+    assert!(default + bulk > 42.0, "{default:.1} and {bulk:.1}");
+}
+
+#[test]
+fn a_limit_holds_and_what_it_leaves_others_take() {
+    let mut plan = usual(Some(50 * MBIT));
+    let bulk = plan.classes.get_mut(&ClassId(2)).expect("bulk");
+    bulk.limit = Some(10 * MBIT);
+    let (default, bulk) = default_and_bulk(plan);
+    println!("default {default:.1}, bulk {bulk:.1}");
+    assert!((8.0..10.0).contains(&bulk), "{bulk:.1}");
+    assert!(default > 33.0, "{default:.1}");
+}
