@@ -32,6 +32,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use self::exit::{Exit, Failure};
 use crate::config::{self, ConfigError, EdgeConfig, HubConfig, Loaded, Prefix};
+use crate::described::DescribedPacket;
 use crate::identity::{Authority, HubIdentity};
 use crate::remote::Remote;
 use crate::site::SiteName;
@@ -345,6 +346,7 @@ Examples:
   sennit why --flows                 # which flows there are
   sennit why 10.9.0.2:5201           # one flow, or all with this end
   sennit why tcp 10.0.0.2:40000 to 10.9.0.2:5201
+  sennit why --packet \"udp 192.168.8.7 10.9.0.2 5060\"
 
 A flow is named by addresses, ports (:443), a protocol (udp), or several of these. Each end of the
 tunnel tells of what it sends, so ask the hub about downloads.")]
@@ -355,6 +357,9 @@ struct WhyArgs {
     /// List the busiest flows
     #[arg(long, conflicts_with = "what")]
     flows: bool,
+    /// Say which class a packet would take, and by which rule: protocol, source, destination, port
+    #[arg(long, value_name = "PACKET", conflicts_with_all = ["what", "flows"])]
+    packet: Option<DescribedPacket>,
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,

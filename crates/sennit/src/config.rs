@@ -87,6 +87,8 @@ pub struct HubConfig {
     /// What clients with a bearer token may reach of which the store says nothing.
     pub bearer_reach: Reach,
     pub api: ApiConfig,
+    /// What the hub sends to a site on all its links together, in bits per second.
+    pub site_limit: Option<u64>,
 }
 
 /// Address space from which sites get their inner addresses; at least one family is there.
@@ -153,6 +155,10 @@ pub struct Link {
     pub tier: u8,
     /// 1 to 1000, for [`Policy::Balanced`].
     pub weight: u16,
+    /// What is sent there at most, in bits per second.
+    pub up: Option<u64>,
+    /// What the hub sends there at most, in bits per second.
+    pub down: Option<u64>,
 }
 
 /// One traffic class.
@@ -166,8 +172,12 @@ pub struct Class {
     pub copies: u8,
     pub delivery: Delivery,
     pub congestion: Congestion,
-    /// Guaranteed part of each link in percent, 1 to 100.
-    pub share: Option<u8>,
+    /// What is guaranteed to it on each link.
+    pub share: Option<Share>,
+    /// What it may send on all links together, each way, in bits per second.
+    pub limit: Option<u64>,
+    /// Code point of its outer packets, 0 to 63 (RFC 2474).
+    pub dscp: Option<u8>,
     pub fec: Fec,
     /// How the headers of its packets travel.
     pub headers: Headers,
@@ -193,11 +203,22 @@ impl Default for Class {
             delivery: Delivery::Repair,
             congestion: Congestion::Auto,
             share: None,
+            limit: None,
+            dscp: None,
             fec: Fec::Auto,
             headers: Headers::Thin,
             device: None,
         }
     }
+}
+
+/// What is guaranteed to a class on each link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Of what the link carries, 1 to 100.
+    Percent(u8),
+    /// In bits per second.
+    Rate(u64),
 }
 
 /// How a class uses the links.

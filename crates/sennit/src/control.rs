@@ -18,7 +18,9 @@ use serde_json::Value;
 pub use self::client::{Client, ClientError};
 pub use self::server::{BindError, Server};
 
-use crate::{config::Change, flow::FlowName, site::SiteName, status::LinkStatus};
+use crate::{
+    config::Change, described::DescribedPacket, flow::FlowName, site::SiteName, status::LinkStatus,
+};
 
 /// A request is a line of at most this many bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
@@ -34,6 +36,8 @@ pub enum Request {
     /// The [`crate::status::Status`] document with no flows but these, and not only the busiest of
     /// them.
     Flow { flow: FlowName },
+    /// The [`crate::status::PacketReason`] of a packet that is only described (edge).
+    Packet { packet: DescribedPacket },
     /// Drop the tunnels of a site whose permission was withdrawn (hub).
     Disconnect { site: SiteName },
     /// Have a link do something; the answer is a [`LinkAnswer`] (edge).

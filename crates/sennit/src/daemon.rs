@@ -190,6 +190,7 @@ mod tests {
             sent_bytes: 0,
             received_bytes: 0,
             share_ratio: None,
+            shared: None,
             why: String::new(),
         }
     }

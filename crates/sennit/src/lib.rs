@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 mod date;
+pub mod described;
 pub mod flow;
 pub mod identity;
 pub mod lan;

@@ -22,8 +22,8 @@ pub use self::kinds::{
     Role, State,
 };
 pub use self::reasons::{
-    Direction, FlowReason, Reason, flow_reasons, reasons, render_busiest, render_flows,
-    render_reasons,
+    Direction, FlowReason, PacketReason, Reason, flow_reasons, reasons, render_busiest,
+    render_flows, render_reasons,
 };
 pub use self::schema::json_schema;
 pub use self::table::render;
@@ -370,7 +370,28 @@ pub struct PathStatus {
     /// there were none or the path is not in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ratio: Option<f64>,
+    /// What the class has of the link in the direction in which this side sends, where classes
+    /// share links by rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedStatus>,
     /// Why it carries what it carries.
     #[serde(default)]
     pub why: String,
+}
+
+/// What a class has of a link that it shares with others, headers of all layers counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SharedStatus {
+    /// What is given out of the link to all classes; absent while it is not known what it carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_bytes_per_second: Option<f64>,
+    /// Why it is that much: `configured`, or what was last seen: `unknown`, `queue`, `clear`,
+    /// `rises` or `stalled`.
+    pub link_cause: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed_bytes_per_second: Option<f64>,
+    /// Within the last second or two.
+    pub sent_bytes_per_second: f64,
+    /// It had to wait for others within the last second.
+    pub held: bool,
 }

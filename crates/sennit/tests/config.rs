@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use sennit::config::{
     Class, Config, Congestion, Delivery, EdgeConfig, Fec, Finding, HubConfig, Leak, Link, Policy,
-    Report, Severity,
+    Report, Severity, Share,
 };
 
 /// `hub.toml` and `edge.toml` as the design document has them.
@@ -139,12 +139,16 @@ fn the_documented_edge_config_is_read() {
         interface: "eth1".into(),
         tier: 1,
         weight: 2,
+        up: None,
+        down: None,
     };
     let lte = Link {
         name: "lte-a".into(),
         interface: "wwan0".into(),
         tier: 1,
         weight: 1,
+        up: None,
+        down: None,
     };
     assert_eq!(edge.links, [starlink, lte]);
     let names: Vec<&str> = edge
@@ -160,7 +164,7 @@ fn the_documented_edge_config_is_read() {
     );
     assert_eq!(
         (critical.congestion, critical.share),
-        (Congestion::Bbr, Some(20))
+        (Congestion::Bbr, Some(Share::Percent(20)))
     );
     assert_eq!(critical.matches.len(), 3);
     assert_eq!(
@@ -282,7 +286,7 @@ fn edge_warning(text: &str) -> String {
 
 #[test]
 fn what_does_nothing_yet_is_said() {
-    for key in ["share = '20%'", "fec = 'xor:10+1'", "fec = 'auto'"] {
+    for key in ["fec = 'xor:10+1'", "fec = 'auto'"] {
         let text = format!("{SMALL_EDGE}\n[[class]]\nname = 'all'\n{key}\n");
         let warning = edge_warning(&text);
         assert!(
@@ -292,6 +296,39 @@ fn what_does_nothing_yet_is_said() {
     }
     let off = format!("{SMALL_EDGE}\n[[class]]\nname = 'all'\nfec = 'off'\n");
     assert!(edge_report(&off).is_empty());
+}
+
+/// What is said about an edge's config with this line in its last section, as a person sees it.
+fn complaint(section: &str, line: &str) -> String {
+    edge_report(&format!("{SMALL_EDGE}\n{section}\n{line}\n")).to_string()
+}
+
+#[test]
+fn shares_and_rates_have_units_and_bounds() {
+    let class = "[[class]]\nname = 'bulk'";
+    for (line, said) in [
+        ("share = '20'", "has no unit"),
+        ("share = '0%'", "is no share of a link"),
+        ("share = '2Mb'", "is no unit of rates"),
+        ("limit = '99kbit'", "100kbit is the least"),
+        ("limit = '10'", "has no unit"),
+        ("limit = 'fast'", "is no rate"),
+        ("dscp = 'gold'", "is no code point"),
+        ("match = ['size 9']", "no IP packet is so short"),
+    ] {
+        let report = complaint(class, line);
+        assert!(report.contains(said), "{line}: {report}");
+        assert!(report.contains('^'), "{line}: {report}");
+    }
+    for line in ["share = '1.5Mbit'", "limit = '10Mbit'", "dscp = 'ef'"] {
+        let report = complaint(class, line);
+        assert_eq!(report, "", "{line}");
+    }
+    let three = "[[class]]\nname = 'a'\nmatch = ['tcp']\nshare = '60%'\n[[class]]\nname = 'b'\nmatch = ['udp']";
+    let report = complaint(three, "share = '50%'");
+    assert!(report.contains("the shares add up to 110 %"), "{report}");
+    let report = complaint("[[link]]\nname = 'x'\ninterface = 'x0'", "up = '5kbit'");
+    assert!(report.contains("100kbit is the least"), "{report}");
 }
 
 #[test]

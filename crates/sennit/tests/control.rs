@@ -38,6 +38,7 @@ fn echo(request: Request) -> Response {
     match request {
         Request::Status | Request::Summary => Response::document(&sample()),
         Request::Flow { flow } => Response::document(&flow),
+        Request::Packet { packet } => Response::document(&packet),
         Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),
         Request::Link { link, .. } => {
             Response::refused("no_such_link", format!("no link `{link}`"))
@@ -299,6 +300,7 @@ fn path(link: &str, state: PathState) -> PathStatus {
         sent_bytes: 657_129_472,
         received_bytes: 1_288_490_188,
         share_ratio: Some(0.69),
+        shared: None,
         why: "first choice: it has the least delay".into(),
     }
 }
@@ -331,6 +333,7 @@ fn sample() -> Status {
         loss_ratio: None,
         rate_bytes_per_second: None,
         share_ratio: None,
+        shared: None,
         ..path("lte-a", PathState::Down)
     };
     Status {

@@ -416,9 +416,10 @@ async fn disconnect(call: Call) -> Result<Response, Problem> {
 /// What one must be allowed for a command.
 fn role_for(command: &control::Request) -> Role {
     match command {
-        control::Request::Status | control::Request::Summary | control::Request::Flow { .. } => {
-            Role::Read
-        }
+        control::Request::Status
+        | control::Request::Summary
+        | control::Request::Flow { .. }
+        | control::Request::Packet { .. } => Role::Read,
         control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
             Role::Read
         }

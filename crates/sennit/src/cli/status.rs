@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Exit, Failure, StatusArgs, WhyArgs, output};
 use crate::config::{DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
 use crate::control::{Client, ClientError, Request};
+use crate::described::DescribedPacket;
 use crate::flow::FlowName;
 use crate::status::{self, State, Status};
 
@@ -43,6 +44,9 @@ pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
 /// `sennit why`.
 pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
     let control = args.control.clone().map_or_else(find_control, Ok)?;
+    if let Some(packet) = &args.packet {
+        return why_packet(args, &control, packet);
+    }
     let what = args.what.join(" ");
     let flow: Option<FlowName> = what.parse().ok();
     let request = match &flow {
@@ -67,6 +71,19 @@ pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
         return output::print_json(&json!({ "schema": "sennit.why/1", "paths": reasons }));
     }
     output::print(&status::render_reasons(&reasons))
+}
+
+fn why_packet(args: &WhyArgs, control: &Path, packet: &DescribedPacket) -> Result<Exit, Failure> {
+    let packet = packet.clone();
+    let request = Request::Packet { packet };
+    let document = Client::connect(control, DEFAULT_TIMEOUT)?.request(&request)?;
+    let reason: status::PacketReason = serde_json::from_value(document).map_err(|error| {
+        Failure::runtime(format!("the daemon's answer makes no sense: {error}"))
+    })?;
+    if args.json {
+        return output::print_json(&json!({ "schema": "sennit.why/1", "packet": reason }));
+    }
+    output::print(&format!("{}\n", reason.why))
 }
 
 fn why_flows(args: &WhyArgs, status: &Status, flow: Option<&FlowName>) -> Result<Exit, Failure> {

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::finding::Finding;
 use super::matching::{self, Match};
 use super::section::Section;
-use super::{Class, Congestion, Delivery, Fec, Headers, Policy, tables, values};
+use super::{Class, Congestion, Delivery, Fec, Headers, Policy, Share, tables, values};
 
 /// `[[class]]` with the places that later checks point at; what is absent has its default.
 pub(super) struct ReadClass {
@@ -22,7 +22,9 @@ pub(super) struct ReadClass {
     copies: Option<Spanned<u8>>,
     delivery: Option<Spanned<Delivery>>,
     congestion: Option<Spanned<Congestion>>,
-    share: Option<Spanned<u8>>,
+    share: Option<Spanned<Share>>,
+    limit: Option<Spanned<u64>>,
+    dscp: Option<Spanned<u8>>,
     fec: Option<Spanned<Fec>>,
     headers: Option<Spanned<Headers>>,
     pub(super) device: Option<Spanned<DeviceName>>,
@@ -50,6 +52,8 @@ impl ReadClass {
                 .congestion
                 .map_or(default.congestion, Spanned::into_inner),
             share: self.share.map(Spanned::into_inner),
+            limit: self.limit.map(Spanned::into_inner),
+            dscp: self.dscp.map(Spanned::into_inner),
             fec: self.fec.map_or(default.fec, Spanned::into_inner),
             headers: self.headers.map_or(default.headers, Spanned::into_inner),
             device: self.device.map(Spanned::into_inner),
@@ -94,6 +98,8 @@ fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadCl
         delivery: class.string("delivery", values::delivery, findings),
         congestion: class.string("congestion", values::congestion, findings),
         share: class.string("share", values::share, findings),
+        limit: class.string("limit", values::rate, findings),
+        dscp: class.string("dscp", matching::code_point, findings),
         fec: class.string("fec", values::fec, findings),
         headers: class.string("headers", values::headers, findings),
         has_device,
@@ -117,10 +123,7 @@ pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
 /// Keys that are understood, and that nothing acts on yet.
 fn check_not_built(class: &ReadClass, findings: &mut Vec<Finding>) {
     let off = |fec: &&Spanned<Fec>| *fec.get_ref() != Fec::Off;
-    let keys = [
-        ("share", class.share.as_ref().map(Spanned::span)),
-        ("fec", class.fec.as_ref().filter(off).map(Spanned::span)),
-    ];
+    let keys = [("fec", class.fec.as_ref().filter(off).map(Spanned::span))];
     for (key, span) in keys {
         let Some(span) = span else { continue };
         let message = format!("`{key}` does nothing in this version");
@@ -191,9 +194,13 @@ fn check_rules(classes: &[ReadClass], findings: &mut Vec<Finding>) {
 }
 
 fn check_shares(classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    let percent = |share: &Spanned<Share>| match *share.get_ref() {
+        Share::Percent(part) => u32::from(part),
+        Share::Rate(_) => 0,
+    };
     let mut sum = 0_u32;
     for share in classes.iter().filter_map(|class| class.share.as_ref()) {
-        sum += u32::from(*share.get_ref());
+        sum += percent(share);
         if sum > 100 {
             findings.push(
                 Finding::error(share.span(), format!("the shares add up to {sum} %")).help(
@@ -212,9 +219,26 @@ fn check_shares(classes: &[ReadClass], findings: &mut Vec<Finding>) {
                     last.span(),
                     "the shares leave nothing for the other classes",
                 )
-                .help("a class without a share, like `default`, starves while the others are busy"),
+                .help(
+                    "a class without a share, like `default`, has 1 % of a link while the others \
+                     are busy",
+                ),
             );
         }
+    }
+    for class in classes {
+        check_limit(class, findings);
+    }
+}
+
+/// A share is of no use above the limit.
+fn check_limit(class: &ReadClass, findings: &mut Vec<Finding>) {
+    let (Some(share), Some(limit)) = (&class.share, &class.limit) else {
+        return;
+    };
+    if matches!(*share.get_ref(), Share::Rate(rate) if rate > *limit.get_ref()) {
+        let message = format!("class `{}` is limited to less than its share", class.name());
+        findings.push(Finding::warning(share.span(), message));
     }
 }
 

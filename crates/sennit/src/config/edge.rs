@@ -28,6 +28,8 @@ struct ReadLink {
     interface: Spanned<String>,
     tier: u8,
     weight: u16,
+    up: Option<u64>,
+    down: Option<u64>,
 }
 
 pub(super) fn read(
@@ -272,12 +274,16 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
     let interface = link.string("interface", values::interface, findings);
     let tier = link.integer("tier", TIER, findings);
     let weight = link.integer("weight", WEIGHT, findings);
+    let up = link.string("up", values::rate, findings);
+    let down = link.string("down", values::rate, findings);
     link.finish(findings);
     Some(ReadLink {
         name: name?,
         interface: interface?,
         tier: tier.map_or(1, Spanned::into_inner),
         weight: weight.map_or(1, Spanned::into_inner),
+        up: up.map(Spanned::into_inner),
+        down: down.map(Spanned::into_inner),
     })
 }
 
@@ -288,6 +294,8 @@ impl ReadLink {
             interface: self.interface.into_inner(),
             tier: self.tier,
             weight: self.weight,
+            up: self.up,
+            down: self.down,
         }
     }
 }

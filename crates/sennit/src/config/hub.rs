@@ -74,6 +74,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         Some(places.into_iter().map(Spanned::into_inner).collect())
     };
     let (reach, bearer_reach) = (reach("reach"), reach("bearer_reach"));
+    let site_limit = hub.string("site_limit", values::rate, findings);
     hub.finish(findings);
     Some(HubConfig {
         listen: listen.into_iter().map(Spanned::into_inner).collect(),
@@ -87,6 +88,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         reach: reach.unwrap_or_else(Reach::everything),
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
         api: ApiConfig::default(),
+        site_limit: site_limit.map(Spanned::into_inner),
     })
 }
 

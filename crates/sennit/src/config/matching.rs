@@ -3,6 +3,7 @@
 //! A rule is a few conditions, all of which must hold: `udp port 5060`, `dscp ef`, `tcp dst
 //! 10.9.0.0/16 dport 8000-8999`, in capitals or not. A list of rules matches when one of them does.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::Prefix;
@@ -21,9 +22,11 @@ pub struct Match {
     pub destination_port: Option<PortRange>,
     pub source: Option<Prefix>,
     pub destination: Option<Prefix>,
+    /// Bytes of the first packet of a flow.
+    pub size: Option<PortRange>,
 }
 
-/// Ports `first` to `last`, both included.
+/// Ports or sizes from `first` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     pub first: u16,
@@ -36,6 +39,42 @@ impl PortRange {
     }
 }
 
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            return write!(f, "{}", self.first);
+        }
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// The rule as the config could have it.
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = self.protocol.map(|number| match number {
+            TCP => "tcp".to_owned(),
+            UDP => "udp".to_owned(),
+            ICMP => "icmp".to_owned(),
+            ICMPV6 => "icmpv6".to_owned(),
+            other => format!("proto {other}"),
+        });
+        let range = |word, range: &Option<PortRange>| range.map(|it| format!("{word} {it}"));
+        let net = |word, net: &Option<Prefix>| net.map(|it| format!("{word} {it}"));
+        let words = [
+            protocol,
+            net("src", &self.source),
+            net("dst", &self.destination),
+            range("port", &self.port),
+            range("sport", &self.source_port),
+            range("dport", &self.destination_port),
+            self.dscp.map(|point| format!("dscp {point}")),
+            range("size", &self.size),
+        ];
+        let words: Vec<String> = words.into_iter().flatten().collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
@@ -43,8 +82,8 @@ const ICMPV6: u8 = 58;
 /// Protocols whose header starts with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
-const WORDS: [&str; 11] = [
-    "dscp", "udp", "tcp", "icmp", "icmpv6", "proto", "port", "sport", "dport", "src", "dst",
+const WORDS: [&str; 12] = [
+    "dscp", "udp", "tcp", "icmp", "icmpv6", "proto", "port", "sport", "dport", "src", "dst", "size",
 ];
 
 /// A word of a rule and where it stands.
@@ -80,6 +119,7 @@ pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
             "dport" => set(&mut rule.destination_port, ports(&argument("443")?)?),
             "src" => set(&mut rule.source, prefix(&argument("192.168.8.0/24")?)?),
             "dst" => set(&mut rule.destination, prefix(&argument("10.9.0.0/16")?)?),
+            "size" => set(&mut rule.size, sizes(&argument("0-200")?)?),
             _ => return Err(unknown(&word)),
         };
         if !fresh {
@@ -143,6 +183,15 @@ fn dscp(word: &Word<'_>) -> Result<u8, Wrong> {
     })
 }
 
+/// The code point of a class's outer packets.
+pub(super) fn code_point(typed: &str) -> Result<u8, Wrong> {
+    let word = Word {
+        text: typed,
+        at: 0..typed.len(),
+    };
+    dscp(&word)
+}
+
 fn protocol(word: &Word<'_>) -> Result<u8, Wrong> {
     word.text.parse().map_err(|_| {
         Wrong::new(format!(
@@ -166,6 +215,30 @@ fn ports(word: &Word<'_>) -> Result<PortRange, Wrong> {
             Wrong::new(format!("`{}` is no port", word.text.escape_debug()))
                 .at(word.at.clone())
                 .help("write a port from 1 to 65535, or a range like 8000-8999"),
+        ),
+    }
+}
+
+/// No IP packet is shorter than its header.
+const LEAST_SIZE: u16 = 20;
+
+fn sizes(word: &Word<'_>) -> Result<PortRange, Wrong> {
+    let (first, last) = word.text.split_once('-').unwrap_or((word.text, word.text));
+    let size = |text: &str| text.parse::<u16>().ok();
+    match size(first).zip(size(last)) {
+        Some((first, last)) if first > last => {
+            Err(Wrong::new(format!("the range {first}-{last} is empty"))
+                .at(word.at.clone())
+                .label(format!("did you mean `{last}-{first}`?")))
+        }
+        Some((_, last)) if last < LEAST_SIZE => Err(Wrong::new("no IP packet is so short")
+            .at(word.at.clone())
+            .label(format!("{LEAST_SIZE} bytes is the least"))),
+        Some((first, last)) => Ok(PortRange { first, last }),
+        None => Err(
+            Wrong::new(format!("`{}` is no size", word.text.escape_debug()))
+                .at(word.at.clone())
+                .help("write bytes of the whole IP packet, or a range like 0-200"),
         ),
     }
 }
@@ -225,6 +298,23 @@ mod tests {
             (rule.source, rule.source_port, rule.destination_port),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn a_rule_reads_as_it_is_written() {
+        for typed in [
+            "udp dst 10.9.0.0/16 port 5060-5062 dscp 46",
+            "icmp",
+            "proto 47 src fd00::/8",
+            "tcp sport 22 dport 1-1023 size 40-1200",
+        ] {
+            let read = rule(typed).unwrap();
+            assert_eq!(read.to_string(), typed);
+            assert_eq!(rule(&read.to_string()).unwrap(), read);
+        }
+        for typed in ["size 19", "size 200-100", "size x", "size 0-70000"] {
+            assert!(rule(typed).is_err(), "{typed}");
+        }
     }
 
     /// RFC 2474, 2597, 3246, 4594 figure 3.

@@ -114,7 +114,7 @@ const SECTIONS: [(&str, &str); 5] = [
 ];
 
 /// A condition of a `match` rule, and what it holds for.
-const CONDITIONS: [(&str, &str); 11] = [
+const CONDITIONS: [(&str, &str); 12] = [
     ("tcp", "TCP"),
     ("udp", "UDP"),
     ("icmp", "ICMP of IPv4"),
@@ -131,6 +131,10 @@ const CONDITIONS: [(&str, &str); 11] = [
     (
         "dscp ef",
         "a code point: `ef`, `cs0` to `cs7`, `af11` to `af43`, or 0 to 63",
+    ),
+    (
+        "size 0-200",
+        "bytes of the IP packet, or a range; the first packet of a flow decides for all of it",
     ),
 ];
 
@@ -262,6 +266,13 @@ fn hub() -> Vec<Key> {
             Without::Value(r#"["internet"]"#.into()),
             "Where clients with a bearer token may go.",
         ),
+        key(
+            "site_limit",
+            Kind::Text(r#""100Mbit""#),
+            Without::Is("there is no such bound"),
+            "What the hub sends to one site on all its links together, whatever the site asks \
+             for.",
+        ),
     ]
 }
 
@@ -378,6 +389,18 @@ fn link() -> Vec<Key> {
             Without::Value("1".into()),
             "Part of the flows that the link gets under `balanced`.",
         ),
+        key(
+            "up",
+            Kind::Text(r#""20Mbit""#),
+            Without::Is("what the link carries is found"),
+            "What the edge sends on the link at most, all classes together.",
+        ),
+        key(
+            "down",
+            Kind::Text(r#""100Mbit""#),
+            Without::Is("what the link carries is found"),
+            "What the hub sends on the link at most, all classes together.",
+        ),
     ]
 }
 
@@ -424,8 +447,23 @@ fn class() -> Vec<Key> {
         key(
             "share",
             Kind::Text(r#""20%""#),
-            Without::Is("nothing is guaranteed"),
-            "Read and checked, and without effect in this version.",
+            Without::Is("an equal part of what the shares leave"),
+            "What is guaranteed to the class on each link, in percent or as a rate like \
+             `\"2Mbit\"`. It is lent\nto others while the class does not use it, see \
+             [Classes](classes.md#shares).",
+        ),
+        key(
+            "limit",
+            Kind::Text(r#""10Mbit""#),
+            Without::Is("there is no such bound"),
+            "What the class may send on all links together, each way.",
+        ),
+        key(
+            "dscp",
+            Kind::Text(r#""ef""#),
+            Without::Is("they have none"),
+            "Code point of the outer packets that carry the class, at both ends, as in rules of \
+             `match`. Marks of\ninner packets stay as they are.",
         ),
         key(
             "fec",

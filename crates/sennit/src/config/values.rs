@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use sennit_linux::DeviceName;
 
 use super::finding::Finding;
-use super::{Congestion, Delivery, Fec, Headers, Leak, Policy, Prefix};
+use super::{Congestion, Delivery, Fec, Headers, Leak, Policy, Prefix, Share};
 use crate::remote::{Remote, RemoteError};
 
 /// Why a string is not what its key wants.
@@ -183,15 +183,58 @@ pub(super) fn fec(typed: &str) -> Result<Fec, Wrong> {
 const FEC_FORMS: &str = "allowed: off, auto, xor:N+1, rs:N+K with N+K up to 255, \
                          rlc:EVERY/WINDOW with WINDOW at least EVERY; for example xor:10+1, rs:10+2, rlc:8/64";
 
-/// `20%`.
-pub(super) fn share(typed: &str) -> Result<u8, Wrong> {
-    let percent = typed
-        .strip_suffix('%')
-        .and_then(|number| number.trim().parse::<u8>().ok());
-    percent.filter(|n| (1..=100).contains(n)).ok_or_else(|| {
-        Wrong::new(format!("`{}` is no share of a link", typed.escape_debug()))
-            .help("write whole percent from \"1%\" to \"100%\"")
-    })
+/// `20%`, or `2Mbit`.
+pub(super) fn share(typed: &str) -> Result<Share, Wrong> {
+    let help = "write whole percent from \"1%\" to \"100%\", or a rate like \"2Mbit\"";
+    if let Some(number) = typed.strip_suffix('%') {
+        let part = number.trim().parse::<u8>().ok();
+        let part = part.filter(|n| (1..=100).contains(n));
+        return part.map(Share::Percent).ok_or_else(|| {
+            Wrong::new(format!("`{}` is no share of a link", typed.escape_debug())).help(help)
+        });
+    }
+    if typed.parse::<f64>().is_ok() {
+        return Err(Wrong::new(format!("the share `{typed}` has no unit"))
+            .label("percent, or a rate?")
+            .help(help));
+    }
+    rate(typed)
+        .map(Share::Rate)
+        .map_err(|wrong| wrong.help(help))
+}
+
+/// Units of rates, and the bits per second in each.
+const RATES: [(&str, f64); 3] = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
+/// In bits per second: below it no tunnel works, above it no link goes.
+const RATE: std::ops::RangeInclusive<f64> = 100e3..=1000e9;
+
+/// `20Mbit`, in bits per second.
+pub(super) fn rate(typed: &str) -> Result<u64, Wrong> {
+    const HELP: &str = "write a rate like \"500kbit\", \"20Mbit\" or \"1.5Gbit\"";
+    let lower = typed.to_ascii_lowercase();
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let (number, unit) = lower.split_at(lower.find(|c| !digits(c)).unwrap_or(lower.len()));
+    let number: f64 = number
+        .parse()
+        .map_err(|_| Wrong::new(format!("`{}` is no rate", typed.escape_debug())).help(HELP))?;
+    let unit = unit.trim().trim_end_matches("/s").trim_end_matches("ps");
+    if unit.is_empty() {
+        return Err(Wrong::new(format!("the rate `{typed}` has no unit")).help(HELP));
+    }
+    let Some((_, bits)) = RATES.iter().find(|(name, _)| *name == unit) else {
+        let wrong = Wrong::new(format!("`{}` is no unit of rates", unit.escape_debug()));
+        return Err(wrong.help(HELP));
+    };
+    let rate = number * bits;
+    if rate < *RATE.start() {
+        return Err(Wrong::new(format!("{typed} is too little"))
+            .label("100kbit is the least")
+            .help("less than that does not even carry what keeps a tunnel alive"));
+    }
+    if rate > *RATE.end() {
+        return Err(Wrong::new(format!("{typed} is more than any link carries")).help(HELP));
+    }
+    Ok(rate as u64)
 }
 
 /// An address or a name, and a port, that one can send to.

@@ -20,6 +20,8 @@ mod reload;
 mod renewal;
 mod report;
 mod running;
+mod sharing;
+mod sorted;
 mod watch;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};

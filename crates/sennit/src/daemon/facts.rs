@@ -15,7 +15,7 @@ use sennit_engine::{
     facts::{self, ChoiceReason, FlowsWanted, LinkFacts, SizeSource},
 };
 
-use super::why::{place, why};
+use super::why::{place, shared, why};
 use crate::{
     config::{Delivery, Policy},
     control::Request,
@@ -44,6 +44,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
             limit: NAMED,
         },
         Request::Summary
+        | Request::Packet { .. }
         | Request::Disconnect { .. }
         | Request::Link { .. }
         | Request::Reload { .. }
@@ -214,6 +215,7 @@ fn path(
         sent_bytes: path.sent_bytes,
         received_bytes: path.received_bytes,
         share_ratio: share,
+        shared: path.shared.as_ref().map(shared),
         why: String::new(),
     }
 }

@@ -168,6 +168,7 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
             .map(IpNet::addr)
             .collect(),
         max_strangers: MAX_STRANGERS / workers,
+        site_limit: config.site_limit.map(|bits| bits / 8),
     }
 }
 
@@ -213,6 +214,10 @@ impl Ask for Front {
             Request::Status | Request::Summary | Request::Flow { .. } => {
                 Response::result(self.status(&request))
             }
+            Request::Packet { .. } => Response::refused(
+                "not_an_edge",
+                "a hub sorts nothing: a flow stays in the class in which it came",
+            ),
             Request::Disconnect { .. } => {
                 let done = mailbox::ask_all(&self.workers, &request);
                 done.map_or_else(Response::Refused, |_| Response::done())

@@ -1,6 +1,7 @@
 //! Why a path carries what it carries, in plain words.
 
 mod flow;
+mod sharing;
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use sennit_core::{PathState, Policy, Worth, health::Reason};
 use sennit_engine::facts::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
+pub(super) use self::sharing::shared;
 use crate::status::duration;
 
 /// A share below this is probes and acknowledgements.
@@ -20,6 +22,10 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: 
     text += &halved(&tunnel.paths[index]).unwrap_or_default();
     if let Some(choice) = tunnel.paths[index].congestion {
         text += &switched(choice).unwrap_or_default();
+    }
+    let path = &tunnel.paths[index];
+    if let Some(share) = &path.shared {
+        text += &sharing::held(&tunnel.class, &path.link.name, share).unwrap_or_default();
     }
     text
 }
@@ -218,6 +224,7 @@ mod tests {
             mtu: 1450,
             mtu_source: SizeSource::Probed,
             small: false,
+            shared: None,
         }
     }
 

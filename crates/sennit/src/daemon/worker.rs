@@ -491,7 +491,7 @@ impl Outlet {
             segment_size: transmit.segment,
             src_ip: transmit.local.ip,
         };
-        match self.socket.send(&message) {
+        match self.socket.send_marked(&message, transmit.dscp) {
             Ok(sent) => sent.bytes,
             Err(SendError::Refused(error)) => {
                 tracing::trace!(remote = %transmit.remote, %error, "refused");
@@ -725,6 +725,7 @@ mod tests {
                 },
                 remote: SocketAddr::from(([127, 0, 0, 1], 9)),
                 ecn: 0,
+                dscp: 0,
                 size: 0,
                 segment: None,
             })

@@ -2,7 +2,7 @@
 //! `sennit why`.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{FlowStatus, PathState, Role, Status, TunnelStatus, table};
 
@@ -18,6 +18,16 @@ pub struct Reason {
     /// Of what the tunnel sent lately, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_ratio: Option<f64>,
+    pub why: String,
+}
+
+/// Where a packet would go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PacketReason {
+    pub class: String,
+    /// The rule by which it goes there, as the config could have it; absent if no rule matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     pub why: String,
 }
 

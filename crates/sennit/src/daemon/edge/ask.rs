@@ -101,6 +101,7 @@ fn engine(identity: &EdgeIdentity, hubs: Vec<SocketAddr>, now: Instant) -> Resul
         server_name: tls.server_name,
         classes: BTreeMap::from([(ClassId(0), class_config(&Class::default()))]),
         classifier: Classifier::default(),
+        sharing: None,
         lan: Vec::new(),
         bearer: None,
         steering: 0,

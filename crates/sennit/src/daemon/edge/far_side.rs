@@ -98,6 +98,7 @@ impl FarSide {
             server_name: tls.server_name,
             classes: BTreeMap::new(),
             classifier: classifier(running),
+            sharing: running.sharing.clone(),
             lan: config.lan.iter().copied().map(prefix).collect(),
             steering: steering(tls.bearer.as_deref().unwrap_or(self.site().as_str())),
             bearer: tls.bearer,
@@ -148,6 +149,7 @@ pub(super) fn change(running: &Running, wanted: impl Fn(ClassId) -> bool) -> Edg
         classes: class_configs(running, wanted),
         classifier: classifier(running),
         lan: running.config.lan.iter().copied().map(prefix).collect(),
+        sharing: running.sharing.clone(),
     }
 }
 
@@ -188,10 +190,11 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
             congestion,
             headers: class.headers,
         },
+        dscp: class.dscp.unwrap_or(0),
     }
 }
 
-fn classifier(running: &Running) -> Classifier {
+pub(super) fn classifier(running: &Running) -> Classifier {
     let rules = running
         .numbered()
         .flat_map(|(id, class)| class.matches.iter().map(move |m| (rule(m), id)))
@@ -213,6 +216,7 @@ fn rule(matching: &Match) -> Rule {
         port: ports(matching.port),
         source_port: ports(matching.source_port),
         destination_port: ports(matching.destination_port),
+        size: ports(matching.size),
     }
 }
 

@@ -268,6 +268,17 @@ impl EdgeMachine {
         self.strays.counters.unowned += u64::from(taken.is_err());
     }
 
+    /// What an operator should know beside the state of links and tunnels.
+    fn notes(&self) -> Vec<String> {
+        let Some(lead) = &self.lead else {
+            return Vec::new();
+        };
+        let alone = "the hub does not know how classes share links: shares and limits hold for what \
+                     this edge sends, and not for what it receives";
+        let alone = self.edge.shares_alone().then(|| alone.to_owned());
+        lead.notes().into_iter().chain(alone).collect()
+    }
+
     fn answer(&mut self, request: &Request, io: &mut Io, now: Instant) -> Answer {
         if let Request::Link { link, order } = request
             && let Some(index) = self.links.position(link)
@@ -287,7 +298,7 @@ impl EdgeMachine {
         }
         Answer {
             site: self.site.clone(),
-            notes: lead.map_or_else(Vec::new, Lead::notes),
+            notes: self.notes(),
             verdict: lead.and_then(|lead| lead.outlook.verdict(&links)),
             hub_inside: lead.map_or_else(Vec::new, |lead| lead.hub_inside.clone()),
             addresses: lead.map_or_else(Vec::new, |lead| {

@@ -9,7 +9,7 @@ use std::{
 use sennit_engine::facts::LinkFacts;
 use sennit_packet::Prefix;
 
-use super::reload::Reloader;
+use super::{reload::Reloader, sorted};
 use crate::{
     api::Ask,
     config::EdgeConfig,
@@ -105,6 +105,12 @@ impl Ask for Front {
         match request {
             Request::Status | Request::Summary | Request::Flow { .. } => {
                 Response::result(self.status(&request))
+            }
+            Request::Packet { ref packet } => {
+                match sorted::sort(&self.reloader.running(), packet) {
+                    Some(reason) => Response::document(&reason),
+                    None => Response::refused("no_packet", format!("`{packet}` is no packet")),
+                }
             }
             Request::Disconnect { .. } => {
                 Response::refused("not_a_hub", "an edge has no sites to disconnect")

@@ -3,8 +3,12 @@
 //! Links and classes have numbers that the engine knows them by. They keep them for as long as they
 //! are in the config; those that come get numbers that nobody has.
 
-use sennit_core::ClassId;
+use std::sync::Arc;
 
+use sennit_core::ClassId;
+use sennit_engine::Sharing;
+
+use super::sharing::sharing;
 use crate::config::{self, Change, Class, EdgeConfig, Entry};
 
 /// A config with the numbers of what is in it.
@@ -17,6 +21,8 @@ pub(super) struct Running {
     pub(super) links: Vec<Option<config::Link>>,
     /// The file that it came from, key by key.
     pub(super) entries: Vec<Entry>,
+    /// How the classes share the links, for all workers.
+    pub(super) sharing: Option<Arc<Sharing>>,
 }
 
 /// What a reload comes to.
@@ -34,8 +40,10 @@ const LIVE: [&str; 4] = ["routes", "lan", "leak", "leak_when_stopped"];
 
 impl Running {
     pub(super) fn new(config: EdgeConfig, entries: Vec<Entry>) -> Self {
+        let classes: Vec<ClassId> = (0..config.classes.len()).map(id).collect();
         Self {
-            classes: (0..config.classes.len()).map(id).collect(),
+            sharing: sharing(&config, &classes, None),
+            classes,
             links: config.links.iter().cloned().map(Some).collect(),
             config,
             entries,
@@ -61,8 +69,10 @@ impl Running {
                 place: ("[[class]]", None, None),
             });
         }
+        let classes = self.number_classes(&config.classes);
         let next = Self {
-            classes: self.number_classes(&config.classes),
+            sharing: sharing(&config, &classes, self.sharing.as_ref()),
+            classes,
             links: self.place_links(&config.links),
             config,
             // What waits for a restart is still a change at the next reload.

@@ -187,6 +187,7 @@ impl HubMachine {
             Request::Status
             | Request::Summary
             | Request::Flow { .. }
+            | Request::Packet { .. }
             | Request::Link { .. }
             | Request::Reload { .. }
             | Request::Keep => {}

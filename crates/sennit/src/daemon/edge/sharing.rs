@@ -1,0 +1,51 @@
+//! From the config to what the engine knows of how classes share links.
+
+use std::{sync::Arc, time::Instant};
+
+use sennit_core::ClassId;
+use sennit_engine::{Plan, Share, Sharing, Terms};
+
+use crate::config::{self, Class, EdgeConfig};
+
+/// How the classes of a config share its links, all of them with their numbers; what was before is
+/// kept if nothing of it has changed.
+pub(super) fn sharing(
+    config: &EdgeConfig,
+    numbers: &[ClassId],
+    before: Option<&Arc<Sharing>>,
+) -> Option<Arc<Sharing>> {
+    let plan = plan(config, numbers);
+    match before.filter(|before| *before.plan() == plan) {
+        Some(same) => Some(Arc::clone(same)),
+        None => Sharing::upward(plan, Instant::now()),
+    }
+}
+
+fn plan(config: &EdgeConfig, numbers: &[ClassId]) -> Plan {
+    let classes = || numbers.iter().copied().zip(&config.classes);
+    let caps = |of: fn(&config::Link) -> Option<u64>| {
+        let links = config.links.iter();
+        links
+            .filter_map(move |link| Some((link.name.clone(), of(link)? / 8)))
+            .collect()
+    };
+    Plan {
+        classes: classes().map(|(id, class)| (id, terms(class))).collect(),
+        names: classes()
+            .map(|(id, class)| (id, class.name.clone()))
+            .collect(),
+        up: caps(|link| link.up),
+        down: caps(|link| link.down),
+        total: None,
+    }
+}
+
+fn terms(class: &Class) -> Terms {
+    Terms {
+        share: class.share.map(|share| match share {
+            config::Share::Percent(part) => Share::Percent(part),
+            config::Share::Rate(bits) => Share::Rate(bits / 8),
+        }),
+        limit: class.limit.map(|bits| bits / 8),
+    }
+}
