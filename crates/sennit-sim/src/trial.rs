@@ -103,6 +103,7 @@ impl Trial {
         let class = ClassConfig {
             name: "default".into(),
             treatment,
+            dscp: 0,
         };
         let (classes, rules) = (vec![class], Classifier::default());
         let mut world = World::with_classes(links, classes, rules, self.seed, Instant::now());

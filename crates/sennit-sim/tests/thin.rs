@@ -30,6 +30,7 @@ fn world(links: &[&str], policy: Policy, headers: Headers) -> World {
             headers,
             ..Treatment::default()
         },
+        dscp: 0,
     };
     let classifier = Classifier::default();
     let mut world = World::with_classes(&links, vec![class], classifier, 1, Instant::now());
