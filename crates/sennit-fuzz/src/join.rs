@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use rustls::pki_types::CertificateDer;
-use sennit::config::{Config, EdgeConfig, HubConfig, Loaded, Report};
+use sennit::config::{Class, Config, EdgeConfig, HubConfig, Loaded, Report, Share};
 use sennit::control::Request;
 use sennit::identity::{
     EdgeIdentity, Exchange, Fingerprint, HubIdentity, Invitation, MAX_MESSAGE_BYTES, Secret,
@@ -63,13 +63,16 @@ fn checked<C>(parsed: Result<Loaded<C>, Report>, file: &[u8]) -> Option<C> {
 fn check_edge(edge: &EdgeConfig) {
     assert!(!edge.hub.is_empty() && !edge.links.is_empty());
     let classes = &edge.classes;
-    assert!(classes.iter().any(sennit::config::Class::catches_all));
+    assert!(classes.iter().any(Class::catches_all));
     for (index, class) in classes.iter().enumerate() {
-        let is_new = |other: &&sennit::config::Class| other.name != class.name;
+        let is_new = |other: &&Class| other.name != class.name;
         assert_eq!(classes[..index].iter().filter(is_new).count(), index);
     }
-    let shares = classes.iter().filter_map(|class| class.share);
-    assert!(shares.map(u32::from).sum::<u32>() <= 100);
+    let percent = |class: &Class| match class.share {
+        Some(Share::Percent(part)) => u32::from(part),
+        Some(Share::Rate(_)) | None => 0,
+    };
+    assert!(classes.iter().map(percent).sum::<u32>() <= 100);
     assert!(
         edge.links
             .iter()
