@@ -16,7 +16,7 @@
 //! | addresses, ports, protocol, TTL, flow label, fragment field, SSRC | from the template |
 //! | lengths | from that of the packet |
 //! | IPv4 header checksum | computed; it is right, or the packet is refused |
-//! | checksum of TCP and UDP | computed if that gives what was there, and the packet is short or its checksum partial; else it is carried |
+//! | checksum of TCP and UDP, where it is right or partial | computed, or carried in long packets |
 //! | traffic class, acknowledgement, window, options | from the template if they are its own |
 //! | TCP timestamps | three bytes of each, next to the template's |
 //! | IPv4 identification, RTP sequence number and time | from the number, or carried |
