@@ -14,11 +14,14 @@
 //! matter passes untouched. Delays of paths are compared by the sender's clock in the packets; only
 //! differences count, so the clocks of the two ends need not agree.
 
+mod late;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
+use self::late::Late;
 use crate::{Dedup, Floor, frame::Header};
 
 /// Packets held per flow: 0.2 s at 250 Mbit/s.
@@ -70,6 +73,7 @@ pub struct Resequencer<T> {
     bytes: usize,
     started: Instant,
     stats: ResequenceStats,
+    late: Late,
 }
 
 #[derive(Debug)]
@@ -122,6 +126,7 @@ impl<T> Resequencer<T> {
             bytes: 0,
             started: now,
             stats: ResequenceStats::default(),
+            late: Late::default(),
         }
     }
 
@@ -154,17 +159,30 @@ impl<T> Resequencer<T> {
         path: u32,
         packet: T,
         bytes: usize,
-        mut release: impl FnMut(T),
+        release: impl FnMut(T),
         now: Instant,
     ) {
         self.handle_clock(path, header.sent_micros, now);
+        if self.place(header, packet, bytes, release, now)
+            && let Some(clock) = self.paths.get_mut(&path)
+        {
+            clock.used = Some(now);
+        }
+    }
+
+    /// Holds a packet or passes it on, with what is in order by it; false if it is a second copy.
+    fn place(
+        &mut self,
+        header: &Header,
+        packet: T,
+        bytes: usize,
+        mut release: impl FnMut(T),
+        now: Instant,
+    ) -> bool {
         let flow = self.flows.entry(header.flow).or_insert_with(Flow::new);
         if !flow.seen.first(header.seq) {
             self.stats.duplicates += 1;
-            return;
-        }
-        if let Some(clock) = self.paths.get_mut(&path) {
-            clock.used = Some(now);
+            return false;
         }
         let ahead = flow.ahead(header.seq);
         if ahead >= JUMP || ahead <= -JUMP {
@@ -180,6 +198,9 @@ impl<T> Resequencer<T> {
         let ahead = flow.ahead(header.seq);
         if ahead < 0 {
             self.stats.late += 1;
+            if header.ordered {
+                self.late.note(now);
+            }
             release(packet);
         } else if ahead > 0 && header.ordered {
             self.holding.insert(header.flow);
@@ -201,6 +222,7 @@ impl<T> Resequencer<T> {
             flow.held.pop_front();
             self.bytes -= flow.release_run(&mut release);
         }
+        true
     }
 
     /// Gives up on what cannot arrive any more. `repair` is how long it takes, beyond that, for a
@@ -238,6 +260,11 @@ impl<T> Resequencer<T> {
 
     /// When the packets before this one that are missing will not come any more.
     fn hopeless_at(&self, held: &Held<T>, repair: Duration, now: Instant) -> Instant {
+        let repair = if repair.is_zero() {
+            repair
+        } else {
+            repair + self.late.longer(now)
+        };
         let overtaken = self
             .paths
             .values()
@@ -246,7 +273,8 @@ impl<T> Resequencer<T> {
             .max()
             .map_or(held.arrived, |at| at.max(held.arrived));
         let apart = self.apart(now) + repair;
-        let longest = apart.max(LONGEST).min(LONGEST_OF_ALL);
+        let longest = apart.max(LONGEST) + self.late.longer(now);
+        let longest = longest.min(LONGEST_OF_ALL);
         (overtaken + repair).min(held.arrived + longest)
     }
 

@@ -14,6 +14,7 @@
 //! that corpus which is not a find.
 
 pub mod engine;
+pub mod fec;
 mod input;
 pub mod join;
 pub mod masque;
@@ -40,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     ("core_halves", queues::halves),
     ("core_dedup", queues::dedup),
     ("core_fq_codel", queues::fq_codel),
+    ("fec_decoder", fec::decoder),
     ("engine_hub", engine::hub),
     ("engine_edge", engine::edge),
     ("engine_hub_peer", engine::hub_peer),

@@ -48,6 +48,7 @@ pub const LAYERS: &[Layer] = &[
         may_be_unsafe: true,
         ..pure("sennit-prefetch", &[], &[])
     },
+    pure("sennit-fec", &[], &["thiserror"]),
     pure("sennit-core", &["sennit-packet"], &["bytes", "thiserror"]),
     pure("sennit-masque", &["sennit-packet"], &["bytes", "thiserror"]),
     pure(
@@ -121,6 +122,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit",
             "sennit-core",
             "sennit-engine",
+            "sennit-fec",
             "sennit-masque",
             "sennit-netem",
             "sennit-packet",

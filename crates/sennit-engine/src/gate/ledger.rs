@@ -59,8 +59,12 @@ pub(crate) struct Ledger {
     /// Packets that are lost to the ledger and still in flight to noq, and their bytes.
     written_off: VecDeque<WrittenOff>,
     written_off_bytes: u64,
-    /// When the newest packet left that is acknowledged.
+    /// When the newest packet left that is acknowledged, and the newest that was before the
+    /// acknowledgements which are being digested.
     newest: Option<Instant>,
+    newest_before: Option<Instant>,
+    /// When these arrived.
+    acked: Option<Instant>,
     /// Smoothed round trip and its mean deviation.
     rtt: Duration,
     deviation: Duration,
@@ -221,7 +225,15 @@ impl Ledger {
             self.loss.count_acked(now);
         }
         self.newest = self.newest.max(Some(sent));
-        let rtt = now.saturating_duration_since(sent);
+        self.acked = Some(now);
+        // It was overtaken. That others are acknowledged along with a newer one says nothing: it may
+        // be acknowledgements that were lost.
+        if Some(sent) < self.newest_before {
+            self.sample(now.saturating_duration_since(sent));
+        }
+    }
+
+    fn sample(&mut self, rtt: Duration) {
         if self.rtt.is_zero() {
             self.rtt = rtt;
         }
@@ -233,6 +245,12 @@ impl Ledger {
     /// from it while its controller still tries how much it holds: `starting`.
     pub(super) fn sweep(&mut self, starting: bool) {
         let Some(newest) = self.newest else { return };
+        if self.newest > self.newest_before
+            && let Some(acked) = self.acked
+        {
+            self.sample(acked.saturating_duration_since(newest));
+            self.newest_before = self.newest;
+        }
         let jitter = self.jitter();
         while self
             .sent
@@ -437,7 +455,9 @@ mod tests {
         for pn in 20..60 {
             let jitter = 10 * (pn % 2);
             ledger.on_acked(pn, ms(pn), ms(pn + 20 + jitter));
+            ledger.sweep(false);
         }
+        ledger.take_lost();
         let mut jittery = Ledger {
             sent: VecDeque::new(),
             ..ledger

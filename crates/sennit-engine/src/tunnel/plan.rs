@@ -47,6 +47,9 @@ const STARTING_FOR: Duration = Duration::from_millis(250);
 /// carry a moment later.
 const MOVING_TARGET: Duration = Duration::from_millis(300);
 
+/// More loss than this is no reason for packets to stand for longer.
+const MOST_LOSS: f64 = 0.3;
+
 /// The paths of a tunnel as far as it matters to the queue before them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outlook {
@@ -68,6 +71,24 @@ struct Outlook {
     starts: bool,
     /// How many paths are usable.
     usable: usize,
+    /// How long transfers are held up at the far end because packets are sent again.
+    repairs: Duration,
+}
+
+/// The part of the packets that may be sent again more often than transfers are allowed for.
+const REPEATED_MORE: f64 = 0.005;
+/// A repair takes so much longer than a round trip: until a loss is noticed.
+const NOTICED_AFTER: Duration = Duration::from_millis(8);
+
+/// How long a transfer is held up at the far end where its packets are lost and sent again, as it
+/// nearly always is on a path that loses one of a hundred. So much must wait here, or the path is
+/// idle meanwhile.
+fn held_up_by(loss: f64, round_trip: Duration) -> Duration {
+    if loss < REPEATED_MORE {
+        return Duration::ZERO;
+    }
+    let attempts = REPEATED_MORE.ln() / loss.min(MOST_LOSS).ln();
+    (round_trip + NOTICED_AFTER).mul_f64(attempts)
 }
 
 /// What the queue is told.
@@ -95,6 +116,7 @@ impl Patience {
         let spare = spare.max(HEAPS * outlook.held_up);
         let moving = outlook.fastest.mul_f64(outlook.best_to_now - 1.0);
         let mut target = TARGET.max(spare) + moving.min(MOVING_TARGET) + outlook.standing;
+        target += outlook.repairs;
         if outlook.starts {
             self.started = Some(now);
         }
@@ -153,7 +175,10 @@ impl Tunnel {
         self.take_seat(pipe, seat, now);
         self.leave_out_small();
         self.find_leader(now);
-        let outlook = self.outlook();
+        let outlook = Outlook {
+            repairs: self.held_up_by_repairs(pipe, now),
+            ..self.outlook()
+        };
         let targets = self.patience.update(&outlook, now);
         if !targets.narrow {
             let rates = of_best_tier(&self.round.views).map(|view| view.rate);
@@ -257,7 +282,19 @@ impl Tunnel {
                 .map_or(Duration::ZERO, |view| view.srtt),
             starts: self.paths.iter().any(|path| path.gate.starts()),
             usable: views.iter().filter(|view| view.usable).count(),
+            repairs: Duration::ZERO,
         }
+    }
+
+    /// How long transfers are held up at the far end because packets are sent again.
+    fn held_up_by_repairs(&self, pipe: &Pipe, now: Instant) -> Duration {
+        if !self.repairs(pipe) {
+            return Duration::ZERO;
+        }
+        let used = zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
+        let held_up =
+            |(path, view): (&Path, &PathView)| held_up_by(path.gate.ledger().loss(now), view.srtt);
+        used.map(held_up).max().unwrap_or_default()
     }
 
     /// How many times what the paths deliver now they did at best within seconds.
@@ -326,6 +363,7 @@ mod tests {
         leader: Duration::ZERO,
         starts: false,
         usable: 2,
+        repairs: Duration::ZERO,
     };
 
     fn target(outlook: Outlook) -> Duration {
@@ -348,6 +386,15 @@ mod tests {
             ..HOME
         };
         assert_eq!(target(striped), millis(46));
+    }
+
+    #[test]
+    fn where_packets_are_sent_again_as_much_stands_as_leaves_meanwhile() {
+        let held_up = |loss| held_up_by(loss, Duration::from_millis(12)).as_millis();
+        assert_eq!(held_up(0.004), 0);
+        assert_eq!(held_up(0.05), 35);
+        assert_eq!(held_up(0.3), 88);
+        assert_eq!(held_up(0.9), 88);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! them under another name and is left alone.
 
 mod engine;
+mod fec;
 mod join;
 mod masque;
 mod packet;
@@ -22,6 +23,7 @@ fn main() -> io::Result<()> {
         packet::all(),
         masque::all(),
         queues::all(),
+        fec::all(),
         engine::all(),
         join::all(),
     ]

@@ -1,0 +1,250 @@
+//! Solves for the sources that are missing.
+
+use crate::{
+    MOST_BYTES, Repair,
+    rows::{Row, Rows},
+    unwrap,
+};
+
+/// Newest sources that are kept to be subtracted from repairs, and after which one that is missing
+/// is lost: 100 ms at 240 Mbit/s, which is by how much a repair over another link may be late.
+pub(crate) const HISTORY: usize = 2048;
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecoderStats {
+    /// Sources that arrived.
+    pub sources: u64,
+    /// Repairs that arrived.
+    pub repairs: u64,
+    /// Sources that repairs brought back before they arrived, if they ever did.
+    pub recovered: u64,
+    /// Sources that arrived after they had been recovered.
+    pub late: u64,
+    /// Equations that were given up unsolved: what they cover is lost, or came another way.
+    pub failed: u64,
+    /// Sources that neither arrived nor were recovered before [`HISTORY`] others had followed.
+    pub lost: u64,
+    /// Repairs that came when everything they cover was there or given up.
+    pub unneeded: u64,
+    /// Repairs that cannot be, because a source is longer than they are, and sources that are too
+    /// long.
+    pub malformed: u64,
+}
+
+/// A source that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered<'a> {
+    /// Its number on the wire.
+    pub id: u16,
+    /// Both parts, as they were shown to the encoder, and perhaps zeros.
+    pub bytes: &'a [u8],
+}
+
+/// The receiving side of what one [`Encoder`](crate::Encoder) sends.
+#[derive(Debug)]
+pub struct Decoder {
+    /// The sources `newest - HISTORY + 1..=newest`, at its number modulo
+    /// [`HISTORY`]; empty until one came.
+    slots: Vec<Slot>,
+    /// The greatest number that was seen; `None` before the first.
+    newest: Option<u64>,
+    rows: Rows,
+    stats: DecoderStats,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    state: State,
+    bytes: Vec<u8>,
+}
+
+/// What is known of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// It was sent before anything was seen here, so it is not missed.
+    #[default]
+    Before,
+    Missing,
+    Arrived,
+    /// It is here without having arrived.
+    Recovered,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Decoder {
+    /// Nothing has arrived.
+    pub fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            newest: None,
+            rows: Rows::default(),
+            stats: DecoderStats::default(),
+        }
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> DecoderStats {
+        self.stats
+    }
+
+    /// Takes a source in two parts, as the encoder did; `recovered` gets what can be solved by it.
+    pub fn handle_source(
+        &mut self,
+        id: u16,
+        head: &[u8],
+        body: &[u8],
+        recovered: impl FnMut(Recovered<'_>),
+    ) {
+        if head.len() + body.len() > MOST_BYTES {
+            self.stats.malformed += 1;
+            return;
+        }
+        let id = self.full(id);
+        self.stats.sources += 1;
+        if !self.advance_to(id) {
+            return;
+        }
+        let slot = &mut self.slots[index(id)];
+        match slot.state {
+            State::Before | State::Missing => slot.state = State::Arrived,
+            State::Arrived => return,
+            State::Recovered => {
+                slot.state = State::Arrived;
+                self.stats.late += 1;
+                return;
+            }
+        }
+        slot.bytes.clear();
+        slot.bytes.extend_from_slice(head);
+        slot.bytes.extend_from_slice(body);
+        if !self.rows.is_empty() {
+            self.rows.substitute(id, &self.slots[index(id)].bytes);
+            self.solve(recovered);
+        }
+    }
+
+    /// Takes a repair; `recovered` gets what can be solved by it.
+    pub fn handle_repair(
+        &mut self,
+        repair: &Repair,
+        symbol: &[u8],
+        recovered: impl FnMut(Recovered<'_>),
+    ) {
+        self.stats.repairs += 1;
+        let last = self.full(repair.last);
+        let first = last + 1 - u64::from(repair.covered);
+        // Nothing is known of sources so old but that they are lost.
+        if !self.advance_to(last) || first < self.oldest() {
+            self.stats.unneeded += 1;
+            return;
+        }
+        let mut row = Row {
+            unknowns: Vec::new(),
+            sum: symbol.to_vec(),
+        };
+        for place in 0..repair.covered {
+            let id = first + u64::from(place);
+            let (slot, factor) = (&self.slots[index(id)], repair.key.factor(place));
+            match slot.state {
+                State::Before => {
+                    self.stats.unneeded += 1;
+                    return;
+                }
+                State::Missing => row.unknowns.push((id, factor)),
+                State::Arrived | State::Recovered if slot.bytes.len() > symbol.len() => {
+                    self.stats.malformed += 1;
+                    return;
+                }
+                State::Arrived | State::Recovered => row.add_known(&slot.bytes, factor),
+            }
+        }
+        if row.unknowns.is_empty() {
+            self.stats.unneeded += 1;
+            return;
+        }
+        self.stats.failed += self.rows.insert(row) as u64;
+        self.solve(recovered);
+    }
+
+    /// Memory that sources and equations take, in bytes.
+    pub fn memory(&self) -> usize {
+        let slots = self.slots.iter().map(|slot| slot.bytes.capacity());
+        slots.sum::<usize>() + self.rows.len() * MOST_BYTES
+    }
+
+    fn full(&self, wire: u16) -> u64 {
+        // The first number that is seen may be that of an older packet which others overtook.
+        let near = self.newest.unwrap_or(u64::from(wire) + (1 << 16));
+        unwrap(wire, near)
+    }
+
+    fn oldest(&self) -> u64 {
+        let newest = self.newest.unwrap_or_default();
+        (newest + 1).saturating_sub(HISTORY as u64)
+    }
+
+    /// Makes room for numbers up to `id`; false if it is too old to matter.
+    fn advance_to(&mut self, id: u64) -> bool {
+        if self.slots.is_empty() {
+            self.slots.resize_with(HISTORY, Slot::default);
+        }
+        let Some(newest) = self.newest else {
+            // What was sent before the first that arrives is not waited for.
+            for slot in &mut self.slots {
+                slot.state = State::Before;
+            }
+            self.slots[index(id)].state = State::Missing;
+            self.newest = Some(id);
+            return true;
+        };
+        if id <= newest {
+            return id >= self.oldest();
+        }
+        if id - newest > HISTORY as u64 {
+            self.start_over();
+            return self.advance_to(id);
+        }
+        for id in newest + 1..=id {
+            let slot = &mut self.slots[index(id)];
+            self.stats.lost += u64::from(slot.state == State::Missing);
+            slot.state = State::Missing;
+        }
+        self.newest = Some(id);
+        self.stats.failed += self.rows.give_up_below(self.oldest()) as u64;
+        true
+    }
+
+    /// Numbers jump: what is missing before is lost.
+    fn start_over(&mut self) {
+        let missing = |slot: &&Slot| slot.state == State::Missing;
+        self.stats.lost += self.slots.iter().filter(missing).count() as u64;
+        self.stats.failed += self.rows.len() as u64;
+        self.rows.clear();
+        self.newest = None;
+    }
+
+    /// Hands on whatever is solved.
+    fn solve(&mut self, mut recovered: impl FnMut(Recovered<'_>)) {
+        while let Some((id, bytes)) = self.rows.take_solved() {
+            let slot = &mut self.slots[index(id)];
+            slot.bytes.clear();
+            slot.bytes.extend_from_slice(&bytes);
+            slot.state = State::Recovered;
+            self.stats.recovered += 1;
+            recovered(Recovered {
+                id: id as u16,
+                bytes: &slot.bytes,
+            });
+        }
+    }
+}
+
+fn index(id: u64) -> usize {
+    (id % HISTORY as u64) as usize
+}
