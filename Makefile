@@ -103,10 +103,12 @@ seeds: build
 
 build:
 	@tools/need cargo $(TO_BUILD) $(if $(TUNED),$(TO_MEASURE))
+	@tools/page build || echo "the program will have no page for browsers"
 	tools/build
 
 packages:
-	@tools/need cargo $(TO_BUILD) aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu musl-gcc:musl-tools
+	@tools/need cargo $(TO_BUILD) aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu musl-gcc:musl-tools $(TO_BUILD_PAGE)
+	@tools/page build || echo "the programs will have no page for browsers"
 	tools/packages
 
 install: build

@@ -18,9 +18,10 @@ export const POLICY =
 
 export class Daemon {
   /** `status` makes the document for a number of seconds since the start. */
-  constructor(status, { token } = {}) {
+  constructor(status, { token, role = "read" } = {}) {
     this.status = status;
     this.token = token;
+    this.role = role;
     this.seconds = 0;
     this.commands = [];
     this.streams = new Set();
@@ -74,7 +75,7 @@ export class Daemon {
     };
     if (!allowed) return problem(401, "a token is needed");
     if (path === "/v1") {
-      response.end(JSON.stringify({ schema: "sennit.api/1", version: "test", role: "operate" }));
+      response.end(JSON.stringify({ schema: "sennit.api/1", version: "test", role: this.role }));
     } else if (path === "/v1/live") {
       response.writeHead(200, { "content-type": "text/event-stream" });
       this.streams.add(response);

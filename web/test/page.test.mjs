@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { gzipSync } from "node:zlib";
 import { launch, open, violations } from "./browser.mjs";
 import { Daemon } from "./daemon.mjs";
 import { edge, hub } from "./documents.mjs";
+import { complaints } from "./fit.mjs";
 
 const HOSTILE = `<script>alert(1)</script><img src=x onerror=alert(2)>&amp;`;
 /** Where pictures are kept, if anywhere. */
@@ -40,10 +40,20 @@ async function picture(page, name) {
 
 test("it is less than 200 KB compressed", () => {
   const dist = new URL("../dist/", import.meta.url);
-  const files = readdirSync(dist, { recursive: true, withFileTypes: true }).filter((it) => it.isFile());
-  const size = files.reduce((sum, it) => sum + gzipSync(readFileSync(`${it.parentPath}/${it.name}`)).length, 0);
-  console.log(`${files.length} files, ${(size / 1000).toFixed(1)} kB compressed`);
-  assert.ok(size < 200_000);
+  const twins = readdirSync(dist, { recursive: true }).filter((name) => name.endsWith(".gz"));
+  const size = twins.reduce((sum, name) => sum + readFileSync(new URL(name, dist)).length, 0);
+  console.log(`${twins.length} files, ${(size / 1000).toFixed(1)} kB compressed`);
+  assert.ok(twins.length >= 4 && size < 200_000);
+});
+
+test("the documents of these tests fit the schema, and a wrong one does not", () => {
+  const file = new URL("../../docs/src/schemas/sennit.status-1.json", import.meta.url);
+  const schema = JSON.parse(readFileSync(file, "utf8"));
+  for (const document of [edge(5), edge(50, { lostAt: 40 }), hub(5)]) {
+    assert.deepEqual(complaints(schema, document), []);
+  }
+  assert.notDeepEqual(complaints(schema, { ...edge(5), state: "fine" }), []);
+  assert.notDeepEqual(complaints(schema, { ...edge(5), colour: "blue" }), []);
 });
 
 test("an edge: verdict, links with reasons, classes, flows with reasons", async (t) => {
@@ -52,7 +62,7 @@ test("an edge: verdict, links with reasons, classes, flows with reasons", async 
   const cards = await page.locator(".card").allTextContents();
   assert.equal(cards.length, 4);
   assert.match(cards[0], /starlink.*up.*1\d\d Mb\/s.*it carries as much as congestion control lets it/s);
-  assert.match(cards[2], /standby.*waits until links of tier 0 fail/s);
+  assert.match(cards[2], /standby.*waits until links of tier 1 fail/s);
   assert.match(cards[3], /down.*wlan0 has no carrier/s);
   const classes = await page.textContent("section:has(> #classes)");
   assert.match(classes, /default.*starlink 69 %, lte-a 31 %.*voice/s);
@@ -67,6 +77,24 @@ test("what changes is told as an event", async (t) => {
   const { page } = await look(t, (s) => edge(s, { lostAt: 40 }));
   assert.match(await page.textContent("section:has(> #events)"), /lte-a is down: wwan0 has no address/);
   await picture(page, "edge-lost-link");
+});
+
+test("who may operate pauses a link, and loses it only when sure", async (t) => {
+  const { page, daemon } = await look(t, edge, { daemon: { role: "operate" }, seconds: 5 });
+  const card = page.locator(".card").first();
+  await card.getByRole("button", { name: "Pause starlink" }).click();
+  await card.getByRole("button", { name: /Drill/ }).click();
+  assert.deepEqual(await violations(page), []);
+  await card.getByRole("button", { name: "Do not" }).click();
+  await card.getByRole("button", { name: /Drill/ }).click();
+  await card.getByRole("button", { name: "Lose it for 5 s" }).click();
+  await page.waitForTimeout(200);
+  assert.deepEqual(daemon.commands, [
+    { command: "link", link: "starlink", order: "pause" },
+    { command: "link", link: "starlink", order: { cut: { milliseconds: 5000 } } },
+  ]);
+  const reader = await look(t, edge, { seconds: 1 });
+  assert.equal(await reader.page.getByRole("button", { name: /Pause/ }).count(), 0);
 });
 
 test("names are shown, not run", async (t) => {

@@ -14,6 +14,7 @@ mod call;
 mod describe;
 mod limit;
 mod live;
+mod page;
 mod problem;
 mod routes;
 mod seats;

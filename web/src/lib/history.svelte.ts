@@ -172,7 +172,7 @@ export class History {
       const now = standing(status, link);
       if (!old) this.note(time, "plain", `${link.name} is a link now`);
       else if (standing(before, old).word !== now.word) {
-        const why = now.why[0] ? `: ${now.why[0]}` : "";
+        const why = now.mood !== "good" && now.why[0] ? `: ${now.why[0]}` : "";
         this.note(time, now.mood, `${link.name} is ${now.word}${why}`);
       }
     }

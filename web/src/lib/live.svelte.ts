@@ -31,6 +31,8 @@ export class Live {
   lostAt = $state(0);
   /** With the busiest flows, which cost the daemon a little more. */
   #flows = false;
+  /** Whether the daemon takes orders from this reader. */
+  operates = $state(false);
   #abort = new AbortController();
   #stopped = false;
 
@@ -95,6 +97,8 @@ export class Live {
     let silence = setTimeout(() => controller.abort(SILENCE), SILENCE_MS);
     try {
       const response = await this.#open(signal);
+      // Without it the page shows all that it shows to those who may only look.
+      void this.#learnRole().catch(() => {});
       const reader = response.pipeThrough(new TextDecoderStream()).getReader();
       // Joined only when an event is whole: the one of a large hub comes in many pieces.
       let parts: string[] = [];
@@ -133,6 +137,27 @@ export class Live {
   headers(): Record<string, string> {
     const token = this.token();
     return token === null ? {} : { authorization: `Bearer ${token}` };
+  }
+
+  async #learnRole() {
+    const response = await fetch("/v1", { headers: this.headers(), cache: "no-store" });
+    if (!response.ok) return;
+    const { role } = await response.json();
+    this.operates = role === "operate" || role === "admin";
+  }
+
+  /** Has the daemon do something; what is wrong with it, or nothing. */
+  async command(command: object): Promise<string> {
+    try {
+      const response = await fetch("/v1/command", {
+        method: "POST",
+        headers: { ...this.headers(), "content-type": "application/json" },
+        body: JSON.stringify(command),
+      });
+      return response.ok ? "" : await detail(response);
+    } catch {
+      return "The daemon does not answer.";
+    }
   }
 
   #take(event: string, onWord: () => void) {

@@ -15,6 +15,11 @@ export interface Standing {
   why: string[];
 }
 
+/** Paused by an operator, which is no trouble. */
+export function isPaused(link: Link): boolean {
+  return link.cause === "paused" || link.reason === "paused by the operator";
+}
+
 export function pathsOf(status: Status, link: string): { class: string; path: Path }[] {
   return status.tunnels.flatMap((tunnel) =>
     tunnel.paths.filter((path) => path.link === link).map((path) => ({ class: tunnel.class, path })),
@@ -30,6 +35,7 @@ const PATH_WORDS: [Path["state"], string, Mood][] = [
 
 export function standing(status: Status, link: Link): Standing {
   const paths = pathsOf(status, link.name);
+  if (isPaused(link)) return { word: "paused", mood: "plain", why: ["paused by the operator"] };
   if (link.state === "down") {
     const since = `for ${duration(link.since_seconds)}`;
     const why = [link.reason, link.hub, since].filter((it) => it !== undefined);
@@ -92,9 +98,9 @@ function aboutLinks(status: Status): string {
     const { word } = standing(status, link);
     groups.set(word, [...(groups.get(word) ?? []), link.name]);
   }
-  const carrying = groups.get("up") ?? [];
+  const working = groups.get("up") ?? [];
   const count = status.links.length;
-  const parts = [`${carrying.length} of ${count} link${count === 1 ? "" : "s"} in use`];
+  const parts = [`${working.length} of ${count} link${count === 1 ? "" : "s"} up`];
   for (const [word, names] of groups) {
     if (word !== "up") parts.push(`${list(names.slice(0, 4))} ${word}`);
   }

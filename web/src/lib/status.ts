@@ -18,6 +18,7 @@ export interface Link extends Traffic {
   tier: number;
   weight: number;
   state: "up" | "down";
+  cause?: string;
   reason?: string;
   hub?: string;
   since_seconds: number;

@@ -13,7 +13,7 @@ use axum::{
 use tokio::time::timeout;
 
 use super::{
-    Role, Shared,
+    Role, Shared, page,
     problem::Problem,
     routes::{Route, routes},
 };
@@ -58,6 +58,7 @@ pub(super) fn router(shared: &Arc<Shared>) -> Router {
         router = router.route(path, on(filter, handler));
     }
     router
+        .merge(page::router())
         .method_not_allowed_fallback(|| async {
             let status = StatusCode::METHOD_NOT_ALLOWED;
             Problem::new(status, "method_not_allowed", "this has no such method")

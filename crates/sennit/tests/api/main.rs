@@ -64,6 +64,21 @@ fn parts_of_the_status_are_to_be_had_by_name() {
 }
 
 #[test]
+fn the_page_is_for_everybody_and_may_load_nothing_of_others() {
+    let world = World::new();
+
+    let page = world.ask("GET /", None, "");
+
+    assert_eq!(page.code, 200);
+    assert!(page.body.starts_with("<!doctype html>"), "{page:?}");
+    let head = page.head.to_lowercase();
+    assert!(
+        head.contains("content-security-policy: default-src 'none'; script-src 'self'"),
+        "{head}"
+    );
+}
+
+#[test]
 fn what_a_caller_may_do_is_told() {
     let world = World::new();
     let role = |token| world.ask("GET /v1", token, "").json()["role"].clone();

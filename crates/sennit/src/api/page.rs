@@ -1,0 +1,152 @@
+//! The page for browsers, which `make page` builds from `web/` and the build takes in.
+//!
+//! It holds nothing of this daemon: what it shows it asks of the API, with a token where one is needed.
+
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderName, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+
+/// One file of the page.
+struct File {
+    path: &'static str,
+    /// Another for other content.
+    tag: &'static str,
+    plain: &'static [u8],
+    gzip: Option<&'static [u8]>,
+}
+
+/// If the page was not built, one that says so.
+static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+/// The page may load and ask nothing but what is here, and no other page may show it in a frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Routes to the files of the page.
+pub(super) fn router() -> Router {
+    let mut router = Router::new();
+    for file in FILES {
+        router = router.route(
+            file.path,
+            get(move |headers: HeaderMap| async move { send(file, &headers) }),
+        );
+    }
+    router
+}
+
+fn send(file: &File, headers: &HeaderMap) -> Response {
+    // The names of assets change with their content.
+    let keep = if file.path.starts_with("/assets/") {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
+    let about = [
+        (header::ETAG, file.tag),
+        (header::CACHE_CONTROL, keep),
+        (header::VARY, "accept-encoding"),
+    ];
+    if names(headers, &header::IF_NONE_MATCH, file.tag) {
+        return (StatusCode::NOT_MODIFIED, fixed(), about).into_response();
+    }
+    let kind = (header::CONTENT_TYPE, kind(file.path));
+    match file.gzip {
+        Some(gzip) if names(headers, &header::ACCEPT_ENCODING, "gzip") => {
+            let encoding = (header::CONTENT_ENCODING, "gzip");
+            (fixed(), about, [kind, encoding], gzip).into_response()
+        }
+        _ => (fixed(), about, [kind], file.plain).into_response(),
+    }
+}
+
+fn fixed() -> [(HeaderName, &'static str); 3] {
+    [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ]
+}
+
+/// Whether this is in a list with commas; what follows a semicolon does not matter, but for `q=0`.
+fn names(headers: &HeaderMap, list: &HeaderName, wanted: &str) -> bool {
+    let lines = headers.get_all(list).iter();
+    let mut items = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    items.any(|item| {
+        let (name, rest) = item.split_once(';').unwrap_or((item, ""));
+        name.trim() == wanted && rest.trim() != "q=0"
+    })
+}
+
+fn kind(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("js") => "text/javascript",
+        Some("css") => "text/css",
+        Some("svg") => "image/svg+xml",
+        _ => "text/html; charset=utf-8",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    const SCRIPT: File = File {
+        path: "/assets/page-1.js",
+        tag: "\"0123\"",
+        plain: b"plain",
+        gzip: Some(b"small"),
+    };
+
+    fn ask(headers: &[(HeaderName, &'static str)]) -> Response {
+        let pairs = headers.iter().cloned();
+        send(
+            &SCRIPT,
+            &pairs
+                .map(|(name, value)| (name, HeaderValue::from_static(value)))
+                .collect(),
+        )
+    }
+
+    fn said(response: &Response, name: HeaderName) -> &str {
+        response
+            .headers()
+            .get(name)
+            .map_or("", |it| it.to_str().unwrap())
+    }
+
+    #[test]
+    fn who_takes_gzip_gets_it_and_others_get_the_file() {
+        let small = ask(&[(header::ACCEPT_ENCODING, "br, gzip;q=0.8")]);
+        assert_eq!(said(&small, header::CONTENT_ENCODING), "gzip");
+        assert_eq!(said(&small, header::CONTENT_TYPE), "text/javascript");
+        for other in ["", "br", "gzip;q=0", "x-gzip"] {
+            let plain = ask(&[(header::ACCEPT_ENCODING, other)]);
+            assert_eq!(said(&plain, header::CONTENT_ENCODING), "", "{other}");
+        }
+    }
+
+    #[test]
+    fn who_has_a_file_is_told_that_it_is_the_same() {
+        let same = ask(&[(header::IF_NONE_MATCH, "\"9999\", \"0123\"")]);
+        assert_eq!(same.status(), StatusCode::NOT_MODIFIED);
+        let other = ask(&[(header::IF_NONE_MATCH, "\"9999\"")]);
+        assert_eq!(other.status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn every_answer_says_what_the_page_may_load() {
+        for answer in [ask(&[]), ask(&[(header::IF_NONE_MATCH, "\"0123\"")])] {
+            assert!(
+                said(&answer, header::CONTENT_SECURITY_POLICY).starts_with("default-src 'none'")
+            );
+            assert_eq!(said(&answer, header::X_CONTENT_TYPE_OPTIONS), "nosniff");
+        }
+    }
+}
