@@ -91,6 +91,10 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     sweep
         .measure(|payload| echo.fastest(payload, args.count, PATIENCE))
         .doing(|| "measure round trips".into())?;
+    if let Some(file) = &args.report {
+        let writing = || format!("write {}", file.display());
+        std::fs::write(file, sweep.page().html()).doing(writing)?;
+    }
     print!("{}", sweep.print(args));
     Ok(())
 }

@@ -71,7 +71,7 @@ pub const LAYERS: &[Layer] = &[
     ),
     pure(
         "sennit-predict",
-        &["sennit-engine", "sennit-netem"],
+        &["sennit-engine", "sennit-netem", "sennit-report"],
         &["clap", "serde", "serde_json", "thiserror"],
     ),
     Layer {
@@ -114,6 +114,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit-netem",
             "sennit-packet",
             "sennit-predict",
+            "sennit-report",
         ],
     ),
     free(

@@ -1,5 +1,7 @@
 //! The command line of a prediction, which the program and the lab have in common.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use sennit_netem::{Bitrate, Config, Direction, LinkSpec, Loss};
 
@@ -200,6 +202,9 @@ pub struct SweepArgs {
     /// What the rate counts
     #[arg(long, value_enum, default_value = "wire")]
     pub counts: Counts,
+    /// Write a page with the plot too (HTML, which needs nothing else)
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Measure the emulated link (needs root and sennit-lab)
     #[arg(long, requires = "link")]
     pub check: bool,

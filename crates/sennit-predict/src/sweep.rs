@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use sennit_netem::{Config, Direction, LinkSpec};
+use sennit_report::{Axis, Block, Curve, Lines, Report, Section, Table};
 
 use crate::args::SweepArgs;
 use crate::load::datagram;
@@ -116,20 +117,75 @@ impl Sweep {
         }
         let mut text = String::from("payload  on the link  predicted, ms  measured, ms\n");
         for point in &self.points {
-            let ms = |seconds: Option<f64>| {
-                seconds.map_or("-".into(), |seconds| format!("{:.3}", seconds * 1e3))
-            };
             let _ = writeln!(
                 text,
                 "{:7} {:12} {:>14} {:>13}",
                 point.payload_bytes,
                 point.wire_bytes,
-                ms(point.predicted_seconds),
-                ms(point.measured_seconds),
+                millis(point.predicted_seconds),
+                millis(point.measured_seconds),
             );
         }
         text.push_str(&self.verdict());
         text
+    }
+
+    /// The round trips as a plot, with the line through them, and as a table.
+    pub fn page(&self) -> Report {
+        let times = |of: fn(&Point) -> Option<f64>| {
+            let points = self.points.iter();
+            let points = points.filter_map(|it| Some((it.wire_bytes as f64, of(it)? * 1e3)));
+            points.collect::<Vec<_>>()
+        };
+        let curve = |name: &str, points, dots, like| Curve {
+            name: name.into(),
+            points,
+            dots,
+            like,
+        };
+        let measured = times(|point| point.measured_seconds);
+        let mut curves = vec![curve("fastest measured", measured, true, None)];
+        let predicted = times(|point| point.predicted_seconds);
+        curves.push(curve("predicted", predicted, false, None));
+        curves.retain(|curve| !curve.points.is_empty());
+        let most = self
+            .points
+            .last()
+            .map_or(0.0, |point| point.wire_bytes as f64);
+        if let Some(fit) = self.fit {
+            let slope = 2.0 * 8.0 / fit.capacity_bits_per_second;
+            let at = |bytes: f64| (bytes, (fit.fixed_seconds + slope * bytes) * 1e3);
+            curves.push(curve(
+                "line through them",
+                vec![at(0.0), at(most)],
+                false,
+                Some(0),
+            ));
+        }
+        let plot = Lines::new(
+            "Round trip by size",
+            Axis::new("bytes on the link, one way"),
+            Axis::new("round trip, ms"),
+            curves,
+        );
+        let mut table = Table::new(
+            "",
+            ["payload", "on the link", "predicted, ms", "measured, ms"],
+        );
+        for point in &self.points {
+            table.row([
+                point.payload_bytes.to_string(),
+                point.wire_bytes.to_string(),
+                millis(point.predicted_seconds),
+                millis(point.measured_seconds),
+            ]);
+        }
+        let section = Section::new("Round trips")
+            .with(Block::Lines(plot))
+            .with(Block::Table(table));
+        Report::new(format!("Round trips by size to {}", self.to))
+            .lede(self.verdict())
+            .with(section)
     }
 
     fn verdict(&self) -> String {
@@ -148,6 +204,11 @@ impl Sweep {
             fit.worst_seconds * 1e3
         )
     }
+}
+
+/// With three digits, or a dash.
+fn millis(seconds: Option<f64>) -> String {
+    seconds.map_or("-".into(), |seconds| format!("{:.3}", seconds * 1e3))
 }
 
 /// Bytes that an echo of so much payload takes on a link, fragments and all.
@@ -214,7 +275,15 @@ pub(crate) fn fit(points: &[(f64, f64)]) -> Option<Fit> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SweepArgs,
+    }
 
     #[test]
     fn the_slope_of_what_is_predicted_is_the_link_that_was_asked_for() {
@@ -236,6 +305,15 @@ mod tests {
         );
         assert!((line.fixed_seconds - 0.030).abs() < 1e-9, "{line:?}");
         assert!(line.worst_seconds < 1e-9, "{line:?}");
+    }
+
+    #[test]
+    fn a_page_has_the_curve_and_the_line_of_what_is_predicted() {
+        let args = Line::parse_from(["sweep", "--link", "2/15"]).args;
+        let page = Sweep::new(&args).expect("it fits").page().html();
+        for part in ["<polyline", "line through them", "capacity 2.00 Mbit/s"] {
+            assert!(page.contains(part), "{part}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! The client first opens a control connection, on which nothing else runs: it carries the plan,
 //! the results, and a probe each 20 ms, whose round trip is therefore that of the network and not
 //! that of a queue of ours. The load has connections of its own, up to hundreds. Each end counts
-//! what it receives; the client puts both together ([`report`]).
+//! what it receives; the client puts both together ([`report`], and as a page in `page`).
 //!
 //! | file | what is in it |
 //! | --- | --- |
@@ -21,6 +21,7 @@ pub mod exporter;
 pub mod gate;
 mod load;
 pub mod metric;
+mod page;
 mod probe;
 pub mod profile;
 pub mod report;

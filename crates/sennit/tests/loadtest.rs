@@ -317,8 +317,20 @@ fn each_second_is_written_and_what_finds_no_room_is_told() {
     ];
     let mut client = server.client(&args);
     client.arg("--ndjson").arg(&json).arg("--csv").arg(&csv);
+    let page = folder.path().join("a.html");
+    client.arg("--report").arg(&page);
 
     report(&client.output().unwrap(), 0);
+
+    let page = std::fs::read_to_string(&page).unwrap();
+    for part in [
+        "<!doctype html>",
+        "Payload at the receiver",
+        "<polyline",
+        "Handshakes",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
 
     let lines = std::fs::read_to_string(&json).unwrap();
     let seconds: Vec<Second> = lines

@@ -42,6 +42,11 @@ fn sweep(args: &SweepArgs) -> Result<Exit, Failure> {
             return Err(Failure::new(Exit::Unreachable, message));
         }
     }
+    if let Some(file) = &args.report {
+        let written = std::fs::write(file, sweep.page().html());
+        let failed = |error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
+        written.map_err(failed)?;
+    }
     output::print(&sweep.print(args))
 }
 

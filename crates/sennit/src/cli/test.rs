@@ -133,6 +133,9 @@ struct ClientArgs {
     /// Serve /metrics of the last second while the test runs
     #[arg(long, value_name = "ADDRESS:PORT")]
     prometheus: Option<SocketAddr>,
+    /// Write a page with plots (HTML, which needs nothing else)
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Print JSON (sennit.test/1)
     #[arg(long)]
     json: bool,
@@ -228,6 +231,11 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
         output::print_json(&report)?;
     } else {
         output::print(&report.to_string())?;
+    }
+    // What was measured has been printed, also if there is no room for the page.
+    if let Some(file) = &args.report {
+        let failed = |error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
+        std::fs::write(file, report.page().html()).map_err(failed)?;
     }
     told.failure().map_or(Ok(exit(&report)), Err)
 }

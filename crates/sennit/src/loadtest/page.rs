@@ -1,0 +1,168 @@
+//! What a test found as a page with plots.
+
+use sennit_load::{Bins, TimeFigures};
+use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Section, Table};
+
+use super::report::{Report, Way};
+
+impl Report {
+    /// One HTML file that needs nothing else.
+    #[must_use]
+    pub fn page(&self) -> sennit_report::Report {
+        let goodput = self.goodput_bits_per_second / 1e6;
+        let mut page = sennit_report::Report::new(format!("Test of {}", self.server))
+            .lede(format!("{goodput:.2} Mbit/s of payload arrived."))
+            .fact("asked", self.asked())
+            .fact("command", std::env::args().collect::<Vec<_>>().join(" "))
+            .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")));
+        if let Some(emulated) = &self.emulated {
+            page = page.fact("emulated", emulated.profile.clone());
+        }
+        for note in &self.notes {
+            page = page.fact("note", note);
+        }
+        page = page.with(self.throughput()).with(self.latency());
+        if self.gates.is_empty() {
+            return page;
+        }
+        let mut gates = Table::new("", ["gate"]);
+        for gate in &self.gates {
+            gates.row([Cell::judged(gate.to_string(), gate.passed)]);
+        }
+        page.with(Section::new("Gates").with(Block::Table(gates)))
+    }
+
+    fn asked(&self) -> String {
+        let plan = &self.plan;
+        let (connections, congestion) = (plan.connections, &plan.congestion);
+        let load = match plan.message_bytes {
+            Some(bytes) => format!("messages of {bytes} bytes"),
+            None => format!("{} streams each", plan.streams),
+        };
+        let seconds = plan.seconds;
+        format!("{connections} connections, {load}, congestion {congestion}, {seconds} s")
+    }
+
+    fn ways(&self) -> impl Iterator<Item = (&'static str, &Way)> {
+        let ways = [("up", &self.up), ("down", &self.down)];
+        ways.into_iter()
+            .filter_map(|(name, way)| Some((name, way.as_ref()?)))
+    }
+
+    fn throughput(&self) -> Section {
+        let curve = |(name, way): (&str, &Way)| Some(Curve::new(name, points(way.bins.as_ref()?)));
+        let plot = Lines::new(
+            "Payload at the receiver over time",
+            Axis::new("time, s"),
+            Axis::new("Mbit/s"),
+            self.ways().filter_map(curve).collect(),
+        );
+        let head = [
+            "direction",
+            "Mbit/s",
+            "packets sent again, %",
+            "flows",
+            "fairness",
+        ];
+        let mut table = Table::new("", head);
+        for (name, way) in self.ways() {
+            let lost = way.lost_packets as f64 / way.sent_packets.max(1) as f64;
+            let fairness = way.fairness.map_or("-".into(), |it| format!("{it:.3}"));
+            table.row([
+                name.to_owned(),
+                format!("{:.2}", way.goodput_bits_per_second / 1e6),
+                format!("{:.2}", lost * 100.0),
+                way.flows.to_string(),
+                fairness,
+            ]);
+        }
+        let mut section = Section::new("Throughput");
+        if !plot.curves.is_empty() {
+            section = section.with(Block::Lines(plot));
+        }
+        section.with(Block::Table(table))
+    }
+
+    fn latency(&self) -> Section {
+        let rtt = &self.rtt;
+        let states = [("idle", &rtt.idle), ("under load", &rtt.loaded)];
+        let curve = |(name, times): (&str, &TimeFigures)| Curve {
+            dots: true,
+            ..Curve::new(name, quantiles(times))
+        };
+        let plot = Lines::new(
+            "Round trips of probes, by their quantiles",
+            Axis::new("round trip, ms"),
+            Axis::new("share that is as fast").most(1.0),
+            states.map(curve).to_vec(),
+        );
+        let handshakes = [
+            ("post-quantum", self.handshake.post_quantum_seconds),
+            ("classic", self.handshake.classic_seconds),
+            ("resumed", self.handshake.resumed_seconds),
+        ];
+        let bar = |(name, seconds): (&str, Option<f64>)| {
+            let bar = seconds.map(|seconds| Bar {
+                value: seconds * 1e3,
+                interval: None,
+            });
+            (name.to_owned(), vec![bar])
+        };
+        let bars = Bars {
+            caption: "Handshakes, from the first packet until the client may send".into(),
+            y: Axis::new("ms"),
+            series: vec!["handshake".into()],
+            groups: handshakes.map(bar).to_vec(),
+        };
+        let head = ["round trips", "least, ms", "p50", "p95", "p99", "most"];
+        let caption = format!("{} of {} probes under load were lost", rtt.lost, rtt.probes);
+        let mut table = Table::new(caption, head);
+        for (name, times) in states {
+            let TimeFigures {
+                min_seconds,
+                p50_seconds,
+                p95_seconds,
+                p99_seconds,
+                max_seconds,
+                ..
+            } = *times;
+            let all = [
+                min_seconds,
+                p50_seconds,
+                p95_seconds,
+                p99_seconds,
+                max_seconds,
+            ];
+            let ms = |it: Option<f64>| it.map_or("-".into(), |it| format!("{:.3}", it * 1e3));
+            table.row([name.to_owned()].into_iter().chain(all.map(ms)));
+        }
+        Section::new("Latency")
+            .with(Block::Lines(plot))
+            .with(Block::Bars(bars))
+            .with(Block::Table(table))
+    }
+}
+
+/// Mbit/s in the middle of each bin.
+fn points(bins: &Bins) -> Vec<(f64, f64)> {
+    let width = bins.width().as_secs_f64();
+    let rates = bins.rates().iter().enumerate();
+    let points = rates.map(|(bin, rate)| ((bin as f64 + 0.5) * width, rate * 8e-6));
+    points.collect()
+}
+
+/// Milliseconds and the share of round trips that took no longer.
+fn quantiles(times: &TimeFigures) -> Vec<(f64, f64)> {
+    let all = [
+        (times.min_seconds, 0.0),
+        (times.p50_seconds, 0.5),
+        (times.p95_seconds, 0.95),
+        (times.p99_seconds, 0.99),
+        (times.p999_seconds, 0.999),
+        (times.max_seconds, 1.0),
+    ];
+    let known = all.into_iter();
+    known
+        .filter_map(|(seconds, share)| Some((seconds? * 1e3, share)))
+        .collect()
+}
