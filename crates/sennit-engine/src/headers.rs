@@ -2,8 +2,16 @@
 //!
 //! Everything here is taken from the parts that write it, so that a prediction changes with them.
 
-use sennit_core::frame::{Half, Header};
+mod sample;
+
+use sennit_core::frame::{Half, Header, ThinHeader};
 use sennit_masque::{StreamId, varint};
+
+use sennit_packet::{
+    IpPacket,
+    checksum::Progress,
+    thin::{Pace, Template},
+};
 
 use crate::{
     acks::ACK_PACKETS,
@@ -29,8 +37,33 @@ pub enum Form {
     Bare,
     /// In context 2 or 8: behind a number, a flow and a time.
     Numbered,
+    /// In context 20: without what the flow's packets have in common ([`thinned`]).
+    Thin,
     /// In context 10: half of it.
     Half,
+}
+
+/// What an inner packet carries, as far as thin packets tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP with so many bytes of options; twelve are a timestamp.
+    Tcp {
+        /// A multiple of four.
+        options: usize,
+    },
+    /// UDP that is no RTP.
+    Udp,
+}
+
+/// How many of the first bytes of an inner packet of `len` bytes are left out when it is thin, and
+/// how many stand for them: of a packet whose flow goes on, as [`sennit_packet::thin`] makes it of
+/// two samples. `None` for what travels whole.
+pub fn thinned(v6: bool, transport: Transport, len: usize) -> Option<(usize, usize)> {
+    let [first, later] = [0, 1].map(|number| sample::packet(v6, transport, len, number));
+    let first = IpPacket::parse(&first).ok()?;
+    let template = Template::of(&first, 0, Pace::default())?;
+    let thin = template.shrink(&later, 1, Progress::Whole)?;
+    Some((thin.replaces, thin.bytes().len()))
 }
 
 /// Bytes of one kind around an inner packet.
@@ -47,13 +80,14 @@ pub struct Part {
 pub fn before(form: Form, inner: usize, packet_number: usize) -> Vec<Part> {
     let peer = match form {
         Form::Bare => Peer::Standard,
-        Form::Numbered | Form::Half => Peer::Sennit(Abilities::OURS),
+        Form::Numbered | Form::Thin | Form::Half => Peer::Sennit(Abilities::OURS),
     };
     // A tunnel's request is the first stream.
     let codec = Codec::new(StreamId(0), peer);
     let ours = match form {
         Form::Bare => 0,
         Form::Numbered => Header::LEN,
+        Form::Thin => ThinHeader::LEN,
         Form::Half => Header::LEN + Half::LEN,
     };
     let prefix = codec.overhead() - if codec.is_numbered() { Header::LEN } else { 0 };
@@ -69,6 +103,7 @@ pub fn before(form: Form, inner: usize, packet_number: usize) -> Vec<Part> {
     match form {
         Form::Bare => {}
         Form::Numbered => parts.push(part("number, flow, time", Header::LEN)),
+        Form::Thin => parts.push(part("number, flow, time, thin", ThinHeader::LEN)),
         Form::Half => {
             parts.push(part("number, flow, time", Header::LEN));
             parts.push(part("which half", Half::LEN));
@@ -89,6 +124,17 @@ mod tests {
     fn a_number_costs_its_header_and_a_half_its_own() {
         assert_eq!(sum(Form::Numbered) - sum(Form::Bare), Header::LEN);
         assert_eq!(sum(Form::Half) - sum(Form::Numbered), Half::LEN);
+    }
+
+    #[test]
+    fn thin_packets_lose_as_much_as_the_book_says() {
+        let tcp = Transport::Tcp { options: 12 };
+        let saved = |v6, transport, len| {
+            let (gone, left) = thinned(v6, transport, len).expect("they are thin");
+            gone + Header::LEN - left - ThinHeader::LEN
+        };
+        assert_eq!((saved(false, tcp, 1400), saved(true, tcp, 1400)), (40, 60));
+        assert_eq!(saved(false, Transport::Udp, 1400), 28 + 2 - 3);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use sennit_load::Echo;
 use sennit_netem::{Bitrate, Config, LinkSpec};
 use sennit_predict::{
-    Inner, Load, LoadArgs, Medium, MediumArgs, PredictArgs, PredictError, Prediction, Sweep,
-    SweepArgs, What,
+    HeadersWord, Inner, Load, LoadArgs, Medium, MediumArgs, PredictArgs, PredictError, Prediction,
+    Sweep, SweepArgs, What,
 };
 use serde::Serialize;
 
@@ -169,9 +169,14 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
     };
     if let Some(tunnel) = tunnel {
         let mtu = tunnel.inner_mtu;
+        let headers = match tunnel.headers {
+            HeadersWord::Thin => "thin",
+            HeadersWord::Whole => "whole",
+        };
         let _ = writeln!(
             text,
-            "[tunnel]\nedge = {{ mtu = {mtu} }}\nhub = {{ mtu = {mtu} }}"
+            "[tunnel]\nedge = {{ mtu = {mtu} }}\nhub = {{ mtu = {mtu} }}\n\
+             [[tunnel.class]]\nname = \"default\"\nheaders = \"{headers}\""
         );
     }
     let inner = tunnel.map(|tunnel| tunnel.inner);

@@ -147,6 +147,15 @@ pub enum Inner {
     Quic,
 }
 
+/// How headers travel in the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HeadersWord {
+    /// Without what the packets of a flow have in common
+    Thin,
+    /// As they are
+    Whole,
+}
+
 #[derive(Debug, Args)]
 pub struct TunnelArgs {
     #[command(flatten)]
@@ -163,6 +172,10 @@ pub struct TunnelArgs {
     /// Packets without numbers (context 0), as with peers that are no Sennit
     #[arg(long)]
     bare: bool,
+    /// `headers` of the class: packets of flows that go on without what both ends know, or as they
+    /// are
+    #[arg(long, value_enum, default_value = "thin")]
+    pub headers: HeadersWord,
     /// Bytes of packet numbers: 1 up to 127 packets in flight, 2 up to 32767
     #[arg(long, value_name = "BYTES", default_value_t = PACKET_NUMBER, value_parser = clap::value_parser!(u8).range(1..=4))]
     packet_number: u8,
@@ -373,6 +386,7 @@ impl TunnelArgs {
             inner,
             ip: Ip { v6, mtu },
             bare: self.bare,
+            thin: self.headers == HeadersWord::Thin,
             packet_number: self.packet_number.into(),
         }))
     }

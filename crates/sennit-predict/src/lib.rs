@@ -25,7 +25,7 @@ mod outcome;
 mod sweep;
 mod text;
 
-pub use args::{Inner, LoadArgs, MediumArgs, PredictArgs, SweepArgs, What};
+pub use args::{HeadersWord, Inner, LoadArgs, MediumArgs, PredictArgs, SweepArgs, What};
 pub use load::{Answer, Cell, Load, Tunnel};
 pub use medium::{Counts, Ip, Medium, Packet, Part};
 pub use outcome::{LinkFigures, Prediction, predict};

@@ -1,6 +1,6 @@
 //! What is sent: TCP, UDP, QUIC, and our tunnel around any of them.
 
-use sennit_engine::headers::{self, ACK_EVERY, Form, TAG};
+use sennit_engine::headers::{self, ACK_EVERY, Form, TAG, Transport};
 
 use crate::PredictError;
 use crate::medium::{Ip, Packet};
@@ -58,6 +58,8 @@ pub struct Tunnel {
     pub ip: Ip,
     /// Packets travel without numbers, as with peers that are no Sennit.
     pub bare: bool,
+    /// Packets of flows that go on travel without what both ends know (`headers = "thin"`).
+    pub thin: bool,
     /// Bytes of packet numbers.
     pub packet_number: usize,
 }
@@ -275,7 +277,10 @@ impl Tunnel {
         };
         let whole = self.outer(ip, form, inner.clone());
         if whole.bytes() <= ip.mtu {
-            return Ok(vec![whole]);
+            let thin = self.thin(inner).filter(|_| self.thin && !self.bare);
+            return Ok(vec![
+                thin.map_or(whole, |thin| self.outer(ip, Form::Thin, thin)),
+            ]);
         }
         let bytes = inner.bytes();
         if self.bare {
@@ -292,6 +297,29 @@ impl Tunnel {
             });
         }
         Ok(vec![half.clone(), half])
+    }
+
+    /// The inner packet without what its flow's template tells; `None` for what travels whole.
+    fn thin(&self, inner: &Packet) -> Option<Packet> {
+        let named = |name: &str| inner.parts.iter().find(|part| part.what == name);
+        if named("IPv6 fragment header").is_some() {
+            return None;
+        }
+        let transport = match (named("TCP header"), named("UDP header")) {
+            (Some(_), _) => Transport::Tcp {
+                options: named("TCP options").map_or(0, |part| part.bytes),
+            },
+            (None, Some(_)) => Transport::Udp,
+            (None, None) => return None,
+        };
+        let (mut gone, left) = headers::thinned(self.ip.v6, transport, inner.bytes())?;
+        let mut thin = Packet::new([("mask and changed fields", left)]);
+        for part in &inner.parts {
+            let here = part.bytes.min(gone);
+            gone -= here;
+            thin.push(part.what, part.bytes - here);
+        }
+        Some(thin)
     }
 
     fn outer(&self, ip: Ip, form: Form, inner: Packet) -> Packet {
@@ -347,8 +375,31 @@ mod tests {
             inner: Load::udp(),
             ip: Ip { v6: false, mtu },
             bare: false,
+            thin: false,
             packet_number: 1,
         }
+    }
+
+    #[test]
+    fn a_thin_packet_carries_as_much_in_fewer_bytes() {
+        let bytes = |thin, inner: Load| {
+            let ip = Ip {
+                v6: false,
+                mtu: 1400,
+            };
+            let tunnel = Tunnel {
+                thin,
+                inner,
+                ip,
+                ..tunnel(1400)
+            };
+            let cell = tunnel.cell(IP).expect("it fits");
+            (cell.payload, cell.packets[0].bytes())
+        };
+        let [whole, thin] = [false, true].map(|thin| bytes(thin, Load::tcp()));
+        assert_eq!((whole.0, whole.1 - thin.1), (thin.0, 40));
+        let [whole, thin] = [false, true].map(|thin| bytes(thin, Load::udp()));
+        assert_eq!((whole.0, whole.1 - thin.1), (thin.0, 27));
     }
 
     #[test]

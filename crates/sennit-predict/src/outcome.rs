@@ -263,6 +263,7 @@ mod tests {
                 inner,
                 ip,
                 bare,
+                thin: false,
                 packet_number,
             }))
         };

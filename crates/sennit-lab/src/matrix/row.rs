@@ -128,6 +128,7 @@ fn predicted(case: &Case) -> Option<f64> {
         inner,
         ip: Ip { v6, mtu },
         bare: false,
+        thin: true,
         packet_number: 2,
     };
     let medium = Medium {
