@@ -74,3 +74,14 @@ fn a_link_with_one_bad_burst_is_soon_back() {
         assert!(goodput > 15.0, "{direction:?}: {goodput:.1} of 20 Mbit/s");
     }
 }
+
+/// A transfer that was held up by a repair left the link idle: it had 39.7 of these 50 Mbit/s.
+#[test]
+fn a_transfer_has_most_of_what_a_lossy_link_carries() {
+    let mut world = World::new(&links(&["50/6.5/1%"]), Policy::Bond, 1, Instant::now());
+    assert!(world.connect(1));
+    let mut flow = Transfer::new(Kind::Tcp, Direction::Down, 1, world.now());
+    flow.run(&mut world, MS * 5000);
+    let goodput = flow.measure(&mut world, MS * 10_000);
+    assert!(goodput > 42.0, "{goodput:.1} of 50 Mbit/s");
+}
