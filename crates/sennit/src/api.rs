@@ -1,13 +1,14 @@
 //! The HTTP API of a daemon.
 //!
-//! It lives on a thread of its own with a runtime of its own, and asks the daemon in the way in which
-//! `sennit status` does, through [`Ask`], at most a few times a second however many ask ([`watch`]).
-//! So no packet ever waits for it. It answers on the control socket, and over TCP where the config
-//! says so.
+//! It lives on a thread of its own with a runtime of its own, and asks the daemon in the way in
+//! which `sennit status` does, through [`Ask`], at most a few times a second however many ask
+//! ([`watch`]). So no packet ever waits for it. It answers on the control socket, and over TCP
+//! where the config says so.
 //!
 //! What there is to call is one table ([`routes`]): path, method, who may, what it answers. The
-//! router ([`call`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`]) are made from
-//! it. How many connections and requests there may be is bounded ([`seats`], [`limit`]).
+//! router ([`call`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`])
+//! are made from it. How many connections and requests there may be is bounded ([`seats`],
+//! [`limit`]).
 
 mod access;
 mod call;

@@ -1,10 +1,10 @@
 //! The control socket of a daemon: JSON lines over a Unix socket.
 //!
-//! A client sends one [`Request`] per line and gets one line for each, a document or
-//! `{"error": {"code": …, "message": …}}`. A client whose first letter is a capital speaks HTTP, and
-//! is left to the [API](crate::api). [`Server`] has a thread for accepting and one for each
-//! client, so a slow client delays nobody; their number, the length of a request and the time for
-//! each are bounded. [`Client`] is the other end.
+//! A client sends one [`Request`] per line and gets one line for each, a document or `{"error":
+//! {"code": …, "message": …}}`. A client whose first letter is a capital speaks HTTP, and is left
+//! to the [API](crate::api). [`Server`] has a thread for accepting and one for each client, so a
+//! slow client delays nobody; their number, the length of a request and the time for each are
+//! bounded. [`Client`] is the other end.
 
 mod client;
 mod lock;

@@ -4,8 +4,8 @@
 //! token says who asks. Without tokens in the config whoever is on this host may read.
 //!
 //! A browser on an operator's desk can be made to ask anything by any page. So over TCP the `Host`
-//! must be an address, `localhost` or a name from the config, because a name that an attacker points
-//! here (DNS rebinding) is none of them; and an `Origin` must be the host that is asked.
+//! must be an address, `localhost` or a name from the config, because a name that an attacker
+//! points here (DNS rebinding) is none of them; and an `Origin` must be the host that is asked.
 
 use std::{fs, io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Instant};
 

@@ -1,6 +1,7 @@
 //! The page for browsers, which `make page` builds from `web/` and the build takes in.
 //!
-//! It holds nothing of this daemon: what it shows it asks of the API, with a token where one is needed.
+//! It holds nothing of this daemon: what it shows it asks of the API, with a token where one is
+//! needed.
 
 use axum::{
     Router,

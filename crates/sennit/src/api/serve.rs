@@ -36,8 +36,8 @@ use super::{
 };
 use crate::config::ApiConfig;
 
-/// For the head of a request, and for the handshake of TLS. Whoever is slower is not there, or keeps
-/// others out.
+/// For the head of a request, and for the handshake of TLS. Whoever is slower is not there, or
+/// keeps others out.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// A head is a few hundred bytes; a browser's with many cookies has a few thousand.
 const HEAD_BYTES: usize = 16 << 10;

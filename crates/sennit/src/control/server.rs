@@ -55,7 +55,7 @@ impl Server {
         Self::open(path, Arc::new(handler), None)
     }
 
-    /// The same, with a `door` for clients that speak HTTP.
+    /// Makes the socket as [`Self::bind`] does, with a `door` for clients that speak HTTP.
     pub fn bind_with_http(
         path: &Path,
         handler: impl Fn(Request) -> Response + Send + Sync + 'static,

@@ -178,7 +178,7 @@ struct Answer {
     worker: WorkerStatus,
 }
 
-/// The same, as the document shows it.
+/// What a worker says, as the document shows it.
 struct Report {
     tunnels: Vec<TunnelStatus>,
     links: Vec<LinkFacts>,

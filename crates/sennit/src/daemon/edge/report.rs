@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// The same, as the document shows it.
+/// What a worker says, as the document shows it.
 #[derive(Default)]
 struct Report {
     addresses: Vec<IpAddr>,
