@@ -467,6 +467,7 @@ impl Hub {
             state,
             before: path.health.before(),
             reason,
+            heard: path.health.heard(),
         });
     }
 }

@@ -11,6 +11,7 @@
 //! [`limit`]).
 
 mod access;
+mod answers;
 mod call;
 mod describe;
 mod limit;
@@ -37,6 +38,8 @@ pub use self::{access::Role, describe::openapi};
 use crate::{
     config::ApiConfig,
     control::{Refused, Request, Response},
+    history::Archive,
+    journal::Journal,
     status::Status,
 };
 
@@ -97,6 +100,8 @@ struct Shared {
     watch: Watch,
     seats: Seats,
     ask: Arc<dyn Ask>,
+    journal: Journal,
+    archive: Archive,
 }
 
 impl Api {
@@ -104,6 +109,7 @@ impl Api {
     pub fn start(
         config: &ApiConfig,
         ask: Arc<dyn Ask>,
+        (journal, archive): (Journal, Archive),
         visitors: Visitors,
     ) -> Result<Self, ApiError> {
         let tls = serve::tls(config)?;
@@ -116,6 +122,8 @@ impl Api {
             watch: Watch::new(Arc::clone(&ask)),
             seats: Seats::default(),
             ask,
+            journal,
+            archive,
         });
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -6,6 +6,7 @@
 mod book;
 mod check;
 mod doctor;
+mod events;
 mod exit;
 mod grants;
 mod host;
@@ -95,6 +96,8 @@ enum Command {
     Wait(wait::WaitArgs),
     /// Show a config, also with what holds without being said
     Config(show::ConfigArgs),
+    /// Show what happened: links and tunnels that came and went, failovers, sites
+    Events(events::EventsArgs),
     /// Check a config file
     Check(CheckArgs),
     /// Remove what a killed daemon left on this host: routes, rules, tables, devices
@@ -430,6 +433,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Revoke(args) => sites::revoke(&args),
         Command::Status(args) => status::run(&args),
         Command::Why(args) => status::why(&args),
+        Command::Events(args) => events::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -459,6 +463,7 @@ impl Command {
             | Self::Revoke(_)
             | Self::Status(_)
             | Self::Why(_)
+            | Self::Events(_)
             | Self::Links(_)
             | Self::Reload(_)
             | Self::Doctor(_)

@@ -19,7 +19,8 @@ pub use self::client::{Client, ClientError};
 pub use self::server::{BindError, Server};
 
 use crate::{
-    config::Change, described::DescribedPacket, flow::FlowName, site::SiteName, status::LinkStatus,
+    config::Change, described::DescribedPacket, flow::FlowName, journal::Wanted, site::SiteName,
+    status::LinkStatus,
 };
 
 /// A request is a line of at most this many bytes.
@@ -38,6 +39,11 @@ pub enum Request {
     Flow { flow: FlowName },
     /// The [`crate::status::PacketReason`] of a packet that is only described (edge).
     Packet { packet: DescribedPacket },
+    /// The [events](crate::journal::Events) that somebody wants.
+    Events {
+        #[serde(default)]
+        wanted: Wanted,
+    },
     /// Drop the tunnels of a site whose permission was withdrawn (hub).
     Disconnect { site: SiteName },
     /// Have a link do something; the answer is a [`LinkAnswer`] (edge).

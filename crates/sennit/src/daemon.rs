@@ -21,7 +21,7 @@ mod worker;
 use std::{
     ffi::c_int,
     fmt, io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -40,6 +40,8 @@ use crate::{
     cli::Failure,
     config::ApiConfig,
     control::Server,
+    history::Recorder,
+    journal::{Event, Journal, Keeper},
 };
 
 /// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
@@ -61,18 +63,39 @@ fn pollers(workers: usize) -> Result<Vec<Arc<Poller>>, Failure> {
 struct Doors {
     _control: Server,
     _api: Api,
+    _recorder: Recorder,
 }
 
 /// Opens the control socket and the API.
-fn open_doors(control: &Path, config: &ApiConfig, front: Arc<dyn Ask>) -> Result<Doors, Failure> {
+fn open_doors(
+    control: &Path,
+    config: &ApiConfig,
+    front: Arc<dyn Ask>,
+    books: (Journal, PathBuf),
+) -> Result<Doors, Failure> {
     let (door, visitors) = api::door();
     let asked = Arc::clone(&front);
     // First the socket: it tells of another daemon with this config.
     let control = Server::bind_with_http(control, move |it| asked.answer(it), door)?;
+    let (journal, history) = books;
+    let recorder = Recorder::start(&history, Arc::clone(&front)).map_err(Failure::runtime)?;
+    let archive = recorder.archive().clone();
     Ok(Doors {
         _control: control,
-        _api: Api::start(config, front, visitors)?,
+        _api: Api::start(config, front, (journal, archive), visitors)?,
+        _recorder: recorder,
     })
+}
+
+/// Starts the keeper of a daemon's journal, in its state directory.
+fn keep_journal(state: &Path, role: &str) -> Result<Keeper, Failure> {
+    let file = state.join(format!("{role}-journal.db"));
+    Keeper::start(&file).map_err(Failure::runtime)
+}
+
+fn note_start(journal: &Journal) {
+    let version = env!("CARGO_PKG_VERSION").into();
+    journal.note(Event::Started { version });
 }
 
 /// 32 bytes that nobody can guess.

@@ -2,7 +2,8 @@
 //!
 //! [`cli`] reads the command line and calls the rest: [`config`] and [`identity`] for what is on
 //! disk, [`store`] for what a hub remembers ([`lan`] and [`reach`] are what it grants to a site),
-//! [`control`], [`api`] and [`status`] for talking to a daemon, and [`daemon`] to be one.
+//! [`control`], [`api`], [`status`] and [`journal`] for talking to a daemon, and [`daemon`] to be
+//! one.
 
 pub mod api;
 pub mod cli;
@@ -12,12 +13,16 @@ pub mod daemon;
 mod date;
 pub mod described;
 pub mod flow;
+pub mod history;
 pub mod identity;
+pub mod journal;
 pub mod lan;
 pub mod loadtest;
 mod logging;
+pub mod metrics;
 pub mod reach;
 pub mod remote;
 pub mod site;
+mod sqlite;
 pub mod status;
 pub mod store;

@@ -21,6 +21,7 @@ use crate::reach::Reach;
 use crate::site::SiteName;
 
 pub use self::error::StoreError;
+pub(crate) use self::error::touch_private;
 use self::error::{Failed, Outcome, Result};
 pub use self::lease::Lease;
 

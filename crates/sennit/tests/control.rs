@@ -36,7 +36,9 @@ fn socket() -> (TempDir, PathBuf) {
 
 fn echo(request: Request) -> Response {
     match request {
-        Request::Status | Request::Summary => Response::document(&sample()),
+        Request::Status | Request::Summary | Request::Events { .. } => {
+            Response::document(&sample())
+        }
         Request::Flow { flow } => Response::document(&flow),
         Request::Packet { packet } => Response::document(&packet),
         Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),

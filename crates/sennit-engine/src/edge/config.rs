@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -107,6 +108,8 @@ pub enum EdgeEvent {
         before: PathState,
         /// Why.
         reason: health::Reason,
+        /// When anything was last heard on it.
+        heard: Instant,
     },
     /// Nothing passes on a link for long: its socket should be replaced by one with another port,
     /// because a NAT may hold a mapping for this one that leads nowhere.

@@ -226,6 +226,7 @@ impl Edge {
             state,
             before: path.health.before(),
             reason,
+            heard: path.health.heard(),
         });
     }
 }

@@ -1,6 +1,6 @@
 //! What a hub is told, and what it tells.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Instant};
 
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
@@ -88,6 +88,8 @@ pub enum HubEvent {
         before: PathState,
         /// Why.
         reason: health::Reason,
+        /// When anything was last heard on it.
+        heard: Instant,
     },
 }
 

@@ -37,6 +37,7 @@ pub(super) struct Call {
     pub(super) query: BTreeMap<String, String>,
     pub(super) role: Option<Role>,
     pub(super) body: Bytes,
+    headers: HeaderMap,
 }
 
 /// The router of all routes.
@@ -110,6 +111,7 @@ async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<
         query,
         role,
         body,
+        headers: parts.headers,
     };
     (route.answer)(call).await
 }
@@ -179,6 +181,32 @@ impl Call {
             Some("true" | "") => Ok(true),
             Some(_) => Err(Problem::bad_request(format!("`{name}` is true or false"))),
         }
+    }
+
+    /// A number in the query.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
+        let text = self.query.get(name);
+        let number = text.map(|text| {
+            text.parse()
+                .map_err(|_| Problem::bad_request(format!("`{name}` is a whole number")))
+        });
+        number.transpose()
+    }
+
+    /// Whether the caller wants server-sent events.
+    pub(super) fn wants_stream(&self) -> bool {
+        let accept = self.header(header::ACCEPT);
+        accept.is_some_and(|accept| accept.contains("text/event-stream"))
+    }
+
+    /// The number of the last event that a stream's viewer has seen before it was cut off.
+    pub(super) fn last_event(&self) -> Option<u64> {
+        let name = header::HeaderName::from_static("last-event-id");
+        self.header(name)?.parse().ok()
+    }
+
+    pub(super) fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
     }
 
     pub(super) async fn summary(&self) -> Result<Arc<Status>, Problem> {

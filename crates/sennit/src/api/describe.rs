@@ -23,7 +23,8 @@ pub fn openapi() -> Value {
                 json!({ "application/json": { "schema": schema(&mut generator) } })
             }
             Gives::Events => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
-            Gives::Any | Gives::Text => json!({ "application/json": {} }),
+            Gives::Any => json!({ "application/json": {} }),
+            Gives::Text(kind) => json!({ kind: { "schema": { "type": "string" } } }),
         };
         let bad = json!({
             "description": "It was not done",

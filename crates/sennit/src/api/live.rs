@@ -1,13 +1,15 @@
 //! Live data, as server-sent events.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
+use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Shared, problem::Problem, seats::Busy};
+use crate::journal::{Record, Wanted};
 
 /// Between two looks: what a person follows.
 const EVERY: Duration = Duration::from_secs(1);
@@ -15,36 +17,115 @@ const EVERY: Duration = Duration::from_secs(1);
 /// One viewer.
 struct Viewer {
     shared: Arc<Shared>,
-    flows: bool,
-    ticks: Interval,
+    /// When to look at the status, and whether with flows.
+    status: Option<(Interval, bool)>,
+    /// The number of the newest event, as it grows.
+    newest: Receiver<u64>,
+    /// The last event that was taken from the journal.
+    after: u64,
+    events: VecDeque<Record>,
     _room: Busy,
 }
 
-/// A `status` event each second.
-pub(super) fn stream(shared: Arc<Shared>, flows: bool) -> Result<Response, Problem> {
-    let full = || Problem::too_many(5, "too many streams are open");
-    let room = shared.seats.stream().ok_or_else(full)?;
+/// What there is to tell.
+enum Due {
+    /// The status, perhaps with flows.
+    Status(bool),
+    /// Events, as long as the journal is kept.
+    Events(bool),
+}
+
+/// A `status` event each second, and an `event` for each that is noted.
+pub(super) fn status(shared: Arc<Shared>, flows: bool) -> Result<Response, Problem> {
     let mut ticks = interval(EVERY);
     // A viewer that was slow gets the newest, and not all that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let viewer = Viewer {
-        shared,
-        flows,
-        ticks,
-        _room: room,
-    };
-    let events = stream::unfold(viewer, |mut viewer| async {
-        let event = viewer.next().await;
-        Some((Ok::<_, Infallible>(event), viewer))
-    });
-    let sse = Sse::new(events).keep_alive(KeepAlive::default());
-    Ok(sse.into_response())
+    let mut viewer = Viewer::new(shared)?;
+    viewer.status = Some((ticks, flows));
+    Ok(viewer.stream())
+}
+
+/// An `event` for each that is wanted, and for each that is noted from now on.
+pub(super) fn events(shared: Arc<Shared>, wanted: &Wanted) -> Result<Response, Problem> {
+    let mut viewer = Viewer::new(shared)?;
+    if *wanted != Wanted::default() {
+        viewer.events = viewer.shared.journal.read(wanted).events.into();
+        viewer.after = viewer.events.back().map_or(viewer.after, |last| last.id);
+    }
+    Ok(viewer.stream())
 }
 
 impl Viewer {
+    fn new(shared: Arc<Shared>) -> Result<Self, Problem> {
+        let full = || Problem::too_many(5, "too many streams are open");
+        let room = shared.seats.stream().ok_or_else(full)?;
+        let mut newest = shared.journal.newest();
+        let after = *newest.borrow_and_update();
+        Ok(Self {
+            shared,
+            status: None,
+            newest,
+            after,
+            events: VecDeque::new(),
+            _room: room,
+        })
+    }
+
+    fn stream(self) -> Response {
+        let events = stream::unfold(self, |mut viewer| async {
+            let event = viewer.next().await;
+            Some((Ok::<_, Infallible>(event), viewer))
+        });
+        let sse = Sse::new(events).keep_alive(KeepAlive::default());
+        sse.into_response()
+    }
+
     async fn next(&mut self) -> Event {
-        self.ticks.tick().await;
-        match self.shared.watch.status(self.flows).await {
+        loop {
+            if let Some(record) = self.events.pop_front() {
+                let text = serde_json::to_string(&record).expect("a record becomes JSON");
+                return Event::default()
+                    .event("event")
+                    .id(record.id.to_string())
+                    .data(text);
+            }
+            let (status, newest) = (&mut self.status, &mut self.newest);
+            let tick = async {
+                match status {
+                    Some((ticks, flows)) => {
+                        ticks.tick().await;
+                        *flows
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            let due = tokio::select! {
+                flows = tick => Due::Status(flows),
+                changed = newest.changed() => Due::Events(changed.is_ok()),
+            };
+            match due {
+                Due::Status(flows) => return self.look(flows).await,
+                Due::Events(alive) => self.take(alive).await,
+            }
+        }
+    }
+
+    /// Takes the events that are new.
+    async fn take(&mut self, alive: bool) {
+        if !alive {
+            // The keeper is gone, and the daemon with it.
+            return std::future::pending().await;
+        }
+        let wanted = Wanted {
+            after: Some(self.after),
+            ..Wanted::default()
+        };
+        self.events = self.shared.journal.read(&wanted).events.into();
+        self.after = self.events.back().map_or(self.after, |last| last.id);
+    }
+
+    async fn look(&self, flows: bool) -> Event {
+        match self.shared.watch.status(flows).await {
             Ok(sight) => {
                 let text = String::from_utf8_lossy(&sight.json);
                 Event::default().event("status").data(text)

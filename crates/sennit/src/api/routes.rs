@@ -4,28 +4,26 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use axum::{
-    body::Bytes,
-    http::{HeaderValue, Method, StatusCode, header},
-    response::{IntoResponse as _, Response},
-};
+use axum::{http::Method, response::Response};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::Serialize;
 
 use super::{
     Role,
-    call::{Call, check_role},
+    answers::{
+        Classes, Done, Flows, Health, Index, Links, Sites, any_command, disconnect, events, flows,
+        health, history, json, metrics, one, whole,
+    },
+    call::Call,
     describe, live,
     problem::Problem,
-    watch,
 };
 use crate::{
-    control,
-    flow::FlowName,
-    site::SiteName,
-    status::{self, FlowReason, LinkStatus, SiteStatus, State, Status, TunnelStatus, flow_reasons},
+    history::History,
+    journal::Events,
+    status::{LinkStatus, SiteStatus, State, Status},
 };
 
+/// What becomes of a request.
 type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 
 /// One thing to call.
@@ -50,7 +48,8 @@ pub(super) enum Gives {
     Any,
     /// Server-sent events.
     Events,
-    Text,
+    /// Text of this type.
+    Text(&'static str),
 }
 
 fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
@@ -90,7 +89,7 @@ pub(super) fn routes() -> Vec<Route> {
         },
         Route {
             role: None,
-            ..get("/v1/openapi.json", "This description", Gives::Text, |_| {
+            ..get("/v1/openapi.json", "This description", Gives::Any, |_| {
                 Box::pin(async { json(&describe::openapi()) })
             })
         },
@@ -133,11 +132,52 @@ pub(super) fn routes() -> Vec<Route> {
                 Gives::Events,
                 |call| {
                     Box::pin(
-                        async move { live::stream(Arc::clone(&call.shared), call.flag("flows")?) },
+                        async move { live::status(Arc::clone(&call.shared), call.flag("flows")?) },
                     )
                 },
             )
         },
+        Route {
+            query: &[
+                ("after", "only events after the one with this number"),
+                ("since", "only those of the last so many seconds"),
+                ("limit", "only so many of them, the newest"),
+            ],
+            ..get(
+                "/v1/events",
+                "What happened; with `Accept: text/event-stream` also what happens from now on",
+                Gives::Json(schema::<Events>),
+                |call| Box::pin(events(call)),
+            )
+        },
+        Route {
+            query: &[
+                (
+                    "step",
+                    "`second` (an hour of them, the default), `minute` (a week) or `hour` (a year)",
+                ),
+                (
+                    "since",
+                    "the last so many seconds; all that is kept without it",
+                ),
+                (
+                    "series",
+                    "`total`, `link/NAME` or `class/NAME`; all without it",
+                ),
+            ],
+            ..get(
+                "/v1/history",
+                "What went over links and classes, and how they fared",
+                Gives::Json(schema::<History>),
+                |call| Box::pin(history(call)),
+            )
+        },
+        get(
+            "/metrics",
+            "Metrics, in the format of Prometheus or OpenMetrics",
+            Gives::Text("text/plain"),
+            |call| Box::pin(metrics(call)),
+        ),
         get(
             "/v1/links",
             "The links of an edge",
@@ -234,212 +274,4 @@ pub(super) fn routes() -> Vec<Route> {
             )
         },
     ]
-}
-
-pub(super) fn json(document: &impl Serialize) -> Result<Response, Problem> {
-    let text = serde_json::to_vec(document).expect("a document becomes JSON");
-    Ok(json_text(text.into()))
-}
-
-fn json_text(text: Bytes) -> Response {
-    let kind = (
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    ([kind], text).into_response()
-}
-
-fn one(found: Option<impl Serialize>, what: &str, name: &str) -> Result<Response, Problem> {
-    match found {
-        Some(found) => json(&found),
-        None => {
-            let name = name.escape_debug();
-            Err(Problem::not_found(format!(
-                "there is no {what} `{name}` here"
-            )))
-        }
-    }
-}
-
-/// What is at `/v1`.
-#[derive(Serialize, JsonSchema)]
-struct Index {
-    /// `sennit.api/1`.
-    schema: &'static str,
-    version: &'static str,
-    /// What the caller may do; absent if nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<Role>,
-    openapi: &'static str,
-}
-
-impl Index {
-    fn new(role: Option<Role>) -> Self {
-        Self {
-            schema: "sennit.api/1",
-            version: env!("CARGO_PKG_VERSION"),
-            role,
-            openapi: "/v1/openapi.json",
-        }
-    }
-}
-
-/// How the daemon is, for a load balancer or a container's health check.
-#[derive(Serialize, JsonSchema)]
-struct Health {
-    state: State,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-async fn health(call: Call, good: fn(State) -> bool) -> Result<Response, Problem> {
-    let status = call.summary().await?;
-    let code = if good(status.state) {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    // Who may not read learns no more than a word.
-    let reason = status.reason.clone().filter(|_| call.role.is_some());
-    let state = status.state;
-    Ok((code, json(&Health { state, reason })?).into_response())
-}
-
-async fn whole(call: Call) -> Result<Response, Problem> {
-    let flows = call.flag("flows")?;
-    Ok(json_text(call.shared.watch.status(flows).await?.json))
-}
-
-/// The links of an edge.
-#[derive(Serialize, JsonSchema)]
-struct Links {
-    /// `sennit.links/1`.
-    schema: &'static str,
-    time: String,
-    links: Vec<LinkStatus>,
-}
-
-impl Links {
-    fn of(status: &Status) -> Self {
-        Self {
-            schema: "sennit.links/1",
-            time: status.time.clone(),
-            links: status.links.clone(),
-        }
-    }
-}
-
-/// The tunnels.
-#[derive(Serialize, JsonSchema)]
-struct Classes {
-    /// `sennit.classes/1`.
-    schema: &'static str,
-    time: String,
-    tunnels: Vec<TunnelStatus>,
-}
-
-impl Classes {
-    fn of(status: &Status) -> Self {
-        Self {
-            schema: "sennit.classes/1",
-            time: status.time.clone(),
-            tunnels: status.tunnels.clone(),
-        }
-    }
-}
-
-/// The sites at a hub.
-#[derive(Serialize, JsonSchema)]
-struct Sites {
-    /// `sennit.live-sites/1`.
-    schema: &'static str,
-    time: String,
-    sites: Vec<SiteStatus>,
-}
-
-impl Sites {
-    fn of(status: &Status) -> Self {
-        Self {
-            schema: "sennit.live-sites/1",
-            time: status.time.clone(),
-            sites: status.sites.clone(),
-        }
-    }
-}
-
-/// Flows with their reasons, as `sennit why --flows --json` prints them.
-#[derive(Serialize, JsonSchema)]
-struct Flows {
-    /// `sennit.why/1`.
-    schema: &'static str,
-    flows: Vec<FlowReason>,
-}
-
-async fn flows(call: Call) -> Result<Response, Problem> {
-    let wanted = call.query.get("match").filter(|it| !it.is_empty());
-    let sight = match wanted {
-        None => call.shared.watch.status(true).await?,
-        Some(text) => {
-            let flow: FlowName = text.parse().map_err(|error| {
-                Problem::bad_request(format!("{error}: it is named like 10.9.0.2:5201"))
-            })?;
-            call.shared
-                .watch
-                .look(control::Request::Flow { flow })
-                .await?
-        }
-    };
-    json(&Flows {
-        schema: "sennit.why/1",
-        flows: flow_reasons(&sight.status),
-    })
-}
-
-/// It is done.
-#[derive(Serialize, JsonSchema)]
-struct Done {}
-
-async fn disconnect(call: Call) -> Result<Response, Problem> {
-    let site: SiteName = call
-        .part("name")
-        .parse()
-        .map_err(|error: crate::site::BadSiteName| Problem::bad_request(error.to_string()))?;
-    let here = call.summary().await?;
-    if here.role == status::Role::Hub && !here.sites.iter().any(|it| it.name == site) {
-        return Err(Problem::not_found(format!(
-            "site `{site}` has no tunnel here"
-        )));
-    }
-    command(call, control::Request::Disconnect { site }).await
-}
-
-/// What one must be allowed for a command.
-fn role_for(command: &control::Request) -> Role {
-    match command {
-        control::Request::Status
-        | control::Request::Summary
-        | control::Request::Flow { .. }
-        | control::Request::Packet { .. } => Role::Read,
-        control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
-            Role::Read
-        }
-        control::Request::Disconnect { .. } | control::Request::Link { .. } => Role::Operate,
-        control::Request::Reload { .. } | control::Request::Keep => Role::Admin,
-    }
-}
-
-async fn any_command(call: Call) -> Result<Response, Problem> {
-    let request: control::Request = serde_json::from_slice(&call.body)
-        .map_err(|error| Problem::bad_request(format!("the body is no command: {error}")))?;
-    check_role(call.role, Some(role_for(&request)))?;
-    command(call, request).await
-}
-
-/// Has the daemon do something.
-async fn command(call: Call, request: control::Request) -> Result<Response, Problem> {
-    let ask = Arc::clone(&call.shared.ask);
-    match watch::in_background(move || ask.answer(request)).await? {
-        control::Response::Document(document) => json(&document),
-        control::Response::Refused(refused) => Err(Problem::refused(&refused)),
-    }
 }

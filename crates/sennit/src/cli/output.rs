@@ -8,6 +8,11 @@ use super::{Exit, Failure};
 
 /// Data to stdout. A reader that has seen enough is no error.
 pub(super) fn print(text: &str) -> Result<Exit, Failure> {
+    print_open(text).map(|_| Exit::Ok)
+}
+
+/// Data to stdout; false if nobody reads it any more.
+pub(super) fn print_open(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
@@ -16,7 +21,7 @@ pub(super) fn print(text: &str) -> Result<Exit, Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::runtime(format!("cannot write to stdout: {error}")))
         }
-        _ => Ok(Exit::Ok),
+        written => Ok(written.is_ok()),
     }
 }
 

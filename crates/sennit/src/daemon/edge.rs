@@ -35,7 +35,7 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
-    mailbox, open_doors, pollers,
+    keep_journal, mailbox, note_start, open_doors, pollers,
     strays::Strays,
     watch_signals,
     worker::{self, Io, Worker},
@@ -43,6 +43,7 @@ use super::{
 use crate::{
     cli::Failure,
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
+    journal::Event,
 };
 pub use ask::{Asked, ask};
 use far_side::FarSide;
@@ -79,12 +80,17 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let (letter_slots, hatches): (Arc<[_]>, Arc<[_]>) = (letter_slots.into(), hatches.into());
     let reloader = Reloader::new(file.into(), &running, Arc::clone(&letter_slots));
     let reloader = Arc::new(reloader);
+    let keeper = keep_journal(&config.state, "edge")?;
+    let journal = keeper.journal().clone();
     let front = Arc::new(Front {
         reloader: Arc::clone(&reloader),
         started,
         workers: question_slots,
+        journal: journal.clone(),
     });
-    let _doors = open_doors(&config.control, &config.api, front)?;
+    let books = (journal.clone(), config.state.join("edge-history.db"));
+    let _doors = open_doors(&config.control, &config.api, front, books)?;
+    note_start(&journal);
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());
 
@@ -106,6 +112,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
         devices,
         names,
         Arc::clone(&running),
+        journal.clone(),
         started,
     )?;
 
@@ -125,7 +132,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
                 edge,
                 share,
                 site: site.clone(),
-                links: Links::new(&running, number == 0),
+                links: Links::new(&running, number == 0, journal.clone()),
                 devices: std::iter::once(None).chain(own.map(Some)).collect(),
                 questions,
                 letters,
@@ -134,6 +141,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
                 resolved: Arc::default(),
                 lead: lead.take(),
                 told: BTreeMap::new(),
+                journal: journal.clone(),
             };
             Worker { machine, io }
         })
@@ -148,6 +156,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     log_block(config);
     let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
+    journal.note(Event::Stopped);
     let lead = workers[0].machine.lead.take();
     let keep = reloader.running().config.leak_when_stopped == Leak::Block || signals.is_restart();
     // Dropped after a failure, it keeps its block.

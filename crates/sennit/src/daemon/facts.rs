@@ -45,6 +45,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         },
         Request::Summary
         | Request::Packet { .. }
+        | Request::Events { .. }
         | Request::Disconnect { .. }
         | Request::Link { .. }
         | Request::Reload { .. }
@@ -220,7 +221,7 @@ fn path(
     }
 }
 
-fn cause(reason: Reason) -> Option<Cause> {
+pub(super) fn cause(reason: Reason) -> Option<Cause> {
     match reason {
         Reason::Heard => None,
         Reason::Returned => Some(Cause::Returned),

@@ -27,8 +27,9 @@ use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
     facts::Seen,
+    keep_journal,
     mailbox::{self, Question, Slot},
-    open_doors, pollers, random_seed,
+    note_start, open_doors, pollers, random_seed,
     registrar::{self, Neighbours},
     stop_on_signal,
     strays::Strays,
@@ -43,6 +44,7 @@ use crate::{
     control::{Refused, Request, Response},
     date,
     identity::{self, HubIdentity},
+    journal::{Event, Journal},
     status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
     store::Store,
 };
@@ -73,12 +75,17 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let (verdicts, verdict_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
     let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
     let (verdict_slots, hatches): (Arc<[_]>, Arc<[_]>) = (verdict_slots.into(), hatches.into());
+    let keeper = keep_journal(&config.state, "hub")?;
+    let journal = keeper.journal().clone();
     let front = Arc::new(Front {
         config: Arc::clone(&config),
         started,
         workers: question_slots,
+        journal: journal.clone(),
     });
-    let _doors = open_doors(&config.control, &config.api, front)?;
+    let books = (journal.clone(), config.state.join("hub-history.db"));
+    let _doors = open_doors(&config.control, &config.api, front, books)?;
+    note_start(&journal);
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
@@ -91,6 +98,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
         verdicts: Arc::clone(&verdict_slots),
         directory: Arc::clone(&directory),
         gateway: Arc::downgrade(&gateway),
+        journal: journal.clone(),
     };
     let queries = registrar::start(
         store,
@@ -117,6 +125,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
             verdicts,
             verdict_slots: Arc::clone(&verdict_slots),
             strays: Strays::new(inbox, Arc::clone(&hatches)),
+            journal: journal.clone(),
         };
         workers.push(Worker { machine, io });
     }
@@ -124,6 +133,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     tracing::info!(device = %config.device, workers = workers.len(), "hub is ready");
     let outcome = worker::run_all(&mut workers, &stop);
     tracing::info!("hub stops");
+    journal.note(Event::Stopped);
     let removed = gateway.remove();
     outcome.map_err(Failure::runtime)?;
     removed
@@ -200,6 +210,7 @@ struct Front {
     config: Arc<HubConfig>,
     started: Instant,
     workers: Vec<Slot<Question<Answer>>>,
+    journal: Journal,
 }
 
 impl Ask for Front {
@@ -218,6 +229,7 @@ impl Ask for Front {
                 "not_an_edge",
                 "a hub sorts nothing: a flow stays in the class in which it came",
             ),
+            Request::Events { wanted } => Response::document(&self.journal.read(&wanted)),
             Request::Disconnect { .. } => {
                 let done = mailbox::ask_all(&self.workers, &request);
                 done.map_or_else(Response::Refused, |_| Response::done())

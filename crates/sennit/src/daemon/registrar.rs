@@ -36,6 +36,7 @@ use crate::{
     cli::Failure,
     config::HubConfig,
     identity::{self, Admission, Authority, Proof, Refusal},
+    journal::{Event, Journal},
     lan::Host,
     reach::Reach,
     site::SiteName,
@@ -105,6 +106,7 @@ pub(super) struct Neighbours {
     pub(super) directory: Arc<Directory>,
     /// Weak, so that nothing is left on the host however the daemon ends.
     pub(super) gateway: Weak<Gateway>,
+    pub(super) journal: Journal,
 }
 
 struct Registrar {
@@ -206,6 +208,9 @@ impl Registrar {
                 let verdict = match exchange.outcome {
                     Ok(site) => {
                         tracing::info!(%site, "certificate issued");
+                        self.neighbours.journal.note(Event::CertificateIssued {
+                            site: site.to_string(),
+                        });
                         self.review(now, |admission| admission.site == site);
                         Verdict::Reply(request, exchange.body.into())
                     }
@@ -338,6 +343,10 @@ impl Registrar {
 
     fn expel(&self, admission: &Admission, refusal: &Refusal) {
         tracing::info!(site = %admission.site, reason = %refusal, code = refusal.code(), "expelled");
+        self.neighbours.journal.note(Event::Expelled {
+            site: admission.site.to_string(),
+            reason: refusal.to_string(),
+        });
         for worker in &*self.neighbours.verdicts {
             worker.post(Verdict::Expel {
                 credential: *admission.proof.digest(),

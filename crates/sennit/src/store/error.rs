@@ -134,7 +134,7 @@ pub(super) fn check_exposure(path: &Path) -> Result<()> {
 }
 
 /// Makes the file with mode 0600 when it is missing; SQLite gives its side files the same mode.
-pub(super) fn touch_private(path: &Path) -> Result<()> {
+pub(crate) fn touch_private(path: &Path) -> Result<()> {
     let opened = OpenOptions::new()
         .append(true)
         .create(true)

@@ -158,6 +158,80 @@ fn live_data_come_as_events() {
 }
 
 #[test]
+fn events_are_listed_and_streamed_from_where_a_viewer_was_cut_off() {
+    let world = World::new();
+    let up = |link: &str| sennit::journal::Event::LinkUp { link: link.into() };
+    for link in ["a", "b"] {
+        world.keeper.journal().note(up(link));
+    }
+    let listed = loop {
+        let listed = world.get("/v1/events").json();
+        if listed["events"].as_array().unwrap().len() == 2 {
+            break listed;
+        }
+    };
+    assert_eq!(listed["schema"], "sennit.events/1");
+    assert_eq!(listed["events"][1]["text"], "link b is up");
+    assert_eq!(
+        world.get("/v1/events?limit=1").json()["events"][0]["link"],
+        "b"
+    );
+    assert_eq!(world.get("/v1/events?limit=x").problem(), "bad_request");
+
+    let first = &listed["events"][0]["id"];
+    let mut stream = world.connect();
+    let head = format!(
+        "GET /v1/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\
+         last-event-id: {first}\r\nauthorization: Bearer {}\r\n\r\n",
+        world::READER
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut next = || {
+        assert!(lines.any(|line| line == "event: event"));
+        let data = lines.find(|line| line.starts_with("data: ")).unwrap();
+        let record: Value = serde_json::from_str(&data["data: ".len()..]).unwrap();
+        record["link"].clone()
+    };
+    assert_eq!(next(), "b");
+    world.keeper.journal().note(up("c"));
+    assert_eq!(next(), "c");
+}
+
+#[test]
+fn history_and_metrics_are_to_be_had() {
+    let world = World::new();
+    let metrics = world.get("/metrics");
+    assert!(
+        metrics.head.contains("text/plain; version=0.0.4"),
+        "{metrics:?}"
+    );
+    assert!(
+        metrics
+            .body
+            .contains("\nsennit_site_up{site=\"van-07\"} 1\n"),
+        "{metrics:?}"
+    );
+    let accept = "accept: application/openmetrics-text; version=1.0.0\r\n";
+    let open = world.ask("GET /metrics", Some(world::READER), accept);
+    assert!(
+        open.head.contains("application/openmetrics-text"),
+        "{open:?}"
+    );
+    assert!(open.body.ends_with("# EOF\n"), "{open:?}");
+
+    let history = loop {
+        let history = world.get("/v1/history?series=total");
+        if history.code == 200 && !history.json()["series"].as_array().unwrap().is_empty() {
+            break history.json();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert_eq!(history["series"][0]["name"], "total");
+    assert_eq!(world.get("/v1/history?step=week").problem(), "bad_request");
+}
+
+#[test]
 fn a_daemon_that_does_not_answer_is_a_problem_of_its_own() {
     let world = World::of(true, |_| ApiConfig::default());
 
@@ -203,7 +277,12 @@ fn token_files_that_others_may_read_or_that_hold_no_good_token_are_refused() {
             }
         }
         let (_, visitors) = sennit::api::door();
-        let started = sennit::api::Api::start(&config, std::sync::Arc::new(Nobody), visitors);
+        let keeper = sennit::journal::Keeper::start(&dir.path().join("j.db")).unwrap();
+        let nobody: std::sync::Arc<dyn sennit::api::Ask> = std::sync::Arc::new(Nobody);
+        let history = dir.path().join("h.db");
+        let recorder = sennit::history::Recorder::start(&history, nobody.clone()).unwrap();
+        let books = (keeper.journal().clone(), recorder.archive().clone());
+        let started = sennit::api::Api::start(&config, nobody, books, visitors);
         started.map_err(|error| error.to_string()).unwrap_err()
     };
     let open = secret(&dir, "open", world::READER);

@@ -13,6 +13,8 @@ use std::time::Duration;
 use sennit::api::{self, Api, Ask};
 use sennit::config::ApiConfig;
 use sennit::control::{Refused, Request, Response, Server};
+use sennit::history::Recorder;
+use sennit::journal::Keeper;
 use sennit::status::{Role, State, Status};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -69,6 +71,8 @@ pub(crate) struct World {
     pub(crate) socket: PathBuf,
     pub(crate) fake: Arc<Fake>,
     _api: Api,
+    pub(crate) keeper: Keeper,
+    _recorder: Recorder,
     _server: Server,
     _dir: TempDir,
 }
@@ -117,12 +121,17 @@ impl World {
         let asked = Arc::clone(&fake);
         let server = Server::bind_with_http(&socket, move |it| asked.answer(it), door).unwrap();
         let ask: Arc<dyn Ask> = Arc::clone(&fake) as Arc<dyn Ask>;
-        let api = Api::start(&config, ask, visitors).unwrap();
+        let keeper = Keeper::start(&dir.path().join("journal.db")).unwrap();
+        let recorder = Recorder::start(&dir.path().join("history.db"), Arc::clone(&ask)).unwrap();
+        let books = (keeper.journal().clone(), recorder.archive().clone());
+        let api = Api::start(&config, ask, books, visitors).unwrap();
         Self {
             address: api.addresses()[0],
             socket,
             fake,
             _api: api,
+            keeper,
+            _recorder: recorder,
             _server: server,
             _dir: dir,
         }

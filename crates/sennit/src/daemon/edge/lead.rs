@@ -25,6 +25,7 @@ use crate::{
     cli::Failure,
     config::{self, Leak},
     identity::EdgeIdentity,
+    journal::{Event, Journal},
 };
 
 /// A failed enrolment is repeated after this.
@@ -46,6 +47,7 @@ pub(super) struct Lead {
     /// The hub's in the tunnel.
     pub(super) hub_inside: Vec<IpAddr>,
     running: Arc<Running>,
+    journal: Journal,
 }
 
 impl Lead {
@@ -56,6 +58,7 @@ impl Lead {
         devices: Vec<u32>,
         names: Option<Names>,
         running: Arc<Running>,
+        journal: Journal,
         now: Instant,
     ) -> Result<Self, Failure> {
         let mut lead = Self {
@@ -69,6 +72,7 @@ impl Lead {
             addresses: Vec::new(),
             hub_inside: Vec::new(),
             running,
+            journal,
         };
         lead.forward_lan()?;
         Ok(lead)
@@ -105,6 +109,8 @@ impl Lead {
         match identity.accept(answer) {
             Ok(()) => {
                 tracing::info!(site = %identity.site, "certificate received");
+                let site = identity.site.to_string();
+                self.journal.note(Event::CertificateReceived { site });
                 self.renewal.received(now);
                 warn_of_clock(identity);
                 true
@@ -166,6 +172,8 @@ impl Lead {
         let nets: Vec<IpNet> = addresses.iter().map(Prefix::net).collect();
         self.addresses = addresses;
         tracing::info!(addresses = ?nets, "addresses assigned");
+        let addresses = nets.iter().map(IpNet::addr).collect();
+        self.journal.note(Event::AddressesAssigned { addresses });
         for &device in &self.devices {
             if let Err(error) = self.footprint.set_addresses(device, &nets) {
                 tracing::error!(error = &error as &dyn Error, "cannot set the addresses");

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     config,
     control::LinkOrder,
+    journal::{Event, Journal},
     status::{LinkCause, LinkState, LinkStatus, LinkTraffic},
 };
 
@@ -35,6 +36,7 @@ pub(super) struct Links {
     instance: Instance,
     /// Whether the log hears of every change, and not only of what others cannot know.
     first: bool,
+    journal: Journal,
 }
 
 struct Link {
@@ -71,13 +73,14 @@ const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
 impl Links {
     /// Links that nobody has looked at yet; at the first worker or another.
-    pub(super) fn new(running: &Running, first: bool) -> Self {
+    pub(super) fn new(running: &Running, first: bool, journal: Journal) -> Self {
         let links = running.links.iter().map(|it| it.as_ref().map(Link::new));
         Self {
             links: links.collect(),
             leaving: Vec::new(),
             instance: Instance::of(&running.config.device),
             first,
+            journal,
         }
     }
 
@@ -125,6 +128,7 @@ impl Links {
     /// Brings the sockets in line with what was found at the interfaces.
     pub(super) fn follow(&mut self, found: &[Found], edge: &mut Edge, io: &mut Io, now: Instant) {
         let (instance, first) = (self.instance, self.first);
+        let journal = self.journal.clone();
         for (index, link) in self.all_mut() {
             let Some(found) = found.get(index) else {
                 continue;
@@ -140,6 +144,7 @@ impl Links {
                 link.since = now;
                 if first || link.complaint != found.complaint {
                     link.log();
+                    journal.note(link.event());
                 }
                 edge.handle_link(link.update(index), now);
             }
@@ -385,6 +390,18 @@ impl Link {
                 tracing::warn!(link = name, interface, reason, "link is down");
             }
             None => tracing::info!(link = name, interface, "link is up"),
+        }
+    }
+
+    fn event(&self) -> Event {
+        let link = self.config.name.clone();
+        match &self.complaint {
+            Some(Complaint { cause, text }) => Event::LinkDown {
+                link,
+                cause: *cause,
+                reason: text.clone(),
+            },
+            None => Event::LinkUp { link },
         }
     }
 

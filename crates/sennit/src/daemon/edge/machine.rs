@@ -1,9 +1,14 @@
 //! One worker's engine with its events turned into deeds.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
-use sennit_core::ClassId;
+use sennit_core::{ClassId, PathState, health};
 use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Transmit};
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
@@ -19,6 +24,7 @@ use crate::{
         strays::Strays,
         worker::{Io, Machine},
     },
+    journal::{Event, Journal},
     site::SiteName,
 };
 
@@ -67,6 +73,7 @@ pub(super) struct EdgeMachine {
     pub(super) lead: Option<Lead>,
     /// Why a class has no tunnel, as the journal was told last.
     pub(super) told: BTreeMap<String, String>,
+    pub(super) journal: Journal,
 }
 
 /// What to do about a hub that does not want this edge.
@@ -83,6 +90,10 @@ impl EdgeMachine {
         self.told.insert(class.to_owned(), reason.to_owned());
         let help = lasting.then_some(TURNED_AWAY_HELP);
         tracing::warn!(class, reason, help, "not connected");
+        self.journal.note(Event::Refused {
+            class: class.to_owned(),
+            reason: reason.to_owned(),
+        });
     }
 
     /// Looks at the links' interfaces, for all workers.
@@ -127,6 +138,10 @@ impl EdgeMachine {
                 tracing::info!(class, first_link = link, multipath, "tunnel is up");
                 self.told.remove(&class);
                 self.count_tunnel(true, now);
+                self.journal.note(Event::TunnelUp {
+                    site: None,
+                    class: class.clone(),
+                });
                 if !multipath {
                     tracing::warn!(
                         class,
@@ -137,6 +152,11 @@ impl EdgeMachine {
             EdgeEvent::TunnelDown { class, reason } => {
                 tracing::warn!(class, reason, "tunnel is down");
                 self.count_tunnel(false, now);
+                self.journal.note(Event::TunnelDown {
+                    site: None,
+                    class,
+                    reason,
+                });
             }
             EdgeEvent::Refused {
                 class,
@@ -155,14 +175,16 @@ impl EdgeMachine {
                 state,
                 before,
                 reason,
+                heard,
             } => {
                 // What happens to a path that is not to be used anyway is of no interest to most.
-                let up = sennit_core::PathState::Up;
+                let up = PathState::Up;
                 if (before == up) == (state == up) {
-                    tracing::debug!(class, link, %state, %reason, "path changed");
-                } else {
-                    tracing::info!(class, link, %state, %reason, "path changed");
+                    return tracing::debug!(class, link, %state, %reason, "path changed");
                 }
+                tracing::info!(class, link, %state, %reason, "path changed");
+                let silent = now.saturating_duration_since(heard);
+                self.note_path(class, link, (state == up, reason), silent);
             }
             EdgeEvent::NewPort { socket, link } => {
                 tracing::info!(link, "nothing passes: trying from another port");
@@ -175,6 +197,42 @@ impl EdgeMachine {
             } => {
                 tracing::info!(class, link, reason, "path closed");
             }
+        }
+    }
+
+    /// Tells the journal of a path that is used from now on, or no longer, and of a failover.
+    fn note_path(
+        &mut self,
+        class: String,
+        link: String,
+        (up, reason): (bool, health::Reason),
+        silent: Duration,
+    ) {
+        if up {
+            let site = None;
+            return self.journal.note(Event::PathUp { site, class, link });
+        }
+        let tunnels = self.edge.status();
+        let paths = tunnels.iter().filter(|tunnel| tunnel.class == class);
+        let paths = paths.flat_map(|tunnel| &tunnel.paths);
+        let up = paths.filter(|path| path.state == PathState::Up && path.link.name != link);
+        let to: Vec<String> = up.map(|path| path.link.name.clone()).collect();
+        let silent_seconds = silent.as_secs_f64();
+        self.journal.note(Event::PathDown {
+            site: None,
+            class: class.clone(),
+            link: link.clone(),
+            cause: facts::cause(reason),
+            reason: reason.to_string(),
+            silent_seconds,
+        });
+        if !to.is_empty() {
+            self.journal.note(Event::Failover {
+                class,
+                from: link,
+                to,
+                gap_seconds: silent_seconds,
+            });
         }
     }
 

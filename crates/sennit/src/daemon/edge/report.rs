@@ -20,6 +20,7 @@ use crate::{
         traffic,
     },
     date,
+    journal::Journal,
     site::SiteName,
     status::{
         LinkCause, LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA,
@@ -91,6 +92,7 @@ pub(super) struct Front {
     pub(super) reloader: Arc<Reloader>,
     pub(super) started: Instant,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
+    pub(super) journal: Journal,
 }
 
 impl Ask for Front {
@@ -112,6 +114,7 @@ impl Ask for Front {
                     None => Response::refused("no_packet", format!("`{packet}` is no packet")),
                 }
             }
+            Request::Events { wanted } => Response::document(&self.journal.read(&wanted)),
             Request::Disconnect { .. } => {
                 Response::refused("not_a_hub", "an edge has no sites to disconnect")
             }

@@ -23,6 +23,7 @@ use crate::{
         strays::Strays,
         worker::{Io, Machine},
     },
+    journal::{Event, Journal},
 };
 
 /// A thing that was found at the wrong worker.
@@ -45,6 +46,7 @@ pub(super) struct HubMachine {
     /// Of all workers.
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
     pub(super) strays: Strays<Stray>,
+    pub(super) journal: Journal,
 }
 
 impl HubMachine {
@@ -93,6 +95,8 @@ impl HubMachine {
                     });
                 }
                 self.note_outer(&site);
+                let site = Some(site);
+                self.journal.note(Event::TunnelUp { site, class });
             }
             HubEvent::TunnelDown {
                 site,
@@ -102,6 +106,11 @@ impl HubMachine {
             } => {
                 tracing::info!(site, class, reason, "tunnel is down");
                 self.directory.leave(self.number, &site, class_id);
+                self.journal.note(Event::TunnelDown {
+                    site: Some(site),
+                    class,
+                    reason,
+                });
             }
             HubEvent::Lan {
                 site,
@@ -120,14 +129,27 @@ impl HubMachine {
                 state,
                 before,
                 reason,
+                heard,
             } => {
+                self.note_outer(&site);
                 // What happens to a path that is not to be used anyway is of no interest to most.
                 if (before == PathState::Up) == (state == PathState::Up) {
-                    tracing::debug!(site, class, link, %state, %reason, "path changed");
-                } else {
-                    tracing::info!(site, class, link, %state, %reason, "path changed");
+                    return tracing::debug!(site, class, link, %state, %reason, "path changed");
                 }
-                self.note_outer(&site);
+                tracing::info!(site, class, link, %state, %reason, "path changed");
+                let site = Some(site);
+                self.journal.note(if state == PathState::Up {
+                    Event::PathUp { site, class, link }
+                } else {
+                    Event::PathDown {
+                        site,
+                        class,
+                        link,
+                        cause: facts::cause(reason),
+                        reason: reason.to_string(),
+                        silent_seconds: now.saturating_duration_since(heard).as_secs_f64(),
+                    }
+                });
             }
         }
     }
@@ -186,6 +208,7 @@ impl HubMachine {
         match request {
             Request::Status
             | Request::Summary
+            | Request::Events { .. }
             | Request::Flow { .. }
             | Request::Packet { .. }
             | Request::Link { .. }

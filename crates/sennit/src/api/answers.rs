@@ -1,0 +1,291 @@
+//! What routes answer, and with which documents.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{
+    Role,
+    call::{Call, check_role},
+    live,
+    problem::Problem,
+    watch,
+};
+use crate::{
+    control,
+    flow::FlowName,
+    history::Step,
+    journal::Wanted,
+    metrics::{self, Format, Sources},
+    site::SiteName,
+    status::{self, FlowReason, LinkStatus, SiteStatus, State, Status, TunnelStatus, flow_reasons},
+};
+
+pub(super) fn json(document: &impl Serialize) -> Result<Response, Problem> {
+    let text = serde_json::to_vec(document).expect("a document becomes JSON");
+    Ok(json_text(text.into()))
+}
+
+pub(super) fn json_text(text: Bytes) -> Response {
+    let kind = (
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    ([kind], text).into_response()
+}
+
+pub(super) fn one(
+    found: Option<impl Serialize>,
+    what: &str,
+    name: &str,
+) -> Result<Response, Problem> {
+    match found {
+        Some(found) => json(&found),
+        None => {
+            let name = name.escape_debug();
+            Err(Problem::not_found(format!(
+                "there is no {what} `{name}` here"
+            )))
+        }
+    }
+}
+
+/// What is at `/v1`.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Index {
+    /// `sennit.api/1`.
+    schema: &'static str,
+    version: &'static str,
+    /// What the caller may do; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
+    openapi: &'static str,
+}
+
+impl Index {
+    pub(super) fn new(role: Option<Role>) -> Self {
+        Self {
+            schema: "sennit.api/1",
+            version: env!("CARGO_PKG_VERSION"),
+            role,
+            openapi: "/v1/openapi.json",
+        }
+    }
+}
+
+/// How the daemon is, for a load balancer or a container's health check.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Health {
+    state: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+pub(super) async fn health(call: Call, good: fn(State) -> bool) -> Result<Response, Problem> {
+    let status = call.summary().await?;
+    let code = if good(status.state) {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    // Who may not read learns no more than a word.
+    let reason = status.reason.clone().filter(|_| call.role.is_some());
+    let state = status.state;
+    Ok((code, json(&Health { state, reason })?).into_response())
+}
+
+pub(super) async fn whole(call: Call) -> Result<Response, Problem> {
+    let flows = call.flag("flows")?;
+    Ok(json_text(call.shared.watch.status(flows).await?.json))
+}
+
+/// The links of an edge.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Links {
+    /// `sennit.links/1`.
+    schema: &'static str,
+    time: String,
+    links: Vec<LinkStatus>,
+}
+
+impl Links {
+    pub(super) fn of(status: &Status) -> Self {
+        Self {
+            schema: "sennit.links/1",
+            time: status.time.clone(),
+            links: status.links.clone(),
+        }
+    }
+}
+
+/// The tunnels.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Classes {
+    /// `sennit.classes/1`.
+    schema: &'static str,
+    time: String,
+    pub(super) tunnels: Vec<TunnelStatus>,
+}
+
+impl Classes {
+    pub(super) fn of(status: &Status) -> Self {
+        Self {
+            schema: "sennit.classes/1",
+            time: status.time.clone(),
+            tunnels: status.tunnels.clone(),
+        }
+    }
+}
+
+/// The sites at a hub.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Sites {
+    /// `sennit.live-sites/1`.
+    schema: &'static str,
+    time: String,
+    sites: Vec<SiteStatus>,
+}
+
+impl Sites {
+    pub(super) fn of(status: &Status) -> Self {
+        Self {
+            schema: "sennit.live-sites/1",
+            time: status.time.clone(),
+            sites: status.sites.clone(),
+        }
+    }
+}
+
+/// Flows with their reasons, as `sennit why --flows --json` prints them.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Flows {
+    /// `sennit.why/1`.
+    schema: &'static str,
+    flows: Vec<FlowReason>,
+}
+
+pub(super) async fn flows(call: Call) -> Result<Response, Problem> {
+    let wanted = call.query.get("match").filter(|it| !it.is_empty());
+    let sight = match wanted {
+        None => call.shared.watch.status(true).await?,
+        Some(text) => {
+            let flow: FlowName = text.parse().map_err(|error| {
+                Problem::bad_request(format!("{error}: it is named like 10.9.0.2:5201"))
+            })?;
+            call.shared
+                .watch
+                .look(control::Request::Flow { flow })
+                .await?
+        }
+    };
+    json(&Flows {
+        schema: "sennit.why/1",
+        flows: flow_reasons(&sight.status),
+    })
+}
+
+pub(super) async fn events(call: Call) -> Result<Response, Problem> {
+    let wanted = Wanted {
+        after: call.last_event().or(call.number("after")?),
+        since_seconds: call.number("since")?,
+        limit: call.number("limit")?.map(|limit| limit as usize),
+        wait_seconds: None,
+    };
+    if call.wants_stream() {
+        return live::events(Arc::clone(&call.shared), &wanted);
+    }
+    json(&call.shared.journal.read(&wanted))
+}
+
+pub(super) async fn history(call: Call) -> Result<Response, Problem> {
+    let named = |name: &String| {
+        let wrong = || Problem::bad_request("`step` is second, minute or hour");
+        Step::named(name).ok_or_else(wrong)
+    };
+    let step = call.query.get("step").map_or(Ok(Step::Second), named)?;
+    let since = call.number("since")?.unwrap_or(u64::MAX);
+    let (archive, series) = (
+        call.shared.archive.clone(),
+        call.query.get("series").cloned(),
+    );
+    let read = move || archive.read(step, since, series.as_deref());
+    json(&watch::in_background(read).await?.map_err(|error| {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Problem::new(
+            status,
+            "no_history",
+            format!("the history cannot be read: {error}"),
+        )
+    })?)
+}
+
+pub(super) async fn metrics(call: Call) -> Result<Response, Problem> {
+    let status = call.summary().await?;
+    let events = call.shared.journal.tally();
+    let format = call
+        .header(header::ACCEPT)
+        .map_or(Format::Prometheus, Format::accepted);
+    let sources = Sources {
+        status: &status,
+        events: &events,
+    };
+    let kind = HeaderValue::from_static(format.content_type());
+    let text = metrics::text(&sources, format);
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// It is done.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Done {}
+
+pub(super) async fn disconnect(call: Call) -> Result<Response, Problem> {
+    let site: SiteName = call
+        .part("name")
+        .parse()
+        .map_err(|error: crate::site::BadSiteName| Problem::bad_request(error.to_string()))?;
+    let here = call.summary().await?;
+    if here.role == status::Role::Hub && !here.sites.iter().any(|it| it.name == site) {
+        return Err(Problem::not_found(format!(
+            "site `{site}` has no tunnel here"
+        )));
+    }
+    command(call, control::Request::Disconnect { site }).await
+}
+
+/// What one must be allowed for a command.
+pub(super) fn role_for(command: &control::Request) -> Role {
+    match command {
+        control::Request::Status
+        | control::Request::Summary
+        | control::Request::Events { .. }
+        | control::Request::Packet { .. }
+        | control::Request::Flow { .. } => Role::Read,
+        control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
+            Role::Read
+        }
+        control::Request::Disconnect { .. } | control::Request::Link { .. } => Role::Operate,
+        control::Request::Reload { .. } | control::Request::Keep => Role::Admin,
+    }
+}
+
+pub(super) async fn any_command(call: Call) -> Result<Response, Problem> {
+    let request: control::Request = serde_json::from_slice(&call.body)
+        .map_err(|error| Problem::bad_request(format!("the body is no command: {error}")))?;
+    check_role(call.role, Some(role_for(&request)))?;
+    command(call, request).await
+}
+
+/// Has the daemon do something.
+pub(super) async fn command(call: Call, request: control::Request) -> Result<Response, Problem> {
+    let ask = Arc::clone(&call.shared.ask);
+    match watch::in_background(move || ask.answer(request)).await? {
+        control::Response::Document(document) => json(&document),
+        control::Response::Refused(refused) => Err(Problem::refused(&refused)),
+    }
+}

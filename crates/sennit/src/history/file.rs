@@ -1,0 +1,274 @@
+//! The history's file.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, params};
+
+use super::{Series, Step, sample::Row};
+use crate::sqlite::{self, SqliteError};
+
+/// Of the layout.
+const VERSION: i64 = 1;
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE IF NOT EXISTS samples (
+        step INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL,
+        sent REAL NOT NULL, received REAL NOT NULL,
+        sent_packets REAL NOT NULL, lost_packets REAL NOT NULL, rtt REAL, up REAL NOT NULL,
+        PRIMARY KEY (step, series, time)
+    ) WITHOUT ROWID;";
+/// Series that there may be: links and classes that come and go with the config.
+const MOST_SERIES: i64 = 256;
+
+/// The file, open for writing.
+#[derive(Debug)]
+pub(super) struct File {
+    db: Connection,
+    /// The minute in which it was last summed up.
+    summed: Option<u64>,
+}
+
+impl File {
+    pub(super) fn open(path: &Path) -> Result<Self, SqliteError> {
+        let db = sqlite::open(path, VERSION, TABLES)?;
+        // The last seconds may be lost with the power, and the file may not.
+        db.pragma_update(None, "synchronous", "normal")?;
+        Ok(Self { db, summed: None })
+    }
+
+    /// Writes what happened; once a minute it is summed up, and what is old is removed.
+    pub(super) fn write(&mut self, rows: &[Row], now: u64) -> Result<(), SqliteError> {
+        let tx = self.db.transaction()?;
+        for row in rows {
+            tx.execute(
+                "INSERT OR IGNORE INTO series (name)
+                 SELECT ?1 WHERE (SELECT count(*) FROM series) < ?2",
+                params![row.series, MOST_SERIES],
+            )?;
+            tx.execute(
+                "INSERT OR REPLACE INTO samples
+                 SELECT 1, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM series WHERE name = ?1",
+                params![
+                    row.series,
+                    row.time as i64,
+                    row.sent,
+                    row.received,
+                    row.sent_packets,
+                    row.lost_packets,
+                    row.rtt,
+                    row.up
+                ],
+            )?;
+        }
+        let minute = now / 60;
+        if self.summed != Some(minute) {
+            sum_up(&tx, Step::Second, Step::Minute, now)?;
+            sum_up(&tx, Step::Minute, Step::Hour, now)?;
+            forget(&tx, now)?;
+            self.summed = Some(minute);
+        }
+        Ok(tx.commit()?)
+    }
+}
+
+/// Makes the coarser steps that are over and not there yet, also those of a daemon that was killed.
+fn sum_up(db: &Connection, from: Step, to: Step, now: u64) -> rusqlite::Result<()> {
+    let length = to.seconds() as i64;
+    let end = now as i64 / length * length;
+    db.execute(
+        "INSERT OR IGNORE INTO samples
+         SELECT ?1, series, time / ?1 * ?1, avg(sent), avg(received), avg(sent_packets),
+                avg(lost_packets), avg(rtt), avg(up)
+         FROM samples WHERE step = ?2 AND time < ?3 AND time >= ?3 - ?4
+         GROUP BY series, time / ?1",
+        params![length, from.seconds() as i64, end, look_back(from)],
+    )?;
+    Ok(())
+}
+
+/// How far back there may be finer steps that were not summed up, in whole coarser ones: those of
+/// which the first part is forgotten were summed up before.
+fn look_back(from: Step) -> i64 {
+    match from {
+        Step::Second => 3540,
+        Step::Minute | Step::Hour => 2 * 86_400,
+    }
+}
+
+fn forget(db: &Connection, now: u64) -> rusqlite::Result<()> {
+    for step in Step::ALL {
+        // What lies in the future was written by a clock that was wrong.
+        db.execute(
+            "DELETE FROM samples WHERE step = ?1 AND (time < ?2 OR time > ?3)",
+            params![
+                step.seconds() as i64,
+                now.saturating_sub(step.kept()) as i64,
+                now as i64 + 86_400
+            ],
+        )?;
+    }
+    db.execute(
+        "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM samples WHERE series = id)",
+        [],
+    )?;
+    Ok(())
+}
+
+/// The series with this name, or all, from a time on.
+pub(super) fn read(
+    path: &Path,
+    step: Step,
+    from: u64,
+    name: Option<&str>,
+) -> Result<Vec<Series>, SqliteError> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    db.busy_timeout(sqlite::BUSY)?;
+    let mut query = db.prepare(
+        "SELECT name, time, sent, received, rtt, sent_packets, lost_packets, up
+         FROM samples JOIN series ON id = series
+         WHERE step = ?1 AND time >= ?2 AND (?3 IS NULL OR name = ?3) ORDER BY name, time",
+    )?;
+    let mut rows = query.query(params![step.seconds() as i64, from as i64, name])?;
+    let mut all: Vec<Series> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        if all.last().is_none_or(|series| series.name != name) {
+            all.push(Series {
+                name,
+                ..Series::default()
+            });
+        }
+        let Some(series) = all.last_mut() else {
+            continue;
+        };
+        series.time.push(row.get::<_, i64>(1)? as u64);
+        series.sent_bytes_per_second.push(row.get(2)?);
+        series.received_bytes_per_second.push(row.get(3)?);
+        series.rtt_seconds.push(row.get(4)?);
+        let (sent, lost): (f64, f64) = (row.get(5)?, row.get(6)?);
+        series.loss_ratio.push((sent > 0.0).then(|| lost / sent));
+        series.up_ratio.push(row.get(7)?);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(series: &str, time: u64, sent: f64) -> Row {
+        Row {
+            series: series.into(),
+            time,
+            sent,
+            received: 2.0 * sent,
+            sent_packets: 100.0,
+            lost_packets: 1.0,
+            rtt: Some(0.04),
+            up: 1.0,
+        }
+    }
+
+    /// A file that saw each second of a time, each as many bytes as its minute's number.
+    fn filled(path: &Path, seconds: std::ops::Range<u64>) -> File {
+        let mut file = File::open(path).unwrap();
+        for minute in (seconds.start / 60)..(seconds.end / 60) {
+            let times = minute * 60..(minute + 1) * 60;
+            let rows: Vec<Row> = times.map(|at| row("total", at, minute as f64)).collect();
+            file.write(&rows, (minute + 1) * 60).unwrap();
+        }
+        file
+    }
+
+    fn read_all(path: &Path, step: Step) -> Series {
+        let mut all = read(path, step, 0, None).unwrap();
+        assert!(all.len() <= 1, "{all:?}");
+        all.pop().unwrap_or_default()
+    }
+
+    #[test]
+    fn seconds_become_minutes_and_those_hours_and_each_is_kept_for_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+
+        filled(&path, 0..3 * 3600);
+
+        let seconds = read_all(&path, Step::Second);
+        assert_eq!(seconds.time.len(), 3600);
+        assert_eq!(seconds.time[0], 2 * 3600);
+        let minutes = read_all(&path, Step::Minute);
+        let expected: Vec<f64> = (0..180).map(f64::from).collect();
+        assert_eq!(minutes.sent_bytes_per_second, expected);
+        assert_eq!(minutes.loss_ratio[7], Some(0.01));
+        let hours = read_all(&path, Step::Hour);
+        assert_eq!(hours.time, [0, 3600, 7200]);
+        assert_eq!(hours.sent_bytes_per_second, [29.5, 89.5, 149.5]);
+        assert_eq!(hours.rtt_seconds.len(), 3);
+    }
+
+    #[test]
+    fn what_a_killed_daemon_has_not_summed_up_the_next_one_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let mut file = File::open(&path).unwrap();
+        let rows: Vec<Row> = (0..600).map(|at| row("total", at, 5.0)).collect();
+        file.write(&rows, 30).unwrap();
+        drop(file);
+        assert_eq!(read_all(&path, Step::Minute).time.len(), 0);
+
+        File::open(&path).unwrap().write(&[], 1000).unwrap();
+
+        assert_eq!(read_all(&path, Step::Minute).time.len(), 10);
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_leaves_nothing_in_the_future_and_names_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let mut file = File::open(&path).unwrap();
+        let far = 4_000_000_000;
+        file.write(&[row("total", far, 1.0)], far).unwrap();
+        let names: Vec<Row> = (0..400)
+            .map(|n| row(&format!("link/{n}"), 60, 1.0))
+            .collect();
+
+        file.write(&names, 60).unwrap();
+
+        let all = read(&path, Step::Second, 0, None).unwrap();
+        assert!(all.len() <= MOST_SERIES as usize, "{}", all.len());
+        assert!(all.iter().all(|series| series.time == [60]));
+        assert_eq!(
+            read(&path, Step::Second, 0, Some("link/7")).unwrap().len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_year_of_six_links_fits_into_fifty_megabytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let mut file = File::open(&path).unwrap();
+        let names: Vec<Row> = (0..8).map(|n| row(&format!("link/{n}"), 1, 1.0)).collect();
+        file.write(&names, 2).unwrap();
+        for step in Step::ALL {
+            let (length, count) = (step.seconds() as i64, step.kept() / step.seconds());
+            file.db
+                .execute(
+                    "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
+                     INSERT OR IGNORE INTO samples
+                     SELECT ?1, id, i * ?1, 123456.7, 234567.8, 345.6, 4.5, 0.0456, 0.99
+                     FROM n, series",
+                    params![length, count as i64],
+                )
+                .unwrap();
+        }
+        file.db
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .unwrap();
+        drop(file);
+
+        let size = path.metadata().unwrap().len();
+
+        assert!(size < 50_000_000, "{size} bytes");
+    }
+}

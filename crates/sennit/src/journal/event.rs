@@ -1,0 +1,161 @@
+//! What can happen.
+
+use std::{fmt, net::IpAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::status::{Cause, LinkCause};
+
+/// One thing that happened. What a daemon of another version wrote and this one does not know is
+/// [`Event::Other`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The daemon started.
+    Started { version: String },
+    /// The daemon stopped in order. Without one before the next `started` it was killed.
+    Stopped,
+    /// A link's interface can be used.
+    LinkUp { link: String },
+    /// A link's interface cannot be used.
+    LinkDown {
+        link: String,
+        cause: LinkCause,
+        reason: String,
+    },
+    /// A class has a tunnel.
+    TunnelUp {
+        /// At a hub.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        class: String,
+    },
+    /// A class has no tunnel any more.
+    TunnelDown {
+        /// At a hub.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        class: String,
+        reason: String,
+    },
+    /// A path is trusted with packets.
+    PathUp {
+        /// At a hub.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        class: String,
+        link: String,
+    },
+    /// A path is not trusted any more.
+    PathDown {
+        /// At a hub.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        class: String,
+        link: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<Cause>,
+        reason: String,
+        /// For how long nothing had been heard on it.
+        silent_seconds: f64,
+    },
+    /// What a class sent over a link leaves over others from now on.
+    Failover {
+        class: String,
+        from: String,
+        to: Vec<String>,
+        /// For how long nothing had been heard on the link: what was sent there meanwhile was late
+        /// or had to be sent again.
+        gap_seconds: f64,
+    },
+    /// The hub, or something before it, does not let a class in.
+    Refused { class: String, reason: String },
+    /// The hub has assigned addresses.
+    AddressesAssigned { addresses: Vec<IpAddr> },
+    /// This edge got a certificate.
+    CertificateReceived { site: String },
+    /// At a hub: a site got a certificate.
+    CertificateIssued { site: String },
+    /// At a hub: what let a site in is not good any more.
+    Expelled { site: String, reason: String },
+    /// The journal's file could not be read, and was set aside.
+    JournalSetAside { file: String, reason: String },
+    /// So many events came faster than they could be kept.
+    EventsLost { count: u64 },
+    /// Of another version.
+    #[serde(other)]
+    Other,
+}
+
+impl Event {
+    /// The word in its field `event`.
+    pub fn kind(&self) -> String {
+        let json = serde_json::to_value(self).unwrap_or_default();
+        json["event"].as_str().unwrap_or("other").to_owned()
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |site: &Option<String>| match site {
+            Some(site) => format!(" of site {site}"),
+            None => String::new(),
+        };
+        match self {
+            Self::Started { version } => write!(f, "started, version {version}"),
+            Self::Stopped => f.write_str("stopped"),
+            Self::LinkUp { link } => write!(f, "link {link} is up"),
+            Self::LinkDown { link, reason, .. } => write!(f, "link {link} is down: {reason}"),
+            Self::TunnelUp { site, class } => write!(f, "class {class}{} has a tunnel", of(site)),
+            Self::TunnelDown {
+                site,
+                class,
+                reason,
+            } => write!(f, "class {class}{} has no tunnel: {reason}", of(site)),
+            Self::PathUp { site, class, link } => {
+                write!(f, "class {class}{} uses link {link}", of(site))
+            }
+            Self::PathDown {
+                site,
+                class,
+                link,
+                reason,
+                silent_seconds,
+                ..
+            } => write!(
+                f,
+                "class {class}{} does not use link {link}: {reason}, for {silent_seconds:.3} s",
+                of(site)
+            ),
+            Self::Failover {
+                class,
+                from,
+                to,
+                gap_seconds,
+            } => write!(
+                f,
+                "class {class} moved from link {from} to {} after {gap_seconds:.3} s",
+                to.join(" and ")
+            ),
+            Self::Refused { class, reason } => write!(f, "class {class} is refused: {reason}"),
+            Self::AddressesAssigned { addresses } => {
+                let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                write!(f, "the hub assigned {}", words.join(" and "))
+            }
+            Self::CertificateReceived { site } => {
+                write!(f, "received a certificate as site {site}")
+            }
+            Self::CertificateIssued { site } => write!(f, "site {site} got a certificate"),
+            Self::Expelled { site, reason } => write!(f, "site {site} is shut out: {reason}"),
+            Self::JournalSetAside { file, reason } => {
+                write!(
+                    f,
+                    "the journal could not be read ({reason}) and is now {file}"
+                )
+            }
+            Self::EventsLost { count } => write!(f, "{count} events came too fast to be kept"),
+            Self::Other => f.write_str("an event of another version of Sennit"),
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Every metric.
+
+use std::collections::BTreeMap;
+
+use super::{Kind, Metric, Samples, Sources};
+use crate::status::{LinkState, PathState, PathStatus, Role, State, TunnelStatus};
+
+fn flag(yes: bool) -> f64 {
+    f64::from(u8::from(yes))
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Edge => "edge",
+        Role::Hub => "hub",
+    }
+}
+
+fn tunnels(from: &Sources<'_>, to: &mut Samples, value: fn(&TunnelStatus) -> f64) {
+    for tunnel in &from.status.tunnels {
+        to.add(&[tunnel.site.as_str(), &tunnel.class], value(tunnel));
+    }
+}
+
+/// The paths of a tunnel on one link: there are several if the hub has several addresses.
+struct OnLink<'a> {
+    /// The one that is up, if there is one.
+    first: &'a PathStatus,
+    sent_packets: u64,
+    lost_packets: u64,
+}
+
+fn paths(from: &Sources<'_>, to: &mut Samples, value: fn(&OnLink<'_>) -> Option<f64>) {
+    for tunnel in &from.status.tunnels {
+        let mut by_link: BTreeMap<&str, OnLink<'_>> = BTreeMap::new();
+        for path in &tunnel.paths {
+            let link = path.link.as_deref().unwrap_or("unnamed");
+            let all = by_link.entry(link).or_insert(OnLink {
+                first: path,
+                sent_packets: 0,
+                lost_packets: 0,
+            });
+            all.sent_packets += path.sent_packets;
+            all.lost_packets += path.lost_packets;
+            if all.first.state != PathState::Up && path.state == PathState::Up {
+                all.first = path;
+            }
+        }
+        for (link, all) in by_link {
+            let labels = [tunnel.site.as_str(), &tunnel.class, link];
+            to.add_known(&labels, value(&all));
+        }
+    }
+}
+
+/// All of them, in the order in which they are written.
+pub const METRICS: &[Metric] = &[
+    Metric {
+        name: "sennit_build_info",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Always 1; the version of the program and what it is.",
+        labels: &["version", "role"],
+        read: |from, to| to.add(&[&from.status.version, role(from.status.role)], 1.0),
+    },
+    Metric {
+        name: "sennit_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether traffic can flow.",
+        labels: &[],
+        read: |from, to| {
+            to.add(
+                &[],
+                flag(matches!(from.status.state, State::Up | State::Degraded)),
+            )
+        },
+    },
+    Metric {
+        name: "sennit_degraded",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether traffic flows although not all that is configured works.",
+        labels: &[],
+        read: |from, to| to.add(&[], flag(from.status.state == State::Degraded)),
+    },
+    Metric {
+        name: "sennit_uptime_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long the daemon has run.",
+        labels: &[],
+        read: |from, to| to.add(&[], from.status.uptime_seconds),
+    },
+    Metric {
+        name: "sennit_events",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Events of the journal by their kind.",
+        labels: &["event"],
+        read: |from, to| {
+            for (event, count) in from.events.counts() {
+                to.add(&[event], count as f64);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_failover_gap_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long nothing had come over a link when its traffic moved to others, at the last failover.",
+        labels: &[],
+        read: |from, to| to.add_known(&[], from.events.last_gap()),
+    },
+    Metric {
+        name: "sennit_link_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether a link of an edge works.",
+        labels: &["link"],
+        read: |from, to| {
+            for link in &from.status.links {
+                to.add(&[&link.name], flag(link.state == LinkState::Up));
+            }
+        },
+    },
+    Metric {
+        name: "sennit_link_transmit_bytes",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "UDP payload that left on a link.",
+        labels: &["link"],
+        read: |from, to| {
+            for link in &from.status.links {
+                to.add(&[&link.name], link.traffic.sent_bytes as f64);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_link_receive_bytes",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "UDP payload that arrived on a link.",
+        labels: &["link"],
+        read: |from, to| {
+            for link in &from.status.links {
+                to.add(&[&link.name], link.traffic.received_bytes as f64);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_link_delivered_bytes_per_second",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "What arrives over a link at the hub.",
+        labels: &["link"],
+        read: |from, to| {
+            for link in &from.status.links {
+                to.add(&[&link.name], link.traffic.delivered_bytes_per_second);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_link_rtt_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "Least smoothed round trip of the paths on a link.",
+        labels: &["link"],
+        read: |from, to| {
+            for link in &from.status.links {
+                to.add_known(&[&link.name], link.traffic.rtt_seconds);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_link_loss_ratio",
+        kind: Kind::Gauge,
+        unit: Some("ratio"),
+        help: "Lost packets of those sent on the paths of a link.",
+        labels: &["link"],
+        read: |from, to| {
+            for link in &from.status.links {
+                to.add_known(&[&link.name], link.traffic.loss_ratio);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_sites",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Sites that have a tunnel to this hub.",
+        labels: &[],
+        read: |from, to| {
+            if from.status.role == Role::Hub {
+                to.add(&[], from.status.sites.len() as f64);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_site_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether all tunnels of a site are up.",
+        labels: &["site"],
+        read: |from, to| {
+            for site in &from.status.sites {
+                to.add(&[site.name.as_str()], flag(site.state == State::Up));
+            }
+        },
+    },
+    Metric {
+        name: "sennit_site_link_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether a path on a link of a site is up.",
+        labels: &["site", "link"],
+        read: |from, to| {
+            for site in &from.status.sites {
+                for link in &site.links {
+                    to.add(
+                        &[site.name.as_str(), &link.name],
+                        flag(link.state == LinkState::Up),
+                    );
+                }
+            }
+        },
+    },
+    Metric {
+        name: "sennit_site_link_transmit_bytes",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "UDP payload sent to a site over a link.",
+        labels: &["site", "link"],
+        read: |from, to| {
+            for site in &from.status.sites {
+                for link in &site.links {
+                    to.add(
+                        &[site.name.as_str(), &link.name],
+                        link.traffic.sent_bytes as f64,
+                    );
+                }
+            }
+        },
+    },
+    Metric {
+        name: "sennit_site_link_receive_bytes",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "UDP payload that a site sent over a link.",
+        labels: &["site", "link"],
+        read: |from, to| {
+            for site in &from.status.sites {
+                for link in &site.links {
+                    to.add(
+                        &[site.name.as_str(), &link.name],
+                        link.traffic.received_bytes as f64,
+                    );
+                }
+            }
+        },
+    },
+    Metric {
+        name: "sennit_tunnel_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether a class has a tunnel.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| flag(it.state == State::Up)),
+    },
+    Metric {
+        name: "sennit_tunnel_transmit_bytes",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "Inner packets sent, each copy counted.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.sent_bytes as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_receive_bytes",
+        kind: Kind::Counter,
+        unit: Some("bytes"),
+        help: "Inner packets received.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.received_bytes as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_queue_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "What waits for a path.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.queue.waiting_bytes as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_queue_dropped_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets that CoDel dropped.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.queue.dropped_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_queue_marked_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets that CoDel marked instead of dropping them.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.queue.marked_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_queue_overflowed_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets dropped because the queue was full.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.queue.overflowed_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_reorder_held_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets that had to wait for an earlier one.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.order.held_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_reorder_missed_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets that were no longer waited for.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.order.missed_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_reorder_late_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets that came after they were given up.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.order.late_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_duplicate_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Second copies, dropped.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.order.duplicate_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_repaired_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Lost packets that were sent again.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.repair.repeated_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_abandoned_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Lost packets that were too old to be sent again.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.repair.abandoned_packets as f64),
+    },
+    Metric {
+        name: "sennit_tunnel_flows",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Flows of the last minute in the direction in which this side sends.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.flow_count as f64),
+    },
+    Metric {
+        name: "sennit_path_up",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Whether a path is used as the policy says.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| Some(flag(it.first.state == PathState::Up))),
+    },
+    Metric {
+        name: "sennit_path_rtt_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "Smoothed round trip of a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| it.first.rtt_seconds),
+    },
+    Metric {
+        name: "sennit_path_rtt_min_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "Least round trip of a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| it.first.rtt_min_seconds),
+    },
+    Metric {
+        name: "sennit_path_sent_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "QUIC packets sent on a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| Some(it.sent_packets as f64)),
+    },
+    Metric {
+        name: "sennit_path_lost_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "QUIC packets lost on a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| Some(it.lost_packets as f64)),
+    },
+    Metric {
+        name: "sennit_path_rate_bytes_per_second",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "What a path can carry, as congestion control sees it.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| it.first.rate_bytes_per_second),
+    },
+    Metric {
+        name: "sennit_path_cwnd_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Congestion window of a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| Some(it.first.cwnd_bytes as f64)),
+    },
+    Metric {
+        name: "sennit_path_in_flight_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "What is sent on a path and not acknowledged yet.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| Some(it.first.in_flight_bytes as f64)),
+    },
+    Metric {
+        name: "sennit_path_mtu_bytes",
+        kind: Kind::Gauge,
+        unit: Some("bytes"),
+        help: "Largest UDP payload that is known to arrive on a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| Some(it.first.mtu_bytes as f64)),
+    },
+    Metric {
+        name: "sennit_path_share_ratio",
+        kind: Kind::Gauge,
+        unit: Some("ratio"),
+        help: "Part of what the tunnel sent lately that went over a path.",
+        labels: &["site", "class", "link"],
+        read: |from, to| paths(from, to, |it| it.first.share_ratio),
+    },
+    Metric {
+        name: "sennit_worker_handed_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets that came to a worker and were given to the one that they belong to.",
+        labels: &["worker"],
+        read: |from, to| {
+            for (number, it) in from.status.workers.iter().enumerate() {
+                to.add(&[&number.to_string()], it.handed_packets as f64);
+            }
+        },
+    },
+    Metric {
+        name: "sennit_worker_overflowed_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets dropped because that worker had too many of them waiting.",
+        labels: &["worker"],
+        read: |from, to| {
+            for (number, it) in from.status.workers.iter().enumerate() {
+                to.add(&[&number.to_string()], it.overflowed_packets as f64);
+            }
+        },
+    },
+];

@@ -1,0 +1,203 @@
+//! Metrics: well-formed in both formats, declared once, and used rightly by dashboard and rules.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sennit::journal::Tally;
+use sennit::metrics::{Format, Kind, METRICS, Sources, chapter, text};
+use sennit::status::{PathState, Status};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn full() -> Status {
+    serde_json::from_str(include_str!("schema/full.json")).unwrap()
+}
+
+fn written(status: &Status, format: Format) -> String {
+    let events = Tally::default();
+    text(
+        &Sources {
+            status,
+            events: &events,
+        },
+        format,
+    )
+}
+
+/// A sample's name with its labels, and its value; panics on what no parser would take.
+fn sample(line: &str) -> (String, f64) {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let name = series.split('{').next().unwrap();
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    assert!(
+        name.chars().all(legal) && !name.starts_with(|c: char| c.is_ascii_digit()),
+        "{line}"
+    );
+    if let Some(labels) = series.strip_prefix(name).filter(|it| !it.is_empty()) {
+        let labels = labels
+            .strip_prefix('{')
+            .and_then(|it| it.strip_suffix('}'))
+            .unwrap();
+        for label in labels.split("\",") {
+            let (name, value) = label.split_once("=\"").unwrap_or_else(|| panic!("{line}"));
+            assert!(name.chars().all(legal), "{line}");
+            assert!(!value.trim_end_matches('"').contains('\n'), "{line}");
+        }
+    }
+    (series.to_owned(), value.parse().unwrap())
+}
+
+/// Reads a text as the formats demand: a family's lines stand together under its type, and no
+/// series is there twice.
+fn parse(text: &str) -> BTreeMap<String, f64> {
+    let mut series = BTreeMap::new();
+    let mut families = BTreeSet::new();
+    let mut family = String::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let mut words = comment.split(' ');
+            let (what, name) = (words.next().unwrap(), words.next().unwrap());
+            if what == "HELP" {
+                assert!(families.insert(name.to_owned()), "{name} is there twice");
+                family = name.to_owned();
+            }
+            assert_eq!(name, family, "{line}");
+            continue;
+        }
+        let (name, value) = sample(line);
+        assert!(name.starts_with(&family), "{line} is not of {family}");
+        assert!(
+            series.insert(name, value).is_none(),
+            "{line} is there twice"
+        );
+    }
+    series
+}
+
+#[test]
+fn each_metric_is_declared_once_with_its_unit_in_its_name() {
+    let names: BTreeSet<String> = METRICS.iter().map(|it| it.sample_name()).collect();
+    assert_eq!(names.len(), METRICS.len());
+    for metric in METRICS {
+        assert!(metric.name.starts_with("sennit_"), "{}", metric.name);
+        assert!(!metric.name.ends_with("_total"), "{}", metric.name);
+        assert!(metric.help.ends_with('.'), "{}", metric.name);
+        if let Some(unit) = metric.unit {
+            assert!(
+                metric.name.ends_with(&format!("_{unit}")),
+                "{}",
+                metric.name
+            );
+        }
+        assert!(metric.labels.len() <= 3, "{}", metric.name);
+    }
+}
+
+#[test]
+fn both_formats_say_the_same_and_can_be_read() {
+    let status = full();
+
+    let prometheus = written(&status, Format::Prometheus);
+    let open = written(&status, Format::OpenMetrics);
+
+    let series = parse(&prometheus);
+    assert_eq!(series, parse(&open));
+    assert!(open.ends_with("# EOF\n") && !prometheus.contains("# EOF"));
+    assert!(prometheus.contains("# TYPE sennit_link_transmit_bytes_total counter\n"));
+    assert!(open.contains("# TYPE sennit_link_transmit_bytes counter\n"));
+    assert!(open.contains("# UNIT sennit_link_transmit_bytes bytes\n"));
+    assert_eq!(series["sennit_link_up{link=\"lte\"}"], 0.0);
+    assert_eq!(series["sennit_up"], 1.0, "degraded is up");
+    let path = "{site=\"van-07\",class=\"default\",link=\"lte\"}";
+    assert_eq!(
+        series[&format!("sennit_path_lost_packets_total{path}")],
+        1.0
+    );
+    assert_eq!(series[&format!("sennit_path_rtt_seconds{path}")], 0.04);
+}
+
+#[test]
+fn several_paths_on_one_link_are_one_series() {
+    let mut status = full();
+    let mut second = status.tunnels[0].paths[0].clone();
+    (second.id, second.state, second.rtt_seconds) = (1, PathState::Up, Some(0.2));
+    status.tunnels[0].paths.push(second);
+
+    let series = parse(&written(&status, Format::Prometheus));
+
+    let path = "{site=\"van-07\",class=\"default\",link=\"lte\"}";
+    assert_eq!(
+        series[&format!("sennit_path_sent_packets_total{path}")],
+        200.0
+    );
+    assert_eq!(
+        series[&format!("sennit_path_rtt_seconds{path}")],
+        0.2,
+        "of the one that is up"
+    );
+}
+
+#[test]
+fn names_cannot_break_out_of_a_label() {
+    let mut status = full();
+    status.links[0].name = "a\"} 1\nevil 2\\".into();
+
+    let series = parse(&written(&status, Format::Prometheus));
+
+    assert!(
+        series.keys().all(|name| name.starts_with("sennit_")),
+        "{series:?}"
+    );
+}
+
+/// The metrics that a file names.
+fn named(file: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text
+        .split(|c: char| !word(c))
+        .filter(|it| it.starts_with("sennit_"));
+    words.map(Into::into).collect()
+}
+
+#[test]
+fn dashboard_and_rules_name_metrics_that_there_are() {
+    let known: BTreeSet<String> = METRICS.iter().map(|it| it.sample_name()).collect();
+    for file in [
+        "packaging/grafana/sennit.json",
+        "packaging/prometheus/sennit.rules.yml",
+    ] {
+        let named = named(&workspace().join(file));
+        assert!(named.len() >= 5, "{file}");
+        let unknown: Vec<_> = named.difference(&known).collect();
+        assert!(unknown.is_empty(), "{file} names {unknown:?}");
+    }
+    let dashboard = fs::read(workspace().join("packaging/grafana/sennit.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() >= 10);
+    assert!(METRICS.iter().any(|it| it.kind == Kind::Counter));
+}
+
+#[test]
+fn the_chapter_about_metrics_is_up_to_date() {
+    const MADE: &str = "--test metrics -->\n\n";
+    let file = workspace().join("docs/src/metrics.md");
+    let page = fs::read_to_string(&file).unwrap();
+    let (head, table) = page.split_once(MADE).unwrap();
+    if std::env::var_os("SENNIT_BLESS").is_some() {
+        fs::write(&file, format!("{head}{MADE}{}", chapter())).unwrap();
+    } else {
+        assert!(
+            table == chapter(),
+            "SENNIT_BLESS=1 cargo test -p sennit --test metrics"
+        );
+    }
+}
