@@ -153,17 +153,25 @@ impl Sharing {
         tins.describe(class, &self.plan.names, now)
     }
 
-    /// What a class may send on a link now, of what it `look`s for.
+    /// What a class may send on a link now, of what it `look`s for. One that is held by its own limit
+    /// does not wait for the link, and nobody waits for it.
     pub(crate) fn grant(&self, tins: &Tins, class: ClassId, look: Look, now: Instant) -> Grant {
-        let mut grant = tins.grant(class, look, now);
-        if let Some(total) = &self.total {
-            grant = grant.and(total.grant(class, look, now));
-        }
-        if let Some(limit) = self.limits.get(&class) {
+        let limited = self.limits.get(&class).map_or(Grant::ALL, |limit| {
             let at = self.clock.at(now);
-            grant = grant.and(limit.bucket.grant(limit.rate, look, self.clock, at));
+            limit.bucket.grant(limit.rate, look, self.clock, at)
+        });
+        if limited.bytes < look.least {
+            return limited;
         }
-        grant
+        let look = Look {
+            wanted: look.wanted.min(limited.bytes),
+            ..look
+        };
+        let grant = limited.and(tins.grant(class, look, now));
+        match &self.total {
+            Some(total) => grant.and(total.grant(class, look, now)),
+            None => grant,
+        }
     }
 
     /// A class has sent so many bytes on a link, headers of all layers counted.
