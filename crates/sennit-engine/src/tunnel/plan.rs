@@ -49,6 +49,9 @@ const MOVING_TARGET: Duration = Duration::from_millis(300);
 
 /// More loss than this is no reason for packets to stand for longer.
 const MOST_LOSS: f64 = 0.3;
+/// Paths lose as they are only if they have done so for this long: what a startup overflowed counts
+/// among the losses for a while.
+const LOSES_FOR: Duration = Duration::from_secs(3);
 
 /// The paths of a tunnel as far as it matters to the queue before them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +111,8 @@ pub(super) struct Patience {
     narrow: Narrow,
     /// When a path last was in its startup.
     started: Option<Instant>,
+    /// Since when packets have been sent again all the time.
+    repairs_since: Option<Instant>,
 }
 
 impl Patience {
@@ -116,7 +121,7 @@ impl Patience {
         let spare = spare.max(HEAPS * outlook.held_up);
         let moving = outlook.fastest.mul_f64(outlook.best_to_now - 1.0);
         let mut target = TARGET.max(spare) + moving.min(MOVING_TARGET) + outlook.standing;
-        target += outlook.repairs;
+        target += self.repairs(outlook.repairs, now);
         if outlook.starts {
             self.started = Some(now);
         }
@@ -133,6 +138,19 @@ impl Patience {
             reaction: REACTION_ROUNDS * (outlook.slowest + target),
             narrow,
         }
+    }
+
+    /// What of `repairs` counts.
+    fn repairs(&mut self, repairs: Duration, now: Instant) -> Duration {
+        if repairs.is_zero() {
+            self.repairs_since = None;
+            return Duration::ZERO;
+        }
+        let since = *self.repairs_since.get_or_insert(now);
+        if now < since + LOSES_FOR {
+            return Duration::ZERO;
+        }
+        repairs
     }
 }
 
@@ -395,6 +413,18 @@ mod tests {
         assert_eq!(held_up(0.05), 35);
         assert_eq!(held_up(0.3), 88);
         assert_eq!(held_up(0.9), 88);
+    }
+
+    #[test]
+    fn what_a_startup_lost_is_no_reason() {
+        let repairs = Duration::from_millis(35);
+        let (mut patience, start) = (Patience::default(), Instant::now());
+        assert_eq!(patience.repairs(repairs, start), Duration::ZERO);
+        assert_eq!(patience.repairs(repairs, start + LOSES_FOR), repairs);
+
+        assert_eq!(patience.repairs(Duration::ZERO, start), Duration::ZERO);
+        let again = start + 2 * LOSES_FOR;
+        assert_eq!(patience.repairs(repairs, again), Duration::ZERO);
     }
 
     #[test]
