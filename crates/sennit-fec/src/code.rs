@@ -267,7 +267,7 @@ fn drawn(seed: u16, place: u8) -> u8 {
     hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
     hash ^= hash >> 16;
-    (1 + (u64::from(hash) * 255 >> 32)) as u8
+    (1 + ((u64::from(hash) * 255) >> 32)) as u8
 }
 
 #[cfg(test)]

@@ -1,5 +1,10 @@
 //! What is lost comes back, bit for bit, up to the strength of the code.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},

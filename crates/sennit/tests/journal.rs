@@ -1,10 +1,5 @@
 //! The journal: what it keeps, what it survives, and that nobody waits for it.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sennit::journal::Tally;
-use sennit::metrics::{Format, Kind, METRICS, Sources, chapter, text};
+use sennit::metrics::{Format, Kind, METRICS, Metric, Sources, chapter, text};
 use sennit::status::{PathState, Status};
 
 fn workspace() -> PathBuf {
@@ -84,7 +84,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn each_metric_is_declared_once_with_its_unit_in_its_name() {
-    let names: BTreeSet<String> = METRICS.iter().map(|it| it.sample_name()).collect();
+    let names: BTreeSet<String> = METRICS.iter().map(Metric::sample_name).collect();
     assert_eq!(names.len(), METRICS.len());
     for metric in METRICS {
         assert!(metric.name.starts_with("sennit_"), "{}", metric.name);
@@ -170,7 +170,7 @@ fn named(file: &Path) -> BTreeSet<String> {
 
 #[test]
 fn dashboard_and_rules_name_metrics_that_there_are() {
-    let known: BTreeSet<String> = METRICS.iter().map(|it| it.sample_name()).collect();
+    let known: BTreeSet<String> = METRICS.iter().map(Metric::sample_name).collect();
     for file in [
         "packaging/grafana/sennit.json",
         "packaging/prometheus/sennit.rules.yml",

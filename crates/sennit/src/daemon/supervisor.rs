@@ -77,7 +77,7 @@ pub(super) fn attend(pulses: Vec<Arc<Pulse>>) -> io::Result<Attendance> {
     if let Some(limit) = limit() {
         thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch(&pulses, limit / ASKED_WITHIN_LIMIT, end, tell))?;
+            .spawn(move || watch(&pulses, limit / ASKED_WITHIN_LIMIT, &end, tell))?;
     }
     tell(NotifyState::Ready);
     Ok(Attendance { _watchdog: sender })
@@ -87,7 +87,7 @@ pub(super) fn attend(pulses: Vec<Arc<Pulse>>) -> io::Result<Attendance> {
 fn watch(
     pulses: &[Arc<Pulse>],
     every: Duration,
-    end: Receiver<()>,
+    end: &Receiver<()>,
     tell: impl Fn(NotifyState<'static>),
 ) {
     let mut was_well = true;
@@ -129,7 +129,7 @@ mod tests {
             let _ = feed.send(());
         };
         thread::scope(|scope| {
-            scope.spawn(move || watch(pulses, EVERY, end, tell));
+            scope.spawn(move || watch(pulses, EVERY, &end, tell));
             look(&fed);
             drop(sender);
         });

@@ -73,7 +73,7 @@ pub const METRICS: &[Metric] = &[
             to.add(
                 &[],
                 flag(matches!(from.status.state, State::Up | State::Degraded)),
-            )
+            );
         },
     },
     Metric {

@@ -51,6 +51,7 @@ pub(super) struct Lead {
 }
 
 impl Lead {
+    #[expect(clippy::too_many_arguments, reason = "all of it makes one lead")]
     pub(super) fn new(
         footprint: Footprint,
         watch: Watch,
