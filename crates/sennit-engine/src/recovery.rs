@@ -27,9 +27,9 @@ const REPAIR_FOR: Duration = Duration::from_millis(500);
 const REPAIR_ROUNDS: u32 = 3;
 /// A class of reliable delivery has repairs for as long as the tunnel itself hopes.
 const RELIABLE_FOR: Duration = Duration::from_secs(10);
-/// A lost packet is sent again this many times at most, unless delivery is to be reliable: of a path
-/// that loses three of ten, one packet in a million is lost for good. Three times left one in 120,
-/// by which a TCP inside lives on a tenth of what the path carries.
+/// A lost packet is sent again this many times at most, unless delivery is to be reliable: of a
+/// path that loses three of ten, one packet in a million is lost for good. Three times left one in
+/// 120, by which a TCP inside lives on a tenth of what the path carries.
 const REPEATS: u8 = 11;
 /// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
 const REPAIR_LIMIT: usize = 8 << 20;

@@ -153,8 +153,8 @@ impl Sharing {
         tins.describe(class, &self.plan.names, now)
     }
 
-    /// What a class may send on a link now, of what it `look`s for. One that is held by its own limit
-    /// does not wait for the link, and nobody waits for it.
+    /// What a class may send on a link now, of what it `look`s for. One that is held by its own
+    /// limit does not wait for the link, and nobody waits for it.
     pub(crate) fn grant(&self, tins: &Tins, class: ClassId, look: Look, now: Instant) -> Grant {
         let limited = self.limits.get(&class).map_or(Grant::ALL, |limit| {
             let at = self.clock.at(now);

@@ -7,8 +7,8 @@
 //! unknowns, so the two ends need not agree on a code: a repair says what it is made of.
 //!
 //! Sources differ in length. What is combined is filled up with zeros, and so is what comes back: a
-//! source is something that says itself how long it is, as an IP packet does. So a repair of packets
-//! of full size has room for a header where they have theirs.
+//! source is something that says itself how long it is, as an IP packet does. So a repair of
+//! packets of full size has room for a header where they have theirs.
 //!
 //! Nothing here reads a clock or allocates once it has run for a while, but on a loss; memory is
 //! bounded whatever arrives.

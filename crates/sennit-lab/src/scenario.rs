@@ -27,8 +27,8 @@
 //! trace = "lte@7"                  # moves: word[@seed][*factor] of `sennit_netem::Motion`, or a
 //!                                  # file of mahimahi's form or of lines
 //!                                  # `seconds,Mbit/s[,delay in ms[,held|lost]]`
-//! frame_bytes = 14                 # what each packet takes of the rate beside itself; 38 counts as
-//!                                  # a port does, with preamble and gap; 0 packets alone
+//! frame_bytes = 14                 # what each packet takes of the rate beside itself; 38 counts
+//!                                  # as a port does, with preamble and gap; 0 packets alone
 //! shared = false                   # true: both directions share one wire, as on a radio channel
 //! path_mtu = 1400                  # larger IP packets are lost inside; a fault may set it
 //! path_mtu_icmp = false            # true: senders are told if they asked not to fragment
@@ -75,9 +75,10 @@
 //!   times = 4                      # so many times in all
 //! ```
 //!
-//! What a document of others says of a step is a table of `[[published]]`, which reports show beside
-//! what was measured: `what`, `by`, `step`, `figure` (as in results.json), `value` in the unit of the
-//! tables, `better` ("more", "less" or "near"), `predict` (a line of `sennit predict`) and `why`.
+//! What a document of others says of a step is a table of `[[published]]`, which reports show
+//! beside what was measured: `what`, `by`, `step`, `figure` (as in results.json), `value` in the
+//! unit of the tables, `better` ("more", "less" or "near"), `predict` (a line of `sennit predict`)
+//! and `why`.
 //!
 //! Instead of one set of links there may be several, and each is played with all steps:
 //!

@@ -226,8 +226,8 @@ impl Ledger {
         }
         self.newest = self.newest.max(Some(sent));
         self.acked = Some(now);
-        // It was overtaken. That others are acknowledged along with a newer one says nothing: it may
-        // be acknowledgements that were lost.
+        // It was overtaken. That others are acknowledged along with a newer one says nothing: it
+        // may be acknowledgements that were lost.
         if Some(sent) < self.newest_before {
             self.sample(now.saturating_duration_since(sent));
         }
