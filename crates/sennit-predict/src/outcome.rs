@@ -85,7 +85,8 @@ pub fn predict(
         .collect();
     let wire_bytes: usize = packets.iter().map(Packet::bytes).sum();
     let back = |answer: &AnswerFigures| answer.packet.bytes() as f64 / answer.every;
-    let answer_bytes: f64 = answers.iter().map(back).sum();
+    // The sum of nothing is -0.0.
+    let answer_bytes = answers.iter().map(back).fold(0.0, |sum, bytes| sum + bytes);
     let sums = Sums {
         payload: cell.payload as f64,
         forth: wire_bytes as f64,

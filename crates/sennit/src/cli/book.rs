@@ -17,7 +17,7 @@ fn pages() -> Vec<PathBuf> {
 }
 
 /// The words of each command line of this program that a page shows after a prompt.
-fn commands(page: &str) -> Vec<Vec<&str>> {
+fn commands(page: &str) -> Vec<Vec<String>> {
     let after_prompt = page.lines().filter_map(|line| {
         let (prompt, command) = line.split_once(['$', '#'])?;
         let is_prompt = ["", "hub", "edge"].contains(&prompt);
@@ -25,12 +25,27 @@ fn commands(page: &str) -> Vec<Vec<&str>> {
     });
     let words = after_prompt.map(|command| {
         let command = command.split(" #").next().unwrap_or(command);
-        ["sennit"]
-            .into_iter()
-            .chain(command.split_whitespace())
-            .collect()
+        let mut words = words(command);
+        words.insert(0, "sennit".to_owned());
+        words
     });
     words.collect()
+}
+
+/// The words of a command line as a shell takes them: quotes keep together.
+fn words(command: &str) -> Vec<String> {
+    let mut quote = None;
+    let mut words = vec![String::new()];
+    for sign in command.chars() {
+        match (sign, quote) {
+            ('"' | '\'', None) => quote = Some(sign),
+            (_, Some(open)) if sign == open => quote = None,
+            (' ', None) => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(sign),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 #[test]

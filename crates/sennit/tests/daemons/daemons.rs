@@ -485,7 +485,7 @@ fn an_edge_that_cannot_keep_its_certificate_says_so_and_tries_again() {
     for link in world.lab.links() {
         link.set_outage(true).unwrap();
     }
-    let edge = start_on_tmpfs(&world, "van", "edge", Role::Edge, "64k");
+    let edge = start_on_tmpfs(&world, "van", "edge", Role::Edge, "4m");
     edge.wait_for_log(&["edge is ready"]);
 
     inside(&edge, &format!("mount -o remount,ro {state}"));

@@ -46,7 +46,7 @@ fn assert_found(world: &World, what: &str, code: &str, link: Option<&str>, confi
 /// A firewall with one rule, until [`well`].
 fn sicken(host: &Host, hook: &str, rule: &str) {
     let chain = format!("type filter hook {hook} priority 0; {rule};");
-    host.nft(&format!("table inet sick {{ chain it {{ {chain} }} }}"))
+    host.nft(&format!("table inet sick {{\nchain it {{ {chain} }}\n}}"))
         .unwrap();
 }
 

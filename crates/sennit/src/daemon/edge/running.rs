@@ -129,9 +129,16 @@ impl Running {
                 ..class.clone()
             })
         });
-        let left = |class: &&Class| class.device.is_some() && find(wanted, &class.name).is_none();
-        let mut classes: Vec<Class> = present.iter().filter(left).cloned().collect();
-        classes.extend(kept);
+        let mut classes: Vec<Class> = kept.collect();
+        for (place, class) in present.iter().enumerate() {
+            if class.device.is_none() || find(wanted, &class.name).is_some() {
+                continue;
+            }
+            // It stays behind what it stood behind.
+            let at = |before: &Class| classes.iter().position(|it| it.name == before.name);
+            let behind = present[..place].iter().rev().find_map(at);
+            classes.insert(behind.map_or(0, |index| index + 1), class.clone());
+        }
         classes
     }
 

@@ -81,8 +81,8 @@ mod tests {
         };
         assert_eq!(
             held("bulk", "starlink", &share).unwrap(),
-            "; bulk is held to 32 Mb/s on starlink: critical and default use 18 Mb/s of the 50 Mb/s \
-             that it was found to carry"
+            "; bulk is held to 32.0 Mb/s on starlink: critical and default use 18.0 Mb/s of the 50.0 \
+             Mb/s that it was found to carry"
         );
         let free = PathShare {
             held: false,

@@ -132,9 +132,11 @@ fn taken_by(
     for (table, how) in tables.chain([main]) {
         let routes = netlink.routes(family, table, device).unwrap_or_default();
         for route in routes.iter().filter(|route| !route.is_ours()) {
-            // A prefix as long as ours or longer wins; a rule wins in any case.
+            // A prefix as long as ours or longer wins, but for a default route, of which ours comes
+            // before the main table; a rule wins in any case.
             let wins = |ours: &&Prefix| {
-                let longer = route.destination.prefix_len() >= ours.prefix_len();
+                let len = route.destination.prefix_len();
+                let longer = len > 0 && len >= ours.prefix_len();
                 ours.contains(&route.destination.addr()) && (longer || table != TABLE_MAIN)
                     || table != TABLE_MAIN && route.destination.contains(&ours.addr())
             };
