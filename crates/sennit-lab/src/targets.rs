@@ -448,7 +448,15 @@ mod tests {
         let targets: Targets = toml::from_str(SHIPPED).expect("they are right");
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
         let steps_of = |name: &str| {
-            let with_variants = ["profiles", "linerate", "far", "moving", "small-path"];
+            let with_variants = [
+                "profiles",
+                "linerate",
+                "far",
+                "moving",
+                "small-path",
+                "loss-table",
+                "rtt",
+            ];
             let file = with_variants.iter().find(|file| name.starts_with(**file));
             let path = format!("{directory}/{}.toml", file.unwrap_or(&name));
             let text = std::fs::read_to_string(path).expect("it is there");
