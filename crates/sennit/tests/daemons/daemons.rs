@@ -485,7 +485,7 @@ fn an_edge_that_cannot_keep_its_certificate_says_so_and_tries_again() {
     for link in world.lab.links() {
         link.set_outage(true).unwrap();
     }
-    let edge = start_on_tmpfs(&world, "van", "edge", Role::Edge, "4m");
+    let edge = start_on_tmpfs(&world, "van", "edge", Role::Edge, "64k");
     edge.wait_for_log(&["edge is ready"]);
 
     inside(&edge, &format!("mount -o remount,ro {state}"));
@@ -498,7 +498,11 @@ fn an_edge_that_cannot_keep_its_certificate_says_so_and_tries_again() {
         &format!("mount -o remount,rw {state}; cat /dev/zero > {state}/filler"),
     );
     edge.wait_for_log(&["cannot keep the certificate", "site.pem", "No space"]);
-    inside(&edge, &format!("rm {state}/filler"));
+    // Room for the journal and the history too, which are written at once.
+    inside(
+        &edge,
+        &format!("rm {state}/filler; mount -o remount,size=4m {state}"),
+    );
 
     edge.wait_until_up();
     ping(edge.host, HUB_INNER[0]);

@@ -124,9 +124,10 @@ fn taken_by(
     netlink: &mut Netlink,
 ) -> Option<(Prefix, String)> {
     let rules: Vec<Rule> = netlink.rules(family).unwrap_or_default();
-    let foreign = rules
-        .iter()
-        .filter(|rule| !rule.is_ours() && !KERNEL_RULES.contains(&rule.priority));
+    // A rule for packets from one prefix leaves what goes into the tunnel alone.
+    let foreign = rules.iter().filter(|rule| {
+        !rule.is_ours() && rule.from.is_none() && !KERNEL_RULES.contains(&rule.priority)
+    });
     let tables = foreign.map(|rule| (rule.table, format!("rule {}", rule.priority)));
     let main = (TABLE_MAIN, "a route of the main table".to_owned());
     for (table, how) in tables.chain([main]) {
