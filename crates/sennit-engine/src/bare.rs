@@ -39,7 +39,7 @@ const DATAGRAM_BUFFER: usize = 4 << 20;
 /// A connection may have so many streams open that carry load.
 const STREAMS: u32 = 4096;
 /// A connection may have so many streams open on which both ends talk.
-const TALKS: u32 = 4;
+const TALKS: u32 = 260;
 /// Packets of one send, as many as the kernel cuts.
 const SEGMENTS: NonZeroUsize = NonZeroUsize::new(32).expect("it is not zero");
 /// Stateless answers that wait; more are dropped, as the network may.
@@ -469,6 +469,20 @@ impl Bare {
             conn.datagrams().send(data, false),
             Err(SendDatagramError::Blocked(_))
         )
+    }
+
+    /// Whether a connection whose handshake is not complete may send already (0-RTT).
+    #[must_use]
+    pub fn may_send_early(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.quic.has_0rtt())
+    }
+
+    /// Whether the server took what was sent before the handshake was complete.
+    #[must_use]
+    pub fn was_early_taken(&self, id: ConnId) -> bool {
+        self.conns
+            .get(&id)
+            .is_some_and(|conn| conn.quic.accepted_0rtt())
     }
 
     /// The largest datagram that a connection takes now; `None` if it takes none.

@@ -16,6 +16,7 @@
 //! | [`server`], [`client`] | the two ends |
 
 pub mod client;
+pub mod compare;
 pub mod emulation;
 pub mod exporter;
 pub mod gate;
@@ -25,11 +26,14 @@ mod page;
 mod probe;
 pub mod profile;
 pub mod report;
+pub mod requests;
+pub mod responsiveness;
 pub mod second;
 pub mod server;
 mod tls;
 #[cfg(test)]
 mod truth;
+pub mod visits;
 mod wire;
 mod words;
 

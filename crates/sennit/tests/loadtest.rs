@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sennit::loadtest::compare::Comparison;
 use sennit::loadtest::report::{Report, Way};
 use sennit::loadtest::second::Second;
 use sennit_core::Congestion;
@@ -163,6 +164,95 @@ fn messages_leave_at_their_rate_and_are_counted_one_by_one() {
         let goodput = report.goodput_bits_per_second;
         assert!((1.7e6..2.05e6).contains(&goodput), "{goodput}");
     }
+}
+
+/// A sender that overflows the receiver's queue leaves thousands of gaps in one large window.
+#[test]
+fn a_stream_with_many_gaps_goes_on() {
+    let server = Server::start(&[]);
+    for direction in ["up", "down"] {
+        let args = ["--duration", "1", "--cc", "cubic", "--direction", direction];
+        let output = server.client(&args).output();
+        assert!(report(&output.unwrap(), 0).goodput_bits_per_second > 1e6);
+    }
+}
+
+#[test]
+fn requests_are_answered_at_their_rate_or_one_after_the_other() {
+    let server = Server::start(&[]);
+    let test = |args: &[&str]| {
+        let client = server.client(&["--requests", "--connections", "3", "--duration", "1"]);
+        let output = { client }.args(args).output().unwrap();
+        report(&output, 0).requests.unwrap()
+    };
+
+    let open = test(&["--requests-per-second", "200", "--answer-bytes", "5000"]);
+    let closed = test(&["--concurrency", "2"]);
+
+    assert!((150..=200).contains(&open.answered), "{open:?}");
+    assert!(closed.answered > 200, "{closed:?}");
+    for found in [open, closed] {
+        assert_eq!(found.latency.count, found.answered);
+        let all: u64 = found
+            .latency_histogram
+            .iter()
+            .map(|bucket| bucket.count)
+            .sum();
+        assert_eq!(all, found.answered);
+    }
+}
+
+#[test]
+fn handshakes_go_on_and_a_loaded_network_is_asked_how_responsive_it_is() {
+    let server = Server::start(&[]);
+    let test = |args: &[&str]| report(&server.client(args).output().unwrap(), 0);
+
+    let visits = test(&["--handshakes", "4", "--duration", "1"])
+        .handshakes
+        .unwrap();
+    let loaded = test(&["--responsiveness", "--rate", "4Mbit", "--duration", "3"]);
+
+    assert!(visits.complete > 10 && visits.failed == 0, "{visits:?}");
+    assert!(visits.time.min_seconds.is_some_and(|time| time > 0.0));
+    let found = loaded.responsiveness.unwrap();
+    assert!(
+        found.foreign_probes > 10 && found.loaded_probes > 10,
+        "{found:?}"
+    );
+    assert!(
+        found.rpm > 60.0 && found.worst_rpm <= found.rpm,
+        "{found:?}"
+    );
+    assert!(loaded.handshake.zero_rtt_answer_seconds.is_some());
+}
+
+#[test]
+fn configurations_are_compared_round_by_round() {
+    let server = Server::start(&[]);
+    let args = [
+        "--duration",
+        "0.3",
+        "--repeat",
+        "5",
+        "--compare",
+        "rate=1M,4M",
+    ];
+
+    let output = server.client(&args).output().unwrap();
+
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let found: Comparison = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((found.rounds, found.reports[0].len()), (5, 2));
+    let line = |name: &str| {
+        let mut lines = found.lines.iter();
+        let line = lines.find(|line| line.metric == "goodput" && line.configuration == name);
+        line.unwrap().clone()
+    };
+    assert_eq!(line("rate=1M").difference, None);
+    let faster = line("rate=4M");
+    assert_eq!(faster.differs, Some(true), "{faster:?}");
+    assert!(faster.difference.unwrap().median > 1e6);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! `sennit test`.
 
+mod read;
+mod rounds;
 mod told;
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,8 @@ use crate::loadtest::client::{self, TestError};
 use crate::loadtest::gate::Gate;
 use crate::loadtest::profile::Profile;
 use crate::loadtest::report::Report;
-use crate::loadtest::{PORT, Pin, Plan, server};
+use crate::loadtest::requests::{self, Requests};
+use crate::loadtest::{Pin, Plan, server};
 use told::Told;
 
 #[derive(Debug, Args)]
@@ -59,12 +62,15 @@ struct ServerArgs {
     max_clients: u16,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   sennit test client 203.0.113.10
   sennit test client test.example.org --direction both --streams 4 --duration 20
   sennit test client '[2001:db8::1]:4774' --message 1000 --rate 5Mbit --json
+  sennit test client 203.0.113.10 --requests --requests-per-second 200 --connections 10
+  sennit test client 203.0.113.10 --responsiveness --connections 8 --warmup 4
+  sennit test client 203.0.113.10 --repeat 9 --compare cc=cubic,bbr3 --profile mobile
   sennit test client 203.0.113.10 --profile LTE --gate 'p95_rtt < 80ms' --gate 'loss < 1%'
 
 Goodput is payload at its receiver. Round trips are those of a probe each 20 ms on a connection of its
@@ -86,7 +92,7 @@ struct ClientArgs {
     #[arg(long, value_name = "S", default_value = "0", value_parser = values::seconds)]
     ramp: Duration,
     /// End when so many payload bytes have arrived in each direction, like 500k, 20M or 1G
-    #[arg(long, value_name = "BYTES", conflicts_with = "message", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "message", value_parser = read::bytes)]
     bytes: Option<u64>,
     /// Which way the load goes
     #[arg(long, value_enum, default_value = "down")]
@@ -101,16 +107,43 @@ struct ClientArgs {
     #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = clap::value_parser!(u16).range(17..=1100))]
     message: Option<u16>,
     /// Payload of all connections, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = read::rate)]
     rate: Option<f64>,
     /// Congestion control of both ends: auto, cubic, bbr, bbr3 or follow
-    #[arg(long = "cc", value_name = "WORD", default_value = "auto", value_parser = congestion)]
+    #[arg(long = "cc", value_name = "WORD", default_value = "auto", value_parser = read::congestion)]
     congestion: Congestion,
+    /// Send requests instead of load, each on a stream of its own, and time their answers
+    #[arg(long, conflicts_with_all = ["message", "bytes", "rate", "handshakes", "responsiveness"])]
+    requests: bool,
+    /// Requests a second of all connections together [default: the next one follows an answer]
+    #[arg(long, value_name = "N", requires = "requests", value_parser = read::per_second)]
+    requests_per_second: Option<f64>,
+    /// Requests of each connection that wait for their answer at the same time
+    #[arg(long, value_name = "N", requires = "requests", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    concurrency: u16,
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", requires = "requests", default_value_t = 100, value_parser = clap::value_parser!(u32).range(4..=1_048_576))]
+    request_bytes: u32,
+    /// Bytes of an answer
+    #[arg(long, value_name = "BYTES", requires = "requests", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=i64::from(requests::LONGEST)))]
+    answer_bytes: u32,
+    /// Shake hands instead of load, so many at the same time, over and over
+    #[arg(long, value_name = "N", conflicts_with_all = ["message", "bytes", "rate", "responsiveness"], value_parser = clap::value_parser!(u16).range(1..=500))]
+    handshakes: Option<u16>,
+    /// Measure round trips a minute beside the load (draft-ietf-ippm-responsiveness)
+    #[arg(long, conflicts_with_all = ["message", "bytes"])]
+    responsiveness: bool,
+    /// Run the test so many times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeat: Option<u16>,
+    /// Run each of several values in every round, in random order: cc=cubic,bbr3 or profile=LTE,GEO
+    #[arg(long, value_name = "KEY=VALUE,...", requires = "repeat")]
+    compare: Option<rounds::Compared>,
     /// Emulate a network under the socket: a name, a link like 30:5/20±3/0.5%, or FILE[,FILE][@MS]
     #[arg(long, value_name = "NETWORK")]
     profile: Option<Profile>,
-    /// Decides what happens by chance on an emulated network
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "profile")]
+    /// Decides what happens by chance on an emulated network, and the order of --compare
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// How long the server may take to answer, in seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = values::seconds)]
@@ -177,6 +210,13 @@ fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
 /// With `--bytes` a test ends earlier.
 const LONGEST_FOR_BYTES: Duration = Duration::from_secs(300);
 const USUAL: Duration = Duration::from_secs(8);
+/// How the connections of a load are asked how responsive they are.
+const PROBES_OF_LOAD: Requests = Requests {
+    request_bytes: requests::HEAD as u32,
+    answer_bytes: 1,
+    concurrency: 32,
+    per_second: Some(10.0),
+};
 
 fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
     let usual = args.bytes.map_or(USUAL, |_| LONGEST_FOR_BYTES);
@@ -186,16 +226,20 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
             "--duration: a test of no time measures nothing",
         ));
     }
+    let loads = !args.requests && args.handshakes.is_none();
+    let streams = loads && args.message.is_none();
+    let asked = Requests {
+        request_bytes: args.request_bytes,
+        answer_bytes: args.answer_bytes,
+        concurrency: args.concurrency,
+        per_second: args.requests_per_second,
+    };
     Ok(Plan {
         token: args.token.clone(),
-        up: args.direction != Ways::Down,
-        down: args.direction != Ways::Up,
+        up: loads && args.direction != Ways::Down,
+        down: loads && args.direction != Ways::Up,
         connections: args.connections,
-        streams: if args.message.is_some() {
-            0
-        } else {
-            args.streams
-        },
+        streams: if streams { args.streams } else { 0 },
         congestion: args.congestion.to_string(),
         seconds: duration.as_secs_f64(),
         warmup_seconds: args.warmup.as_secs_f64(),
@@ -203,18 +247,27 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
         bytes: args.bytes,
         message_bytes: args.message,
         rate_bits_per_second: args.rate,
+        requests: match args.responsiveness {
+            true => Some(PROBES_OF_LOAD),
+            false => args.requests.then_some(asked),
+        },
     })
 }
 
-fn test(args: &ClientArgs) -> Result<Exit, Failure> {
-    let options = client::Options {
-        server: resolve(&args.server)?,
+fn options(args: &ClientArgs) -> Result<client::Options, Failure> {
+    Ok(client::Options {
+        server: read::resolve(&args.server)?,
         plan: plan(args)?,
         patience: args.timeout,
         pin: args.pin,
         profile: args.profile.clone(),
         seed: args.seed,
-    };
+        handshakes: args.handshakes,
+        responsiveness: args.responsiveness,
+    })
+}
+
+fn test(args: &ClientArgs) -> Result<Exit, Failure> {
     let (ndjson, csv) = (args.ndjson.as_deref(), args.csv.as_deref());
     let mut told = Told::new(ndjson, csv, args.prometheus)?;
     let stop = stop_on_signals()?;
@@ -224,7 +277,10 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
             profile.name
         ));
     }
-    let mut report = client::run(&options, &stop, &mut |second| told.tell(second))
+    if let Some(count) = args.repeat {
+        return rounds::run(args, count, &stop, &mut told);
+    }
+    let mut report = client::run(&options(args)?, &stop, &mut |second| told.tell(second))
         .map_err(|error| failure(&error))?;
     report.gates = args.gates.iter().map(|gate| gate.check(&report)).collect();
     if args.json {
@@ -287,141 +343,4 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         .map_err(|error| Failure::runtime(format!("cannot watch for signals: {error}")))?;
     debug_assert!(!stop.load(Ordering::Relaxed));
     Ok(stop)
-}
-
-/// The first address of a server that is written as `host`, `host:port`, `v6` or `[v6]:port`.
-fn resolve(text: &str) -> Result<SocketAddr, Failure> {
-    let (host, port) = target(text).ok_or_else(|| {
-        let message = format!("`{text}` is no server");
-        let hint = "write an address or a name, and a port if it is not 4774: 203.0.113.10, \
-                    test.example.org:5000, [2001:db8::1]:5000";
-        Failure::usage(message).hint(hint)
-    })?;
-    let found = (host, port).to_socket_addrs();
-    let address = found.map(|mut addresses| addresses.next());
-    match address {
-        Ok(Some(address)) if address.ip().is_unspecified() || address.ip().is_multicast() => Err(
-            Failure::usage(format!("nobody can be reached at {address}")),
-        ),
-        Ok(Some(address)) => Ok(address),
-        Ok(None) => Err(Failure::new(
-            Exit::NotFound,
-            format!("{host} has no address"),
-        )),
-        Err(error) => {
-            let message = format!("cannot look up {host}: {error}");
-            Err(Failure::new(Exit::NotFound, message))
-        }
-    }
-}
-
-fn target(text: &str) -> Option<(&str, u16)> {
-    if text.parse::<std::net::Ipv6Addr>().is_ok() {
-        return Some((text, PORT));
-    }
-    if let Some(rest) = text.strip_prefix('[') {
-        let (host, port) = rest.split_once(']')?;
-        host.parse::<std::net::Ipv6Addr>().ok()?;
-        return match port.strip_prefix(':') {
-            Some(port) => Some((host, some_port(port)?)),
-            None => port.is_empty().then_some((host, PORT)),
-        };
-    }
-    let (host, port) = match text.split_once(':') {
-        Some((host, port)) => (host, some_port(port)?),
-        None => (text, PORT),
-    };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    (!host.is_empty() && host.chars().all(plain)).then_some((host, port))
-}
-
-fn some_port(text: &str) -> Option<u16> {
-    text.parse().ok().filter(|port| *port > 0)
-}
-
-fn congestion(text: &str) -> Result<Congestion, String> {
-    text.parse().map_err(|_| {
-        let words: Vec<_> = Congestion::ALL.iter().map(|word| word.as_str()).collect();
-        format!("write one of {}", words.join(", "))
-    })
-}
-
-/// `500k`, `5Mbit`, `1.5G`, in bit/s.
-fn rate(text: &str) -> Result<f64, String> {
-    let text = text.strip_suffix("bit").unwrap_or(text);
-    let scales = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
-    let scale = scales.iter().find(|(unit, _)| text.ends_with(*unit));
-    let (number, scale) = match scale {
-        Some((unit, scale)) => (text.trim_end_matches(*unit), *scale),
-        None => (text, 1.0),
-    };
-    let rate = number.parse::<f64>().ok().map(|number| number * scale);
-    let sane = |rate: &f64| (1e3..=1e12).contains(rate);
-    rate.filter(sane)
-        .ok_or_else(|| "write 1k to 1000G bit/s, like 500k, 5Mbit or 1.5G".into())
-}
-
-/// `500k`, `20M`, `1G`, in bytes.
-fn bytes(text: &str) -> Result<u64, String> {
-    let text = text.strip_suffix('B').unwrap_or(text);
-    let scales = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
-    let scale = scales.iter().find(|(unit, _)| text.ends_with(*unit));
-    let (number, scale) = match scale {
-        Some((unit, scale)) => (text.trim_end_matches(*unit), *scale),
-        None => (text, 1),
-    };
-    let bytes = number.parse::<u64>().ok();
-    let bytes = bytes.and_then(|number| number.checked_mul(scale));
-    bytes
-        .filter(|&bytes| bytes > 0)
-        .ok_or_else(|| "write a number of bytes, like 500k, 20M or 1G".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_a_host_with_or_without_a_port() {
-        for (text, expected) in [
-            ("203.0.113.10", Some(("203.0.113.10", 4774))),
-            ("203.0.113.10:5000", Some(("203.0.113.10", 5000))),
-            ("test.example.org:5000", Some(("test.example.org", 5000))),
-            ("2001:db8::1", Some(("2001:db8::1", 4774))),
-            ("[2001:db8::1]", Some(("2001:db8::1", 4774))),
-            ("[2001:db8::1]:5000", Some(("2001:db8::1", 5000))),
-            ("", None),
-            (":5000", None),
-            ("host:", None),
-            ("host:0", None),
-            ("host:99999", None),
-            ("[host]:1", None),
-            ("[2001:db8::1]5000", None),
-            ("https://host", None),
-            ("two words", None),
-        ] {
-            assert_eq!(target(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_have_units_and_are_not_nothing() {
-        assert_eq!(bytes("500k"), Ok(500_000));
-        assert_eq!(bytes("20MB"), Ok(20_000_000));
-        assert_eq!(bytes("17"), Ok(17));
-        for bad in ["", "0", "M", "-1", "1.5G", "99999999999999999999", "1T"] {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn rates_have_units_and_bounds() {
-        assert_eq!(rate("500k"), Ok(500e3));
-        assert_eq!(rate("5Mbit"), Ok(5e6));
-        assert_eq!(rate("1.5G"), Ok(1.5e9));
-        assert_eq!(rate("20000"), Ok(20e3));
-        for bad in ["", "M", "-5M", "1", "5Mb", "NaN", "2000G", "5 M"] {
-            assert!(rate(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -7,11 +7,12 @@ mod talk;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
 pub use error::TestError;
+use rustls::ClientConfig;
 use sennit_core::Congestion;
 use sennit_engine::{Bare, BareConfig, ConnId, Ended, Stream};
 use sennit_linux::udp::LinkSocket;
@@ -23,9 +24,11 @@ use super::{
     probe::Probes,
     profile::Profile,
     report::{Handshakes, Report, RoundTrips},
+    requests::Asker,
     second::{self, Far, Second},
     server::{DONE, IDLE, random},
     tls::{self, Exchange, Pin},
+    visits::Visits,
     wire::{self, Network, Wire},
     words::{Answer, Ask, Lines, Plan},
 };
@@ -36,6 +39,8 @@ const QUIET: Duration = Duration::from_millis(500);
 const DRAIN_TRIPS: u32 = 3;
 const DRAIN: Duration = Duration::from_millis(200);
 const LONGEST_DRAIN: Duration = Duration::from_secs(3);
+/// Between two newcomers that show how responsive a loaded network is.
+const VISIT_EVERY: Duration = Duration::from_millis(100);
 /// Progress is told so often.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
@@ -54,6 +59,10 @@ pub struct Options {
     pub profile: Option<Profile>,
     /// Decides what happens by chance on that link.
     pub seed: u64,
+    /// Handshakes at the same time, over and over.
+    pub handshakes: Option<u16>,
+    /// Whether responsiveness is measured beside the load.
+    pub responsiveness: bool,
 }
 
 /// Runs a test to its end, or until `stop`. If a link is to be emulated, it is checked first.
@@ -108,6 +117,10 @@ struct Client<'a, N> {
     far: Far,
     probes: Option<Probes>,
     load: Load,
+    asker: Option<Asker>,
+    visits: Option<Visits>,
+    /// With what newcomers knock.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl<'a, N: Network> Client<'a, N> {
@@ -140,6 +153,9 @@ impl<'a, N: Network> Client<'a, N> {
             far: Far::default(),
             probes: None,
             load: Load::new(&options.plan),
+            asker: None,
+            visits: None,
+            tls: None,
         })
     }
 
@@ -164,6 +180,8 @@ impl<'a, N: Network> Client<'a, N> {
         let classic = tls::client(self.options.pin, Exchange::Classic)?;
         handshake.classic_seconds = self.time_handshake(classic)?;
         handshake.resumed_seconds = self.time_handshake(tls.clone())?;
+        handshake.zero_rtt_answer_seconds = self.time_early(tls.clone())?;
+        self.tls = Some(tls::newcomer(self.options.pin)?);
         let quiet_from = self.net.now();
         self.probes = Some(Probes::new(quiet_from));
         self.pump(quiet_from + QUIET, |_| None::<()>)?;
@@ -186,6 +204,15 @@ impl<'a, N: Network> Client<'a, N> {
         };
         let begun = self.net.now();
         self.load.count_from(begun);
+        let counted = begun + Duration::from_secs_f64(self.options.plan.warmup_seconds);
+        let members = self.load.members().collect();
+        let requests = self.options.plan.requests;
+        self.asker = requests.map(|requests| Asker::new(requests, members, counted, begun));
+        let handshakes = self.options.handshakes;
+        self.visits = match self.options.responsiveness {
+            true => Some(Visits::each(VISIT_EVERY, counted, begun)),
+            false => handshakes.map(|count| Visits::always(count, counted)),
+        };
         Ok(begun)
     }
 
@@ -260,6 +287,8 @@ impl<'a, N: Network> Client<'a, N> {
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
         self.load.stop(&mut self.bare);
+        self.asker.iter_mut().for_each(Asker::stop);
+        self.visits.iter_mut().for_each(Visits::stop);
         let newest = self.probes.as_ref().and_then(Probes::newest);
         let drain = (newest.unwrap_or_default() * DRAIN_TRIPS + DRAIN).min(LONGEST_DRAIN);
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
@@ -282,22 +311,16 @@ impl<'a, N: Network> Client<'a, N> {
             let probes = self.probes.as_ref();
             probes.map(|probes| probes.between(from, to))
         };
-        let idle = trips(quiet_from, begun).map(|trips| trips.times);
-        let rtt = trips(begun, ended).map(|trips| {
-            RoundTrips::new(
-                idle.unwrap_or_default(),
-                trips.times,
-                trips.sent,
-                trips.lost,
-            )
-        });
-        Ok(self.report(
-            &ours,
-            &theirs,
-            rtt.unwrap_or_default(),
-            handshake,
-            interrupted,
-        ))
+        let idle = trips(quiet_from, begun).unwrap_or_default();
+        let loaded = trips(begun, ended).unwrap_or_default();
+        let rtt = RoundTrips {
+            idle_histogram: idle.histogram,
+            loaded_histogram: loaded.histogram,
+            ..RoundTrips::new(idle.times, loaded.times, loaded.sent, loaded.lost)
+        };
+        let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
+        self.add_questions(&mut report, &ours);
+        Ok(report)
     }
 
     /// Says goodbye, if there is somebody.

@@ -233,6 +233,73 @@ pub const METRICS: &[Metric] = &[
         "handshake with a ticket",
         |r| r.handshake.resumed_seconds,
     ),
+    metric(
+        "zero_rtt",
+        Unit::Time,
+        false,
+        "first packet to answer with 0-RTT",
+        |r| r.handshake.zero_rtt_answer_seconds,
+    ),
+    metric(
+        "requests_per_second",
+        Unit::Plain,
+        true,
+        "answers that were complete, a second",
+        |r| {
+            r.requests
+                .as_ref()
+                .map(|requests| requests.answers_per_second)
+        },
+    ),
+    metric(
+        "p50_latency",
+        Unit::Time,
+        false,
+        "median time from when a request was due to its answer",
+        |r| r.requests.as_ref()?.latency.p50_seconds,
+    ),
+    metric(
+        "p99_latency",
+        Unit::Time,
+        false,
+        "99 % of these times are shorter",
+        |r| r.requests.as_ref()?.latency.p99_seconds,
+    ),
+    metric(
+        "handshakes_per_second",
+        Unit::Plain,
+        true,
+        "handshakes that were complete, a second",
+        |r| r.handshakes.as_ref().map(|visits| visits.per_second),
+    ),
+    metric(
+        "rpm",
+        Unit::Plain,
+        true,
+        "responsiveness in round trips a minute",
+        |r| r.responsiveness.map(|found| found.rpm),
+    ),
+    metric(
+        "rpm_worst",
+        Unit::Plain,
+        true,
+        "responsiveness by the slowest 5 %",
+        |r| r.responsiveness.map(|found| found.worst_rpm),
+    ),
+    metric(
+        "client_memory",
+        Unit::Bytes,
+        false,
+        "memory for a connection under load, here",
+        |r| r.client_memory.loaded_bytes,
+    ),
+    metric(
+        "server_memory",
+        Unit::Bytes,
+        false,
+        "memory for a connection under load, there",
+        |r| r.server_memory.loaded_bytes,
+    ),
 ];
 
 fn ways(report: &Report) -> impl Iterator<Item = &Way> {

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use sennit_load::{Schedule, TimeFigures, Times};
+use sennit_load::{Bucket, Schedule, TimeFigures, Times};
 
 /// Between two probes.
 const EVERY: Duration = Duration::from_millis(20);
@@ -29,6 +29,7 @@ pub(super) struct Probes {
 #[derive(Default)]
 pub(super) struct RoundTrips {
     pub(super) times: TimeFigures,
+    pub(super) histogram: Vec<Bucket>,
     pub(super) sent: u64,
     pub(super) lost: u64,
 }
@@ -83,6 +84,7 @@ impl Probes {
         }
         RoundTrips {
             times: times.figures(),
+            histogram: times.buckets(),
             sent,
             lost,
         }

@@ -5,12 +5,15 @@
 
 use std::fmt::{self, Display};
 
-use sennit_load::{ArrivalFigures, Bins, TimeFigures};
+use sennit_load::{ArrivalFigures, Bins, Bucket, TimeFigures};
 use serde::{Deserialize, Serialize};
 
 use super::{
     emulation::{Emulated, Passed},
     gate::Outcome,
+    requests::RequestFigures,
+    responsiveness::Responsiveness,
+    visits::VisitFigures,
     words::{Memory, Plan},
 };
 
@@ -48,6 +51,12 @@ pub struct Report {
     pub cpu: Cpu,
     /// The link that was emulated under the client's socket, if one was.
     pub emulated: Option<Emulated>,
+    /// Requests and their answers, if some were asked for.
+    pub requests: Option<RequestFigures>,
+    /// Handshakes over and over, if some were asked for.
+    pub handshakes: Option<VisitFigures>,
+    /// Round trips a minute under load, if that was asked for.
+    pub responsiveness: Option<Responsiveness>,
     /// Memory for each connection of the load, at the client's end.
     pub client_memory: PerConnection,
     /// Memory for each connection, at the server's end, where other clients may be.
@@ -94,6 +103,10 @@ pub struct RoundTrips {
     pub probes: u64,
     /// Probes of these that were never answered.
     pub lost: u64,
+    /// Those before the load one by one, roughly.
+    pub idle_histogram: Vec<Bucket>,
+    /// Those while it ran.
+    pub loaded_histogram: Vec<Bucket>,
     /// P95 − P50 while the load ran.
     pub jitter_seconds: Option<f64>,
     /// Median under load, less the median before.
@@ -111,6 +124,8 @@ pub struct Handshakes {
     pub classic_seconds: Option<f64>,
     /// With a ticket of an earlier connection.
     pub resumed_seconds: Option<f64>,
+    /// Until the answer to a question that left with the first packet (0-RTT).
+    pub zero_rtt_answer_seconds: Option<f64>,
 }
 
 /// CPU time.
@@ -157,6 +172,8 @@ impl RoundTrips {
                 .map(|(loaded, idle)| loaded - idle),
             bufferbloat_factor: both(loaded.mean_seconds, idle.min_seconds)
                 .map(|(mean, least)| mean / least - 1.0),
+            idle_histogram: Vec::new(),
+            loaded_histogram: Vec::new(),
             idle,
             loaded,
             probes,
@@ -211,6 +228,7 @@ impl Display for Report {
         }
         self.rtt.write(f)?;
         self.handshake.write(f)?;
+        self.write_questions(f)?;
         if let Some(emulated) = &self.emulated {
             emulated.write(f)?;
         }
@@ -234,6 +252,41 @@ impl Display for Report {
         self.notes
             .iter()
             .try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Report {
+    fn write_questions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |times: &TimeFigures| {
+            let times = [times.p50_seconds, times.p95_seconds, times.p99_seconds];
+            let [middle, slow, slowest] = times.map(millis);
+            format!("p50 {middle}, p95 {slow}, p99 {slowest}")
+        };
+        if let Some(requests) = &self.requests {
+            let RequestFigures {
+                answers_per_second,
+                unanswered,
+                latency,
+                ..
+            } = requests;
+            let latency = line(latency);
+            writeln!(
+                f,
+                "requests   {answers_per_second:.1} answered a second, {unanswered} not; {latency}"
+            )?;
+        }
+        if let Some(visits) = &self.handshakes {
+            let (rate, failed, time) = (visits.per_second, visits.failed, line(&visits.time));
+            writeln!(f, "handshakes {rate:.1} a second, {failed} failed; {time}")?;
+        }
+        let Some(found) = &self.responsiveness else {
+            return Ok(());
+        };
+        writeln!(
+            f,
+            "responsive {:.0} round trips a minute (new connections {:.0}, those of the load {:.0}; worst 5 % {:.0}), confidence {:?}",
+            found.rpm, found.foreign_rpm, found.loaded_rpm, found.worst_rpm, found.confidence
+        )
     }
 }
 
@@ -298,15 +351,16 @@ impl RoundTrips {
 
 impl Handshakes {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, classic, resumed] = [
+        let [first, classic, resumed, early] = [
             self.post_quantum_seconds,
             self.classic_seconds,
             self.resumed_seconds,
+            self.zero_rtt_answer_seconds,
         ]
         .map(millis);
         writeln!(
             f,
-            "handshake  post-quantum {first}, classic {classic}, resumed {resumed}"
+            "handshake  post-quantum {first}, classic {classic}, resumed {resumed}; 0-RTT answer {early}"
         )
     }
 }

@@ -17,7 +17,9 @@ use sennit_linux::udp::LinkSocket;
 use super::{
     PORT,
     load::{HEAD, Load},
-    probe, tls,
+    probe,
+    requests::{Answerer, LONGEST},
+    tls,
     wire::{Network, Wire},
     words::{Answer, Ask, Lines, Plan, line},
 };
@@ -70,6 +72,7 @@ pub(super) struct Serving<N> {
     sessions: BTreeMap<ConnId, Session>,
     /// What each connection says, on the one stream that it may have for it.
     lines: BTreeMap<ConnId, (Stream, Lines)>,
+    answerer: Answerer,
     swept: Instant,
 }
 
@@ -146,6 +149,7 @@ impl<N: Network> Serving<N> {
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             lines: BTreeMap::new(),
+            answerer: Answerer::default(),
             swept,
         })
     }
@@ -257,7 +261,14 @@ impl<N: Network> Serving<N> {
             BareEvent::Opened(id, stream) | BareEvent::Readable(id, stream)
                 if stream.goes_both_ways() =>
             {
-                self.read_asks(id, stream, now);
+                if !self.is_request(id, stream) {
+                    self.read_asks(id, stream, now);
+                } else if !self.answerer.handle_readable(&mut self.bare, id, stream) {
+                    self.send_away(id, "this is no request, or wants too much");
+                }
+            }
+            BareEvent::Writable(id, stream) if stream.goes_both_ways() => {
+                self.answerer.write(&mut self.bare, id, stream);
             }
             BareEvent::Datagram(id, bytes, arrived) if self.sessions.contains_key(&id) => {
                 if let Some(answer) = probe::answer(&bytes, arrived, self.net.now()) {
@@ -266,6 +277,15 @@ impl<N: Network> Serving<N> {
             }
             event => self.hand_over(&event, now),
         }
+    }
+
+    /// Whether a stream carries a request of a client that planned some.
+    fn is_request(&self, id: ConnId, stream: Stream) -> bool {
+        let talks = self.lines.get(&id).map(|(talk, _)| *talk);
+        let session = self.peers.get(&id).and_then(|peer| peer.session);
+        let session = session.and_then(|control| self.sessions.get(&control));
+        let plans = session.is_some_and(|session| session.plan.requests.is_some());
+        plans && talks.is_some_and(|talk| talk != stream) && !self.sessions.contains_key(&id)
     }
 
     /// The event is one of a load.
@@ -294,6 +314,7 @@ impl<N: Network> Serving<N> {
     /// A connection is over: if it was that of a session, so are all of its load.
     fn forget(&mut self, id: ConnId) {
         self.lines.remove(&id);
+        self.answerer.forget(id);
         let peer = self.peers.remove(&id);
         if let Some(session) = self.sessions.remove(&id) {
             for member in session.load.members() {
@@ -409,6 +430,10 @@ impl<N: Network> Serving<N> {
             .is_some_and(|bytes| usize::from(bytes) < HEAD)
         {
             return Err(format!("a message has at least {HEAD} bytes"));
+        }
+        let asks = plan.requests.as_ref();
+        if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
+            return Err(format!("an answer has at most {LONGEST} bytes"));
         }
         let sane = |rate: f64| (1.0..=1e12).contains(&rate);
         if plan.rate_bits_per_second.is_some_and(|rate| !sane(rate)) {

@@ -7,7 +7,10 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, NamedGroup, ServerConfig,
     SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{
         CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature,
         verify_tls13_signature,
@@ -64,6 +67,8 @@ pub(super) fn server() -> Result<(Arc<ServerConfig>, String), String> {
         .with_single_cert(vec![certificate], key)
         .map_err(|error| words(&error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
+    // QUIC allows no other bound (RFC 9001 §4.6.1). A ticket is good for one connection.
+    config.max_early_data_size = u32::MAX;
     Ok((Arc::new(config), fingerprint))
 }
 
@@ -81,6 +86,15 @@ pub(super) fn client(pin: Option<Pin>, exchange: Exchange) -> Result<Arc<ClientC
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     config.alpn_protocols = vec![ALPN.to_vec()];
+    config.enable_early_data = true;
+    Ok(Arc::new(config))
+}
+
+/// A client that the server has never seen, whatever was before.
+pub(super) fn newcomer(pin: Option<Pin>) -> Result<Arc<ClientConfig>, String> {
+    let mut config = ClientConfig::clone(&*client(pin, Exchange::PostQuantum)?);
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
     Ok(Arc::new(config))
 }
 

@@ -146,6 +146,8 @@ fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
         pin: None,
         profile: None,
         seed,
+        handshakes: None,
+        responsiveness: false,
     };
     let stop = AtomicBool::new(false);
     client::run_over(net, &options, Vec::new(), &stop, &mut |_| {}).expect("the link is not dead")
@@ -166,6 +168,7 @@ fn plan(congestion: &str, seconds: f64, warmup_seconds: f64) -> Plan {
         bytes: None,
         message_bytes: None,
         rate_bits_per_second: None,
+        requests: None,
     }
 }
 

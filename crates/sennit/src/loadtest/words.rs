@@ -8,6 +8,8 @@
 use sennit_load::{ArrivalFigures, Bins};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::requests::Requests;
+
 /// What a client wants to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -36,6 +38,8 @@ pub struct Plan {
     /// Payload bits a second of all connections together in each direction; `None`: all there is
     /// room for.
     pub rate_bits_per_second: Option<f64>,
+    /// Requests of the client on each connection, with or without other load.
+    pub requests: Option<Requests>,
 }
 
 /// What a client says.

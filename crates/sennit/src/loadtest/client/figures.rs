@@ -1,16 +1,22 @@
 //! The figures of both ends, put together.
 
-use sennit_load::{TimeFigures, fairness};
+use std::time::Duration;
+
+use sennit_load::{BIN, Bins, TimeFigures, fairness};
 
 use super::{
     super::{
         emulation::Emulated,
         report::{Cpu, Handshakes, PerConnection, Report, RoundTrips, SCHEMA, Way},
+        responsiveness::Responsiveness,
         wire::Network,
         words::{Plan, Side},
     },
     Client,
 };
+
+/// Bins of a second.
+const BINS_A_SECOND: usize = (1000 / BIN.as_millis()) as usize;
 
 impl<N: Network> Client<'_, N> {
     pub(super) fn report(
@@ -59,10 +65,44 @@ impl<N: Network> Client<'_, N> {
             handshake,
             cpu,
             emulated,
+            requests: None,
+            handshakes: None,
+            responsiveness: None,
             gates: Vec::new(),
             client_memory: PerConnection::new(&ours.memory, plan.connections),
             server_memory: PerConnection::new(&theirs.memory, plan.connections),
             notes,
+        }
+    }
+}
+
+impl<N: Network> Client<'_, N> {
+    /// What requests and newcomers found, beside the load or without any.
+    pub(super) fn add_questions(&self, report: &mut Report, ours: &Side) {
+        let plan = &self.options.plan;
+        let seconds = ours.received.seconds;
+        let span = Duration::from_secs_f64(seconds);
+        if let Some(asker) = self.asker.as_ref().filter(|_| !self.options.responsiveness) {
+            report.requests = Some(asker.figures(span));
+            if !plan.up && !plan.down {
+                report.goodput_bits_per_second = asker.bytes() as f64 * 8.0 / seconds;
+            }
+        }
+        match (&self.visits, &self.asker) {
+            (Some(visits), Some(asker)) if self.options.responsiveness => {
+                let [handshakes, answers] = visits.times();
+                let way = report.down.as_ref().or(report.up.as_ref());
+                let rates = way.and_then(|way| way.bins.as_ref()).map(Bins::rates);
+                let rates: Vec<f64> = rates
+                    .unwrap_or_default()
+                    .chunks_exact(BINS_A_SECOND)
+                    .map(|bins| bins.iter().sum::<f64>() * 8.0 / bins.len() as f64)
+                    .collect();
+                report.responsiveness =
+                    Responsiveness::new(handshakes, answers, asker.timed(), &rates);
+            }
+            (Some(visits), _) => report.handshakes = Some(visits.figures(span)),
+            (None, _) => {}
         }
     }
 }

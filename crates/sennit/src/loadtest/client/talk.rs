@@ -11,8 +11,10 @@ use sennit_engine::{BareEvent, ConnId, Ended, Stream};
 use super::{
     super::{
         probe::Probes,
+        requests::Asker,
         server::DONE,
         tls::{self, Exchange},
+        visits::Visits,
         wire::Network,
         words::{Answer, Ask, Lines, line},
     },
@@ -108,6 +110,30 @@ impl<N: Network> Client<'_, N> {
         Ok(self.handshake(id, start))
     }
 
+    /// How long a client that was here before waits for the answer to a question that it asks with
+    /// its first packet; `None` if the server did not take it so early.
+    pub(super) fn time_early(
+        &mut self,
+        tls: Arc<rustls::ClientConfig>,
+    ) -> Result<Option<f64>, TestError> {
+        let start = self.net.now();
+        let id = self.connect(tls)?;
+        let early = self.bare.may_send_early(id);
+        let stream = early.then(|| self.bare.open(id, true)).flatten();
+        let answer = stream.map(|stream| {
+            self.ask(id, stream, &Ask::Echo);
+            self.answer(id)
+        });
+        let elapsed = self.net.now().saturating_duration_since(start);
+        let taken = self.bare.was_early_taken(id);
+        self.bare.close(id, DONE, "", self.net.now());
+        match answer {
+            Some(Err(TestError::Interrupted)) => Err(TestError::Interrupted),
+            Some(Ok(Answer::Echo)) if taken => Ok(Some(elapsed.as_secs_f64())),
+            Some(_) | None => Ok(None),
+        }
+    }
+
     /// The connections of the load, each of which says whose it is.
     pub(super) fn join_all(
         &mut self,
@@ -188,8 +214,11 @@ impl<N: Network> Client<'_, N> {
             }
             self.probe()?;
             self.load.fill(&mut self.bare, self.net.now());
+            self.question()?;
             let probe = self.probes.as_ref().map(Probes::next_at);
-            let wakes = [probe, self.load.next_at(now)];
+            let asks = self.asker.as_ref().and_then(Asker::next_at);
+            let visit = self.visits.as_ref().and_then(Visits::next_at);
+            let wakes = [probe, self.load.next_at(now), asks, visit];
             let wake = wakes.into_iter().flatten().fold(until, Instant::min);
             self.net.turn(&mut self.bare, wake)?;
             while let Some(event) = self.bare.poll_event() {
@@ -211,9 +240,62 @@ impl<N: Network> Client<'_, N> {
         Ok(())
     }
 
+    /// Requests and newcomers that are due.
+    fn question(&mut self) -> Result<(), TestError> {
+        let now = self.net.now();
+        if let Some(asker) = &mut self.asker {
+            asker.fill(&mut self.bare, now);
+        }
+        let Some((mut visits, tls)) = self.visits.take().zip(self.tls.clone()) else {
+            return Ok(());
+        };
+        for id in visits.tired(now) {
+            visits.lose(id);
+            self.bare.close(id, DONE, "", now);
+        }
+        while visits.is_due(now) {
+            visits.knock(self.connect(tls.clone())?, now);
+        }
+        self.visits = Some(visits);
+        Ok(())
+    }
+
+    /// A newcomer is through: it goes again, or asks something first.
+    fn welcome(&mut self, id: ConnId) -> bool {
+        let (now, asks) = (self.net.now(), self.options.responsiveness);
+        let is_visit = self
+            .visits
+            .as_mut()
+            .is_some_and(|visits| visits.enter(id, asks, now));
+        let asked = (is_visit && asks).then(|| self.bare.open(id, true));
+        if let Some(stream) = asked.flatten() {
+            self.ask(id, stream, &Ask::Echo);
+        } else if is_visit {
+            self.bare.close(id, DONE, "", now);
+        }
+        is_visit
+    }
+
+    /// Whether this answers a newcomer, who goes then.
+    fn hear_visit(&mut self, id: ConnId) -> bool {
+        let now = self.net.now();
+        let is_visit = self
+            .visits
+            .as_mut()
+            .is_some_and(|visits| visits.hear(id, now));
+        if is_visit {
+            self.bare.close(id, DONE, "", now);
+            self.lines.retain(|(of, _), _| *of != id);
+        }
+        is_visit
+    }
+
     pub(super) fn handle_event(&mut self, event: BareEvent) -> Result<(), TestError> {
         let now = self.net.now();
         match event {
+            BareEvent::Connected(id) if self.welcome(id) => {}
+            BareEvent::Lost(id, _)
+                if self.visits.as_mut().is_some_and(|visits| visits.lose(id)) => {}
             BareEvent::Connected(id) => {
                 self.connected.insert(id, now);
             }
@@ -222,7 +304,10 @@ impl<N: Network> Client<'_, N> {
                 self.load.lose(id);
             }
             BareEvent::Readable(id, stream) if stream.goes_both_ways() => {
-                self.read_answers(id, stream)?;
+                let asker = self.asker.as_mut();
+                if !asker.is_some_and(|all| all.handle_readable(&mut self.bare, id, stream, now)) {
+                    self.read_answers(id, stream)?;
+                }
             }
             BareEvent::Datagram(id, bytes, arrived)
                 if self.control.is_some_and(|(control, _)| control == id) =>
@@ -253,6 +338,7 @@ impl<N: Network> Client<'_, N> {
         for answer in answers.into_iter().flatten() {
             match answer {
                 Answer::Tick(tick) => self.far.hear(tick, now),
+                Answer::Echo if self.hear_visit(id) => {}
                 answer => self.answers.entry(id).or_default().push(answer),
             }
         }

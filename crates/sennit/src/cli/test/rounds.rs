@@ -1,0 +1,199 @@
+//! A test again and again, in one configuration or several.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::exit::{Exit, Failure};
+use super::super::output;
+use super::told::Told;
+use super::{ClientArgs, failure, options, read};
+use crate::loadtest::client::{self, Options};
+use crate::loadtest::compare::{Comparison, Draws};
+use crate::loadtest::report::Report;
+
+/// An option and the values that it takes in turn.
+#[derive(Clone, Debug)]
+pub(super) struct Compared {
+    key: Key,
+    values: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    Congestion,
+    Profile,
+    Connections,
+    Streams,
+    Rate,
+}
+
+impl Key {
+    const ALL: [(&str, Self); 5] = [
+        ("cc", Self::Congestion),
+        ("profile", Self::Profile),
+        ("connections", Self::Connections),
+        ("streams", Self::Streams),
+        ("rate", Self::Rate),
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Congestion => "cc",
+            Self::Profile => "profile",
+            Self::Connections => "connections",
+            Self::Streams => "streams",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// The arguments with this value.
+    fn set(self, args: &mut ClientArgs, value: &str) -> Result<(), String> {
+        let count = |most: u16| {
+            let number = value
+                .parse()
+                .ok()
+                .filter(|number| (1..=most).contains(number));
+            number.ok_or_else(|| format!("write 1 to {most}"))
+        };
+        match self {
+            Self::Congestion => args.congestion = read::congestion(value)?,
+            Self::Profile => args.profile = Some(value.parse()?),
+            Self::Connections => args.connections = count(1000)?,
+            Self::Streams => args.streams = count(256)?,
+            Self::Rate => args.rate = Some(read::rate(value)?),
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Compared {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, values) = text.split_once('=').ok_or("write KEY=VALUE,VALUE")?;
+        let known = Key::ALL.iter().find(|(known, _)| *known == word);
+        let (_, key) = known.ok_or_else(|| {
+            let words = Key::ALL.map(|(word, _)| word).join(", ");
+            format!("`{word}` is none of {words}")
+        })?;
+        let values: Vec<String> = values.split(',').map(ToOwned::to_owned).collect();
+        if values.len() < 2 || values.iter().any(String::is_empty) {
+            return Err("a comparison needs two values at least".into());
+        }
+        Ok(Self { key: *key, values })
+    }
+}
+
+/// The configurations, each with its name.
+fn configurations(args: &ClientArgs) -> Result<Vec<(String, Options)>, Failure> {
+    let Some(compared) = &args.compare else {
+        return Ok(vec![("all".into(), options(args)?)]);
+    };
+    let one = |value: &String| -> Result<(String, Options), Failure> {
+        let (mut args, word) = (args.clone(), compared.key.word());
+        let set = compared.key.set(&mut args, value);
+        set.map_err(|reason| Failure::usage(format!("--compare {word}={value}: {reason}")))?;
+        Ok((format!("{word}={value}"), options(&args)?))
+    };
+    compared.values.iter().map(one).collect()
+}
+
+/// Runs all rounds, or those until somebody stops it.
+pub(super) fn run(
+    args: &ClientArgs,
+    count: u16,
+    stop: &AtomicBool,
+    told: &mut Told,
+) -> Result<Exit, Failure> {
+    let configurations = configurations(args)?;
+    let mut draws = Draws::new(args.seed);
+    let mut rounds: Vec<Vec<Report>> = Vec::new();
+    let mut broken = None;
+    for round in 0..count {
+        let order = draws.order(configurations.len());
+        match one_round(&configurations, &order, round, stop, told) {
+            Ok(Some(reports)) => rounds.push(reports),
+            Ok(None) => break,
+            // What was measured so far is worth telling.
+            Err(failure) if !rounds.is_empty() => {
+                broken = Some(failure);
+                break;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let names: Vec<String> = configurations.into_iter().map(|(name, _)| name).collect();
+    let comparison = Comparison::new(&names, rounds, args.seed);
+    if args.json {
+        output::print_json(&comparison)?;
+    } else {
+        output::print(&comparison.to_string())?;
+    }
+    match broken.or_else(|| told.failure()) {
+        Some(failure) => Err(failure),
+        None if stop.load(Ordering::Relaxed) => Ok(Exit::Interrupted),
+        None => Ok(gates(args, &comparison)),
+    }
+}
+
+/// Every configuration once; `None` if somebody stopped it.
+fn one_round(
+    configurations: &[(String, Options)],
+    order: &[usize],
+    round: u16,
+    stop: &AtomicBool,
+    told: &mut Told,
+) -> Result<Option<Vec<Report>>, Failure> {
+    let mut reports: Vec<Option<Report>> = vec![None; configurations.len()];
+    for &index in order {
+        let (name, options) = &configurations[index];
+        told.say(&format!("Round {}: {name}", round + 1));
+        // What happens by chance is alike for all of a round.
+        let options = Options {
+            seed: options.seed.wrapping_add(round.into()),
+            ..options.clone()
+        };
+        let report = client::run(&options, stop, &mut |second| told.tell(second))
+            .map_err(|error| failure(&error));
+        let report = match report {
+            Err(failure) if failure.exit() == Exit::Interrupted => return Ok(None),
+            report => report?,
+        };
+        if report.interrupted {
+            return Ok(None);
+        }
+        reports[index] = Some(report);
+    }
+    Ok(reports.into_iter().collect())
+}
+
+/// Each run of each configuration has to pass all gates.
+fn gates(args: &ClientArgs, comparison: &Comparison) -> Exit {
+    let reports = comparison.reports.iter().flatten();
+    let mut outcomes = reports.flat_map(|report| args.gates.iter().map(|gate| gate.check(report)));
+    match outcomes.all(|outcome| outcome.passed) {
+        true => Exit::Ok,
+        false => Exit::Findings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_has_a_known_key_and_two_values() {
+        let known: Compared = "cc=cubic,bbr3".parse().expect("it is one");
+        assert_eq!(known.key.word(), "cc");
+        assert_eq!(known.values, ["cubic", "bbr3"]);
+        for (text, reason) in [
+            ("cc", "KEY=VALUE"),
+            ("speed=1,2", "none of cc, profile"),
+            ("cc=cubic", "two values"),
+            ("cc=cubic,", "two values"),
+        ] {
+            let error = text.parse::<Compared>().expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The same test again and again, in several configurations: medians, and whether a difference is
+//! one.
+//!
+//! Each round runs every configuration once, in an order drawn anew, so that what changes slowly
+//! changes all of them alike. Differences are taken within a round. Their median has an interval by
+//! the bootstrap (percentile method); where it holds zero there is no difference to speak of.
+
+use std::fmt::{self, Display};
+
+use sennit_load::quantile;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    gate::in_words,
+    metric::{METRICS, Metric},
+    report::Report,
+};
+
+/// The version of the document's shape.
+pub const SCHEMA: &str = "sennit.test.comparison/1";
+
+/// Samples that the bootstrap draws.
+const SAMPLES: usize = 2000;
+/// The share of them that lies within an interval.
+const CONFIDENCE: f64 = 0.95;
+/// Fewer rounds have no interval: with four, one in eight would miss by chance alone.
+const ENOUGH: usize = 5;
+
+/// Figures that are compared in words; the document has all.
+const TOLD: [&str; 5] = ["goodput", "p50_rtt", "p95_rtt", "loss", "handshake"];
+
+/// A value and where it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The median.
+    pub median: f64,
+    /// The bounds of 95 %; `None` if there were too few rounds.
+    pub low: Option<f64>,
+    /// The upper one.
+    pub high: Option<f64>,
+}
+
+/// One figure of one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The configuration, like `cc=bbr3`.
+    pub configuration: String,
+    /// The figure's name.
+    pub metric: String,
+    /// Over the rounds.
+    pub value: Interval,
+    /// Less the first configuration's of the same round; `None` for that one itself.
+    pub difference: Option<Interval>,
+    /// Whether the interval of the difference leaves zero out; `None` without an interval.
+    pub differs: Option<bool>,
+}
+
+/// All rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// How many rounds were whole.
+    pub rounds: usize,
+    /// Decides orders and samples.
+    pub seed: u64,
+    /// What was found.
+    pub lines: Vec<Line>,
+    /// All reports, round by round, each in the order of configurations.
+    pub reports: Vec<Vec<Report>>,
+    /// What to know before using the figures.
+    pub notes: Vec<String>,
+}
+
+/// Numbers that depend on a seed alone (SplitMix64).
+#[derive(Debug)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// Those of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `bound`, which is at least one.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        ((u128::from(mixed) * bound as u128) >> 64) as usize
+    }
+
+    /// The numbers below `count` in some order.
+    pub fn order(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for last in (1..count).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+}
+
+impl Interval {
+    /// The median of values, and what it may be by chance; `None` without any.
+    #[must_use]
+    pub fn new(values: &[f64], draws: &mut Draws) -> Option<Self> {
+        let median = middle(values)?;
+        if values.len() < ENOUGH {
+            return Some(Self {
+                median,
+                low: None,
+                high: None,
+            });
+        }
+        let mut sample = || {
+            let drawn = (0..values.len()).map(|_| values[draws.below(values.len())]);
+            middle(&drawn.collect::<Vec<_>>())
+        };
+        let medians: Vec<f64> = (0..SAMPLES).filter_map(|_| sample()).collect();
+        let tail = (1.0 - CONFIDENCE) / 2.0;
+        Some(Self {
+            median,
+            low: quantile(&medians, tail),
+            high: quantile(&medians, 1.0 - tail),
+        })
+    }
+
+    /// Whether zero is outside; `None` without bounds.
+    fn leaves_out_zero(&self) -> Option<bool> {
+        let (low, high) = self.low.zip(self.high)?;
+        Some(low > 0.0 || high < 0.0)
+    }
+}
+
+/// The median; of an even number the mean of both middle ones.
+fn middle(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some(match sorted.len() % 2 {
+        0 => f64::midpoint(sorted[sorted.len() / 2 - 1], upper),
+        _ => upper,
+    })
+}
+
+impl Comparison {
+    /// What whole rounds say; the names are those of the configurations.
+    #[must_use]
+    pub fn new(names: &[String], reports: Vec<Vec<Report>>, seed: u64) -> Self {
+        let mut draws = Draws::new(seed);
+        let mut lines = Vec::new();
+        for metric in METRICS {
+            for (index, name) in names.iter().enumerate() {
+                lines.extend(line(metric, name, index, &reports, &mut draws));
+            }
+        }
+        let mut notes: Vec<String> = Vec::new();
+        for note in reports.iter().flatten().flat_map(|report| &report.notes) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        if reports.len() < ENOUGH {
+            notes.push(format!("fewer than {ENOUGH} rounds have no intervals"));
+        }
+        Self {
+            schema: SCHEMA.into(),
+            rounds: reports.len(),
+            seed,
+            lines,
+            reports,
+            notes,
+        }
+    }
+}
+
+fn line(
+    metric: &Metric,
+    name: &str,
+    index: usize,
+    rounds: &[Vec<Report>],
+    draws: &mut Draws,
+) -> Option<Line> {
+    let of = |round: &Vec<Report>, index: usize| metric.of(round.get(index)?);
+    let values: Vec<f64> = rounds.iter().filter_map(|round| of(round, index)).collect();
+    let pairs = rounds
+        .iter()
+        .filter_map(|round| Some(of(round, index)? - of(round, 0)?));
+    let pairs: Vec<f64> = pairs.collect();
+    let value = Interval::new(&values, draws)?;
+    let difference = (index > 0).then(|| Interval::new(&pairs, draws)).flatten();
+    Some(Line {
+        configuration: name.to_owned(),
+        metric: metric.name.to_owned(),
+        value,
+        differs: difference.as_ref().and_then(Interval::leaves_out_zero),
+        difference,
+    })
+}
+
+impl Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} rounds, seed {}", self.rounds, self.seed)?;
+        let told = self
+            .lines
+            .iter()
+            .filter(|line| TOLD.contains(&&*line.metric));
+        for line in told {
+            line.write(f)?;
+        }
+        self.notes
+            .iter()
+            .try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Line {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(metric) = Metric::named(&self.metric) else {
+            return Ok(());
+        };
+        let words = |value| in_words(value, metric.unit);
+        let range = |interval: &Interval| match (interval.low, interval.high) {
+            (Some(low), Some(high)) => format!(" [{}, {}]", words(low), words(high)),
+            _ => String::new(),
+        };
+        let (value, name) = (words(self.value.median), &self.configuration);
+        write!(
+            f,
+            "{:10} {name:16} {value}{}",
+            self.metric,
+            range(&self.value)
+        )?;
+        let Some(difference) = &self.difference else {
+            return writeln!(f);
+        };
+        write!(
+            f,
+            ", {}{}",
+            Signed(words(difference.median)),
+            range(difference)
+        )?;
+        writeln!(
+            f,
+            "{}",
+            match self.differs {
+                None => "",
+                Some(false) => ": no difference",
+                Some(true) if (difference.median > 0.0) == metric.more_is_better => ": better",
+                Some(true) => ": worse",
+            }
+        )
+    }
+}
+
+/// A figure in words that shows its sign also where it is above zero.
+struct Signed(String);
+
+impl Display for Signed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0.starts_with('-') { "" } else { "+" };
+        write!(f, "{sign}{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_holds_the_median_and_narrows_with_rounds() {
+        let mut draws = Draws::new(1);
+        let values =
+            |count: usize| -> Vec<f64> { (0..count).map(|n| 100.0 + (n % 7) as f64).collect() };
+        let few = Interval::new(&values(7), &mut draws).expect("there are some");
+        let many = Interval::new(&values(700), &mut draws).expect("there are some");
+        let width =
+            |interval: &Interval| interval.high.expect("enough") - interval.low.expect("enough");
+
+        assert_eq!((few.median, many.median), (103.0, 103.0));
+        assert!(width(&many) < width(&few), "{few:?} {many:?}");
+        assert_eq!(
+            Interval::new(&values(4), &mut draws).expect("some").low,
+            None
+        );
+        assert_eq!(Interval::new(&[], &mut draws), None);
+    }
+
+    #[test]
+    fn zero_within_the_interval_is_no_difference() {
+        let mut draws = Draws::new(2);
+        let noise = [3.0, -2.0, 1.0, -4.0, 2.0, -1.0, 4.0, -3.0];
+        let differs = |values: &[f64], draws: &mut Draws| {
+            Interval::new(values, draws).and_then(|interval| interval.leaves_out_zero())
+        };
+        assert_eq!(differs(&noise, &mut draws), Some(false));
+        assert_eq!(
+            differs(&noise.map(|value| value + 9.0), &mut draws),
+            Some(true)
+        );
+        assert_eq!(
+            differs(&noise.map(|value| value - 9.0), &mut draws),
+            Some(true)
+        );
+    }
+
+    #[test]
+    fn orders_are_fair_and_the_seed_decides_them() {
+        let mut draws = Draws::new(3);
+        let mut firsts = [0; 3];
+        for _ in 0..3000 {
+            let order = draws.order(3);
+            firsts[order[0]] += 1;
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2]);
+        }
+        assert!(
+            firsts.iter().all(|count| (900..1100).contains(count)),
+            "{firsts:?}"
+        );
+        assert_eq!(Draws::new(4).order(9), Draws::new(4).order(9));
+    }
+}

@@ -1,0 +1,282 @@
+//! Requests and answers, each on a stream of its own.
+//!
+//! A request begins with the size of the answer that it wants; what follows only has a size. The
+//! time until the answer is complete counts from when the request was due, not from when there was
+//! room for it: who leaves out the waiting measures the quiet moments only.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use sennit_engine::{Bare, ConnId, Stream};
+use sennit_load::{Bucket, Schedule, TimeFigures, Times};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the size at the beginning of a request.
+pub const HEAD: usize = 4;
+/// An answer is at most so long.
+pub const LONGEST: u32 = 64 << 20;
+/// Requests that are due and find no room wait here; what comes on top is not asked.
+const MOST_WAITING: usize = 100_000;
+/// Times that are kept one by one.
+const MOST_TIMED: usize = 10_000;
+/// An answer is written in pieces of this size.
+const PIECE: usize = 64 << 10;
+
+/// What requests are like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Requests {
+    /// Bytes of a request.
+    pub request_bytes: u32,
+    /// Bytes of an answer.
+    pub answer_bytes: u32,
+    /// Requests of each connection that wait for their answer at the same time.
+    pub concurrency: u16,
+    /// Requests a second of all connections together; `None`: the next one follows an answer.
+    pub per_second: Option<f64>,
+}
+
+/// What came of requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestFigures {
+    /// Answers that were complete in the time that counts.
+    pub answered: u64,
+    /// Requests that had no complete answer at the end.
+    pub unanswered: u64,
+    /// Answers over the time that counts.
+    pub answers_per_second: f64,
+    /// From when a request was due until its answer was complete.
+    pub latency: TimeFigures,
+    /// Those times one by one, roughly.
+    pub latency_histogram: Vec<Bucket>,
+}
+
+/// Asks.
+pub(super) struct Asker {
+    requests: Requests,
+    request: Bytes,
+    members: Vec<ConnId>,
+    /// How many each connection waits for.
+    open: BTreeMap<ConnId, u16>,
+    asked: BTreeMap<(ConnId, Stream), Instant>,
+    schedule: Option<Schedule>,
+    /// When requests were due that have not been asked.
+    waiting: VecDeque<Instant>,
+    turn: usize,
+    counted_from: Instant,
+    times: Times,
+    /// The first of them, each with the time at which it was known.
+    timed: Vec<(Instant, Duration)>,
+    bytes: u64,
+    asks: bool,
+}
+
+impl Asker {
+    /// Begins over these connections; answers count from `counted_from` on.
+    pub(super) fn new(
+        requests: Requests,
+        members: Vec<ConnId>,
+        counted_from: Instant,
+        now: Instant,
+    ) -> Self {
+        let size = (requests.request_bytes as usize).max(HEAD);
+        let mut request = BytesMut::with_capacity(size);
+        request.put_u32(requests.answer_bytes);
+        request.resize(size, 0x5a);
+        let schedule = requests.per_second;
+        Self {
+            request: request.freeze(),
+            open: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            schedule: schedule.map(|rate| Schedule::per_second(rate, now)),
+            waiting: VecDeque::new(),
+            members,
+            requests,
+            turn: 0,
+            counted_from,
+            times: Times::default(),
+            timed: Vec::new(),
+            bytes: 0,
+            asks: true,
+        }
+    }
+
+    /// When the next request is due, if that does not depend on an answer.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        let schedule = self.schedule.as_ref().filter(|_| self.asks)?;
+        Some(schedule.next_at())
+    }
+
+    /// No more is asked.
+    pub(super) fn stop(&mut self) {
+        self.asks = false;
+    }
+
+    /// Asks what is due.
+    pub(super) fn fill(&mut self, bare: &mut Bare, now: Instant) {
+        if !self.asks {
+            return;
+        }
+        match &mut self.schedule {
+            Some(schedule) => {
+                while let Some(due) = schedule.take(now) {
+                    if self.waiting.len() < MOST_WAITING {
+                        self.waiting.push_back(due);
+                    }
+                }
+                while let Some(&due) = self.waiting.front()
+                    && self.ask_somewhere(due, bare)
+                {
+                    self.waiting.pop_front();
+                }
+            }
+            None => while self.ask_somewhere(now, bare) {},
+        }
+    }
+
+    /// Whether some connection had room for another request.
+    fn ask_somewhere(&mut self, due: Instant, bare: &mut Bare) -> bool {
+        let count = self.members.len();
+        (0..count).any(|_| {
+            self.turn = (self.turn + 1) % count;
+            self.ask(self.members[self.turn], due, bare)
+        })
+    }
+
+    fn ask(&mut self, id: ConnId, due: Instant, bare: &mut Bare) -> bool {
+        let open = self.open.entry(id).or_default();
+        if *open >= self.requests.concurrency {
+            return false;
+        }
+        let Some(stream) = bare.open(id, true) else {
+            return false;
+        };
+        *open += 1;
+        self.asked.insert((id, stream), due);
+        bare.write(id, stream, &self.request);
+        bare.finish(id, stream);
+        true
+    }
+
+    /// Takes what arrived on a stream, if it is an answer.
+    pub(super) fn handle_readable(
+        &mut self,
+        bare: &mut Bare,
+        id: ConnId,
+        stream: Stream,
+        now: Instant,
+    ) -> bool {
+        let Some(&due) = self.asked.get(&(id, stream)) else {
+            return false;
+        };
+        let mut bytes = 0;
+        let over = bare.read(id, stream, |data| bytes += data.len());
+        let counts = now >= self.counted_from && self.asks;
+        self.bytes += if counts { bytes as u64 } else { 0 };
+        if over {
+            self.asked.remove(&(id, stream));
+            self.open.entry(id).and_modify(|open| *open -= 1);
+            if counts {
+                let time = now.saturating_duration_since(due);
+                self.times.note(time);
+                if self.timed.len() < MOST_TIMED {
+                    self.timed.push((now, time));
+                }
+            }
+        }
+        true
+    }
+
+    /// The first times, each with the moment at which it was known.
+    pub(super) fn timed(&self) -> &[(Instant, Duration)] {
+        &self.timed
+    }
+
+    /// Payload bytes of answers that count.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn figures(&self, span: Duration) -> RequestFigures {
+        let latency = self.times.figures();
+        RequestFigures {
+            answered: latency.count,
+            unanswered: (self.asked.len() + self.waiting.len()) as u64,
+            answers_per_second: latency.count as f64 / span.as_secs_f64(),
+            latency,
+            latency_histogram: self.times.buckets(),
+        }
+    }
+}
+
+/// Answers.
+#[derive(Default)]
+pub(super) struct Answerer {
+    answers: BTreeMap<(ConnId, Stream), Answer>,
+    piece: Bytes,
+}
+
+enum Answer {
+    /// The request comes in: what is known of its head.
+    Listens(Vec<u8>),
+    /// So many bytes have to be written.
+    Speaks(usize),
+}
+
+impl Answerer {
+    /// Takes what arrived of a request; `false` if it is none.
+    pub(super) fn handle_readable(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) -> bool {
+        let answer = self.answers.entry((id, stream));
+        let Answer::Listens(head) = answer.or_insert_with(|| Answer::Listens(Vec::new())) else {
+            return true;
+        };
+        let over = bare.read(id, stream, |data| {
+            let missing = HEAD - head.len();
+            head.extend_from_slice(&data[..data.len().min(missing)]);
+        });
+        if !over {
+            return true;
+        }
+        // A stream that was answered may be told of once more.
+        if head.is_empty() {
+            self.answers.remove(&(id, stream));
+            return true;
+        }
+        let size = head.first_chunk().map(|head| u32::from_be_bytes(*head));
+        let Some(size) = size.filter(|size| *size <= LONGEST) else {
+            self.answers.remove(&(id, stream));
+            return false;
+        };
+        self.answers
+            .insert((id, stream), Answer::Speaks(size as usize));
+        self.write(bare, id, stream);
+        true
+    }
+
+    /// Goes on with an answer that the stream has room for.
+    pub(super) fn write(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) {
+        let Some(Answer::Speaks(left)) = self.answers.get_mut(&(id, stream)) else {
+            return;
+        };
+        if self.piece.is_empty() {
+            self.piece = Bytes::from(vec![0x5a; PIECE]);
+        }
+        while *left > 0 {
+            let piece = self.piece.slice(..PIECE.min(*left));
+            match bare.write(id, stream, &piece) {
+                Some(0) => return,
+                Some(written) => *left -= written,
+                None => *left = 0,
+            }
+        }
+        bare.finish(id, stream);
+        self.answers.remove(&(id, stream));
+    }
+
+    /// A connection is over.
+    pub(super) fn forget(&mut self, id: ConnId) {
+        self.answers.retain(|(of, _), _| *of != id);
+    }
+}

@@ -1,0 +1,165 @@
+//! Connections that are opened to be closed: what handshakes cost a network and a server, and how
+//! long a newcomer waits behind the load.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use sennit_engine::ConnId;
+use sennit_load::{Bucket, Schedule, TimeFigures, Times};
+use serde::{Deserialize, Serialize};
+
+/// A newcomer that is not through after so long is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// When the next one comes.
+#[derive(Debug)]
+enum Pace {
+    /// So many are there at the same time.
+    Always(usize),
+    /// At these times, whatever became of those before.
+    Due(Schedule),
+}
+
+/// What came of handshakes, one after the other over and over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VisitFigures {
+    /// Handshakes that were complete in the time that counts.
+    pub complete: u64,
+    /// Handshakes that failed, or took too long.
+    pub failed: u64,
+    /// Complete ones over the time that counts.
+    pub per_second: f64,
+    /// From the first packet until the client may send.
+    pub time: TimeFigures,
+    /// Those times one by one, roughly.
+    pub time_histogram: Vec<Bucket>,
+}
+
+/// The newcomers.
+#[derive(Debug)]
+pub(super) struct Visits {
+    pace: Pace,
+    /// Since when each knocks.
+    knocking: BTreeMap<ConnId, Instant>,
+    /// Since when each has waited for its answer, if it asked something.
+    asking: BTreeMap<ConnId, Instant>,
+    counted_from: Instant,
+    handshakes: Vec<(Instant, Duration)>,
+    answers: Vec<(Instant, Duration)>,
+    failed: u64,
+    stopped: bool,
+}
+
+impl Visits {
+    /// So many at the same time; they count from `counted_from` on.
+    pub(super) fn always(count: u16, counted_from: Instant) -> Self {
+        Self::new(Pace::Always(count.into()), counted_from)
+    }
+
+    /// One each `every`.
+    pub(super) fn each(every: Duration, counted_from: Instant, now: Instant) -> Self {
+        Self::new(Pace::Due(Schedule::new(every, now)), counted_from)
+    }
+
+    fn new(pace: Pace, counted_from: Instant) -> Self {
+        Self {
+            pace,
+            knocking: BTreeMap::new(),
+            asking: BTreeMap::new(),
+            counted_from,
+            handshakes: Vec::new(),
+            answers: Vec::new(),
+            failed: 0,
+            stopped: false,
+        }
+    }
+
+    /// When the next one comes, if that does not depend on others.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        match &self.pace {
+            Pace::Due(schedule) if !self.stopped => Some(schedule.next_at()),
+            Pace::Due(_) | Pace::Always(_) => None,
+        }
+    }
+
+    /// Whether another one is to knock now.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        !self.stopped
+            && match &mut self.pace {
+                Pace::Always(count) => self.knocking.len() < *count,
+                Pace::Due(schedule) => schedule.take(now).is_some(),
+            }
+    }
+
+    /// Nobody comes any more.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    pub(super) fn knock(&mut self, id: ConnId, now: Instant) {
+        self.knocking.insert(id, now);
+    }
+
+    /// Whether a newcomer is through; if it asks something, its answer is waited for.
+    pub(super) fn enter(&mut self, id: ConnId, asks: bool, now: Instant) -> bool {
+        let Some(since) = self.knocking.remove(&id) else {
+            return false;
+        };
+        if now >= self.counted_from && !self.stopped {
+            let time = now.saturating_duration_since(since);
+            self.handshakes.push((now, time));
+        }
+        if asks {
+            self.asking.insert(id, now);
+        }
+        true
+    }
+
+    /// Whether this is an answer to a newcomer.
+    pub(super) fn hear(&mut self, id: ConnId, now: Instant) -> bool {
+        let Some(since) = self.asking.remove(&id) else {
+            return false;
+        };
+        if now >= self.counted_from && !self.stopped {
+            let time = now.saturating_duration_since(since);
+            self.answers.push((now, time));
+        }
+        true
+    }
+
+    /// Whether a newcomer was lost.
+    pub(super) fn lose(&mut self, id: ConnId) -> bool {
+        let knocked = self.knocking.remove(&id).is_some();
+        self.failed += u64::from(knocked && !self.stopped);
+        knocked || self.asking.remove(&id).is_some()
+    }
+
+    /// Newcomers that have waited too long.
+    pub(super) fn tired(&self, now: Instant) -> Vec<ConnId> {
+        let waiting = self.knocking.iter().chain(&self.asking);
+        let tired = waiting.filter(|(_, since)| now.saturating_duration_since(**since) > PATIENCE);
+        tired.map(|(&id, _)| id).collect()
+    }
+
+    /// Handshakes and answers so far, each with the time at which it was complete.
+    pub(super) fn times(&self) -> [&[(Instant, Duration)]; 2] {
+        [&self.handshakes, &self.answers]
+    }
+
+    pub(super) fn figures(&self, span: Duration) -> VisitFigures {
+        let mut times = Times::default();
+        self.handshakes
+            .iter()
+            .for_each(|(_, time)| times.note(*time));
+        let time = times.figures();
+        VisitFigures {
+            complete: time.count,
+            failed: self.failed,
+            per_second: time.count as f64 / span.as_secs_f64(),
+            time,
+            time_histogram: times.buckets(),
+        }
+    }
+}
