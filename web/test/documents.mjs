@@ -62,6 +62,7 @@ function tunnel(seconds, name, more) {
       overflows: 0,
     },
     repair: { repeated_packets: 0, abandoned_packets: 0 },
+    headers: { thin_sent_packets: 0, saved_bytes: 0, thin_received_packets: 0, unknown_packets: 0 },
     paths: [],
     flow_count: 0,
     flows: [],
