@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A packet that comes after it was given up on says that repairs take longer than expected, as
 /// where what is sent again is lost again: each so much, and so much at most.
 const LATE_STEP: Duration = Duration::from_millis(20);
-const LATE_MOST: Duration = Duration::from_millis(250);
+const LATE_MOST: Duration = Duration::from_millis(100);
 /// What was learned of it halves in this time.
 const LATE_FADES: Duration = Duration::from_secs(2);
 
