@@ -346,8 +346,8 @@ impl Traffic {
             Self::Packets(packets) if packets.via == Via::Mptcp => {
                 Err("MPTCP carries no UDP".into())
             }
-            Self::Packets(packets) if !(16..=1200).contains(&packets.bytes) => {
-                Err("`bytes` of packets is 16 to 1200".into())
+            Self::Packets(packets) if !(16..=1472).contains(&packets.bytes) => {
+                Err("`bytes` of packets is 16 to 1472".into())
             }
             Self::Packets(packets) if !(0.0..50.0).contains(&packets.loss_percent) => {
                 Err("`loss_percent` of packets is 0 to less than 50".into())
