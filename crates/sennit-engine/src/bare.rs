@@ -28,6 +28,7 @@ use sennit_core::Congestion;
 use crate::{
     acks::{ACK_DELAY, ACK_PACKETS, INITIAL_RTT},
     congestion::Choice,
+    finish::Finish,
     gate::{Alone, AloneFactory},
     ids::ConnId,
 };
@@ -192,6 +193,7 @@ struct Conn {
     remote: SocketAddr,
     client: bool,
     wake: Option<Instant>,
+    finish: Finish,
     /// When the datagrams arrived that it was given last.
     arrived: Option<Instant>,
 }
@@ -332,6 +334,7 @@ impl Bare {
             remote,
             client,
             wake: None,
+            finish: Finish::default(),
             arrived: None,
         };
         self.conns.insert(id, conn);
@@ -549,11 +552,6 @@ impl Bare {
                 let Some(conn) = self.conns.get_mut(&id) else {
                     return;
                 };
-                // See `Node`: what is due by now must come before the packet that completes a
-                // handshake.
-                if conn.quic.is_handshaking() {
-                    conn.quic.handle_timeout(now);
-                }
                 conn.quic.handle_event(event);
                 conn.arrived = Some(arrived);
                 self.dirty.insert(id);
@@ -620,7 +618,7 @@ impl Bare {
             self.wakes.pop_first();
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.wake = None;
-                conn.quic.handle_timeout(now);
+                conn.finish.handle_timeout(&mut conn.quic, now);
                 self.dirty.insert(id);
             }
         }
@@ -718,6 +716,7 @@ impl Bare {
                 self.served = id;
             }
             if let Some(conn) = self.conns.get_mut(&id) {
+                conn.finish.note_sending(&conn.quic);
                 if let Some(transmit) = conn.quic.poll_transmit(now, SEGMENTS, buffer) {
                     return Some(outgoing(&transmit));
                 }

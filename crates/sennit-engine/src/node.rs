@@ -27,6 +27,7 @@ pub use self::udp::{Received, Transmit};
 use self::udp::{headers_of, network_of, outgoing};
 use crate::{
     facts::LinkLabel,
+    finish::Finish,
     h3::H3,
     ids::{ConnId, PipeId},
     links::Links,
@@ -68,6 +69,7 @@ pub(crate) struct Conn<R> {
     /// Where the handshake leaves from; noq does not know.
     first_local: Local,
     wake: Option<Instant>,
+    finish: Finish,
     /// The pipe that it is plugged into.
     pipe: Option<PipeId>,
     /// Its class, once that is known.
@@ -231,6 +233,7 @@ impl<R> Node<R> {
                 handle,
                 first_local,
                 wake: None,
+                finish: Finish::default(),
                 pipe: None,
                 class: ClassId::default(),
                 dscp: 0,
@@ -316,12 +319,6 @@ impl<R> Node<R> {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let &id = self.by_handle.get(&handle.0)?;
                 if let Some((conn, pipe)) = self.get_with_pipe(id) {
-                    // noq panics when a client's probe timer fires between the packet that
-                    // completes the handshake and the next that it sends, so what is due by now
-                    // must come before the packet.
-                    if conn.tunnel.conn.is_handshaking() {
-                        conn.tunnel.conn.handle_timeout(now);
-                    }
                     let handled = conn.tunnel.handle_event(pipe, event, network, arrived, now);
                     if let Err(code) = handled {
                         conn.h3.http.close(code, "a datagram of no stream");
@@ -374,7 +371,7 @@ impl<R> Node<R> {
             self.wakes.pop_first();
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.wake = None;
-                conn.tunnel.conn.handle_timeout(now);
+                conn.finish.handle_timeout(&mut conn.tunnel.conn, now);
                 self.turns.push(id, conn.class);
             }
         }
@@ -435,6 +432,7 @@ impl<R> Node<R> {
             };
             let pipe = self.pipes.of(conn.pipe);
             let mut seat = self.links.seat(id, conn.class);
+            conn.finish.note_sending(&conn.tunnel.conn);
             if let Some(transmit) = conn.tunnel.poll_transmit(pipe, &mut seat, now, buffer) {
                 if let Some(link) = conn.tunnel.link_of(network_of(&transmit)) {
                     let headers = headers_of(&transmit);

@@ -126,7 +126,7 @@ fn a_narrow_link_of_little_delay_does_not_hold_up_a_wide_one() {
 fn a_link_that_adds_next_to_nothing_does_no_harm() {
     for direction in [Direction::Down, Direction::Up] {
         for links in ["30/30 0.5/10", "20:200/30 0.4/350", "20:200/30 2:20/300"] {
-            let mean = QUIC_PAIRS.mean_gain(links, direction, 300..308);
+            let mean = QUIC_PAIRS.mean_gain(links, direction, 300..304);
             assert!(mean > 0.95, "{links} {direction:?}: {mean:.2}");
         }
     }
@@ -155,7 +155,7 @@ fn links_that_are_found_out_late_do_little_harm_on_average() {
         ("5:50/40 4:40/300", 0.8),
     ] {
         for direction in [Direction::Down, Direction::Up] {
-            let mean = QUIC_PAIRS.mean_gain(links, direction, 300..312);
+            let mean = QUIC_PAIRS.mean_gain(links, direction, 300..306);
             println!("{links} {direction:?}: {mean:.2}");
             assert!(mean > least, "{links} {direction:?}: {mean:.2}");
         }
@@ -193,7 +193,7 @@ fn a_flow_over_long_links_gets_its_repairs() {
         ("15/53±10r/2% 4/47/2%", Direction::Down),
         ("13/58±11r/2% 13/23", Direction::Up),
     ] {
-        let mean = QUIC_PAIRS.mean_gain(links, direction, 300..312);
+        let mean = QUIC_PAIRS.mean_gain(links, direction, 300..306);
         println!("{links}: {mean:.2}");
         assert!(mean > 1.1, "{links}: {mean:.2}");
     }

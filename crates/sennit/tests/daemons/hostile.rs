@@ -141,13 +141,16 @@ impl Hostile {
                 break;
             }
         }
-        let now = Instant::now();
-        if self.conn.poll_timeout().is_some_and(|at| at <= now) {
-            self.conn.handle_timeout(now);
-        }
         self.digest();
         self.pump();
         self.send();
+        // As in the engine: not between the packet that completes the handshake and the next that
+        // is sent, where noq panics.
+        let now = Instant::now();
+        if self.conn.poll_timeout().is_some_and(|at| at <= now) {
+            self.conn.handle_timeout(now);
+            self.send();
+        }
     }
 
     #[track_caller]
@@ -166,11 +169,6 @@ impl Hostile {
             .endpoint
             .handle(now, network, None, data, &mut Vec::new());
         if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
-            // As in the engine's node: noq panics when a probe timer fires between the packet that
-            // completes the handshake and the next that is sent.
-            if self.conn.is_handshaking() {
-                self.conn.handle_timeout(now);
-            }
             self.conn.handle_event(event);
         }
     }

@@ -413,7 +413,9 @@ fn whatever_a_site_sends_another_loses_no_packet_and_the_journal_stays_short() {
 
     assert_eq!(pings.finish(), Answers::all(1000));
     hub.assert_alive();
-    assert_eq!(told(&van), before, "nothing has happened to it");
+    let log = van.log();
+    let since: Vec<&str> = log.lines().skip(before).collect();
+    assert!(since.is_empty(), "something has happened to it: {since:#?}");
     assert!(told(&hub) < 200, "{} lines", told(&hub));
     let still = hub.status().tunnels.into_iter();
     assert_eq!(still.filter(|it| it.site.as_str() == "van").count(), 1);
