@@ -12,6 +12,8 @@
 //! | 8 | as 2, with a partial checksum; used only if the other side said that it takes them |
 //! | 10 | [`Header`] and [`Half`], then a half of the IP packet, perhaps padding |
 //! | 12 | a [`Report`] as items, each a type, a length and so many bytes; instead of 4 |
+//! | 14 | a [`SourceHeader`], then the IP packet: as 2 or 8, but repairs protect it |
+//! | 16 | a repair of packets of context 14, or a [`Tidings`] of what came of them |
 //! | 18 | an [`Offer`]: a template of a flow's headers |
 //! | 20 | [`ThinHeader`], then a thin packet ([`sennit_packet::thin`]) |
 //!
@@ -23,10 +25,12 @@
 //!
 //! All numbers are big endian.
 
+mod source;
 mod thin;
 
 use std::time::Duration;
 
+pub use source::{SourceHead, SourceHeader, Tidings};
 pub use thin::{Offer, ThinHeader};
 
 /// A bare IP packet.
@@ -45,6 +49,10 @@ pub const CONTEXT_PARTIAL: u64 = 8;
 /// Half of an IP packet behind a [`Header`] and a [`Half`].
 pub const CONTEXT_HALF: u64 = 10;
 
+/// An IP packet that repairs protect, behind a [`SourceHeader`].
+pub const CONTEXT_SOURCE: u64 = 14;
+/// A repair, or [`Tidings`].
+pub const CONTEXT_REPAIR: u64 = 16;
 /// A template of a flow's headers: an [`Offer`].
 pub const CONTEXT_TEMPLATE: u64 = 18;
 /// A packet without what its flow's template tells, behind a [`ThinHeader`].

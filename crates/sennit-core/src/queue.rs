@@ -279,6 +279,13 @@ impl FqCodel {
         self.bytes = 0;
     }
 
+    /// Puts packets that had left back in front of the others of their flows, in this order.
+    pub fn put_back_all(&mut self, packets: Vec<Queued>, now: Instant) {
+        for packet in packets.into_iter().rev() {
+            self.put_back(packet, now);
+        }
+    }
+
     fn put_back(&mut self, packet: Queued, now: Instant) {
         let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
         let flow = &mut self.flows[index];

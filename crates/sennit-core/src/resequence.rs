@@ -44,6 +44,9 @@ const LEAST_OF: Duration = Duration::from_secs(10);
 /// may be wrong by as much; it is held longer only where their delays differ by more, or a repair
 /// takes longer.
 const LONGEST: Duration = Duration::from_millis(250);
+/// Who says that a repair may take this long waits for it whatever else arrives: nothing is given
+/// up on while the connection lasts, which would be lost itself by then.
+pub const ENDLESS: Duration = Duration::from_secs(10);
 /// No packet is held longer than this: twice what a satellite is behind a short path, and a repair
 /// over it.
 const LONGEST_OF_ALL: Duration = Duration::from_millis(1500);
@@ -74,6 +77,9 @@ pub struct Resequencer<T> {
     started: Instant,
     stats: ResequenceStats,
     late: Late,
+    /// How long packets are held because those before them may come back by repairs, and until when
+    /// that is so.
+    repairs: Option<(Duration, Instant)>,
 }
 
 #[derive(Debug)]
@@ -127,7 +133,14 @@ impl<T> Resequencer<T> {
             started: now,
             stats: ResequenceStats::default(),
             late: Late::default(),
+            repairs: None,
         }
+    }
+
+    /// What is missing may come back without being sent again, within `wait` of what followed it;
+    /// this is so `until` then.
+    pub fn expect_repairs(&mut self, wait: Duration, until: Instant) {
+        self.repairs = Some((wait, until));
     }
 
     /// The sender starts over, with new numbers on new paths: passes on what is held.
@@ -168,6 +181,32 @@ impl<T> Resequencer<T> {
         {
             clock.used = Some(now);
         }
+    }
+
+    /// Takes a packet that no path brought: others were enough to make up for it. When it left is
+    /// not known, but that it was before now.
+    pub fn handle_recovered(
+        &mut self,
+        header: &Header,
+        packet: T,
+        bytes: usize,
+        release: impl FnMut(T),
+        now: Instant,
+    ) {
+        let sent_micros = self.sender_clock(now).unwrap_or_default();
+        let header = Header {
+            sent_micros,
+            ..*header
+        };
+        self.place(&header, packet, bytes, release, now);
+    }
+
+    /// What the sender's clock says of what arrives now, by what arrived last; `None` if nothing
+    /// did.
+    pub fn sender_clock(&self, now: Instant) -> Option<u32> {
+        let last = self.paths.values().max_by_key(|clock| clock.arrived)?;
+        let since = now.saturating_duration_since(last.arrived);
+        Some(last.newest.wrapping_add(since.as_micros() as u32))
     }
 
     /// Holds a packet or passes it on, with what is in order by it; false if it is a second copy.
@@ -260,6 +299,9 @@ impl<T> Resequencer<T> {
 
     /// When the packets before this one that are missing will not come any more.
     fn hopeless_at(&self, held: &Held<T>, repair: Duration, now: Instant) -> Instant {
+        if repair >= ENDLESS {
+            return held.arrived + repair;
+        }
         let repair = if repair.is_zero() {
             repair
         } else {
@@ -275,7 +317,11 @@ impl<T> Resequencer<T> {
         let apart = self.apart(now) + repair;
         let longest = apart.max(LONGEST) + self.late.longer(now);
         let longest = longest.min(LONGEST_OF_ALL);
-        (overtaken + repair).min(held.arrived + longest)
+        let at = (overtaken + repair).min(held.arrived + longest);
+        match self.repairs {
+            Some((wait, until)) if now < until => at.max(held.arrived + wait),
+            Some(_) | None => at,
+        }
     }
 
     /// Whether packets came lately over `path` that no other brought.

@@ -15,8 +15,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sennit_core::Headers;
 use sennit_core::frame::{
     CONTEXT_HALF, CONTEXT_IP, CONTEXT_ITEMS, CONTEXT_NUMBERED, CONTEXT_PADDING, CONTEXT_PARTIAL,
-    CONTEXT_REPORT, CONTEXT_TEMPLATE, CONTEXT_THIN, HEADROOM, Half, Header, Report, ThinHeader,
+    CONTEXT_REPAIR, CONTEXT_REPORT, CONTEXT_SOURCE, CONTEXT_TEMPLATE, CONTEXT_THIN, HEADROOM, Half,
+    Header, Report, SourceHeader, ThinHeader, Tidings,
 };
+use sennit_fec::Repair;
 use sennit_masque::{
     Code, StreamId,
     datagram::{self, DatagramError, Prefix},
@@ -59,6 +61,8 @@ pub(crate) struct Abilities {
     pub(crate) items: bool,
     /// Templates and thin packets.
     pub(crate) thin: bool,
+    /// Packets that repairs protect, repairs, and tidings of them.
+    pub(crate) repairs: bool,
 }
 
 impl Abilities {
@@ -68,15 +72,17 @@ impl Abilities {
         halves: true,
         items: true,
         thin: true,
+        repairs: true,
     };
 
     /// How each is said in the handshake, and where it is kept.
-    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 4] {
+    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 5] {
         [
             ("checksums", "partial", &mut self.partial),
             ("halves", "joined", &mut self.halves),
             ("reports", "items", &mut self.items),
             ("headers", "thin", &mut self.thin),
+            ("repairs", "symbols", &mut self.repairs),
         ]
     }
 
@@ -127,6 +133,12 @@ pub(crate) enum Inbound {
     Template,
     /// Half of a packet.
     Half(Header, Half, Bytes),
+    /// A packet that repairs protect, with both its numbers.
+    Source(SourceHeader, Bytes),
+    /// What repairs it.
+    Repair(Repair, Bytes),
+    /// What came of packets that were protected.
+    Tidings(Tidings),
     /// What the peer says of the paths.
     Report(Report),
     /// Nothing of interest but that it arrived.
@@ -146,6 +158,8 @@ pub(crate) struct Codec {
     half: Prefix,
     report: Prefix,
     thin: Option<Box<Thinning>>,
+    source: Prefix,
+    repair: Prefix,
 }
 
 impl Codec {
@@ -167,6 +181,8 @@ impl Codec {
             report: prefix(report),
             thin: matches!(peer, Peer::Sennit(abilities) if abilities.thin && abilities.items)
                 .then(|| Box::new(Thinning::new(stream))),
+            source: prefix(CONTEXT_SOURCE),
+            repair: prefix(CONTEXT_REPAIR),
         }
     }
 
@@ -190,6 +206,11 @@ impl Codec {
     /// Whether packets may leave in halves.
     pub(crate) fn takes_halves(&self) -> bool {
         self.abilities().halves
+    }
+
+    /// Whether the peer takes repairs, and packets that are protected by them.
+    pub(crate) fn takes_repairs(&self) -> bool {
+        self.abilities().repairs
     }
 
     // ---- out -----------------------------------------------------------------------------------
@@ -217,19 +238,53 @@ impl Codec {
             start -= Header::LEN;
             buffer[start..HEADROOM].copy_from_slice(&header.encode());
         }
-        let prefix = match checksum {
-            Progress::Whole => &self.whole,
-            Progress::Partial => &self.partial,
-        };
-        start -= prefix.len();
-        buffer[start..start + prefix.len()].copy_from_slice(prefix);
-        buffer.advance(start);
-        buffer.freeze()
+        with_prefix(buffer, start, self.prefix(checksum))
     }
 
-    /// A datagram that is sent again, with the time at which it is.
+    fn prefix(&self, checksum: Progress) -> &Prefix {
+        match checksum {
+            Progress::Whole => &self.whole,
+            Progress::Partial => &self.partial,
+        }
+    }
+
+    /// The datagram of an inner packet that repairs protect, written into the headroom before it.
+    /// It is as long as any.
+    pub(crate) fn encode_source(&self, mut buffer: BytesMut, header: &SourceHeader) -> Bytes {
+        let start = HEADROOM - SourceHeader::LEN;
+        buffer[start..HEADROOM].copy_from_slice(&header.encode());
+        with_prefix(buffer, start, &self.source)
+    }
+
+    /// The number of a datagram among those that repairs protect, if it is one.
+    pub(crate) fn source_id(&self, datagram: &[u8]) -> Option<u16> {
+        let payload = datagram.strip_prefix(&self.source[..])?;
+        payload.first_chunk().map(|id| u16::from_be_bytes(*id))
+    }
+
+    /// The datagram of a repair.
+    pub(crate) fn repair(&self, repair: &Repair, symbol: &[u8]) -> Bytes {
+        [&self.repair[..], &repair.encode(), symbol].concat().into()
+    }
+
+    /// The datagram of tidings.
+    pub(crate) fn tidings(&self, tidings: &Tidings) -> Bytes {
+        let mut out = self.repair.to_vec();
+        tidings.encode(&mut out);
+        out.into()
+    }
+
+    /// A datagram that is sent again, with the time at which it is. One that was protected is
+    /// protected no more: what repairs it has left before.
     pub(crate) fn redate(&self, datagram: &Bytes, sent_micros: u32) -> Bytes {
         let mut copy = BytesMut::from(&datagram[..]);
+        if let Some(payload) = datagram.strip_prefix(&self.source[..])
+            && let Some((source, _)) = SourceHeader::decode(payload, sent_micros)
+        {
+            let prefix = self.prefix(progress(source.partial));
+            copy[..prefix.len()].copy_from_slice(prefix);
+            copy[prefix.len()..][..Header::LEN].copy_from_slice(&source.header.encode());
+        }
         let payload = &mut copy[self.whole.len()..];
         if self.is_thin(datagram) {
             ThinHeader::redate(payload, sent_micros);
@@ -272,6 +327,10 @@ impl Codec {
         chunk: &mut BytesMut,
     ) -> Option<[Bytes; 2]> {
         let partial = datagram.starts_with(&self.partial);
+        debug_assert!(
+            self.source_id(datagram).is_none(),
+            "it has no room for halves"
+        );
         if !partial && !datagram.starts_with(&self.whole) {
             return None;
         }
@@ -310,10 +369,12 @@ impl Codec {
 
     /// What a payload of this context is. `None` if it is malformed, or of a context that nobody
     /// agreed on: such datagrams are dropped (RFC 9484 §6).
+    /// `clock` is what the sender's should say of it, if that is known.
     pub(crate) fn decode(
         &mut self,
         context: u64,
         mut payload: Bytes,
+        clock: Option<u32>,
         now: Instant,
     ) -> Option<Inbound> {
         if context == CONTEXT_IP {
@@ -347,9 +408,30 @@ impl Codec {
                 Restored::Unknown => Some(Inbound::Unknown),
                 Restored::Malformed => None,
             },
+            CONTEXT_SOURCE => {
+                let (header, _) = SourceHeader::decode(&payload, clock.unwrap_or_default())?;
+                payload.advance(SourceHeader::LEN);
+                Some(Inbound::Source(header, payload))
+            }
+            CONTEXT_REPAIR if Tidings::is_meant(&payload) => {
+                Tidings::decode(&payload).map(Inbound::Tidings)
+            }
+            CONTEXT_REPAIR => {
+                let (repair, _) = Repair::decode(&payload)?;
+                payload.advance(Repair::LEN);
+                Some(Inbound::Repair(repair, payload))
+            }
             _ => None,
         }
     }
+}
+
+/// The datagram whose payload begins at `start`, with `prefix` before that.
+fn with_prefix(mut buffer: BytesMut, start: usize, prefix: &Prefix) -> Bytes {
+    let start = start - prefix.len();
+    buffer[start..start + prefix.len()].copy_from_slice(prefix);
+    buffer.advance(start);
+    buffer.freeze()
 }
 
 /// How much of a checksum is done that is `partial` or not.
@@ -379,159 +461,4 @@ pub(crate) fn split_capsule(mut content: Bytes) -> Option<(u64, Bytes)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use sennit_core::frame::PathReport;
-
-    use super::*;
-
-    const STREAM: StreamId = StreamId(4);
-
-    fn sennit(abilities: Abilities) -> Codec {
-        Codec::new(STREAM, Peer::Sennit(abilities))
-    }
-
-    fn header() -> Header {
-        Header {
-            flow: 3,
-            ordered: true,
-            early: Duration::from_millis(4),
-            seq: 7,
-            sent_micros: 1000,
-        }
-    }
-
-    fn queued(packet: &[u8]) -> BytesMut {
-        let mut buffer = BytesMut::zeroed(HEADROOM);
-        buffer.extend_from_slice(packet);
-        buffer
-    }
-
-    fn decoded(codec: &mut Codec, datagram: Bytes) -> Option<Inbound> {
-        let (stream, context, payload) = split(datagram).ok()?;
-        assert!(codec.is_of(stream));
-        codec.decode(context, payload, Instant::now())
-    }
-
-    #[test]
-    fn packets_survive_the_wire_with_what_was_agreed() {
-        let mut codec = sennit(Abilities::OURS);
-        for checksum in [Progress::Whole, Progress::Partial] {
-            let datagram = codec.encode(queued(b"packet"), checksum, &header());
-            assert_eq!(datagram.len(), codec.overhead() + 6);
-            let Some(Inbound::Numbered(head, packet)) = decoded(&mut codec, datagram) else {
-                panic!("a numbered packet");
-            };
-            assert_eq!((head, packet.checksum), (header(), checksum));
-            assert_eq!(&packet.bytes[..], b"packet");
-        }
-    }
-
-    #[test]
-    fn a_peer_that_is_no_sennit_gets_and_sends_bare_packets() {
-        let mut codec = Codec::new(STREAM, Peer::Standard);
-        let datagram = codec.encode(queued(b"packet"), Progress::Whole, &header());
-        assert_eq!(&datagram[..], b"\x01\x00packet");
-        let Some(Inbound::Bare(packet)) = decoded(&mut codec, datagram) else {
-            panic!("a bare packet");
-        };
-        assert_eq!(&packet.bytes[..], b"packet");
-        for context in [
-            CONTEXT_NUMBERED,
-            CONTEXT_REPORT,
-            CONTEXT_PADDING,
-            CONTEXT_ITEMS,
-            CONTEXT_TEMPLATE,
-            CONTEXT_THIN,
-        ] {
-            assert!(
-                codec
-                    .decode(context, Bytes::from_static(&[0; 32]), Instant::now())
-                    .is_none()
-            );
-        }
-    }
-
-    #[test]
-    fn halves_have_the_header_of_their_packet() {
-        let mut codec = sennit(Abilities::OURS);
-        let datagram = codec.encode(queued(b"packets"), Progress::Partial, &header());
-        let halves = codec.halve(&datagram, 40, &mut BytesMut::new()).unwrap();
-        let found = halves.map(|half| {
-            assert_eq!(half.len(), 40);
-            match decoded(&mut codec, half) {
-                Some(Inbound::Half(head, half, bytes)) => {
-                    assert_eq!(head, header());
-                    assert!(half.partial);
-                    (half.last, bytes)
-                }
-                other => panic!("{other:?}"),
-            }
-        });
-        assert_eq!(found[0], (false, Bytes::from_static(b"pack")));
-        assert_eq!(found[1], (true, Bytes::from_static(b"ets")));
-        assert!(
-            codec
-                .halve(&codec.padding(40), 40, &mut BytesMut::new())
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn reports_take_the_form_that_the_peer_knows_and_either_is_understood() {
-        let report = Report {
-            sent_micros: 5,
-            paths: vec![PathReport {
-                path: 2,
-                heard: true,
-                shrunk: false,
-            }],
-            templates: Vec::new(),
-        };
-        let mut new = sennit(Abilities::OURS);
-        let old = sennit(Abilities {
-            items: false,
-            ..Abilities::OURS
-        });
-        let sent = [new.report(&report), old.report(&report)];
-        assert_ne!(sent[0], sent[1]);
-        for datagram in sent {
-            let Some(Inbound::Report(heard)) = decoded(&mut new, datagram) else {
-                panic!("a report");
-            };
-            assert_eq!(heard, report);
-        }
-    }
-
-    #[test]
-    fn what_is_sent_again_has_another_time_and_is_otherwise_the_same() {
-        let mut codec = sennit(Abilities::OURS);
-        let datagram = codec.encode(queued(b"packet"), Progress::Whole, &header());
-        let again = codec.redate(&datagram, 2000);
-        let Some(Inbound::Numbered(head, packet)) = decoded(&mut codec, again) else {
-            panic!("a numbered packet");
-        };
-        let expected = Header {
-            early: Duration::ZERO,
-            sent_micros: 2000,
-            ..header()
-        };
-        assert_eq!((head, &packet.bytes[..]), (expected, &b"packet"[..]));
-    }
-
-    #[test]
-    fn abilities_are_said_and_understood() {
-        let mut heard = Abilities::default();
-        let said = Abilities::OURS.encode();
-        for parameter in said.split(';').skip(1) {
-            heard.learn(parameter.split_once('=').unwrap());
-        }
-        assert_eq!(heard, Abilities::OURS);
-        let mut none = Abilities::default();
-        none.learn(("checksums", "none"));
-        none.learn(("later", "joined"));
-        assert_eq!(none, Abilities::default());
-        assert_eq!(none.encode(), "");
-    }
-}
+mod tests;

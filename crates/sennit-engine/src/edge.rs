@@ -136,7 +136,7 @@ impl Edge {
         node.links.set_sharing(None, config.sharing.clone());
         // Pipes are made in the order of the classes, and have their turns in it.
         let slots = config.classes.iter().take(count).map(|(&id, class)| {
-            let pipe = node.add_pipe(class.treatment.delivery, now);
+            let pipe = node.add_pipe(class.treatment, now);
             Slot::new(id, class.clone(), pipe, now)
         });
         Ok(Self {

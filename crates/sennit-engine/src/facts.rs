@@ -15,9 +15,13 @@ use sennit_core::{
     schedule::Striping,
 };
 
+pub use sennit_core::frame::Tidings;
+pub use sennit_fec::{Code, DecoderStats, Fec};
+
 pub use crate::{
     congestion::{Choice, Reason as ChoiceReason},
     gate::SizeSource,
+    protection::{FecReason, FecStatus, Symbols},
     sharing::Cause,
 };
 use crate::{
@@ -112,6 +116,8 @@ pub struct TunnelStatus {
     pub queue: QueueStats,
     /// Counters of the tunnel.
     pub stats: TunnelStats,
+    /// How its packets are protected.
+    pub fec: FecStatus,
     /// Whether the other end is a Sennit, which can put flows back in order.
     pub numbered: bool,
     /// Whether striping pays, under `bond`.
@@ -137,6 +143,7 @@ impl TunnelStatus {
             backlog: 0,
             queue: QueueStats::default(),
             stats: TunnelStats::default(),
+            fec: FecStatus::new(treatment.fec),
             numbered: false,
             striping: Striping::default(),
             paths: Vec::new(),
@@ -211,6 +218,8 @@ pub struct PathStatus {
     pub too_small: bool,
     /// What it is good for beside the others, under `bond`.
     pub worth: Worth,
+    /// Protected packets and repairs that it carried.
+    pub symbols: Symbols,
     /// Bytes that are not acknowledged yet.
     pub in_flight: u64,
     /// UDP payload that it is known to carry.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;
-//!         checksums=partial;halves=joined;reports=items;headers=thin
+//!         fec=auto;checksums=partial;halves=joined;reports=items;headers=thin;repairs=symbols
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
@@ -16,14 +16,16 @@
 //!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
 //! `halves=joined` that it takes those of [`CONTEXT_HALF`], `reports=items` that it takes reports
-//! of [`CONTEXT_ITEMS`], and `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and
-//! [`CONTEXT_THIN`] ([`Abilities`]). An edge whose class has whole headers does not say the last.
+//! of [`CONTEXT_ITEMS`], `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and [`CONTEXT_THIN`], and
+//! `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them
+//! ([`Abilities`]). An edge whose class has whole headers does not say `headers`.
 //!
 //! How the classes share the links is said by [`terms`].
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
 //! [`CONTEXT_HALF`]: sennit_core::frame::CONTEXT_HALF
 //! [`CONTEXT_ITEMS`]: sennit_core::frame::CONTEXT_ITEMS
+//! [`CONTEXT_SOURCE`]: sennit_core::frame::CONTEXT_SOURCE
 //! [`CONTEXT_TEMPLATE`]: sennit_core::frame::CONTEXT_TEMPLATE
 //! [`CONTEXT_THIN`]: sennit_core::frame::CONTEXT_THIN
 
@@ -32,6 +34,7 @@ mod terms;
 use std::net::IpAddr;
 
 use sennit_core::ClassId;
+use sennit_fec::Fec;
 
 pub(crate) use self::terms::Wishes;
 use crate::{
@@ -84,10 +87,11 @@ impl Hello {
             copies,
             congestion,
             headers: _,
+            fec,
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion}{}{}{}",
+             congestion={congestion};fec={fec}{}{}{}",
             index.0,
             if *fallback { FALLBACK } else { "" },
             abilities.encode(),
@@ -102,7 +106,10 @@ impl Hello {
             return None;
         }
         let (mut class, mut index) = (None, None);
-        let mut treatment = Treatment::default();
+        let mut treatment = Treatment {
+            fec: Fec::Off,
+            ..Treatment::default()
+        };
         let (mut fallback, mut abilities) = (false, Abilities::default());
         let mut wishes = Wishes::default();
         for part in parts {
@@ -113,6 +120,8 @@ impl Hello {
                 ("delivery", word) => treatment.delivery = word.parse().ok()?,
                 ("copies", number) => treatment.copies = copies_of(number)?,
                 ("congestion", word) => treatment.congestion = word.parse().ok()?,
+                // An older edge says nothing, and expects nothing.
+                ("fec", word) => treatment.fec = word.parse().ok()?,
                 ("fallback", word) => fallback = word == "1",
                 other => {
                     abilities.learn(other);
@@ -212,6 +221,7 @@ mod tests {
                 copies: 3,
                 congestion: Congestion::Bbr,
                 headers: Headers::Thin,
+                fec: "rs:10+2".parse().unwrap(),
             },
             fallback: true,
             abilities: Abilities::OURS,
@@ -263,6 +273,7 @@ mod tests {
             "1;class=a;index=0;policy=fast",
             "1;class=a;index=0;copies=0",
             "1;class=a;index=0;copies=9",
+            "1;class=a;index=0;fec=rs:10+200",
             "1;class=a;index=0;x",
         ] {
             assert_eq!(Hello::decode(value), None, "{value}");

@@ -19,6 +19,7 @@ use crate::{
     facts::{self, LinkLabel},
     gate::{Gate, GateState, OPENING},
     ids::{LinkId, SocketId},
+    protection::Symbols,
 };
 
 /// Before a path has a sample of its own.
@@ -89,6 +90,8 @@ pub(crate) struct Path {
     pub(crate) leads: bool,
     /// When they first did.
     pub(crate) led: Option<Instant>,
+    /// Protected packets and repairs that it carried.
+    pub(crate) symbols: Symbols,
     /// Packets were sent to see what it carries.
     pub(crate) opened: bool,
     /// When noq first and last sent nothing of what it was given for this path, if it sent nothing
@@ -140,6 +143,7 @@ impl Path {
             owed: Owed::default(),
             crowded: None,
             worth: Worth::Unknown,
+            symbols: Symbols::default(),
             tried: None,
             leads: false,
             led: None,
@@ -406,6 +410,7 @@ impl Path {
             congestion: self.gate.choice(),
             too_small: self.gate.is_small() && !halves,
             worth: self.worth,
+            symbols: self.symbols,
             in_flight: self.gate.in_flight(),
             mtu: self.gate.carries(),
             mtu_source: self.gate.size_source(),

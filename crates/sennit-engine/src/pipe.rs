@@ -22,18 +22,25 @@ use sennit_core::{
     frame::{Half, Header},
     queue::{Popped, Queued},
 };
+use sennit_fec::Fec;
 
 use crate::{
     codec,
     facts::TunnelStats,
     ids::{ConnId, PipeId},
     inner::Packet,
+    protection::Protection,
     recovery::Recovery,
+    treatment::Treatment,
+    tunnel::Tunnel,
 };
 
 /// What waits is kept without a tunnel for this long: an edge dials anew within seconds, and
 /// senders have given up on what is older.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(5);
+
+/// What a class of reliable delivery has waiting is kept for this long.
+const RELIABLE_FOR: Duration = Duration::from_secs(10);
 
 /// One class of one site.
 #[derive(Debug)]
@@ -45,6 +52,7 @@ pub(crate) struct Pipe {
     pub(crate) flows: Flows,
     pub(crate) numbering: Numbering,
     pub(crate) recovery: Recovery,
+    pub(crate) protection: Protection,
     pub(crate) resequencer: Resequencer<Packet>,
     pub(crate) stats: TunnelStats,
     halves: Halves,
@@ -56,13 +64,14 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    fn new(delivery: Delivery, now: Instant) -> Self {
+    fn new(treatment: Treatment, now: Instant) -> Self {
         Self {
             queue: FqCodel::default(),
             held: None,
             flows: Flows::default(),
             numbering: Numbering::new(now),
-            recovery: Recovery::new(delivery),
+            recovery: Recovery::new(treatment.delivery),
+            protection: Protection::new(treatment.fec, now),
             resequencer: Resequencer::new(now),
             stats: TunnelStats::default(),
             halves: Halves::default(),
@@ -72,16 +81,36 @@ impl Pipe {
         }
     }
 
+    /// The connection that it runs over.
+    pub(crate) fn runs_over(&self) -> Option<ConnId> {
+        self.conn
+    }
+
+    /// Puts back what has left over this connection and may not have arrived, under reliable
+    /// delivery. The far end may get some of it twice.
+    pub(crate) fn save_unsettled(&mut self, conn: ConnId, tunnel: &mut Tunnel, now: Instant) {
+        if self.recovery.is_reliable() && self.conn == Some(conn) {
+            let unsettled = tunnel.take_unsettled(self, now);
+            self.queue.put_back_all(unsettled, now);
+        }
+    }
+
     /// It runs over another connection from now on.
     fn start_over(&mut self, now: Instant) {
         let since = self.unplugged.take().unwrap_or(now);
-        if now.saturating_duration_since(since) >= KEPT_FOR {
+        let kept_for = if self.recovery.is_reliable() {
+            RELIABLE_FOR
+        } else {
+            KEPT_FOR
+        };
+        if now.saturating_duration_since(since) >= kept_for {
             self.queue.clear();
             self.held = None;
         }
         self.queue.start_over(self.held.take(), now);
         self.flows.forget_paths();
         self.recovery.start_over();
+        self.protection.start_over(now);
         self.release_all(now);
     }
 
@@ -132,6 +161,28 @@ impl Pipe {
             .handle_packet(header, path, packet, size, release, now);
     }
 
+    /// Takes a packet that repairs brought back, and hands on what is in order now.
+    fn handle_recovered(&mut self, header: &Header, packet: Packet, now: Instant) {
+        let (stats, received) = (&mut self.stats, &mut self.received);
+        let release = |packet| release(packet, stats, received);
+        let (size, late) = (packet.bytes.len(), self.resequencer.stats().late);
+        self.resequencer
+            .handle_recovered(header, packet, size, release, now);
+        let too_late = self.resequencer.stats().late - late;
+        self.protection.receiving(now).note_too_late(too_late);
+    }
+
+    /// Takes what repairs have brought back.
+    pub(crate) fn collect_recovered(&mut self, now: Instant) {
+        for (header, packet) in self.protection.receiving(now).take_recovered() {
+            if packet.bytes.is_empty() || packet.is_well_formed() {
+                self.handle_recovered(&header, packet, now);
+            } else {
+                self.stats.malformed += 1;
+            }
+        }
+    }
+
     /// Hands on a packet whose order nobody knows.
     pub(crate) fn hand_out(&mut self, packet: Packet) {
         release(packet, &mut self.stats, &mut self.received);
@@ -175,15 +226,22 @@ impl Pipes {
         Self {
             all: BTreeMap::new(),
             next: 0,
-            nobodys: Pipe::new(Delivery::Datagram, now),
+            nobodys: Pipe::new(
+                Treatment {
+                    delivery: Delivery::Datagram,
+                    fec: Fec::Off,
+                    ..Treatment::default()
+                },
+                now,
+            ),
         }
     }
 
-    /// A new pipe, for a class of this delivery.
-    pub(crate) fn add(&mut self, delivery: Delivery, now: Instant) -> PipeId {
+    /// A new pipe, for a class that is treated so.
+    pub(crate) fn add(&mut self, treatment: Treatment, now: Instant) -> PipeId {
         let id = PipeId(self.next);
         self.next += 1;
-        self.all.insert(id, Pipe::new(delivery, now));
+        self.all.insert(id, Pipe::new(treatment, now));
         id
     }
 
@@ -251,7 +309,7 @@ mod tests {
     fn left_after(pause: Duration) -> usize {
         let start = Instant::now();
         let mut pipes = Pipes::new(start);
-        let id = pipes.add(Delivery::Repair, start);
+        let id = pipes.add(Treatment::default(), start);
         assert_eq!(pipes.plug(id, ConnId(1), start), None);
         let pipe = pipes.of(Some(id));
         push(pipe, start);
@@ -277,7 +335,7 @@ mod tests {
     fn a_tunnel_that_takes_anothers_place_goes_on_with_what_waits() {
         let now = Instant::now();
         let mut pipes = Pipes::new(now);
-        let id = pipes.add(Delivery::Repair, now);
+        let id = pipes.add(Treatment::default(), now);
         pipes.plug(id, ConnId(1), now);
         push(pipes.of(Some(id)), now);
         assert_eq!(pipes.plug(id, ConnId(2), now), Some(ConnId(1)));

@@ -25,11 +25,17 @@ pub(crate) const NEVER: u8 = u8::MAX;
 const REPAIR_FOR: Duration = Duration::from_millis(500);
 /// A loss on a long path is noticed late, so a packet is sent again for as many of its round trips.
 const REPAIR_ROUNDS: u32 = 3;
-/// A class of reliable delivery has repairs for as long as the tunnel itself hopes.
-const RELIABLE_FOR: Duration = Duration::from_secs(10);
-/// A lost packet is sent again this many times at most, unless delivery is to be reliable: of a
-/// path that loses three of ten, one packet in a million is lost for good. Three times left one in
-/// 120, by which a TCP inside lives on a tenth of what the path carries.
+/// Packets of a class of reliable delivery that may have left since the oldest one that is neither
+/// acknowledged nor given up: the far end holds 4096 of a flow for one that is missing. Until that
+/// has arrived, others wait in the queue, where their senders notice.
+const MOST_AHEAD: u64 = 3500;
+/// How exactly it is remembered when they left.
+const MARK_EVERY: Duration = Duration::from_millis(5);
+/// Marks that are kept: of twenty seconds.
+const MARKS: usize = 4096;
+/// A lost packet is sent again this many times at most, unless delivery is to be reliable: of a path
+/// that loses three of ten, one packet in a million is lost for good. Three times left one in 120,
+/// by which a TCP inside lives on a tenth of what the path carries.
 const REPEATS: u8 = 11;
 /// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
 const REPAIR_LIMIT: usize = 8 << 20;
@@ -52,7 +58,43 @@ const USUAL_REPAIR: Duration = Duration::from_millis(200);
 pub(crate) struct Recovery {
     delivery: Delivery,
     waiting: VecDeque<Payload>,
+    /// What may come back without being sent again, and until when that is waited for.
+    deferred: VecDeque<(Instant, Payload)>,
     bytes: usize,
+    ahead: Ahead,
+}
+
+/// How many packets left since when, under reliable delivery.
+#[derive(Debug, Default)]
+struct Ahead {
+    sent: u64,
+    marks: VecDeque<(Instant, u64)>,
+    full: bool,
+}
+
+impl Ahead {
+    fn note_sent(&mut self, now: Instant) {
+        let recent = |(at, _): &(Instant, u64)| now.saturating_duration_since(*at) < MARK_EVERY;
+        if !self.marks.back().is_some_and(recent) {
+            self.marks.truncate(MARKS);
+            self.marks.push_back((now, self.sent));
+        }
+        self.sent += 1;
+    }
+
+    /// Takes note of when the oldest packet left that may still be missing.
+    fn settle(&mut self, oldest: Option<Instant>) {
+        let Some(oldest) = oldest else {
+            self.marks.clear();
+            self.full = false;
+            return;
+        };
+        while self.marks.get(1).is_some_and(|(at, _)| *at <= oldest) {
+            self.marks.pop_front();
+        }
+        let before = self.marks.front().map_or(self.sent, |(_, sent)| *sent);
+        self.full = self.sent - before >= MOST_AHEAD;
+    }
 }
 
 impl Recovery {
@@ -60,8 +102,42 @@ impl Recovery {
         Self {
             delivery,
             waiting: VecDeque::new(),
+            deferred: VecDeque::new(),
             bytes: 0,
+            ahead: Ahead::default(),
         }
+    }
+
+    /// Whether no packet is given up while the connection lasts.
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.delivery == Delivery::Reliable
+    }
+
+    /// A packet leaves for the first time.
+    pub(crate) fn note_sent(&mut self, now: Instant) {
+        if self.is_reliable() {
+            self.ahead.note_sent(now);
+        }
+    }
+
+    /// Whether new packets have to wait until an old one has arrived.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ahead.full
+    }
+
+    /// Takes note of when the oldest packet left that is in flight.
+    pub(crate) fn settle(&mut self, in_flight: Option<Instant>) {
+        let waiting = self.waiting.iter().map(|payload| payload.first_sent);
+        let deferred = self.deferred.iter().map(|(_, payload)| payload.first_sent);
+        let oldest = waiting.chain(deferred).chain(in_flight).min();
+        self.ahead.settle(oldest);
+    }
+
+    /// All that waits to be sent again.
+    pub(crate) fn drain(&mut self) -> Vec<Payload> {
+        self.bytes = 0;
+        let deferred = self.deferred.drain(..).map(|(_, payload)| payload);
+        self.waiting.drain(..).chain(deferred).collect()
     }
 
     pub(crate) fn set_delivery(&mut self, delivery: Delivery) {
@@ -81,7 +157,9 @@ impl Recovery {
     /// Forgets what waits: it has numbers of a connection that is over.
     pub(crate) fn start_over(&mut self) {
         self.waiting.clear();
+        self.deferred.clear();
         self.bytes = 0;
+        self.ahead = Ahead::default();
     }
 
     /// Takes a lost datagram if it is worth sending again; `slowest` is the longest round trip of a
@@ -92,7 +170,8 @@ impl Recovery {
         slowest: Duration,
         now: Instant,
     ) -> bool {
-        let fits = self.bytes + payload.bytes.len() <= REPAIR_LIMIT;
+        // What is in flight bounds it otherwise.
+        let fits = self.is_reliable() || self.bytes + payload.bytes.len() <= REPAIR_LIMIT;
         let taken = fits && self.is_worth_repair(&payload, slowest, now);
         if taken {
             self.bytes += payload.bytes.len();
@@ -112,10 +191,27 @@ impl Recovery {
             Delivery::Datagram | Delivery::Repair => {
                 (REPAIR_FOR.max(REPAIR_ROUNDS * slowest), REPEATS)
             }
-            Delivery::Reliable => (RELIABLE_FOR, NEVER),
+            Delivery::Reliable => (Duration::MAX, NEVER),
         };
         let age = now.saturating_duration_since(payload.first_sent);
         payload.repeats < repeats && age < patience
+    }
+
+    /// Keeps a lost datagram that may come back without being sent again, until that is unlikely.
+    /// It is bounded by what is in flight.
+    pub(crate) fn defer(&mut self, payload: Payload, until: Instant) {
+        self.deferred.push_back((until, payload));
+    }
+
+    /// When the next of these has waited long enough.
+    pub(crate) fn deferred_until(&self) -> Option<Instant> {
+        self.deferred.front().map(|(until, _)| *until)
+    }
+
+    /// The next of these that has.
+    pub(crate) fn pop_deferred(&mut self, now: Instant) -> Option<Payload> {
+        self.deferred_until().filter(|until| *until <= now)?;
+        self.deferred.pop_front().map(|(_, payload)| payload)
     }
 
     /// Puts back what [`Self::pop`] gave.
@@ -187,8 +283,27 @@ mod tests {
             recovery.handle_lost(lost(start, repeats), Duration::ZERO, now)
         };
         assert!(takes(REPEATS, 9));
-        assert!(!takes(0, 10));
+        assert!(takes(0, 1000));
         assert!(!takes(NEVER, 0));
+    }
+
+    #[test]
+    fn under_reliable_delivery_new_packets_wait_for_one_that_is_long_missing() {
+        let start = Instant::now();
+        let mut recovery = Recovery::new(Delivery::Reliable);
+        let mut now = start;
+        for _ in 0..MOST_AHEAD {
+            assert!(!recovery.is_full());
+            recovery.note_sent(now);
+            now += Duration::from_millis(1);
+            recovery.settle(Some(start));
+        }
+        assert!(recovery.is_full());
+        recovery.settle(Some(start + Duration::from_secs(1)));
+        assert!(!recovery.is_full());
+        assert!(recovery.ahead.marks.len() < MOST_AHEAD as usize);
+        recovery.settle(None);
+        assert!(recovery.ahead.marks.is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How a class wants its packets treated: what an edge is told, and tells its hub.
 
 use sennit_core::{Congestion, Delivery, Headers, Policy};
+use sennit_fec::Fec;
 
 /// How a class treats its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Treatment {
     pub congestion: Congestion,
     /// How the headers of its packets travel, in both directions.
     pub headers: Headers,
+    /// How packets are protected, at both ends.
+    pub fec: Fec,
 }
 
 impl Default for Treatment {
@@ -26,6 +29,7 @@ impl Default for Treatment {
             copies: 2,
             congestion: Congestion::Auto,
             headers: Headers::Thin,
+            fec: Fec::Auto,
         }
     }
 }

@@ -18,6 +18,7 @@ mod health;
 mod inbound;
 mod padding;
 mod plan;
+mod protect;
 mod repair;
 mod reports;
 mod round;
@@ -290,6 +291,7 @@ impl Tunnel {
             .chain(held)
             .chain(self.reports.poll_timeout(owes).filter(|_| listens))
             .chain(self.overdue_at(pipe))
+            .chain(self.protection_due_at(pipe))
             .chain(self.owes_until())
             .chain(self.conn.poll_timeout())
             .min()

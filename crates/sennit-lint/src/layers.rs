@@ -55,6 +55,7 @@ pub const LAYERS: &[Layer] = &[
         "sennit-engine",
         &[
             "sennit-core",
+            "sennit-fec",
             "sennit-masque",
             "sennit-packet",
             "sennit-prefetch",

@@ -343,7 +343,7 @@ impl Subject<'_> {
 pub fn loss_tolerance(loss: &Loss, ratio: f64, count: u32) -> f64 {
     let correlation = match *loss {
         Loss::GilbertElliott { p, r, .. } => 1.0 - p - r,
-        Loss::None | Loss::Random(_) | Loss::Exact(_) => 0.0,
+        Loss::None | Loss::Random(_) | Loss::Exact(_) | Loss::Sizes(_) => 0.0,
     };
     // The variance of a mean of terms whose correlation falls off geometrically.
     let inflation = (1.0 + correlation) / (1.0 - correlation).max(1e-6);

@@ -1,6 +1,7 @@
 //! What a link is asked to do.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +142,9 @@ pub enum Loss {
     },
     /// Exactly these packets, counted from 0 over all that were offered.
     Exact(BTreeSet<u64>),
+    /// All packets of these sizes, in bytes from the IP header on. A sender that counts by the
+    /// sizes of its packets so has the ones lost that it chose, encrypted or not.
+    Sizes(Vec<RangeInclusive<usize>>),
 }
 
 impl Loss {
@@ -171,7 +175,7 @@ impl Loss {
                 Some((p * (1.0 - h) + r * (1.0 - k)) / (p + r))
             }
             Self::GilbertElliott { k, .. } => Some(1.0 - k),
-            Self::Exact(_) => None,
+            Self::Exact(_) | Self::Sizes(_) => None,
         }
     }
 }

@@ -149,7 +149,7 @@ impl<P> Link<P> {
             self.count(reason);
             return Err(Dropped { reason, packet });
         }
-        if self.loss.loses(&self.config.loss, number) {
+        if self.loss.loses(&self.config.loss, number, len) {
             self.count(Reason::Loss);
             self.enqueue(len, None, now);
             return Err(Dropped {

@@ -25,8 +25,8 @@ impl Process {
         }
     }
 
-    /// Whether the packet with this number among all offered is lost.
-    pub(crate) fn loses(&mut self, loss: &Loss, number: u64) -> bool {
+    /// Whether the packet of `size` bytes with this number among all offered is lost.
+    pub(crate) fn loses(&mut self, loss: &Loss, number: u64, size: usize) -> bool {
         match *loss {
             Loss::None => false,
             Loss::Random(p) => unit(&mut self.rng) < p,
@@ -37,6 +37,7 @@ impl Process {
                 unit(&mut self.rng) >= survive
             }
             Loss::Exact(ref numbers) => numbers.contains(&number),
+            Loss::Sizes(ref sizes) => sizes.iter().any(|range| range.contains(&size)),
         }
     }
 }

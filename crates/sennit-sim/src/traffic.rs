@@ -1,7 +1,7 @@
 //! Inner packets that can be told apart.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     net::Ipv4Addr,
     time::{Duration, Instant},
 };
@@ -49,14 +49,22 @@ pub fn number(packet: &[u8]) -> Option<u32> {
 pub struct Stream {
     interval: Duration,
     len: usize,
+    /// Sizes that follow each other, and by how much they grow.
+    places: u32,
+    step: usize,
     sent: u32,
+    begun: Instant,
     next: Instant,
-    arrived: BTreeSet<u32>,
+    /// How long each packet took.
+    arrived: BTreeMap<u32, Duration>,
     last_arrival: Instant,
     /// Longest time without an arrival.
     pub longest_gap: Duration,
     /// Packets that arrived a second time.
     pub duplicates: u32,
+    /// Packets that arrived after one that was sent later.
+    pub disordered: u32,
+    newest: u32,
 }
 
 impl Stream {
@@ -65,12 +73,28 @@ impl Stream {
         Self {
             interval,
             len,
+            places: 1,
+            step: 0,
             sent: 0,
+            begun: now,
             next: now,
-            arrived: BTreeSet::new(),
+            arrived: BTreeMap::new(),
             last_arrival: now,
             longest_gap: Duration::ZERO,
             duplicates: 0,
+            disordered: 0,
+            newest: 0,
+        }
+    }
+
+    /// This stream with sizes by which each packet's place among `places` shows from outside: the
+    /// next one is larger by `step`.
+    #[must_use]
+    pub fn with_places(self, places: u32, step: usize) -> Self {
+        Self {
+            places,
+            step,
+            ..self
         }
     }
 
@@ -79,7 +103,8 @@ impl Stream {
         let end = world.now() + span;
         while self.next <= end {
             world.run(self.next - world.now());
-            world.send_from_edge(&udp(EDGE, SERVER, 7, self.sent, self.len));
+            let len = self.len + self.step * (self.sent % self.places) as usize;
+            world.send_from_edge(&udp(EDGE, SERVER, 7, self.sent, len));
             self.sent += 1;
             self.next += self.interval;
             self.take(world);
@@ -98,7 +123,13 @@ impl Stream {
         while let Some(Arrival { at, packet, .. }) = world.at_hub.pop_front() {
             self.longest_gap = self.longest_gap.max(at - self.last_arrival);
             self.last_arrival = at;
-            if number(&packet).is_some_and(|number| !self.arrived.insert(number)) {
+            let Some(number) = number(&packet) else {
+                continue;
+            };
+            self.disordered += u32::from(number < self.newest);
+            self.newest = self.newest.max(number);
+            let took = at - (self.begun + self.interval * number);
+            if self.arrived.insert(number, took).is_some() {
                 self.duplicates += 1;
             }
         }
@@ -107,6 +138,12 @@ impl Stream {
     /// Packets that have not arrived.
     pub fn lost(&self) -> usize {
         self.sent as usize - self.arrived.len()
+    }
+
+    /// The part of the packets that did not arrive within this time.
+    pub fn missing_after(&self, time: Duration) -> f64 {
+        let in_time = self.arrived.values().filter(|took| **took <= time).count();
+        1.0 - in_time as f64 / f64::from(self.sent)
     }
 
     /// Packets that have arrived.

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use ipnet::{Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 pub use sennit_core::Headers;
+use sennit_engine::Fec;
 use sennit_linux::DeviceName;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -249,28 +250,6 @@ pub enum Congestion {
     Bbr3,
     Follow,
     Auto,
-}
-
-/// Forward error correction of a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fec {
-    Off,
-    Auto,
-    /// One XOR symbol for `data` packets.
-    Xor {
-        data: u8,
-    },
-    /// Reed-Solomon, `repair` symbols for `data` packets.
-    ReedSolomon {
-        data: u8,
-        repair: u8,
-    },
-    /// Sliding-window random linear code: a repair symbol each `interval` packets over the last
-    /// `window`.
-    Rlc {
-        interval: u8,
-        window: u8,
-    },
 }
 
 /// A checked config and the warnings that came with it.

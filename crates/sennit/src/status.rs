@@ -4,6 +4,7 @@
 //! units as the names say; what is not known is absent. Within version 1 fields are only added.
 //! Its JSON Schema is made from these types by [`json_schema`].
 
+mod fec;
 mod kinds;
 mod reasons;
 mod schema;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Delivery, Policy};
 use crate::site::SiteName;
 
+pub use self::fec::{FecStatus, PathFecStatus};
 pub use self::kinds::{
     Cause, CongestionCause, Controller, LinkCause, LinkState, MtuSource, PathState, Placement,
     Role, State,
@@ -186,6 +188,8 @@ pub struct TunnelStatus {
     pub repair: RepairStatus,
     #[serde(default)]
     pub headers: HeaderStatus,
+    #[serde(default)]
+    pub fec: FecStatus,
     /// Under `bond`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub striping: Option<StripingStatus>,
@@ -366,6 +370,8 @@ pub struct PathStatus {
     pub sent_bytes: u64,
     /// UDP payload.
     pub received_bytes: u64,
+    #[serde(default)]
+    pub fec: PathFecStatus,
     /// Of the inner packets that the tunnel sent in the last two to four seconds, 0 to 1; absent if
     /// there were none or the path is not in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use sennit::config::{
-    Class, Config, Congestion, Delivery, EdgeConfig, Fec, Finding, HubConfig, Leak, Link, Policy,
+    Class, Config, Congestion, Delivery, EdgeConfig, Finding, HubConfig, Leak, Link, Policy,
     Report, Severity, Share,
 };
 
@@ -54,7 +54,7 @@ name = "bulk"
 match = ["dst 10.9.0.0/16"]
 policy = "bond"
 delivery = "repair"
-fec = "auto"                         # off | auto | xor:10+1 | rs:10+2 | rlc:8/64
+fec = "auto"                         # off | auto | xor:10+1 | rs:10+2 | rlc:1/8
 congestion = "auto"                  # cubic | bbr | bbr3 | auto
 device = "bulk0"                     # optional: a TUN of its own, so that routes or VLANs choose the class
 "#;
@@ -211,22 +211,22 @@ fn fec_codes_are_read_with_their_numbers() {
             .fec
     };
 
-    assert_eq!(fec("off"), Fec::Off);
-    assert_eq!(fec("xor:10+1"), Fec::Xor { data: 10 });
-    assert_eq!(
-        fec("rs:10+2"),
-        Fec::ReedSolomon {
-            data: 10,
-            repair: 2
-        }
-    );
-    assert_eq!(
-        fec("rlc:8/64"),
-        Fec::Rlc {
-            interval: 8,
-            window: 64
-        }
-    );
+    for code in ["off", "auto", "xor:10+1", "rs:10+2", "rlc:1/8"] {
+        assert_eq!(fec(code).to_string(), code);
+    }
+    assert_eq!(fec("RLC:1/8").to_string(), "rlc:1/8");
+}
+
+#[test]
+fn a_code_for_packets_that_are_sent_twice_is_pointless() {
+    let class = |fec: &str| {
+        format!("{SMALL_EDGE}\n[[class]]\nname = 'a'\npolicy = 'redundant'\nfec = '{fec}'\n")
+    };
+    let warning = edge_warning(&class("rs:10+2"));
+    assert!(warning.contains("pointless"), "{warning}");
+    for fine in ["auto", "off"] {
+        assert!(edge_report(&class(fine)).is_empty());
+    }
 }
 
 #[test]
@@ -284,20 +284,6 @@ fn edge_warning(text: &str) -> String {
     report.to_string()
 }
 
-#[test]
-fn what_does_nothing_yet_is_said() {
-    for key in ["fec = 'xor:10+1'", "fec = 'auto'"] {
-        let text = format!("{SMALL_EDGE}\n[[class]]\nname = 'all'\n{key}\n");
-        let warning = edge_warning(&text);
-        assert!(
-            warning.contains("does nothing in this version"),
-            "{warning}"
-        );
-    }
-    let off = format!("{SMALL_EDGE}\n[[class]]\nname = 'all'\nfec = 'off'\n");
-    assert!(edge_report(&off).is_empty());
-}
-
 /// What is said about an edge's config with this line in its last section, as a person sees it.
 fn complaint(section: &str, line: &str) -> String {
     edge_report(&format!("{SMALL_EDGE}\n{section}\n{line}\n")).to_string()
@@ -346,7 +332,7 @@ fn words_may_be_in_capitals() {
             Policy::Single,
             Delivery::Datagram,
             Congestion::Bbr,
-            Fec::Off
+            sennit_engine::Fec::Off
         )
     );
 }

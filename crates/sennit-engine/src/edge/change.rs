@@ -144,7 +144,7 @@ impl Edge {
         self.retire_tunnel(index, "the class was changed in the config", now);
         let before = self.slots[index].pipe;
         self.node.remove_pipe(before);
-        let pipe = self.node.add_pipe(class.treatment.delivery, now);
+        let pipe = self.node.add_pipe(class.treatment, now);
         let slot = &mut self.slots[index];
         slot.class = class;
         slot.pipe = pipe;
@@ -171,7 +171,7 @@ impl Edge {
             .map(|(&id, class)| (id, class.clone()))
             .collect();
         for (id, class) in new {
-            let pipe = self.node.add_pipe(class.treatment.delivery, now);
+            let pipe = self.node.add_pipe(class.treatment, now);
             let slot = Slot::new(id, class, pipe, now);
             match self.vacant_slot() {
                 Some(index) => self.slots[index] = slot,

@@ -147,6 +147,13 @@ impl Ledger {
         !self.lost.is_empty()
     }
 
+    /// When the oldest datagram first left that is in flight.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let payloads = self.sent.iter().filter_map(|sent| sent.payload.as_ref());
+        let lost = self.lost.iter();
+        payloads.chain(lost).map(|payload| payload.first_sent).min()
+    }
+
     /// The path is not trusted any more: everything in flight is as good as lost.
     pub(crate) fn give_up(&mut self) {
         self.given_up = self.sent.back().map_or(0, |last| last.pn + 1);

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use noq_proto::PathId;
 use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Delivery, Policy};
+use sennit_fec::Fec;
 use sennit_masque::{
     self as masque, Capsule, Code, RequestHead, ResponseHead, StreamId,
     capsule::{
@@ -143,10 +144,11 @@ impl Hub {
             site: site.to_owned(),
             class,
         };
-        let make = || self.node.add_pipe(treatment.delivery, now);
+        let make = || self.node.add_pipe(treatment, now);
         let pipe = self.pipes.take(owner, make);
         if let Some(pipe) = self.node.pipe_mut(pipe) {
             pipe.recovery.set_delivery(treatment.delivery);
+            pipe.protection.set_fec(treatment.fec);
         }
         self.node.plug(id, (pipe, class), codec, now);
     }
@@ -434,6 +436,7 @@ fn class_of(hello: Option<Hello>) -> (String, ClassId, Treatment) {
     let plain = Treatment {
         policy: Policy::Failover,
         delivery: Delivery::Datagram,
+        fec: Fec::Off,
         ..Treatment::default()
     };
     match hello {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use noq_proto::PathId;
-use sennit_core::{ClassId, Delivery};
+use sennit_core::ClassId;
 
 use super::Node;
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     links::Key,
     path::{Path, number},
     pipe::Pipe,
+    treatment::Treatment,
 };
 
 impl<R> Node<R> {
@@ -34,6 +35,7 @@ impl<R> Node<R> {
         let Some(conn) = conn.and_then(|id| self.conns.get_mut(&id)) else {
             return;
         };
+        status.fec = pipe.protection.status(conn.tunnel.takes_repairs());
         conn.tunnel.describe(status);
         for path in &mut status.paths {
             let mut known = conn.tunnel.paths.iter();
@@ -47,9 +49,9 @@ impl<R> Node<R> {
         }
     }
 
-    /// A new pipe, for a class of this delivery.
-    pub(crate) fn add_pipe(&mut self, delivery: Delivery, now: Instant) -> PipeId {
-        self.pipes.add(delivery, now)
+    /// A new pipe, for a class that is treated so.
+    pub(crate) fn add_pipe(&mut self, treatment: Treatment, now: Instant) -> PipeId {
+        self.pipes.add(treatment, now)
     }
 
     /// Forgets a pipe that no connection is plugged into.
@@ -70,6 +72,12 @@ impl<R> Node<R> {
         codec: Codec,
         now: Instant,
     ) {
+        let one = self.pipes.of(Some(pipe));
+        if let Some(before) = one.runs_over()
+            && let Some(conn) = self.conns.get_mut(&before)
+        {
+            one.save_unsettled(before, &mut conn.tunnel, now);
+        }
         if let Some(before) = self.pipes.plug(pipe, id, now) {
             self.unplug(before, now);
         }
@@ -88,6 +96,9 @@ impl<R> Node<R> {
         if let Some(conn) = self.conns.get_mut(&id)
             && let Some(pipe) = conn.pipe.take()
         {
+            self.pipes
+                .of(Some(pipe))
+                .save_unsettled(id, &mut conn.tunnel, now);
             conn.tunnel.shut();
             self.pipes.unplug(pipe, id, now);
             self.note_arrivals(Some(pipe));

@@ -116,8 +116,9 @@ impl Tunnel {
         path: u32,
         now: Instant,
     ) {
+        let clock = pipe.resequencer.sender_clock(now);
         let codec = self.codec.as_mut();
-        let decoded = codec.and_then(|codec| codec.decode(context, payload, now));
+        let decoded = codec.and_then(|codec| codec.decode(context, payload, clock, now));
         match decoded {
             Some(Inbound::Bare(packet)) => self.hand_out(pipe, packet, now),
             Some(Inbound::Numbered(header, packet)) => {
@@ -133,6 +134,13 @@ impl Tunnel {
             }
             Some(Inbound::Report(report)) => self.handle_report(pipe, &report, path, now),
             Some(Inbound::Padding | Inbound::Template) => {}
+            Some(Inbound::Source(source, bytes)) => {
+                self.handle_source(pipe, &source, bytes, path, now);
+            }
+            Some(Inbound::Repair(repair, symbol)) => {
+                self.handle_repair(pipe, &repair, &symbol, path, now);
+            }
+            Some(Inbound::Tidings(tidings)) => self.handle_tidings(pipe, tidings),
             None => pipe.stats.malformed += 1,
         }
     }
@@ -151,7 +159,7 @@ impl Tunnel {
         }
     }
 
-    fn handle_numbered(
+    pub(super) fn handle_numbered(
         &mut self,
         pipe: &mut Pipe,
         header: &Header,

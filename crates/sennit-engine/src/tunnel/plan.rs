@@ -204,6 +204,8 @@ impl Tunnel {
         }
         pipe.queue.set_target(targets.target, targets.reaction);
         self.collect_lost(pipe, now);
+        self.settle_reliable(pipe);
+        self.look_at_protection(pipe, now);
     }
 
     /// The paths as they are, and what each is good for beside the others.

@@ -2,16 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use sennit_core::{PathSet, Policy, Worth};
+use bytes::{Bytes, BytesMut};
+use sennit_core::{
+    Halves, PathSet, Policy, Worth,
+    frame::{HEADROOM, Header},
+    queue::Queued,
+    resequence::ENDLESS,
+};
 
 use super::{Tunnel, batch::BATCH};
 use crate::{
-    codec::Codec,
+    codec::{self, Codec, Inbound},
     gate::Payload,
+    inner::Packet,
     path::{Path, number},
     pipe::Pipe,
-    recovery::repair_time,
+    recovery::{NEVER, repair_time},
 };
 
 /// A round trip is taken for usual up to this many times the least.
@@ -25,6 +31,12 @@ impl Tunnel {
             && self.is_numbered()
     }
 
+    /// Whether it matters which datagrams are lost: they are sent again, or protected if many are.
+    pub(super) fn watches_losses(&self, pipe: &Pipe) -> bool {
+        let protects = pipe.protection.is_auto() && self.takes_repairs();
+        self.repairs(pipe) || protects && self.scheduler.policy() != Policy::Redundant
+    }
+
     fn slowest(&self) -> Duration {
         let round_trips = self.paths.iter().map(Path::srtt);
         round_trips.max().unwrap_or_default()
@@ -34,14 +46,98 @@ impl Tunnel {
     /// nobody's.
     pub(super) fn collect_lost(&mut self, pipe: &mut Pipe, now: Instant) {
         let (repairs, slowest) = (self.repairs(pipe), self.slowest());
+        let codec = self.codec.as_ref();
         for path in &self.paths {
             if !path.gate.ledger().has_lost() {
                 continue;
             }
             for payload in path.gate.ledger().take_lost() {
+                if let Some(sending) = &mut pipe.protection.sending
+                    && let Some(id) = codec.and_then(|codec| codec.source_id(&payload.bytes))
+                {
+                    if sending.is_back(id) {
+                        sending.spared += 1;
+                        continue;
+                    }
+                    let until = sending.waits_until(payload.first_sent, slowest);
+                    if repairs && until > now {
+                        pipe.recovery.defer(payload, until);
+                        continue;
+                    }
+                }
                 if !repairs || !pipe.recovery.handle_lost(payload, slowest, now) {
                     pipe.stats.unrepaired += 1;
                 }
+            }
+        }
+        self.collect_deferred(pipe, slowest, now);
+    }
+
+    /// Says whether new packets have to wait for old ones, under reliable delivery.
+    pub(super) fn settle_reliable(&self, pipe: &mut Pipe) {
+        if pipe.recovery.is_reliable() {
+            let oldest = |path: &Path| path.gate.ledger().oldest();
+            pipe.recovery
+                .settle(self.paths.iter().filter_map(oldest).min());
+        }
+    }
+
+    /// All packets that have left and may not have arrived, in the order of their flows, as they
+    /// were before they were numbered. The tunnel is about to be pulled out.
+    pub(crate) fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<Queued> {
+        let mut payloads = pipe.recovery.drain();
+        for path in &self.paths {
+            let mut ledger = path.gate.ledger();
+            ledger.lose_all();
+            payloads.extend(ledger.take_lost());
+        }
+        let Some(codec) = self.codec.as_mut() else {
+            return Vec::new();
+        };
+        let mut halves = Halves::default();
+        let packets = payloads.into_iter().filter_map(|payload| {
+            let bytes = codec.again(&payload.bytes, false, payload.first_sent, 0)?;
+            let (_, context, content) = codec::split(bytes).ok()?;
+            match codec.decode(context, content, None, now)? {
+                Inbound::Numbered(header, packet) => Some((header, packet)),
+                Inbound::Source(source, bytes) => {
+                    let checksum = codec::progress(source.partial);
+                    Some((source.header, Packet { bytes, checksum }))
+                }
+                Inbound::Half(header, half, bytes) => {
+                    let bytes = halves.handle_half(&header, half, &bytes, now)?;
+                    let checksum = codec::progress(half.partial);
+                    Some((header, Packet { bytes, checksum }))
+                }
+                Inbound::Bare(_)
+                | Inbound::Report(_)
+                | Inbound::Repair(..)
+                | Inbound::Tidings(_)
+                | Inbound::Thin(..)
+                | Inbound::Template
+                | Inbound::Unknown
+                | Inbound::Padding => None,
+            }
+        });
+        let mut packets: Vec<(Header, Packet)> = packets.collect();
+        packets.retain(|(_, packet)| !packet.bytes.is_empty());
+        // Numbers begin just before they wrap.
+        packets.sort_by_key(|(header, _)| (header.flow, header.seq.wrapping_sub(Header::FIRST)));
+        packets.dedup_by_key(|(header, _)| (header.flow, header.seq));
+        packets.into_iter().map(queued).collect()
+    }
+
+    /// Takes what has waited in vain for its repair to bring it back.
+    fn collect_deferred(&self, pipe: &mut Pipe, slowest: Duration, now: Instant) {
+        while let Some(payload) = pipe.recovery.pop_deferred(now) {
+            let id = self.codec().and_then(|it| it.source_id(&payload.bytes));
+            let sending = pipe.protection.sending.as_mut();
+            if let Some((sending, id)) = sending.zip(id)
+                && sending.is_back(id)
+            {
+                sending.spared += 1;
+            } else if !pipe.recovery.handle_lost(payload, slowest, now) {
+                pipe.stats.unrepaired += 1;
             }
         }
     }
@@ -91,7 +187,7 @@ impl Tunnel {
             let again = Payload {
                 bytes: self.redate(pipe, &payload.bytes, now),
                 first_sent: payload.first_sent,
-                repeats: payload.repeats.saturating_add(1),
+                repeats: payload.repeats.saturating_add(1).min(NEVER - 1),
             };
             pipe.stats.repaired += 1;
             self.push(pipe, again, paths, fit);
@@ -145,6 +241,9 @@ impl Tunnel {
 
     /// How long a packet may be missing here because it is sent again.
     pub(super) fn repair_time(&self, pipe: &Pipe) -> Duration {
+        if pipe.recovery.is_reliable() && self.repairs(pipe) {
+            return ENDLESS;
+        }
         if !self.repairs(pipe) {
             return Duration::ZERO;
         }
@@ -160,4 +259,16 @@ impl Tunnel {
 fn usual_rtt(path: &Path) -> Duration {
     let least = path.gate.min_rtt().unwrap_or_default();
     path.srtt().min(least.mul_f64(USUAL_RTT))
+}
+
+/// A packet as it was before it was numbered.
+fn queued((header, packet): (Header, Packet)) -> Queued {
+    let mut buffer = BytesMut::zeroed(HEADROOM);
+    buffer.extend_from_slice(&packet.bytes);
+    Queued {
+        buffer,
+        flow: header.flow.into(),
+        in_order: header.ordered,
+        checksum: packet.checksum,
+    }
 }

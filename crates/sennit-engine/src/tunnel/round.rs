@@ -203,7 +203,7 @@ impl Tunnel {
 
     /// Whether something waits for a path.
     pub(super) fn is_backlogged(&self, pipe: &Pipe) -> bool {
-        pipe.is_backlogged() || self.has_repairs(pipe)
+        pipe.is_backlogged() || self.has_repairs(pipe) || self.has_protection(pipe)
     }
 
     /// More can be sent, after a look at what came.
@@ -248,7 +248,8 @@ impl Tunnel {
             .or_else(|| self.size_probe_due(pipe))
             .or_else(|| self.opening_due(pipe))
             .or_else(|| self.repair_due(pipe, now))
-            .or_else(|| self.template_due(pipe, now));
+            .or_else(|| self.template_due(pipe, now))
+            .or_else(|| self.protection_due(pipe, now));
         if other.is_some() {
             return other;
         }
@@ -304,6 +305,9 @@ impl Tunnel {
             Start::Behind(_) if !numbered => Start::Head,
             start => start,
         };
+        if pipe.recovery.is_full() {
+            return None;
+        }
         let popped = match pipe.held.take() {
             Some(held) => held,
             None => pipe.queue.pop(start, now)?,
@@ -333,8 +337,8 @@ impl Tunnel {
             early = Scheduler::turn_after(&self.round.views, path, popped.ahead);
             is_second = Scheduler::is_second_choice(&self.round.views, path);
         }
-        let may_be_thin = fit.is_none();
-        let bytes = self.wrap(pipe, popped, paths, (early, may_be_thin), now);
+        pipe.recovery.note_sent(now);
+        let bytes = self.wrap(pipe, popped, (paths, fit.is_none()), early, now);
         // It has stood in the queue; noq copies it once the batch is complete.
         prefetch(&bytes);
         if is_second {
@@ -402,21 +406,38 @@ impl Tunnel {
         &mut self,
         pipe: &mut Pipe,
         popped: Popped,
-        paths: PathSet,
-        (early, may_be_thin): (Duration, bool),
+        (paths, whole): (PathSet, bool),
+        early: Duration,
         now: Instant,
     ) -> Bytes {
         let codec = self.codec.as_mut();
         let codec = codec.expect("only a tunnel with a codec has a pipe with packets");
-        let (flow, checksum, queue) = (popped.packet.flow, popped.packet.checksum, &pipe.queue);
-        let header = pipe.numbering.header(&popped, early, now);
+        let Queued {
+            flow,
+            checksum,
+            in_order,
+            ..
+        } = popped.packet;
+        let queue = &pipe.queue;
+        let mut header = pipe.numbering.header(&popped, early, now);
+        header.ordered |= pipe.recovery.is_reliable();
         let before = || queue.flow(flow).stats;
         let ordered = codec.is_numbered() && header.ordered;
         let packet = &popped.packet.buffer[HEADROOM..];
         pipe.flows
             .handle_sent(flow, packet, ordered, paths, before, now);
+        // Halves have no room for a second number, nor for a template's.
+        let protects = whole && codec.takes_repairs();
+        let sending = pipe.protection.sending(in_order).filter(|_| protects);
+        let source = sending.and_then(|it| it.protect(&header, checksum, packet, paths, now));
         let mut buffer = popped.packet.buffer;
-        if may_be_thin {
+        if let Some(source) = source {
+            for path in paths.iter() {
+                self.paths[path].symbols.sources_sent += 1;
+            }
+            return codec.encode_source(buffer, &source);
+        }
+        if whole {
             match codec.encode_thin(buffer, checksum, (&header, flow), now) {
                 Ok((thin, saved)) => {
                     pipe.stats.thin_sent += 1;
@@ -438,7 +459,7 @@ impl Tunnel {
         // What leaves on a path that is not known yet, or not trusted, is not missed there.
         let view = &self.round.views[path];
         let is_spare = copied && (view.worth == Worth::Unknown || view.copies != Copies::None);
-        let repairs = self.repairs(pipe) && !is_spare;
+        let watches = self.watches_losses(pipe) && !is_spare;
         let again = paths.without_first().first().is_some();
         let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());
         let (count, room) = (batch.len(), datagrams.send_buffer_space());
@@ -448,7 +469,7 @@ impl Tunnel {
             datagrams.send_many(&batch.datagrams, false).unwrap_or(0)
         });
         pipe.stats.too_big += (count - queued) as u64;
-        if repairs {
+        if watches {
             let mut ledger = self.paths[path].gate.ledger();
             let stage = |payload: Payload| {
                 if payload.repeats < NEVER {

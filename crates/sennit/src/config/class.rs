@@ -116,19 +116,7 @@ pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     check_shares(classes, findings);
     for class in classes {
         check_copies(class, findings);
-        check_not_built(class, findings);
-    }
-}
-
-/// Keys that are understood, and that nothing acts on yet.
-fn check_not_built(class: &ReadClass, findings: &mut Vec<Finding>) {
-    let off = |fec: &&Spanned<Fec>| *fec.get_ref() != Fec::Off;
-    let keys = [("fec", class.fec.as_ref().filter(off).map(Spanned::span))];
-    for (key, span) in keys {
-        let Some(span) = span else { continue };
-        let message = format!("`{key}` does nothing in this version");
-        let help = "it is read and checked, and packets are treated as if it were not there";
-        findings.push(Finding::warning(span, message).help(help));
+        check_fec(class, findings);
     }
 }
 
@@ -251,6 +239,19 @@ fn check_copies(class: &ReadClass, findings: &mut Vec<Finding>) {
         findings.push(
             Finding::warning(copies.span(), "`copies` has no effect here")
                 .help("it belongs to policy = \"redundant\""),
+        );
+    }
+}
+
+/// A code beside copies brings nothing back that the other copy does not.
+fn check_fec(class: &ReadClass, findings: &mut Vec<Finding>) {
+    let is_redundant = |policy: &Spanned<Policy>| *policy.get_ref() == Policy::Redundant;
+    let code = class.fec.as_ref();
+    let code = code.filter(|fec| matches!(fec.get_ref(), Fec::Fixed(_)));
+    if let (Some(code), Some(true)) = (code, class.policy.as_ref().map(is_redundant)) {
+        findings.push(
+            Finding::warning(code.span(), "`fec` is pointless here")
+                .help("policy = \"redundant\" sends every packet more than once already"),
         );
     }
 }

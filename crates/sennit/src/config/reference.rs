@@ -469,7 +469,8 @@ fn class() -> Vec<Key> {
             "fec",
             Kind::Text(r#""rs:10+2""#),
             string("auto"),
-            "Read and checked, and without effect in this version.",
+            "Data that is sent in addition, so that what a link loses comes back without being sent \
+             again:\n`off`, `auto`, `xor:N+1`, `rs:N+K` or `rlc:1/N`, see [Lossy links](repair.md).",
         ),
         key(
             "headers",

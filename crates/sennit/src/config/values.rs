@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use sennit_engine::BadCode;
 use sennit_linux::DeviceName;
 
 use super::finding::Finding;
@@ -146,42 +147,20 @@ pub(super) fn headers(typed: &str) -> Result<Headers, Wrong> {
     choice(typed, "form of headers", &choices)
 }
 
-/// `off`, `auto`, `xor:10+1`, `rs:10+2` or `rlc:8/64`.
+/// `off`, `auto`, `xor:10+1`, `rs:10+2` or `rlc:1/8`.
 pub(super) fn fec(typed: &str) -> Result<Fec, Wrong> {
-    let lower = typed.to_ascii_lowercase();
-    let Some((code, numbers)) = lower.split_once(':') else {
-        return choice(
-            typed,
-            "error correction",
-            &[("off", Fec::Off), ("auto", Fec::Auto)],
-        )
-        .map_err(|wrong| wrong.help(FEC_FORMS));
-    };
-    let pair = |sign| {
-        let (a, b) = numbers.split_once(sign)?;
-        Some((a.parse::<u8>().ok()?, b.parse::<u8>().ok()?))
-    };
-    let fec = match code {
-        "xor" => pair('+')
-            .filter(|(data, repair)| *data > 0 && *repair == 1)
-            .map(|(data, _)| Fec::Xor { data }),
-        "rs" => pair('+')
-            .filter(|(data, repair)| {
-                *data > 0 && *repair > 0 && data.checked_add(*repair).is_some()
-            })
-            .map(|(data, repair)| Fec::ReedSolomon { data, repair }),
-        "rlc" => pair('/')
-            .filter(|(interval, window)| *interval > 0 && interval <= window)
-            .map(|(interval, window)| Fec::Rlc { interval, window }),
-        _ => None,
-    };
-    fec.ok_or_else(|| {
-        Wrong::new(format!("`{}` is no error correction", typed.escape_debug())).help(FEC_FORMS)
+    const FORMS: &str =
+        "allowed: off, auto, xor:N+1, rs:N+K, rlc:1/N; for example xor:10+1, rs:10+2, rlc:1/8";
+    typed.to_ascii_lowercase().parse().map_err(|bad| match bad {
+        BadCode::Form => {
+            Wrong::new(format!("`{}` is no error correction", typed.escape_debug())).help(FORMS)
+        }
+        impossible => {
+            let numbers = typed.find(':').map_or(0, |at| at + 1);
+            Wrong::new(format!("`{}` {impossible}", typed.escape_debug())).at(numbers..typed.len())
+        }
     })
 }
-
-const FEC_FORMS: &str = "allowed: off, auto, xor:N+1, rs:N+K with N+K up to 255, \
-                         rlc:EVERY/WINDOW with WINDOW at least EVERY; for example xor:10+1, rs:10+2, rlc:8/64";
 
 /// `20%`, or `2Mbit`.
 pub(super) fn share(typed: &str) -> Result<Share, Wrong> {

@@ -3,6 +3,8 @@
 //! A worker answers with [`Seen`], which is plain facts; sentences and the document are made of
 //! them by whoever asked, on a thread where they hold up no packet.
 
+mod fec;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -153,6 +155,7 @@ fn tunnel(
             thin_received_packets: tunnel.stats.thin_received,
             unknown_packets: tunnel.stats.thin_unknown,
         },
+        fec: fec::class(&tunnel.fec),
         striping: (tunnel.treatment.policy == sennit_core::Policy::Bond).then_some(
             StripingStatus {
                 wait_seconds: tunnel.striping.wait.as_secs_f64(),
@@ -215,6 +218,7 @@ fn path(
         mtu_source: Some(mtu_source(path.mtu_source)),
         sent_bytes: path.sent_bytes,
         received_bytes: path.received_bytes,
+        fec: fec::path(path.symbols),
         share_ratio: share,
         shared: path.shared.as_ref().map(shared),
         why: String::new(),

@@ -6,7 +6,7 @@ mod sharing;
 use std::time::{Duration, Instant};
 
 use sennit_core::{PathState, Policy, Worth, health::Reason};
-use sennit_engine::facts::{Choice, ChoiceReason, PathStatus, SizeSource, TunnelStatus};
+use sennit_engine::facts::{Choice, ChoiceReason, FecReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
 pub(super) use self::sharing::shared;
@@ -27,7 +27,25 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: 
     if let Some(share) = &path.shared {
         text += &sharing::held(&tunnel.class, &path.link.name, share).unwrap_or_default();
     }
+    text += &protected(tunnel).unwrap_or_default();
     text
+}
+
+/// That packets are protected, what for, and what came of it.
+fn protected(tunnel: &TunnelStatus) -> Option<String> {
+    let fec = &tunnel.fec;
+    match (fec.code, fec.reason) {
+        (Some(code), reason) => Some(format!(
+            "; packets are protected by {code} ({reason}): {} repairs for {} of them, {} came back at \
+             the far end",
+            fec.symbols.repairs_sent, fec.symbols.sources_sent, fec.told.recovered
+        )),
+        (None, FecReason::NoHelp) => Some(format!(
+            "; packets are not protected for now: {}",
+            fec.reason
+        )),
+        (None, _) => None,
+    }
 }
 
 /// That the tunnel's packets do not fit, and how that is known.
@@ -225,6 +243,7 @@ mod tests {
             mtu_source: SizeSource::Probed,
             small: false,
             shared: None,
+            symbols: Default::default(),
         }
     }
 
@@ -242,6 +261,7 @@ mod tests {
             backlog: 0,
             queue: Default::default(),
             stats: TunnelStats::default(),
+            fec: Default::default(),
             numbered: true,
             striping: Default::default(),
             paths,

@@ -189,6 +189,7 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
             copies: class.copies,
             congestion,
             headers: class.headers,
+            fec: class.fec,
         },
         dscp: class.dscp.unwrap_or(0),
     }

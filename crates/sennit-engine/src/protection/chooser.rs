@@ -1,0 +1,286 @@
+//! `fec = "auto"`: whether packets are protected, and by how much.
+//!
+//! Sending again costs what is lost and no more, so it is enough while two attempts fit into the
+//! time that the inside bears. Where they do not, a window of random combinations is added, because
+//! it brings packets back soonest for what it costs (RFC 8681 and `docs/src/repair.md`): as much of
+//! it as the most that was lost in the last ten seconds asks for, and what is lost all the same is
+//! sent again. It ends where little comes back: of a queue that overflows, or of bursts that are
+//! longer than what one window makes up for.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::frame::Tidings;
+use sennit_fec::Code;
+
+use super::FecReason;
+use crate::recovery::repair_time;
+
+/// Less loss than this is not worth the data.
+const FEW: f64 = 0.002;
+/// And less than this part of it while packets are protected, so that they do not begin and end to
+/// be.
+const STILL_FEW: f64 = 0.5;
+/// How late a lost packet may be for a transfer, whose transport's timer is longer, and for
+/// anything else: the jitter buffer of a call.
+const TRANSFERS_BEAR: Duration = Duration::from_millis(150);
+const CALLS_BEAR: Duration = Duration::from_millis(60);
+/// Attempts that should fit into it.
+const ATTEMPTS: u32 = 2;
+/// Redundancy for each part that is lost: a window of 128 then leaves less than 0.01 % (`repair.md`).
+const PER_LOSS: f64 = 1.9;
+/// Sources for each repair, at least and at most.
+const EVERY: [f64; 2] = [3.0, 20.0];
+/// The most that was lost in this time counts.
+const MOST_OF: Duration = Duration::from_secs(10);
+/// How often paths are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What came back is judged after so many losses, and after this time.
+const JUDGED_LOSSES: u32 = 50;
+const JUDGED_AFTER: Duration = Duration::from_secs(3);
+/// Less than this part of the losses came back: it does not help.
+const HELPS: f64 = 0.3;
+/// It is tried again after this time.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// What the paths are like that packets leave on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Outlook {
+    /// Part of the packets that they lose, 0 to 1.
+    pub(crate) loss: f64,
+    /// The least round trip of one.
+    pub(crate) round_trip: Duration,
+    /// Lost packets are sent again.
+    pub(crate) repairs: bool,
+    /// Every packet leaves more than once.
+    pub(crate) copies: bool,
+    /// The far end takes repairs.
+    pub(crate) taken: bool,
+}
+
+/// The choice, and what it was made from.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    code: Option<Code>,
+    reason: FecReason,
+    leaves_transfers: bool,
+    looked: Instant,
+    /// The most that was lost in this and the last span of half of [`MOST_OF`].
+    most: [f64; 2],
+    span_began: Instant,
+    /// When it began to be judged, and what had come back and been lost by then.
+    judged_from: Option<(Instant, u32, u32)>,
+    no_help_until: Option<Instant>,
+}
+
+impl Chooser {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            code: None,
+            reason: FecReason::FewLosses,
+            leaves_transfers: false,
+            looked: now,
+            most: [0.0; 2],
+            span_began: now,
+            judged_from: None,
+            no_help_until: None,
+        }
+    }
+
+    /// The code that runs.
+    pub(crate) fn code(&self) -> Option<Code> {
+        self.code
+    }
+
+    pub(crate) fn reason(&self) -> FecReason {
+        self.reason
+    }
+
+    /// Whether what is lost of a transfer is sent again in time, so that only others are protected.
+    pub(crate) fn leaves_transfers(&self) -> bool {
+        self.leaves_transfers
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.looked) >= LOOK_EVERY
+    }
+
+    pub(crate) fn look(&mut self, outlook: &Outlook, told: Option<&Tidings>, now: Instant) {
+        self.looked = now;
+        if now.saturating_duration_since(self.span_began) >= MOST_OF / 2 {
+            self.most = [0.0, self.most[0]];
+            self.span_began = now;
+        }
+        self.most[0] = self.most[0].max(outlook.loss);
+        if let (Some(told), true) = (told, self.code.is_some()) {
+            self.judge(told, now);
+        }
+        let before = (self.code, self.reason);
+        (self.code, self.reason) = self.choose(outlook, now);
+        if self.code.is_none() {
+            self.judged_from = None;
+        }
+        if (self.code.is_some(), self.reason) != (before.0.is_some(), before.1) {
+            tracing::info!(code = ?self.code, reason = %self.reason, loss = outlook.loss, "protection changes");
+        }
+    }
+
+    fn choose(&mut self, outlook: &Outlook, now: Instant) -> (Option<Code>, FecReason) {
+        let loss = self.most[0].max(self.most[1]);
+        let few = if self.code.is_some() {
+            STILL_FEW * FEW
+        } else {
+            FEW
+        };
+        let attempts = ATTEMPTS * repair_time(outlook.round_trip, outlook.round_trip);
+        self.leaves_transfers = outlook.repairs && attempts <= TRANSFERS_BEAR;
+        let why_not = if !outlook.taken {
+            Some(FecReason::Peer)
+        } else if outlook.copies {
+            Some(FecReason::Copies)
+        } else if loss < few {
+            Some(FecReason::FewLosses)
+        } else if outlook.repairs && attempts <= CALLS_BEAR {
+            Some(FecReason::SentAgain)
+        } else if self.no_help_until.is_some_and(|until| now < until) {
+            Some(FecReason::NoHelp)
+        } else {
+            None
+        };
+        if let Some(reason) = why_not {
+            return (None, reason);
+        }
+        let every = (1.0 / (PER_LOSS * loss)).clamp(EVERY[0], EVERY[1]) as u8;
+        let reason = if self.leaves_transfers {
+            FecReason::TooFarForCalls
+        } else if outlook.repairs {
+            FecReason::TooFar
+        } else {
+            FecReason::NotSentAgain
+        };
+        (Some(Code::Rlc { every }), reason)
+    }
+
+    /// Whether what is lost comes back.
+    fn judge(&mut self, told: &Tidings, now: Instant) {
+        let Some((since, recovered, lost)) = self.judged_from else {
+            self.judged_from = Some((now, told.recovered, told.lost));
+            return;
+        };
+        let recovered = told.recovered.saturating_sub(recovered);
+        let lost = told.lost.saturating_sub(lost);
+        let enough = recovered + lost >= JUDGED_LOSSES
+            && now.saturating_duration_since(since) >= JUDGED_AFTER;
+        if !enough {
+            return;
+        }
+        self.judged_from = Some((now, told.recovered, told.lost));
+        if f64::from(recovered) < HELPS * f64::from(recovered + lost) {
+            self.no_help_until = Some(now + RETRY_AFTER);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEAR: Outlook = Outlook {
+        loss: 0.05,
+        round_trip: Duration::from_millis(10),
+        repairs: true,
+        copies: false,
+        taken: true,
+    };
+
+    fn choice(outlook: Outlook) -> (Option<Code>, FecReason) {
+        let mut chooser = Chooser::new(Instant::now());
+        chooser.look(&outlook, None, Instant::now());
+        (chooser.code(), chooser.reason())
+    }
+
+    #[test]
+    fn packets_are_protected_where_sending_again_is_not_enough() {
+        let far = Outlook {
+            round_trip: Duration::from_millis(200),
+            ..NEAR
+        };
+        let datagrams = Outlook {
+            repairs: false,
+            ..NEAR
+        };
+        let every = |every| Some(Code::Rlc { every });
+        assert_eq!(choice(NEAR), (None, FecReason::SentAgain));
+        let not_so_far = Outlook {
+            round_trip: Duration::from_millis(30),
+            ..NEAR
+        };
+        assert_eq!(choice(not_so_far), (every(10), FecReason::TooFarForCalls));
+        assert_eq!(choice(far), (every(10), FecReason::TooFar));
+        assert_eq!(choice(datagrams), (every(10), FecReason::NotSentAgain));
+        let lossy = Outlook { loss: 0.3, ..far };
+        assert_eq!(choice(lossy).0, every(3));
+        let clean = Outlook { loss: 0.001, ..far };
+        assert_eq!(choice(clean), (None, FecReason::FewLosses));
+        assert_eq!(
+            choice(Outlook {
+                copies: true,
+                ..far
+            })
+            .1,
+            FecReason::Copies
+        );
+        assert_eq!(
+            choice(Outlook {
+                taken: false,
+                ..far
+            })
+            .1,
+            FecReason::Peer
+        );
+    }
+
+    #[test]
+    fn the_most_of_the_last_ten_seconds_counts() {
+        let start = Instant::now();
+        let mut chooser = Chooser::new(start);
+        let mut look = |loss, millis| {
+            let outlook = Outlook {
+                loss,
+                repairs: false,
+                ..NEAR
+            };
+            chooser.look(&outlook, None, start + Duration::from_millis(millis));
+            chooser.code()
+        };
+        assert_eq!(look(0.1, 0), Some(Code::Rlc { every: 5 }));
+        assert_eq!(look(0.01, 4000), Some(Code::Rlc { every: 5 }));
+        assert_eq!(look(0.01, 8000), Some(Code::Rlc { every: 5 }));
+        assert_eq!(look(0.01, 13_000), Some(Code::Rlc { every: 20 }));
+        assert_eq!(look(0.0, 18_000), Some(Code::Rlc { every: 20 }));
+        assert_eq!(look(0.0, 24_000), None);
+    }
+
+    #[test]
+    fn what_does_not_help_ends() {
+        let start = Instant::now();
+        let mut chooser = Chooser::new(start);
+        let outlook = Outlook {
+            repairs: false,
+            ..NEAR
+        };
+        let mut look = |recovered, lost, seconds| {
+            let told = Tidings {
+                recovered,
+                lost,
+                ..Tidings::default()
+            };
+            chooser.look(&outlook, Some(&told), start + Duration::from_secs(seconds));
+            (chooser.code().is_some(), chooser.reason())
+        };
+        assert!(look(0, 0, 0).0);
+        assert!(look(0, 0, 1).0);
+        assert!(look(100, 10, 5).0);
+        assert_eq!(look(110, 100, 9), (false, FecReason::NoHelp));
+        assert!(look(110, 100, 40).0, "it is tried again");
+    }
+}

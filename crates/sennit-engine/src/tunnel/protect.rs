@@ -1,0 +1,177 @@
+//! Packets that repairs protect: what leaves for them, and what arrives.
+
+use std::{
+    iter::zip,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sennit_core::{
+    PathSet, Policy, Worth,
+    frame::{SourceHeader, Tidings},
+};
+use sennit_fec::Repair;
+
+use super::{Tunnel, batch::BATCH};
+use crate::{
+    codec,
+    codec::Codec,
+    inner::Packet,
+    path::Path,
+    pipe::Pipe,
+    protection::{LISTENS_FOR, Outlook, Symbols, WAITS_FOR},
+};
+
+/// A repair by a path whose round trip is longer by more than this comes too late to be of use.
+const MOST_APART: Duration = Duration::from_millis(60);
+
+impl Tunnel {
+    pub(crate) fn takes_repairs(&self) -> bool {
+        self.codec().is_some_and(Codec::takes_repairs)
+    }
+
+    /// Lets `auto` see what the paths are like, now and then.
+    pub(super) fn look_at_protection(&self, pipe: &mut Pipe, now: Instant) {
+        if !pipe.protection.is_look_due(now) {
+            return;
+        }
+        let used = || zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
+        let weight = |path: &Path| path.gate.rate(path.srtt()).max(1) as f64;
+        let all: f64 = used().map(|(path, _)| weight(path)).sum();
+        let lost = |path: &Path| path.gate.ledger().loss(now) * weight(path);
+        let lost: f64 = used().map(|(path, _)| lost(path)).sum();
+        let outlook = Outlook {
+            loss: lost / all.max(1.0),
+            round_trip: used()
+                .map(|(path, _)| path.srtt())
+                .min()
+                .unwrap_or_default(),
+            repairs: pipe.recovery.repairs(),
+            copies: self.scheduler.policy() == Policy::Redundant,
+            taken: self.takes_repairs(),
+        };
+        pipe.protection.look(&outlook, now);
+    }
+
+    /// Whether a repair waits for a path.
+    pub(super) fn has_protection(&self, pipe: &Pipe) -> bool {
+        let sending = pipe.protection.sending.as_ref();
+        sending.is_some_and(|sending| sending.has_due())
+    }
+
+    /// When repairs or tidings are due without packets, or a repair has failed to come.
+    pub(super) fn protection_due_at(&self, pipe: &Pipe) -> Option<Instant> {
+        let deferred = pipe.recovery.deferred_until();
+        let due = pipe
+            .protection
+            .poll_timeout()
+            .filter(|_| self.takes_repairs());
+        deferred.into_iter().chain(due).min()
+    }
+
+    /// Stages tidings of what arrived, or the repairs that are due.
+    pub(super) fn protection_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
+        let codec = self.codec.as_ref().filter(|codec| codec.takes_repairs())?;
+        if let Some(sending) = pipe.protection.sending.as_mut() {
+            sending.make_repairs(codec, now);
+        }
+        self.stage_tidings(pipe, now)
+            .or_else(|| self.stage_repairs(pipe))
+    }
+
+    fn stage_tidings(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
+        let receiving = pipe.protection.receiving.as_mut()?;
+        let paths = self.path_beside(None)?;
+        let tidings = self.codec()?.tidings(&receiving.tidings(now)?);
+        self.put_aside(pipe, tidings, paths);
+        Some(paths)
+    }
+
+    fn stage_repairs(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
+        let sending = pipe.protection.sending.as_ref()?;
+        if !sending.has_due() {
+            return None;
+        }
+        let paths = self.path_beside(sending.avoided())?;
+        let index = paths.first()?;
+        while self.round.batch.len() < BATCH && self.round.views[index].budget > 0 {
+            let sending = pipe.protection.sending.as_mut();
+            let Some(repair) = sending.and_then(|sending| sending.pop_due()) else {
+                break;
+            };
+            self.paths[index].symbols.repairs_sent += 1;
+            self.put_aside(pipe, repair, paths);
+        }
+        Some(paths)
+    }
+
+    /// The quickest path with room, another one than `avoided` if there is one that is not much
+    /// slower.
+    fn path_beside(&self, avoided: Option<usize>) -> Option<PathSet> {
+        let has_room = |index: usize| {
+            let view = &self.round.views[index];
+            let fits = self.fit(PathSet::default().with(index)).is_none();
+            view.usable && view.worth == Worth::Full && view.budget > 0 && fits
+        };
+        let views = self.round.views.iter().enumerate();
+        let open = || views.clone().filter(|(index, _)| has_room(*index));
+        let quickest = open().map(|(_, view)| view.srtt).min()?;
+        let rank = |index: usize| {
+            let view = &self.round.views[index];
+            let far = view.srtt > quickest + MOST_APART;
+            (far, view.tier, Some(index) == avoided, view.srtt)
+        };
+        let (index, _) = open().min_by_key(|(index, _)| rank(*index))?;
+        Some(PathSet::default().with(index))
+    }
+
+    pub(super) fn handle_source(
+        &mut self,
+        pipe: &mut Pipe,
+        source: &SourceHeader,
+        bytes: Bytes,
+        path: u32,
+        now: Instant,
+    ) {
+        self.count_symbols(path, |symbols| symbols.sources_received += 1);
+        let receiving = pipe.protection.receiving(now);
+        receiving.handle_source(source, &bytes);
+        let packet = Packet {
+            bytes,
+            checksum: codec::progress(source.partial),
+        };
+        self.handle_numbered(pipe, &source.header, packet, path, now);
+        pipe.collect_recovered(now);
+    }
+
+    pub(super) fn handle_repair(
+        &mut self,
+        pipe: &mut Pipe,
+        repair: &Repair,
+        symbol: &[u8],
+        path: u32,
+        now: Instant,
+    ) {
+        self.count_symbols(path, |symbols| symbols.repairs_received += 1);
+        let receiving = pipe.protection.receiving(now);
+        receiving.handle_repair(repair, symbol);
+        pipe.resequencer
+            .expect_repairs(WAITS_FOR, now + LISTENS_FOR);
+        pipe.collect_recovered(now);
+    }
+
+    pub(super) fn handle_tidings(&mut self, pipe: &mut Pipe, tidings: Tidings) {
+        match &mut pipe.protection.sending {
+            Some(sending) => sending.handle_tidings(tidings),
+            // Nobody asked.
+            None => pipe.stats.malformed += 1,
+        }
+    }
+
+    fn count_symbols(&mut self, path: u32, count: impl FnOnce(&mut Symbols)) {
+        let mut paths = self.paths.iter_mut();
+        if let Some(path) = paths.find(|it| crate::path::number(it.id) == path) {
+            count(&mut path.symbols);
+        }
+    }
+}

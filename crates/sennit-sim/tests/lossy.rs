@@ -1,0 +1,236 @@
+//! Links that lose packets: what comes back, at which cost, and what a transfer has of it.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::{Classifier, Delivery, Policy};
+use sennit_engine::{
+    ClassConfig, Fec, Treatment,
+    facts::{FecStatus, TunnelStatus},
+};
+use sennit_netem::Loss;
+use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
+
+const MS: Duration = Duration::from_millis(1);
+/// What a packet of the stream has around it on the wire: IP, UDP, QUIC with a packet number of one
+/// byte, and our header.
+const AROUND: usize = 20 + 8 + 1 + 8 + 1 + 16 + 3 + 12;
+
+fn treatment(fec: &str, delivery: Delivery) -> Treatment {
+    Treatment {
+        fec: fec.parse::<Fec>().expect("a code"),
+        delivery,
+        ..Treatment::default()
+    }
+}
+
+fn world(links: &[&str], treatment: Treatment, seed: u64) -> World {
+    let links: Vec<LinkSpec> = links
+        .iter()
+        .map(|link| link.parse().expect("a link"))
+        .collect();
+    let class = ClassConfig {
+        dscp: 0,
+        name: "default".into(),
+        treatment,
+    };
+    let classifier = Classifier::default();
+    let mut world = World::with_classes(&links, vec![class], classifier, seed, Instant::now());
+    assert!(world.connect(links.len()), "no tunnel");
+    world
+}
+
+/// The sending end and the receiving one.
+fn ends(world: &mut World) -> [TunnelStatus; 2] {
+    [world.edge.status(), world.hub.status()].map(|mut all| all.remove(0))
+}
+
+/// What a stream had of its protection.
+#[derive(Debug)]
+struct Protected {
+    sender: FecStatus,
+    receiver: FecStatus,
+    /// Part that was missing 60 ms after the time that an idle link takes.
+    missing: f64,
+    /// Part that never came.
+    lost: f64,
+}
+
+/// 10 Mbit/s of packets whose place among ten shows by their size, through a link that loses as
+/// `loss` says.
+fn stream(treatment: Treatment, loss: Loss, seconds: u64, seed: u64) -> Protected {
+    let mut world = world(&["50/6.5"], treatment, seed);
+    world.run(MS * 200);
+    world.change(0, |config| config.loss = loss.clone());
+    let mut stream = Stream::new(MS, 1200, world.now()).with_places(10, 10);
+    stream.run(&mut world, Duration::from_secs(seconds));
+    world.change(0, |config| config.loss = Loss::None);
+    stream.finish(&mut world);
+    let [sender, receiver] = ends(&mut world);
+    Protected {
+        sender: sender.fec,
+        receiver: receiver.fec,
+        missing: stream.missing_after(Duration::from_micros(6500) + MS * 60),
+        lost: stream.lost() as f64 / f64::from(stream.sent()),
+    }
+}
+
+/// The packets with these places in each group of ten.
+fn of_each_group(places: &[usize]) -> Loss {
+    let size = |place: &usize| AROUND + 1200 + 10 * place;
+    Loss::Sizes(
+        places
+            .iter()
+            .map(|place| size(place) - 2..=size(place) + 6)
+            .collect(),
+    )
+}
+
+/// No test of a code says anything unless repairs were sent and brought something back.
+#[track_caller]
+fn assert_at_work(seen: &Protected) {
+    println!("{seen:#?}");
+    assert!(seen.sender.symbols.repairs_sent > 0, "no repair was sent");
+    assert!(seen.receiver.decoder.recovered > 0, "nothing came back");
+}
+
+#[test]
+fn a_sum_brings_back_the_one_of_each_group_that_is_lost() {
+    let treatment = treatment("xor:10+1", Delivery::Datagram);
+    let seen = stream(treatment, of_each_group(&[3]), 5, 1);
+    assert_at_work(&seen);
+    assert_eq!(seen.receiver.decoder.recovered, 500);
+    assert_eq!(seen.receiver.decoder.failed, 0);
+    assert_eq!(seen.lost, 0.0);
+}
+
+#[test]
+fn two_repairs_bring_back_the_two_of_each_group_that_are_lost() {
+    let treatment = treatment("rs:10+2", Delivery::Datagram);
+    let seen = stream(treatment, of_each_group(&[2, 7]), 5, 1);
+    assert_at_work(&seen);
+    assert_eq!(seen.receiver.decoder.recovered, 1000);
+    assert_eq!(seen.receiver.decoder.failed, 0);
+    assert_eq!(seen.lost, 0.0);
+    // One more than the code is made for, and none of the three comes back.
+    let seen = stream(treatment, of_each_group(&[2, 5, 7]), 1, 1);
+    assert_eq!(seen.receiver.decoder.recovered, 0);
+    assert!(seen.lost > 0.29, "{}", seen.lost);
+}
+
+#[test]
+fn codes_leave_of_random_loss_what_they_should() {
+    for (fec, delivery, most, overhead) in [
+        ("rs:10+2", Delivery::Datagram, 0.005, 0.2),
+        ("rlc:1/8", Delivery::Datagram, 0.001, 0.125),
+        ("auto", Delivery::Datagram, 0.002, 0.12),
+        ("auto", Delivery::Repair, 0.0001, 0.12),
+    ] {
+        let seen = stream(treatment(fec, delivery), Loss::Random(0.05), 20, 1);
+        let cost = seen.sender.overhead();
+        println!(
+            "{fec} {delivery}: {:.4} % lost, {:.4} % not within 60 ms, overhead {cost:.3}",
+            100.0 * seen.lost,
+            100.0 * seen.missing
+        );
+        assert_at_work(&seen);
+        assert!(seen.lost < most, "{fec}: {}", seen.lost);
+        assert!((cost - overhead).abs() < 0.03, "{fec}: {cost}");
+    }
+}
+
+#[test]
+fn bursts_are_made_up_for() {
+    let bursts = Loss::bursts(0.05, 3.0);
+    let seen = stream(treatment("auto", Delivery::Repair), bursts, 20, 1);
+    println!("bursts: {:.4} % not within 60 ms", 100.0 * seen.missing);
+    assert_at_work(&seen);
+    assert_eq!(seen.lost, 0.0);
+    assert!(seen.missing < 0.01, "{}", seen.missing);
+}
+
+#[test]
+fn a_clean_link_costs_nothing() {
+    for delivery in [Delivery::Datagram, Delivery::Repair] {
+        let seen = stream(treatment("auto", delivery), Loss::None, 10, 1);
+        assert_eq!(seen.sender.symbols, Default::default());
+        assert_eq!((seen.sender.repair_bytes, seen.lost), (0, 0.0));
+    }
+}
+
+/// What is lost on the one link is not lost with its repair.
+#[test]
+fn repairs_take_another_link() {
+    let treatment = Treatment {
+        policy: Policy::Failover,
+        ..treatment("xor:10+1", Delivery::Datagram)
+    };
+    let mut world = world(&["50/6.5/5%", "50/8"], treatment, 1);
+    let mut stream = Stream::new(MS, 1200, world.now());
+    stream.run(&mut world, Duration::from_secs(5));
+    let [sender, _] = ends(&mut world);
+    let repairs: Vec<u64> = sender
+        .paths
+        .iter()
+        .map(|it| it.symbols.repairs_sent)
+        .collect();
+    let sources: Vec<u64> = sender
+        .paths
+        .iter()
+        .map(|it| it.symbols.sources_sent)
+        .collect();
+    let most = |of: &[u64]| of.iter().max() == of.first();
+    println!("{sources:?} {repairs:?}");
+    assert!(repairs.iter().sum::<u64>() > 400);
+    assert_ne!(most(&sources), most(&repairs));
+}
+
+/// The table of what the default class carries through one link of 50 Mbit/s and 13 ms.
+#[test]
+fn a_transfer_has_most_of_what_a_lossy_link_carries() {
+    let carries = |loss: u32, kind, streams| {
+        let link = format!("50/6.5/{loss}%");
+        let mut world = world(&[&link], Treatment::default(), 1);
+        let mut transfer = Transfer::new(kind, Direction::Down, streams, world.now());
+        transfer.run(&mut world, MS * 5000);
+        let goodput = transfer.measure(&mut world, MS * 10_000);
+        let hub = world.hub.status().remove(0);
+        let edge = world.edge.status().remove(0);
+        let limit = 50.0 * (1.0 - f64::from(loss) / 100.0) * 1360.0 / 1492.0;
+        println!(
+            "{loss} % {kind:?} x{streams}: {goodput:.1} of {limit:.1} Mbit/s, {:?}, dropped {} late {} missed {} unrepaired {}",
+            hub.paths[0].congestion,
+            hub.queue.dropped,
+            edge.stats.order.late,
+            edge.stats.order.missed,
+            hub.stats.unrepaired
+        );
+        goodput / limit
+    };
+    for (loss, kind, streams, part) in [
+        (1, Kind::Tcp, 1, 0.9),
+        (5, Kind::Tcp, 4, 0.9),
+        (30, Kind::Tcp, 4, 0.5),
+    ] {
+        let carried = carries(loss, kind, streams);
+        assert!(carried > part, "{loss} %: {carried:.2} of the limit");
+    }
+}
+
+/// A transfer of reliable delivery through the worst of links, while paths come and go.
+#[test]
+fn reliable_delivery_loses_nothing_and_keeps_the_order() {
+    let reliable = treatment("off", Delivery::Reliable);
+    let mut world = world(&["20/6.5/30%", "20/15/30%"], reliable, 1);
+    let mut stream = Stream::new(MS * 4, 600, world.now());
+    for round in 0..10 {
+        stream.run(&mut world, MS * 4000);
+        world.blackhole(round % 2, true);
+        stream.run(&mut world, MS * 2000);
+        world.blackhole(round % 2, false);
+    }
+    world.run(MS * 5000);
+    stream.finish(&mut world);
+    println!("{} sent, {} lost", stream.sent(), stream.lost());
+    assert!(stream.sent() > 14_000);
+    assert_eq!((stream.lost(), stream.disordered), (0, 0));
+}
