@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod book;
+mod bugreport;
 mod check;
 mod doctor;
 mod events;
@@ -21,6 +22,7 @@ mod sites;
 mod starter;
 mod status;
 mod test;
+mod usage;
 mod values;
 mod wait;
 
@@ -92,6 +94,10 @@ enum Command {
     Reload(reload::ReloadArgs),
     /// Find out what is wrong with an edge's host, links and way to the hub, and what to do
     Doctor(doctor::DoctorArgs),
+    /// Show what links have carried, by day or billing cycle, and what is left of their caps
+    Usage(usage::UsageArgs),
+    /// Gather what somebody who helps wants to know, without addresses, names and tokens
+    Bugreport(bugreport::BugreportArgs),
     /// Wait until the daemon is up, for scripts
     Wait(wait::WaitArgs),
     /// Show a config, also with what holds without being said
@@ -437,6 +443,8 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Links(args) => links::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Usage(args) => usage::run(&args),
+        Command::Bugreport(args) => bugreport::run(&args),
         Command::Wait(args) => wait::run(&args),
         Command::Config(args) => show::run(&args),
         Command::Check(args) => check::run(&args),
@@ -467,6 +475,8 @@ impl Command {
             | Self::Links(_)
             | Self::Reload(_)
             | Self::Doctor(_)
+            | Self::Usage(_)
+            | Self::Bugreport(_)
             | Self::Wait(_)
             | Self::Config(_)
             | Self::Check(_)

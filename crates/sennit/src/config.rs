@@ -24,7 +24,7 @@ mod values;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -113,6 +113,8 @@ pub struct EdgeConfig {
     pub leak: Leak,
     /// What becomes of `routes` after an orderly stop.
     pub leak_when_stopped: Leak,
+    /// Name servers that the host asks while there is a tunnel.
+    pub dns: Vec<IpAddr>,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
     pub control: PathBuf,
@@ -160,6 +162,12 @@ pub struct Link {
     pub up: Option<u64>,
     /// What the hub sends there at most, in bits per second.
     pub down: Option<u64>,
+    /// What a byte costs there, beside what it costs on others; 0 to 100.
+    pub cost: u8,
+    /// Bytes that it may carry in a billing cycle, both ways.
+    pub cap: Option<u64>,
+    /// The day of the month on which a cycle begins, 1 to 28.
+    pub reset_day: u8,
 }
 
 /// One traffic class.

@@ -56,6 +56,8 @@ pub enum Request {
     },
     /// Confirm the last reload.
     Keep,
+    /// What links have carried, the [`crate::usage::UsageDocument`] (edge).
+    Usage,
 }
 
 /// What an operator wants of a link. None of it outlives the daemon.

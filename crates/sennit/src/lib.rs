@@ -26,3 +26,4 @@ pub mod site;
 mod sqlite;
 pub mod status;
 pub mod store;
+pub mod usage;

@@ -141,6 +141,9 @@ fn the_documented_edge_config_is_read() {
         weight: 2,
         up: None,
         down: None,
+        cost: 0,
+        cap: None,
+        reset_day: 1,
     };
     let lte = Link {
         name: "lte-a".into(),
@@ -149,6 +152,9 @@ fn the_documented_edge_config_is_read() {
         weight: 1,
         up: None,
         down: None,
+        cost: 0,
+        cap: None,
+        reset_day: 1,
     };
     assert_eq!(edge.links, [starlink, lte]);
     let names: Vec<&str> = edge

@@ -45,7 +45,7 @@ fn echo(request: Request) -> Response {
         Request::Link { link, .. } => {
             Response::refused("no_such_link", format!("no link `{link}`"))
         }
-        Request::Reload { .. } | Request::Keep => Response::done(),
+        Request::Reload { .. } | Request::Keep | Request::Usage => Response::done(),
     }
 }
 

@@ -265,7 +265,8 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         | control::Request::Summary
         | control::Request::Events { .. }
         | control::Request::Packet { .. }
-        | control::Request::Flow { .. } => Role::Read,
+        | control::Request::Flow { .. }
+        | control::Request::Usage => Role::Read,
         control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
             Role::Read
         }

@@ -41,10 +41,12 @@ pub(super) fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     let directory = Path::new(config::RUN_DIRECTORY);
     if args.keep_block {
         sennit_linux::cleanup_but_block(&device, directory)?;
+        daemon::edge::restore_dns(&device);
         eprintln!("Nothing of {device} is left on this host, but what it had made unreachable.");
         return Ok(Exit::Ok);
     }
     sennit_linux::cleanup(&device, directory)?;
+    daemon::edge::restore_dns(&device);
     eprintln!("Nothing of {device} is left on this host.");
     Ok(Exit::Ok)
 }

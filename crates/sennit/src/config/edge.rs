@@ -1,5 +1,6 @@
 //! `[edge]` and `[[link]]`, and what only the whole file can tell.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use sennit_engine::{Issuer, MOST_LINKS, Settings};
@@ -22,6 +23,11 @@ pub(super) const TIER: RangeInclusive<i64> = 1..=255;
 /// Weights of links: parts of a flow in a thousand.
 pub(super) const WEIGHT: RangeInclusive<i64> = 1..=1000;
 
+/// Costs of links: what counts is which is greater.
+pub(super) const COST: RangeInclusive<i64> = 0..=100;
+/// Days that every month has.
+pub(super) const RESET_DAY: RangeInclusive<i64> = 1..=28;
+
 /// `[[link]]` with the places that later checks point at.
 struct ReadLink {
     name: Spanned<String>,
@@ -30,6 +36,9 @@ struct ReadLink {
     weight: u16,
     up: Option<u64>,
     down: Option<u64>,
+    cost: u8,
+    cap: Option<u64>,
+    reset_day: u8,
 }
 
 pub(super) fn read(
@@ -86,6 +95,11 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     check_repeats("lan", &lan, findings);
     check_own_lan(&routes, &lan, findings);
     check_nested(&lan, findings);
+    let dns = edge
+        .strings("dns", values::address, findings)
+        .unwrap_or_default();
+    check_repeats("dns", &dns, findings);
+    check_dns(&dns, &routes, findings);
     let leak = edge.string("leak", values::leak, findings);
     let leak_when_stopped = edge.string("leak_when_stopped", values::leak, findings);
     check_leak(&routes, leak.as_ref(), leak_when_stopped.as_ref(), findings);
@@ -102,6 +116,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         routes: inner(routes),
         leak: leak.map_or(Leak::Block, Spanned::into_inner),
         leak_when_stopped: leak_when_stopped.map_or(Leak::Allow, Spanned::into_inner),
+        dns: inner(dns),
         lan: inner(lan),
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
@@ -124,6 +139,25 @@ fn check_own_lan(routes: &[Spanned<Prefix>], lan: &[Spanned<Prefix>], findings: 
                 route.get_ref()
             );
             findings.push(Finding::warning(route.span(), message));
+        }
+    }
+}
+
+/// Questions leave beside the tunnel to a server that is not behind it. The hub's own address in
+/// the tunnel is known only later, and is private.
+fn check_dns(dns: &[Spanned<IpAddr>], routes: &[Spanned<Prefix>], findings: &mut Vec<Finding>) {
+    for server in dns {
+        let address = server.get_ref();
+        let routed = routes.iter().any(|route| route.get_ref().contains(address));
+        let private = match address {
+            IpAddr::V4(address) => address.is_private(),
+            IpAddr::V6(address) => address.is_unique_local(),
+        };
+        if !routed && !private {
+            let message =
+                format!("{address} is not in `routes`: questions leave beside the tunnel");
+            let help = "add it to `routes`, or name a server that is behind the tunnel";
+            findings.push(Finding::warning(server.span(), message).help(help));
         }
     }
 }
@@ -276,6 +310,15 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
     let weight = link.integer("weight", WEIGHT, findings);
     let up = link.string("up", values::rate, findings);
     let down = link.string("down", values::rate, findings);
+    let cost = link.integer("cost", COST, findings);
+    let cap = link.string("cap", values::amount, findings);
+    let reset_day = link.integer::<u8>("reset_day", RESET_DAY, findings);
+    if let (None, Some(day)) = (&cap, &reset_day)
+        && !link.has("cap")
+    {
+        let message = "`reset_day` has no effect here";
+        findings.push(Finding::warning(day.span(), message).help("it goes with `cap`"));
+    }
     link.finish(findings);
     Some(ReadLink {
         name: name?,
@@ -284,6 +327,9 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
         weight: weight.map_or(1, Spanned::into_inner),
         up: up.map(Spanned::into_inner),
         down: down.map(Spanned::into_inner),
+        cost: cost.map_or(0, Spanned::into_inner),
+        cap: cap.map(Spanned::into_inner),
+        reset_day: reset_day.map_or(1, Spanned::into_inner),
     })
 }
 
@@ -296,6 +342,9 @@ impl ReadLink {
             weight: self.weight,
             up: self.up,
             down: self.down,
+            cost: self.cost,
+            cap: self.cap,
+            reset_day: self.reset_day,
         }
     }
 }

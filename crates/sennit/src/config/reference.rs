@@ -11,7 +11,7 @@ use sennit_engine::MOST_COPIES;
 use super::{
     DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE,
 };
-use super::{edge::MTU, edge::TIER, edge::WEIGHT, hub::WORKERS};
+use super::{edge::COST, edge::MTU, edge::RESET_DAY, edge::TIER, edge::WEIGHT, hub::WORKERS};
 
 /// One key of one section.
 #[derive(Clone, Debug)]
@@ -331,6 +331,13 @@ fn edge() -> Vec<Key> {
             "Prefixes behind this edge. The hub routes those that it granted.",
         ),
         key(
+            "dns",
+            Kind::List(r#"["10.200.0.1"]"#),
+            Without::Value("[]".into()),
+            "Name servers that this host asks while there is a tunnel: by systemd-resolved, else \
+             resolvconf,\nelse `/etc/resolv.conf`. They are put back afterwards.",
+        ),
+        key(
             "leak",
             Kind::Word(&["block", "allow"]),
             string("block"),
@@ -400,6 +407,27 @@ fn link() -> Vec<Key> {
             Kind::Text(r#""100Mbit""#),
             Without::Is("what the link carries is found"),
             "What the hub sends on the link at most, all classes together.",
+        ),
+        key(
+            "cost",
+            Kind::Integer(COST),
+            Without::Value("0".into()),
+            "What a byte costs there, beside the other links of its tier: those that cost more are \
+             in reserve\nwhile one that costs less works.",
+        ),
+        key(
+            "cap",
+            Kind::Text(r#""100GB""#),
+            Without::Is("nothing is counted against it"),
+            "What the link may carry in a billing cycle, both ways: a number with MB, GB, TB, or \
+             MiB, GiB, TiB.\nWhen it is used up, the link is in reserve behind all others, see \
+             [Keeping it running](running.md#caps-and-costs).",
+        ),
+        key(
+            "reset_day",
+            Kind::Integer(RESET_DAY),
+            Without::Value("1".into()),
+            "Day of the month on which the cycle of `cap` begins, in UTC.",
         ),
     ]
 }

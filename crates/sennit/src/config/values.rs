@@ -216,6 +216,46 @@ pub(super) fn rate(typed: &str) -> Result<u64, Wrong> {
     Ok(rate as u64)
 }
 
+/// An IP address that one can send to.
+pub(super) fn address(typed: &str) -> Result<IpAddr, Wrong> {
+    let address: IpAddr = typed.parse().map_err(|_| {
+        Wrong::new(format!("`{}` is no IP address", typed.escape_debug()))
+            .help("write one like 10.200.0.1 or fd5e:1::1")
+    })?;
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+        return Err(Wrong::new(format!(
+            "{address} is not the address of another host"
+        )));
+    }
+    Ok(address)
+}
+
+/// An amount of data, as it is sold: `500MB`, `100 GB`, `1.5TB`, or in powers of two `100GiB`.
+pub(super) fn amount(typed: &str) -> Result<u64, Wrong> {
+    const UNITS: [(&str, u64); 6] = [
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+    ];
+    let split = typed.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = typed.split_at(split.unwrap_or(typed.len()));
+    let unit = UNITS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit));
+    let number: Option<f64> = number.trim().parse().ok();
+    let bytes = number
+        .zip(unit)
+        .map(|(number, (_, unit))| number * *unit as f64);
+    let bytes = bytes.filter(|bytes| (1.0..1e18).contains(bytes));
+    bytes.map(|bytes| bytes as u64).ok_or_else(|| {
+        Wrong::new(format!("`{}` is no amount of data", typed.escape_debug()))
+            .help("write a number and a unit: \"500MB\", \"100GB\", \"1.5TB\"")
+    })
+}
+
 /// An address or a name, and a port, that one can send to.
 pub(super) fn remote(typed: &str) -> Result<Remote, Wrong> {
     const EXAMPLE: &str = "an IP address or a name, and a port, like 203.0.113.10:443, [2001:db8::1]:443 or vpn.example.org:443";

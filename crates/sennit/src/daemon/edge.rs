@@ -7,7 +7,9 @@
 //! is first of its flow is the exception ([`super::strays`]). The first worker sees to what there
 //! is only one of ([`lead`]), and tells the others by letter.
 
+mod accounts;
 mod ask;
+mod dns;
 pub mod doctor;
 mod far_side;
 mod lead;
@@ -45,7 +47,9 @@ use crate::{
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     journal::Event,
 };
+use accounts::Accounts;
 pub use ask::{Asked, ask};
+pub(crate) use dns::restore as restore_dns;
 use far_side::FarSide;
 use lead::Lead;
 use links::Links;
@@ -82,8 +86,10 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let reloader = Arc::new(reloader);
     let keeper = keep_journal(&config.state, "edge")?;
     let journal = keeper.journal().clone();
+    let accounts = Accounts::start(&reloader, &question_slots, &letter_slots);
     let front = Arc::new(Front {
         reloader: Arc::clone(&reloader),
+        accounts: accounts.map_err(Failure::runtime)?,
         started,
         workers: question_slots,
         journal: journal.clone(),

@@ -51,7 +51,8 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Disconnect { .. }
         | Request::Link { .. }
         | Request::Reload { .. }
-        | Request::Keep => FlowsWanted::default(),
+        | Request::Keep
+        | Request::Usage => FlowsWanted::default(),
     }
 }
 

@@ -234,7 +234,7 @@ impl Ask for Front {
                 let done = mailbox::ask_all(&self.workers, &request);
                 done.map_or_else(Response::Refused, |_| Response::done())
             }
-            Request::Link { .. } => {
+            Request::Link { .. } | Request::Usage => {
                 Response::refused("not_an_edge", "a hub has no links of its own")
             }
             Request::Reload { .. } | Request::Keep => Response::refused(

@@ -1,6 +1,7 @@
 //! What an operator does while traffic passes: links are paused and lost on purpose, and the config
 //! is read anew.
 
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use sennit::status::{LinkState, PathState, Status};
 use sennit_lab::Role;
 use serde_json::Value;
 
-use crate::traffic::{Answers, Pings, ping};
-use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, path, run, tunnel};
+use crate::traffic::{Answers, Conversation, Pings, ping};
+use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, path, run, tunnel, wait_for};
 
 /// A command on the edge's host that is told where the edge's socket is.
 fn command(world: &World, edge: &Daemon<'_>, words: &[&str]) -> Command {
@@ -243,6 +244,103 @@ fn a_reload_that_nobody_confirms_is_taken_back() {
     });
     let late = sennit(&world, &edge, &["reload", "--keep"]);
     assert_eq!(late.code, Some(1), "{}", late.stderr);
+}
+
+// ---- caps ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_link_that_has_used_up_its_cap_is_in_reserve_also_after_a_restart() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let capped = Edge {
+        links: &[("a", "wan-a", "cap = '1MB'"), ("b", "wan-b", "cost = 5")],
+        ..Edge::default()
+    };
+    let (hub, mut edge) = world.start_pair(&capped);
+    let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
+    conversation.expect_progress(3 << 20);
+    conversation.finish();
+    let over = |status: &Status| {
+        status
+            .notes
+            .iter()
+            .any(|note| note.contains("a has used up its cap"))
+    };
+    edge.wait("link a to be over its cap", over);
+    edge.wait("link b to be preferred", |status| {
+        path(status, "default", "a").is_some_and(|path| path.why.contains("in reserve"))
+    });
+
+    edge.stop();
+    edge.start_again();
+
+    edge.wait_until_up();
+    edge.wait("link a to be over its cap still", over);
+    let told = document(&sennit(&world, &edge, &["usage", "--json"]));
+    assert_eq!(told["links"][0]["over"], true, "{told:#}");
+    assert!(
+        told["links"][0]["received_bytes"].as_u64() > Some(100_000),
+        "{told:#}"
+    );
+    let by_day = sennit(&world, &edge, &["usage", "--by", "day"]);
+    assert!(by_day.stdout.lines().count() >= 2, "{}", by_day.stdout);
+}
+
+// ---- name servers -------------------------------------------------------------------------------
+
+/// A command on the edge's host for which this file is `/etc/resolv.conf`.
+fn with_resolver_file(world: &World, file: &Path, words: &[&str]) -> Command {
+    let mut command = world.host(Role::Edge).command("unshare");
+    let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script]).arg(file);
+    command.arg(SENNIT).args(words);
+    command
+}
+
+#[test]
+fn name_servers_are_those_behind_the_tunnel_and_come_back_after_a_crash() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    const PLAIN: &str = "nameserver 192.0.2.1\n";
+    let file = world.write("resolv.conf", PLAIN);
+    let _hub = world.start_hub();
+    world.join("van");
+    let config = world.edge_config(&Edge {
+        more: "dns = ['10.200.0.1']",
+        ..Edge::default()
+    });
+    let config = world.write("van.toml", &config).display().to_string();
+    let start = with_resolver_file(&world, &file, &["edge", "--config", &config]);
+
+    let mut edge = world.spawn("van", Role::Edge, start);
+    edge.wait_until_up();
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let asked = |text: &String| text.lines().any(|line| line == "nameserver 10.200.0.1");
+    wait_for("the name server behind the tunnel", read, asked);
+    edge.wait("the note", |status| {
+        status
+            .notes
+            .iter()
+            .any(|note| note.contains("looked up at 10.200.0.1"))
+    });
+
+    edge.kill();
+    assert!(asked(&read()), "nobody was there to put it back");
+    let cleaned = run(&mut with_resolver_file(
+        &world,
+        &file,
+        &["cleanup", "--device", "van"],
+    ));
+    assert_eq!(cleaned.code, Some(0), "{}", cleaned.stderr);
+    assert_eq!(read(), PLAIN);
+
+    edge.start_again();
+    edge.wait_until_up();
+    wait_for("the name server behind the tunnel", read, asked);
+    edge.stop();
+    assert_eq!(read(), PLAIN);
 }
 
 // ---- newcomers ----------------------------------------------------------------------------------

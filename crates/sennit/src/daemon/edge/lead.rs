@@ -14,6 +14,7 @@ use sennit_linux::{Footprint, TunnelRoute, netlink::Family};
 use sennit_packet::Prefix;
 
 use super::{
+    dns::Dns,
     far_side::{self, FarSide},
     names::Names,
     outlook::Outlook,
@@ -48,6 +49,7 @@ pub(super) struct Lead {
     pub(super) hub_inside: Vec<IpAddr>,
     running: Arc<Running>,
     journal: Journal,
+    dns: Dns,
 }
 
 impl Lead {
@@ -72,6 +74,7 @@ impl Lead {
             devices,
             addresses: Vec::new(),
             hub_inside: Vec::new(),
+            dns: Dns::start(&running.config.device).map_err(Failure::runtime)?,
             running,
             journal,
         };
@@ -98,6 +101,9 @@ impl Lead {
         let blocked = self.footprint.set_blocked(&blocked);
         if let Err(error) = self.forward_lan().and(blocked) {
             tracing::error!(error = &error as &dyn Error, "cannot change the host over");
+        }
+        if !self.addresses.is_empty() {
+            self.dns.set(&running.config.dns);
         }
         self.route();
     }
@@ -181,6 +187,7 @@ impl Lead {
             }
         }
         self.route();
+        self.dns.set(&self.running.config.dns);
         self.tell_missing_families();
     }
 
@@ -223,6 +230,13 @@ impl Lead {
 
     /// What an operator should know beside the state of links and tunnels.
     pub(super) fn notes(&self) -> Vec<String> {
+        self.family_notes()
+            .into_iter()
+            .chain(self.dns.note())
+            .collect()
+    }
+
+    fn family_notes(&self) -> Vec<String> {
         let fate = match self.running.config.leak {
             Leak::Block => "what is routed into the tunnel is unreachable",
             Leak::Allow => "what belongs into the tunnel leaves beside it, in the clear",
@@ -246,7 +260,7 @@ impl Lead {
     }
 
     fn tell_missing_families(&self) {
-        for note in self.notes() {
+        for note in self.family_notes() {
             tracing::warn!("{note}");
         }
     }

@@ -1,6 +1,9 @@
 //! One worker's sockets on the edge's links.
 
+mod rank;
+
 use std::{
+    collections::BTreeSet,
     error::Error,
     io, iter,
     net::IpAddr,
@@ -32,6 +35,8 @@ pub(super) struct Links {
     links: Vec<Option<Link>>,
     /// Sockets of links that were taken out of the config: what is on its way to them still counts.
     leaving: Vec<(SocketId, Instant)>,
+    /// Names of those that have used up their caps.
+    over: BTreeSet<String>,
     /// Whose marks the packets bear.
     instance: Instance,
     /// Whether the log hears of every change, and not only of what others cannot know.
@@ -49,6 +54,8 @@ struct Link {
     refusal: Option<Refusal>,
     /// Its operator wants it to carry nothing.
     paused: bool,
+    /// Its tier, as costs and caps make it.
+    rank: u8,
     /// It loses everything until then, as its operator wants to see what happens.
     cut_until: Option<Instant>,
     /// Largest IP packet that its interface sends, if that was found.
@@ -75,13 +82,16 @@ impl Links {
     /// Links that nobody has looked at yet; at the first worker or another.
     pub(super) fn new(running: &Running, first: bool, journal: Journal) -> Self {
         let links = running.links.iter().map(|it| it.as_ref().map(Link::new));
-        Self {
+        let mut all = Self {
             links: links.collect(),
             leaving: Vec::new(),
+            over: BTreeSet::new(),
             instance: Instance::of(&running.config.device),
             first,
             journal,
-        }
+        };
+        all.order();
+        all
     }
 
     /// Goes on with other links, each in its place.
@@ -112,6 +122,7 @@ impl Links {
                 (None, None) => {}
             }
         }
+        self.rank(edge, now);
     }
 
     /// The links that there are, with their numbers.
@@ -305,6 +316,7 @@ impl Link {
             }),
             refusal: None,
             paused: false,
+            rank: config.tier,
             cut_until: None,
             mtu: None,
             since: Instant::now(),
@@ -372,7 +384,7 @@ impl Link {
             socket: SocketId(index as u32),
             label: LinkLabel {
                 name: self.config.name.clone(),
-                tier: self.config.tier,
+                tier: self.rank,
                 weight: self.config.weight,
             },
             v4: self.bound[0].is_some() && !self.paused,

@@ -1,7 +1,7 @@
 //! One worker's engine with its events turned into deeds.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -36,6 +36,8 @@ pub(super) enum Letter {
     Engine(Box<Edge>),
     /// Another config; to be told when it is done.
     Change(Arc<Running>, Done),
+    /// The links that have used up their caps.
+    Over(Arc<BTreeSet<String>>),
     /// To the first: what the hub assigned.
     Addresses(Vec<Prefix>),
     /// To the first: the hub's own addresses in the tunnel.
@@ -290,6 +292,7 @@ impl EdgeMachine {
         match letter {
             Letter::Links(found) => self.links.follow(&found, &mut self.edge, io, now),
             Letter::Engine(engine) => self.replace(*engine, io, now),
+            Letter::Over(over) => self.links.set_over(&over, &mut self.edge, now),
             Letter::Change(running, done) => {
                 self.change(&running, io, now);
                 let _ = done.send(());
@@ -334,7 +337,8 @@ impl EdgeMachine {
         let alone = "the hub does not know how classes share links: shares and limits hold for what \
                      this edge sends, and not for what it receives";
         let alone = self.edge.shares_alone().then(|| alone.to_owned());
-        lead.notes().into_iter().chain(alone).collect()
+        let caps = self.links.notes();
+        lead.notes().into_iter().chain(alone).chain(caps).collect()
     }
 
     fn answer(&mut self, request: &Request, io: &mut Io, now: Instant) -> Answer {

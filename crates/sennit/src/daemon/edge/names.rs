@@ -22,7 +22,7 @@ use sennit_engine::SocketId;
 use sennit_linux::{inquiry, udp::LinkBinding};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
-use super::machine::Letter;
+use super::{dns, machine::Letter};
 use crate::{cli::Failure, config::EdgeConfig, daemon::mailbox::Slot, remote::Remote};
 
 /// Where the nameservers of this host stand: the second to fourth have those behind a local stub,
@@ -264,7 +264,9 @@ impl Lookup {
 pub(super) fn resolvers() -> Vec<IpAddr> {
     let mut all = Vec::new();
     for file in RESOLVER_FILES {
-        for resolver in nameservers(&fs::read_to_string(file).unwrap_or_default()) {
+        // Our own servers are behind the tunnel, which needs the hub first.
+        let text = dns::before(&fs::read_to_string(file).unwrap_or_default());
+        for resolver in nameservers(&text) {
             if !all.contains(&resolver) && all.len() < MOST_RESOLVERS {
                 all.push(resolver);
             }

@@ -9,7 +9,7 @@ use std::{
 use sennit_engine::facts::LinkFacts;
 use sennit_packet::Prefix;
 
-use super::{reload::Reloader, sorted};
+use super::{accounts::Accounts, reload::Reloader, sorted};
 use crate::{
     api::Ask,
     config::EdgeConfig,
@@ -90,6 +90,7 @@ struct Report {
 /// Where an edge is asked: on threads of the control socket and the API, with what all workers say.
 pub(super) struct Front {
     pub(super) reloader: Arc<Reloader>,
+    pub(super) accounts: Arc<Accounts>,
     pub(super) started: Instant,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
     pub(super) journal: Journal,
@@ -127,6 +128,7 @@ impl Ask for Front {
                 self.reloader.reload(confirm)
             }
             Request::Keep => self.reloader.keep(),
+            Request::Usage => self.accounts.document(),
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Planned {
 }
 
 /// Keys of `[edge]` that take effect at once.
-const LIVE: [&str; 4] = ["routes", "lan", "leak", "leak_when_stopped"];
+const LIVE: [&str; 5] = ["routes", "dns", "lan", "leak", "leak_when_stopped"];
 
 impl Running {
     pub(super) fn new(config: EdgeConfig, entries: Vec<Entry>) -> Self {
@@ -105,6 +105,7 @@ impl Running {
         let now = &self.config;
         EdgeConfig {
             routes: wanted.routes.clone(),
+            dns: wanted.dns.clone(),
             lan: wanted.lan.clone(),
             leak: wanted.leak,
             leak_when_stopped: wanted.leak_when_stopped,

@@ -213,7 +213,8 @@ impl HubMachine {
             | Request::Packet { .. }
             | Request::Link { .. }
             | Request::Reload { .. }
-            | Request::Keep => {}
+            | Request::Keep
+            | Request::Usage => {}
             Request::Disconnect { site } => {
                 self.hub.expel(site.as_str(), "the site is revoked", now);
             }

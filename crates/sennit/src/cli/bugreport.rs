@@ -1,0 +1,128 @@
+//! `sennit bugreport`: what somebody who helps wants to know, without what is nobody's business.
+
+mod redact;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+
+use self::redact::Redaction;
+use super::{Exit, Failure, output, status};
+use crate::config::{Config, EdgeConfig};
+use crate::control::{Client, Request};
+use crate::daemon::edge::doctor;
+
+/// A daemon that does not answer is part of the report.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Lines of the journal.
+const LINES: &str = "200";
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit bugreport | less            # what would be in it
+  sennit bugreport --output report.txt
+
+Public addresses, hardware addresses, host and site names, and tokens are replaced by numbered words, the
+same ones everywhere. Keys are never read. Nothing is sent anywhere: look at it, and send it yourself.")]
+pub(super) struct BugreportArgs {
+    /// The daemon's config
+    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/edge.toml")]
+    config: PathBuf,
+    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Write it there instead of printing it
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
+    let mut redaction = Redaction::default();
+    let source = fs::read_to_string(&args.config);
+    let config = Config::load(&args.config).ok().map(|loaded| loaded.config);
+    redaction.hide_names(config.as_ref());
+    let daemon = daemon(args);
+    if let Some(sites) = daemon.as_ref().ok().and_then(|it| it["tunnels"].as_array()) {
+        let sites = sites.iter().filter_map(|tunnel| tunnel["site"].as_str());
+        sites.for_each(|site| redaction.hide(site, "site"));
+    }
+    let daemon = daemon.map_or_else(|why| why, |status| format!("{status:#}"));
+    let sections = [
+        ("version", format!("sennit {}", env!("CARGO_PKG_VERSION"))),
+        ("written", output::date(SystemTime::now())),
+        ("system", system()),
+        ("config", source.unwrap_or_else(|error| error.to_string())),
+        ("status", daemon),
+        ("doctor", examine(config.as_ref())),
+        ("addresses", said("ip", &["-details", "address"])),
+        (
+            "rules",
+            said("ip", &["rule"]) + &said("ip", &["-6", "rule"]),
+        ),
+        ("routes", said("ip", &["route", "show", "table", "all"])),
+        (
+            "routes of IPv6",
+            said("ip", &["-6", "route", "show", "table", "all"]),
+        ),
+        ("journal", journal()),
+    ];
+    let mut text = String::new();
+    for (title, body) in sections {
+        text += &format!("==== {title}\n{}\n\n", redaction.apply(body.trim_end()));
+    }
+    let Some(file) = &args.output else {
+        return output::print(&text);
+    };
+    let shown = file.display();
+    fs::write(file, text)
+        .map_err(|error| Failure::io(&error, format!("cannot write {shown}: {error}")))?;
+    eprintln!("Written to {shown}. Look at it before you send it to anybody.");
+    Ok(Exit::Ok)
+}
+
+/// The daemon's status, or why there is none.
+fn daemon(args: &BugreportArgs) -> Result<serde_json::Value, String> {
+    let control = args.control.clone().map_or_else(status::find_control, Ok);
+    let control = control.map_err(|failure| failure.to_string())?;
+    let mut client = Client::connect(&control, PATIENCE).map_err(|error| error.to_string())?;
+    client
+        .request(&Request::Status)
+        .map_err(|error| error.to_string())
+}
+
+fn examine(config: Option<&Config>) -> String {
+    let Some(Config::Edge(edge)) = config else {
+        return "not an edge, or its config is not valid".into();
+    };
+    let edge: &EdgeConfig = edge;
+    match doctor::examine(edge, SystemTime::now()) {
+        Ok(diagnosis) => serde_json::to_string_pretty(&diagnosis).unwrap_or_default(),
+        Err(failure) => failure.to_string(),
+    }
+}
+
+fn system() -> String {
+    let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
+    format!("{}{}", read("/proc/version"), read("/etc/os-release"))
+}
+
+fn journal() -> String {
+    let units = ["-u", "sennit-edge", "-u", "sennit-hub"];
+    let words = [&units[..], &["-n", LINES, "--no-pager", "-o", "short-iso"]].concat();
+    said("journalctl", &words)
+}
+
+/// What a command prints, or why it does not.
+fn said(program: &str, words: &[&str]) -> String {
+    match Command::new(program).args(words).output() {
+        Ok(output) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            text(&output.stdout) + &text(&output.stderr)
+        }
+        Err(error) => format!("{program}: {error}\n"),
+    }
+}

@@ -1,0 +1,236 @@
+//! Writes down what links carry, and says which of them have used up their caps.
+//!
+//! A thread of its own asks the workers every few seconds and writes; packets wait for none of it.
+//! A file that cannot be written is said once, and counting goes on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{machine::Letter, reload::Reloader, report::Answer};
+use crate::{
+    config::{self, EdgeConfig},
+    control::{Request, Response},
+    daemon::mailbox::{self, Question, Slot},
+    usage::{Carried, Cycle, Day, Ledger, UsageDay, UsageDocument, UsageLink},
+};
+
+/// What a crash costs at most.
+const EVERY: Duration = Duration::from_secs(5);
+/// Days that are told of, beside the cycle.
+const SHOWN: Day = 35;
+/// From this part of a cap on, somebody should know.
+const NEARLY: f64 = 0.8;
+
+/// The counters and who is over its cap.
+pub(super) struct Accounts {
+    state: PathBuf,
+    started: Instant,
+    reloader: Arc<Reloader>,
+    workers: Vec<Slot<Question<Answer>>>,
+    letters: Arc<[Slot<Letter>]>,
+    books: Mutex<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    ledger: Option<Ledger>,
+    /// Said once, until it works again.
+    failed: bool,
+    /// What each link had carried when it was asked last.
+    before: BTreeMap<String, Carried>,
+    over: BTreeSet<String>,
+    /// What was said of a link, in the cycle that began on a day.
+    said: BTreeSet<(String, String, &'static str)>,
+}
+
+impl Accounts {
+    /// Starts the thread, which ends when nobody else holds what this returns.
+    pub(super) fn start(
+        reloader: &Arc<Reloader>,
+        workers: &[Slot<Question<Answer>>],
+        letters: &Arc<[Slot<Letter>]>,
+    ) -> std::io::Result<Arc<Self>> {
+        let accounts = Arc::new(Self {
+            state: reloader.running().config.state.clone(),
+            started: Instant::now(),
+            reloader: Arc::clone(reloader),
+            workers: workers.to_vec(),
+            letters: Arc::clone(letters),
+            books: Mutex::default(),
+        });
+        let own = Arc::downgrade(&accounts);
+        thread::Builder::new()
+            .name("accounts".into())
+            .spawn(move || {
+                while let Some(accounts) = own.upgrade() {
+                    accounts.look(SystemTime::now());
+                    drop(accounts);
+                    thread::sleep(EVERY);
+                }
+            })?;
+        Ok(accounts)
+    }
+
+    /// Asks what was carried since the last time, and writes it down.
+    fn look(&self, now: SystemTime) {
+        let Ok(reports) = mailbox::ask_all(&self.workers, &Request::Usage) else {
+            return;
+        };
+        let mut carried: BTreeMap<String, Carried> = BTreeMap::new();
+        for link in reports.into_iter().flat_map(|report| report.seen.links) {
+            carried.entry(link.name).or_default().add(Carried {
+                sent_bytes: link.sent_bytes,
+                received_bytes: link.received_bytes,
+            });
+        }
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut books.before, carried.clone());
+        for (link, carried) in &mut carried {
+            *carried = carried.since(before.get(link).copied().unwrap_or_default());
+        }
+        carried.retain(|_, carried| carried.total() > 0);
+        self.write(&mut books, &carried, now);
+        let running = self.reloader.running();
+        self.judge(&mut books, &running.config, now);
+    }
+
+    fn write(&self, books: &mut Books, carried: &BTreeMap<String, Carried>, now: SystemTime) {
+        let outcome = self.open(books).and_then(|ledger| {
+            let day = ledger.day(now, self.started.elapsed());
+            let rows = carried.iter().map(|(link, it)| (link.as_str(), *it));
+            ledger.add(day, rows).map_err(|error| error.to_string())
+        });
+        match outcome {
+            Ok(()) => books.failed = false,
+            Err(error) => {
+                books.ledger = None;
+                if !std::mem::replace(&mut books.failed, true) {
+                    tracing::warn!(error, "what links carry is not written down");
+                }
+                // It is counted again once there is room.
+                for (link, lost) in carried {
+                    if let Some(before) = books.before.get_mut(link) {
+                        *before = before.since(*lost);
+                    }
+                }
+            }
+        }
+    }
+
+    fn open<'b>(&self, books: &'b mut Books) -> Result<&'b mut Ledger, String> {
+        if books.ledger.is_none() {
+            books.ledger = Some(Ledger::open(&self.state).map_err(|error| error.to_string())?);
+        }
+        books.ledger.as_mut().ok_or_else(String::new)
+    }
+
+    /// Finds who is over its cap, and tells the workers if that has changed.
+    fn judge(&self, books: &mut Books, config: &EdgeConfig, now: SystemTime) {
+        let capped = config.links.iter().filter(|link| link.cap.is_some());
+        let mut over = BTreeSet::new();
+        for link in capped {
+            let Some(told) = self.tell(books, link, now) else {
+                return;
+            };
+            if told.over {
+                over.insert(link.name.clone());
+            }
+            books.warn(&told);
+        }
+        if over != books.over {
+            books.over = over.clone();
+            let over = Arc::new(over);
+            for slot in self.letters.iter() {
+                slot.post(Letter::Over(Arc::clone(&over)));
+            }
+        }
+    }
+
+    /// What there is to say of a link.
+    fn tell(&self, books: &mut Books, link: &config::Link, now: SystemTime) -> Option<UsageLink> {
+        let running = self.started.elapsed();
+        let ledger = self.open(books).ok()?;
+        let today = ledger.day(now, running);
+        let cycle = Cycle::around(today, link.reset_day);
+        let first = cycle.first.min(today - SHOWN);
+        let mut days = ledger.days(first, today + 1).ok()?;
+        let days = days.remove(&link.name).unwrap_or_default();
+        let mut used = Carried::default();
+        days.range(cycle.first..).for_each(|(_, it)| used.add(*it));
+        let seconds = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let moment = (seconds.as_secs_f64() / 86_400.0).max(today as f64);
+        let forecast = cycle.forecast(used.total(), moment);
+        Some(UsageLink {
+            link: link.name.clone(),
+            cost: link.cost,
+            cap_bytes: link.cap,
+            cycle_first: date(cycle.first),
+            cycle_end: date(cycle.end),
+            used,
+            used_ratio: link.cap.map(|cap| used.total() as f64 / cap.max(1) as f64),
+            forecast_bytes: forecast.map(|it| it.bytes),
+            over: link.cap.is_some_and(|cap| used.total() >= cap),
+            days: days
+                .into_iter()
+                .map(|(day, carried)| UsageDay {
+                    day: date(day),
+                    carried,
+                })
+                .collect(),
+        })
+    }
+
+    /// The answer to `usage`.
+    pub(super) fn document(&self) -> Response {
+        self.look(SystemTime::now());
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.reloader.running();
+        let now = SystemTime::now();
+        let links = running.config.links.iter();
+        let links: Option<Vec<UsageLink>> =
+            links.map(|link| self.tell(&mut books, link, now)).collect();
+        match links {
+            Some(links) => Response::document(&UsageDocument {
+                schema: UsageDocument::SCHEMA.into(),
+                links,
+            }),
+            None => Response::refused("no_usage", "what links have carried cannot be read"),
+        }
+    }
+}
+
+impl Books {
+    /// Says once a cycle that a cap is nearly used up, used up, or will be.
+    fn warn(&mut self, told: &UsageLink) {
+        let Some(cap) = told.cap_bytes else { return };
+        let UsageLink { link, .. } = told;
+        let ratio = told.used_ratio.unwrap_or_default();
+        let what = if told.over {
+            "the cap is used up: the link is in reserve behind all others"
+        } else if ratio >= NEARLY {
+            "the cap is nearly used up"
+        } else if told.forecast_bytes.is_some_and(|bytes| bytes > cap) {
+            "the cap will not last for the cycle if it goes on like this"
+        } else {
+            return;
+        };
+        if self
+            .said
+            .insert((link.clone(), told.cycle_first.clone(), what))
+        {
+            let (used, until) = (told.used.total(), &told.cycle_end);
+            tracing::warn!(link, used_bytes = used, cap_bytes = cap, until, "{what}");
+        }
+    }
+}
+
+fn date(day: Day) -> String {
+    crate::usage::date(day).to_string()
+}

@@ -1,0 +1,222 @@
+//! The file with the counters.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, params};
+
+use super::{Carried, Day};
+
+const SECONDS_A_DAY: u64 = 86_400;
+/// A clock that is behind the last day in the file by more than this is not believed at once.
+const BACK: Day = 1;
+/// Until it has said so for this long: then the file was written under a wrong clock.
+const BELIEVED_AFTER: Duration = Duration::from_secs(3_600);
+/// Days that are kept: a year and a cycle.
+const KEPT: Day = 400;
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS usage (
+        link     TEXT NOT NULL,
+        day      INTEGER NOT NULL,
+        sent     INTEGER NOT NULL,
+        received INTEGER NOT NULL,
+        PRIMARY KEY (link, day)
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// What each link has carried on each day.
+#[derive(Debug)]
+pub struct Ledger {
+    db: Connection,
+    /// The last day that something was written for.
+    last: Option<Day>,
+}
+
+/// Why nothing is written down.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot keep what links have carried in {}: {source}", path.display())]
+pub struct LedgerError {
+    path: PathBuf,
+    source: rusqlite::Error,
+}
+
+impl Ledger {
+    /// Name of the file in the state directory.
+    pub const FILE: &str = "usage.db";
+
+    /// Opens the file in `state`. One that cannot be read is set aside, and another begun.
+    ///
+    /// # Errors
+    /// If there can be none, as on a full disk.
+    pub fn open(state: &Path) -> Result<Self, LedgerError> {
+        let path = state.join(Self::FILE);
+        match Self::open_file(&path) {
+            Ok(ledger) => Ok(ledger),
+            Err(error) => {
+                let aside = path.with_added_extension("damaged");
+                tracing::warn!(%error, aside = %aside.display(), "the usage counters begin anew");
+                let moved = std::fs::rename(&path, &aside);
+                if let Err(error) = moved {
+                    tracing::debug!(%error, "it cannot be set aside");
+                }
+                Self::open_file(&path).map_err(|source| LedgerError { path, source })
+            }
+        }
+    }
+
+    fn open_file(path: &Path) -> rusqlite::Result<Self> {
+        let db = Connection::open(path)?;
+        db.busy_timeout(Duration::from_secs(2))?;
+        // A power cut costs what was written last, and never the file.
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "NORMAL")?;
+        db.execute_batch(SCHEMA)?;
+        let sound: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
+        if sound != "ok" {
+            return Err(rusqlite::Error::InvalidQuery);
+        }
+        let last = db.query_row("SELECT max(day) FROM usage", [], |row| row.get(0))?;
+        Ok(Self { db, last })
+    }
+
+    /// The day to count for: that of the clock, unless it is behind what was written down, as of a
+    /// host without a battery that has not heard the time yet.
+    pub fn day(&self, now: SystemTime, running: Duration) -> Day {
+        let now = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let today = i64::try_from(now.as_secs() / SECONDS_A_DAY).unwrap_or(Day::MAX);
+        match self.last {
+            Some(last) if today + BACK < last && running < BELIEVED_AFTER => last,
+            _ => today,
+        }
+    }
+
+    /// Adds what links have carried on a day.
+    pub fn add<'a>(
+        &mut self,
+        day: Day,
+        carried: impl Iterator<Item = (&'a str, Carried)>,
+    ) -> rusqlite::Result<()> {
+        let turn = self.db.transaction()?;
+        for (
+            link,
+            Carried {
+                sent_bytes,
+                received_bytes,
+            },
+        ) in carried
+        {
+            let (sent, received) = (clamp(sent_bytes), clamp(received_bytes));
+            turn.execute(
+                "INSERT INTO usage VALUES (?1, ?2, ?3, ?4) ON CONFLICT (link, day)
+                 DO UPDATE SET sent = sent + excluded.sent, received = received + excluded.received",
+                params![link, day, sent, received],
+            )?;
+        }
+        turn.execute("DELETE FROM usage WHERE day < ?1", [day - KEPT])?;
+        turn.commit()?;
+        self.last = Some(self.last.map_or(day, |last| last.max(day)));
+        Ok(())
+    }
+
+    /// What links have carried on days from `first` up to but not including `end`, day by day.
+    pub fn days(
+        &self,
+        first: Day,
+        end: Day,
+    ) -> rusqlite::Result<BTreeMap<String, BTreeMap<Day, Carried>>> {
+        let mut all: BTreeMap<String, BTreeMap<Day, Carried>> = BTreeMap::new();
+        let mut query = self
+            .db
+            .prepare("SELECT link, day, sent, received FROM usage WHERE day >= ?1 AND day < ?2")?;
+        let mut rows = query.query([first, end])?;
+        while let Some(row) = rows.next()? {
+            let bytes = |column| -> rusqlite::Result<u64> {
+                Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
+            };
+            let carried = Carried {
+                sent_bytes: bytes(2)?,
+                received_bytes: bytes(3)?,
+            };
+            all.entry(row.get(0)?)
+                .or_default()
+                .insert(row.get(1)?, carried);
+        }
+        Ok(all)
+    }
+}
+
+fn clamp(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn carried(sent_bytes: u64, received_bytes: u64) -> Carried {
+        Carried {
+            sent_bytes,
+            received_bytes,
+        }
+    }
+
+    fn at(day: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(day * SECONDS_A_DAY + 7)
+    }
+
+    #[test]
+    fn what_is_written_is_there_after_a_restart_and_adds_up() {
+        let state = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(state.path()).unwrap();
+        ledger
+            .add(20_000, [("lte", carried(5, 7))].into_iter())
+            .unwrap();
+        drop(ledger);
+
+        let mut ledger = Ledger::open(state.path()).unwrap();
+        ledger
+            .add(20_000, [("lte", carried(1, 1))].into_iter())
+            .unwrap();
+        ledger
+            .add(20_001, [("lte", carried(2, 0))].into_iter())
+            .unwrap();
+
+        let days = ledger.days(20_000, 20_001).unwrap();
+        assert_eq!(days["lte"], BTreeMap::from([(20_000, carried(6, 8))]));
+    }
+
+    #[test]
+    fn a_clock_that_starts_in_the_past_is_not_believed_for_an_hour() {
+        let state = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(state.path()).unwrap();
+        assert_eq!(ledger.day(at(3), Duration::ZERO), 3, "it is all there is");
+        ledger
+            .add(20_000, [("lte", carried(1, 1))].into_iter())
+            .unwrap();
+
+        assert_eq!(ledger.day(at(3), Duration::from_secs(60)), 20_000);
+        assert_eq!(
+            ledger.day(at(19_999), Duration::from_secs(60)),
+            19_999,
+            "midnight"
+        );
+        assert_eq!(ledger.day(at(20_400), Duration::from_secs(60)), 20_400);
+        assert_eq!(ledger.day(at(3), BELIEVED_AFTER), 3);
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join(Ledger::FILE);
+        std::fs::write(&path, vec![b'x'; 8192]).unwrap();
+
+        let mut ledger = Ledger::open(state.path()).unwrap();
+        ledger.add(1, [("lte", carried(1, 1))].into_iter()).unwrap();
+
+        assert!(path.with_added_extension("damaged").exists());
+    }
+}
