@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-pub use self::event::Event;
+pub use self::event::{CapState, Event};
 pub use self::keeper::Keeper;
 use crate::date;
 

@@ -14,6 +14,7 @@ use super::{Exit, Failure, output, status};
 use crate::config::{Config, EdgeConfig};
 use crate::control::{Client, Request};
 use crate::daemon::edge::doctor;
+use crate::date;
 
 /// A daemon that does not answer is part of the report.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,7 +54,7 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     let daemon = daemon.map_or_else(|why| why, |status| format!("{status:#}"));
     let sections = [
         ("version", format!("sennit {}", env!("CARGO_PKG_VERSION"))),
-        ("written", output::date(SystemTime::now())),
+        ("written", date::seconds(SystemTime::now())),
         ("system", system()),
         ("config", source.unwrap_or_else(|error| error.to_string())),
         ("status", daemon),

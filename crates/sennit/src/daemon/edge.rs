@@ -82,11 +82,11 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let (letters, letter_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, LETTERS))?;
     let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
     let (letter_slots, hatches): (Arc<[_]>, Arc<[_]>) = (letter_slots.into(), hatches.into());
-    let reloader = Reloader::new(file.into(), &running, Arc::clone(&letter_slots));
-    let reloader = Arc::new(reloader);
     let keeper = keep_journal(&config.state, "edge")?;
     let journal = keeper.journal().clone();
-    let accounts = Accounts::start(&reloader, &question_slots, &letter_slots);
+    let slots = Arc::clone(&letter_slots);
+    let reloader = Arc::new(Reloader::new(file.into(), &running, slots, journal.clone()));
+    let accounts = Accounts::start(&reloader, &journal, &question_slots, &letter_slots);
     let front = Arc::new(Front {
         reloader: Arc::clone(&reloader),
         accounts: accounts.map_err(Failure::runtime)?,

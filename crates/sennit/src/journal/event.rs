@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::status::{Cause, LinkCause};
+use crate::status::{self, Cause, LinkCause};
 
 /// One thing that happened. What a daemon of another version wrote and this one does not know is
 /// [`Event::Other`].
@@ -79,6 +79,19 @@ pub enum Event {
     CertificateIssued { site: String },
     /// At a hub: what let a site in is not good any more.
     Expelled { site: String, reason: String },
+    /// A link's cap is nearly used up, used up, or will be before its cycle ends.
+    Cap {
+        link: String,
+        state: CapState,
+        used_bytes: u64,
+        cap_bytes: u64,
+        /// The day on which the next cycle begins.
+        until: String,
+    },
+    /// Another config applies.
+    Reloaded { changed: Vec<String> },
+    /// A reload that nobody confirmed was taken back.
+    ReloadReverted,
     /// The journal's file could not be read, and was set aside.
     JournalSetAside { file: String, reason: String },
     /// So many events came faster than they could be kept.
@@ -86,6 +99,28 @@ pub enum Event {
     /// Of another version.
     #[serde(other)]
     Other,
+}
+
+/// How much is left of a cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CapState {
+    /// It will not last for the cycle if it goes on like this.
+    Forecast,
+    /// Four fifths are used.
+    Nearly,
+    /// Nothing is left.
+    Over,
+}
+
+impl fmt::Display for CapState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forecast => "will not last for the cycle if it goes on like this",
+            Self::Nearly => "is nearly used up",
+            Self::Over => "is used up: the link is in reserve behind all others",
+        })
+    }
 }
 
 impl Event {
@@ -148,6 +183,22 @@ impl fmt::Display for Event {
             }
             Self::CertificateIssued { site } => write!(f, "site {site} got a certificate"),
             Self::Expelled { site, reason } => write!(f, "site {site} is shut out: {reason}"),
+            Self::Cap {
+                link,
+                state,
+                cap_bytes,
+                ..
+            } => {
+                let cap = status::bytes(*cap_bytes);
+                write!(f, "the cap of link {link} ({cap}) {state}")
+            }
+            Self::Reloaded { changed } if changed.is_empty() => {
+                f.write_str("the config was read again, and says the same")
+            }
+            Self::Reloaded { changed } => write!(f, "another config: {}", changed.join(", ")),
+            Self::ReloadReverted => {
+                f.write_str("nobody confirmed the reload: the config before it applies again")
+            }
             Self::JournalSetAside { file, reason } => {
                 write!(
                     f,

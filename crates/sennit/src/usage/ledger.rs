@@ -7,15 +7,19 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, params};
 
 use super::{Carried, Day};
+use crate::sqlite::{self, SqliteError};
 
 const SECONDS_A_DAY: u64 = 86_400;
 /// A clock that is behind the last day in the file by more than this is not believed at once.
 const BACK: Day = 1;
 /// Until it has said so for this long: then the file was written under a wrong clock.
 const BELIEVED_AFTER: Duration = Duration::from_secs(3_600);
-/// Days that are kept: a year and a cycle.
+/// Days that are kept, of those with traffic: a year and a cycle. A clock that jumps ahead for a
+/// moment costs none of them.
 const KEPT: Day = 400;
 
+/// Of the layout.
+const VERSION: i64 = 1;
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS usage (
         link     TEXT NOT NULL,
@@ -39,44 +43,32 @@ pub struct Ledger {
 #[error("cannot keep what links have carried in {}: {source}", path.display())]
 pub struct LedgerError {
     path: PathBuf,
-    source: rusqlite::Error,
+    source: SqliteError,
 }
 
 impl Ledger {
     /// Name of the file in the state directory.
     pub const FILE: &str = "usage.db";
 
-    /// Opens the file in `state`. One that cannot be read is set aside, and another begun.
+    /// Opens the file in `state`. A damaged one is set aside, and another begun.
     ///
     /// # Errors
     /// If there can be none, as on a full disk.
     pub fn open(state: &Path) -> Result<Self, LedgerError> {
         let path = state.join(Self::FILE);
-        match Self::open_file(&path) {
-            Ok(ledger) => Ok(ledger),
-            Err(error) => {
-                let aside = path.with_added_extension("damaged");
-                tracing::warn!(%error, aside = %aside.display(), "the usage counters begin anew");
-                let moved = std::fs::rename(&path, &aside);
-                if let Err(error) = moved {
-                    tracing::debug!(%error, "it cannot be set aside");
-                }
-                Self::open_file(&path).map_err(|source| LedgerError { path, source })
-            }
+        let mut opened = Self::open_file(&path);
+        if let Err(SqliteError::Damaged(reason)) = &opened
+            && let Ok(aside) = sqlite::set_aside(&path)
+        {
+            let aside = aside.display();
+            tracing::error!(reason, %aside, "the usage counters are damaged and begin anew");
+            opened = Self::open_file(&path);
         }
+        opened.map_err(|source| LedgerError { path, source })
     }
 
-    fn open_file(path: &Path) -> rusqlite::Result<Self> {
-        let db = Connection::open(path)?;
-        db.busy_timeout(Duration::from_secs(2))?;
-        // A power cut costs what was written last, and never the file.
-        db.pragma_update(None, "journal_mode", "WAL")?;
-        db.pragma_update(None, "synchronous", "NORMAL")?;
-        db.execute_batch(SCHEMA)?;
-        let sound: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
-        if sound != "ok" {
-            return Err(rusqlite::Error::InvalidQuery);
-        }
+    fn open_file(path: &Path) -> Result<Self, SqliteError> {
+        let db = sqlite::open(path, VERSION, SCHEMA)?;
         let last = db.query_row("SELECT max(day) FROM usage", [], |row| row.get(0))?;
         Ok(Self { db, last })
     }
@@ -116,7 +108,11 @@ impl Ledger {
                 params![link, day, sent, received],
             )?;
         }
-        turn.execute("DELETE FROM usage WHERE day < ?1", [day - KEPT])?;
+        turn.execute(
+            "DELETE FROM usage WHERE day <= (SELECT DISTINCT day FROM usage
+             ORDER BY day DESC LIMIT 1 OFFSET ?1)",
+            [KEPT],
+        )?;
         turn.commit()?;
         self.last = Some(self.last.map_or(day, |last| last.max(day)));
         Ok(())
@@ -206,6 +202,23 @@ mod tests {
         );
         assert_eq!(ledger.day(at(20_400), Duration::from_secs(60)), 20_400);
         assert_eq!(ledger.day(at(3), BELIEVED_AFTER), 3);
+    }
+
+    #[test]
+    fn a_year_is_kept_also_when_the_clock_jumps_ahead() {
+        let state = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(state.path()).unwrap();
+        for day in 20_000..20_000 + KEPT + 2 {
+            let rows = [("lte", carried(1, 0)), ("dsl", carried(1, 0))];
+            ledger.add(day, rows.into_iter()).unwrap();
+        }
+        ledger
+            .add(90_000, [("lte", carried(1, 1))].into_iter())
+            .unwrap();
+
+        let days = ledger.days(0, 100_000).unwrap();
+        assert_eq!(days["lte"].len() as Day, KEPT);
+        assert_eq!(days["lte"].first_key_value().unwrap().0, &20_003);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::{
     config::{self, EdgeConfig},
     control::{Request, Response},
     daemon::mailbox::{self, Question, Slot},
+    journal::{CapState, Event, Journal},
     usage::{Carried, Cycle, Day, Ledger, UsageDay, UsageDocument, UsageLink},
 };
 
@@ -31,6 +32,7 @@ pub(super) struct Accounts {
     state: PathBuf,
     started: Instant,
     reloader: Arc<Reloader>,
+    journal: Journal,
     workers: Vec<Slot<Question<Answer>>>,
     letters: Arc<[Slot<Letter>]>,
     books: Mutex<Books>,
@@ -45,13 +47,14 @@ struct Books {
     before: BTreeMap<String, Carried>,
     over: BTreeSet<String>,
     /// What was said of a link, in the cycle that began on a day.
-    said: BTreeSet<(String, String, &'static str)>,
+    said: BTreeSet<(String, String, CapState)>,
 }
 
 impl Accounts {
     /// Starts the thread, which ends when nobody else holds what this returns.
     pub(super) fn start(
         reloader: &Arc<Reloader>,
+        journal: &Journal,
         workers: &[Slot<Question<Answer>>],
         letters: &Arc<[Slot<Letter>]>,
     ) -> std::io::Result<Arc<Self>> {
@@ -59,6 +62,7 @@ impl Accounts {
             state: reloader.running().config.state.clone(),
             started: Instant::now(),
             reloader: Arc::clone(reloader),
+            journal: journal.clone(),
             workers: workers.to_vec(),
             letters: Arc::clone(letters),
             books: Mutex::default(),
@@ -140,7 +144,7 @@ impl Accounts {
             if told.over {
                 over.insert(link.name.clone());
             }
-            books.warn(&told);
+            books.warn(&told, &self.journal);
         }
         if over != books.over {
             books.over = over.clone();
@@ -208,25 +212,32 @@ impl Accounts {
 
 impl Books {
     /// Says once a cycle that a cap is nearly used up, used up, or will be.
-    fn warn(&mut self, told: &UsageLink) {
+    fn warn(&mut self, told: &UsageLink, journal: &Journal) {
         let Some(cap) = told.cap_bytes else { return };
         let UsageLink { link, .. } = told;
         let ratio = told.used_ratio.unwrap_or_default();
-        let what = if told.over {
-            "the cap is used up: the link is in reserve behind all others"
+        let state = if told.over {
+            CapState::Over
         } else if ratio >= NEARLY {
-            "the cap is nearly used up"
+            CapState::Nearly
         } else if told.forecast_bytes.is_some_and(|bytes| bytes > cap) {
-            "the cap will not last for the cycle if it goes on like this"
+            CapState::Forecast
         } else {
             return;
         };
         if self
             .said
-            .insert((link.clone(), told.cycle_first.clone(), what))
+            .insert((link.clone(), told.cycle_first.clone(), state))
         {
             let (used, until) = (told.used.total(), &told.cycle_end);
-            tracing::warn!(link, used_bytes = used, cap_bytes = cap, until, "{what}");
+            tracing::warn!(link, used_bytes = used, cap_bytes = cap, until, "the cap {state}");
+            journal.note(Event::Cap {
+                link: link.clone(),
+                state,
+                used_bytes: used,
+                cap_bytes: cap,
+                until: until.clone(),
+            });
         }
     }
 }

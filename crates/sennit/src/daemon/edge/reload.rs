@@ -21,6 +21,7 @@ use crate::{
     config::{self, ConfigError, EdgeConfig, Entry, HostFinding, Report, Severity},
     control::{ReloadAnswer, Response},
     daemon::mailbox::Slot,
+    journal::{Event, Journal},
 };
 
 /// A worker reads its letters within one turn of its loop.
@@ -30,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Reloader {
     file: PathBuf,
     workers: Arc<[Slot<Letter>]>,
+    journal: Journal,
     state: Mutex<State>,
 }
 
@@ -46,10 +48,16 @@ struct State {
 pub(super) type Done = Sender<()>;
 
 impl Reloader {
-    pub(super) fn new(file: PathBuf, running: &Arc<Running>, workers: Arc<[Slot<Letter>]>) -> Self {
+    pub(super) fn new(
+        file: PathBuf,
+        running: &Arc<Running>,
+        workers: Arc<[Slot<Letter>]>,
+        journal: Journal,
+    ) -> Self {
         Self {
             file,
             workers,
+            journal,
             state: Mutex::new(State {
                 running: Arc::clone(running),
                 confirmed: Arc::clone(running),
@@ -97,6 +105,10 @@ impl Reloader {
             "reload"
         );
         let complete = self.apply(&mut state, &Arc::new(next));
+        let changed = changes.iter().map(|change| change.what.clone());
+        self.journal.note(Event::Reloaded {
+            changed: changed.collect(),
+        });
         state.turn += 1;
         state.pending = confirm.is_some();
         match confirm {
@@ -207,6 +219,7 @@ impl Reloader {
             return;
         }
         tracing::warn!("nobody has confirmed the reload: back to the config of before");
+        self.journal.note(Event::ReloadReverted);
         state.pending = false;
         let confirmed = Arc::clone(&state.confirmed);
         // Links and classes that the reload took away come back in the places that they have now.
