@@ -102,7 +102,9 @@ pub enum Event {
 }
 
 /// How much is left of a cap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CapState {
     /// It will not last for the cycle if it goes on like this.

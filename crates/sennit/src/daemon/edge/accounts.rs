@@ -230,7 +230,13 @@ impl Books {
             .insert((link.clone(), told.cycle_first.clone(), state))
         {
             let (used, until) = (told.used.total(), &told.cycle_end);
-            tracing::warn!(link, used_bytes = used, cap_bytes = cap, until, "the cap {state}");
+            tracing::warn!(
+                link,
+                used_bytes = used,
+                cap_bytes = cap,
+                until,
+                "the cap {state}"
+            );
             journal.note(Event::Cap {
                 link: link.clone(),
                 state,
