@@ -475,6 +475,13 @@ impl Gate {
         }
     }
 
+    /// Whether it tries how much the path holds: losses are then its own. A flow that asks for less
+    /// than the window may never end its startup, and what it loses the path loses.
+    fn overflows(&self) -> bool {
+        let (used, window) = (self.usage.peak(), self.control.window());
+        self.control.in_slow_start() && used + used / 4 >= window
+    }
+
     fn in_flight(&self) -> u64 {
         self.state.in_flight.load(Relaxed)
     }
@@ -546,11 +553,12 @@ impl Controller for Gate {
             let rtt = self.state.way_back.take_off(rtt.max(least), least);
             self.state.note_round_trip(rtt);
         }
+        let overflows = self.overflows();
         let mut ledger = self.state.ledger();
         for (pn, sent) in self.acked.drain(..) {
             ledger.on_acked(pn, sent, now);
         }
-        ledger.sweep(self.control.in_slow_start());
+        ledger.sweep(overflows);
         let (written_off, jitter) = (ledger.written_off(), ledger.jitter());
         drop(ledger);
         let interface = self.state.interface.load(Relaxed) as u16;
@@ -621,9 +629,7 @@ impl Controller for Gate {
         if self.sizes.excuses(lost) {
             self.lost_by_size += lost;
         }
-        self.state
-            .ledger()
-            .on_lost(pn, self.control.in_slow_start());
+        self.state.ledger().on_lost(pn, self.overflows());
     }
 
     fn on_spurious_congestion_event(&mut self) {

@@ -226,7 +226,10 @@ fn fec_codes_are_read_with_their_numbers() {
 #[test]
 fn a_code_for_packets_that_are_sent_twice_is_pointless() {
     let class = |fec: &str| {
-        format!("{SMALL_EDGE}\n[[class]]\nname = 'a'\npolicy = 'redundant'\nfec = '{fec}'\n")
+        format!(
+            "{SMALL_EDGE}\n[[link]]\nname = 'second'\ninterface = 'b'\n\
+             [[class]]\nname = 'a'\npolicy = 'redundant'\nfec = '{fec}'\n"
+        )
     };
     let warning = edge_warning(&class("rs:10+2"));
     assert!(warning.contains("pointless"), "{warning}");
