@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use sennit_packet::Prefix;
 
 use crate::{
-    DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
+    ClassRoute, DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
     instance::InstanceLock,
     netlink::{Family, Interface, Netlink},
     nft, privilege,
@@ -123,7 +123,17 @@ impl Footprint {
 
     /// Routes exactly these prefixes into the tunnel.
     pub fn route_into_tunnel(&mut self, routes: Vec<TunnelRoute>) -> Result<(), Error> {
-        self.routing.set_tunnel(routes)
+        self.routing.set_tunnel(routes, Vec::new())
+    }
+
+    /// Routes exactly these prefixes into the tunnel, and these packets of them to the devices of
+    /// classes, the first that fits.
+    pub fn route_into_classes(
+        &mut self,
+        routes: Vec<TunnelRoute>,
+        classes: Vec<ClassRoute>,
+    ) -> Result<(), Error> {
+        self.routing.set_tunnel(routes, classes)
     }
 
     /// Keeps the packets of sockets with the returned mark out of the tunnel, whatever is routed

@@ -9,8 +9,9 @@
 //! | instance number | `n` = FNV-1a of the device name, modulo 6991 |
 //! | tunnel routing table | `0x53000000 + n * 256` |
 //! | routing table and mark of link `i` | `0x53000000 + n * 256 + 1 + i` |
+//! | routing table of class `c` | `0x53000000 + n * 256 + 223 + c` |
 //! | routing table of the hub itself | `0x53000000 + n * 256 + 255` |
-//! | rule priorities | 83 (marks), `10000 + 3 n` and the two after it (tunnel) |
+//! | rule priorities | 83 (marks), 84 and after it (classes), `10000 + 3 n` and the two after it (tunnel) |
 //! | metric in the main table | `8300 + n` |
 //! | metric of what is unreachable without a tunnel | `15300 + n` |
 //! | nftables table | `inet sennit_DEVICE` |
@@ -30,8 +31,12 @@ use std::{
 
 use crate::{DeviceName, Error};
 
-/// Links that one edge can have: the tables of an instance, less the tunnel's and the hub's.
-pub const MAX_LINKS: u8 = 254;
+/// Links that one edge can have: the tables of an instance, less those of the tunnel, the classes
+/// and the hub.
+pub const MAX_LINKS: u8 = 222;
+
+/// Classes that the kernel can sort packets into: each has a table.
+pub const MAX_ROUTED_CLASSES: u8 = 32;
 
 /// How many instance numbers there are: three rule priorities each fit below the main table's, and
 /// as a prime it spreads names that differ in their last digits.
@@ -49,6 +54,9 @@ const BLOCK_METRIC: u32 = 15_300;
 
 /// Only the kernel's local table comes before the rules that keep tunnel packets on their links.
 const PRIORITY_LINK: u32 = 83;
+
+/// What leads to a class comes after the tunnels' own packets, whose marks may look like others.
+const PRIORITY_CLASS: u32 = 84;
 
 /// After the rules of other VPNs and WAN failover scripts, before the main table at 32766.
 const PRIORITY_TUNNEL: u32 = 10_000;
@@ -82,7 +90,12 @@ impl Instance {
     /// The table of single hosts in the tunnel, the hub above all, for what is sent from our own
     /// address there: other daemons of this host may reach the same hub by tunnels of their own.
     pub(crate) fn hub_table(self) -> u32 {
-        self.tunnel_table() + u32::from(MAX_LINKS) + 1
+        self.class_table(usize::from(MAX_ROUTED_CLASSES))
+    }
+
+    /// The table of what the kernel leads to class number `class`.
+    pub(crate) fn class_table(self, class: usize) -> u32 {
+        self.tunnel_table() + 1 + u32::from(MAX_LINKS) + class as u32
     }
 
     /// Of its own, because a route replaces another instance's with the same prefix and metric.
@@ -103,6 +116,7 @@ impl Instance {
         let first = PRIORITY_TUNNEL + 3 * self.0;
         Priorities {
             link: PRIORITY_LINK,
+            class: PRIORITY_CLASS,
             main: first,
             from_link: first + 1,
             tunnel: first + 2,
@@ -115,6 +129,8 @@ impl Instance {
 pub(crate) struct Priorities {
     /// A tunnel's own packet, by mark: the link's table.
     pub(crate) link: u32,
+    /// What belongs to a class by a rule of the config, the first of these; the others follow.
+    pub(crate) class: u32,
     /// Everything that the main table knows better than by a default route.
     pub(crate) main: u32,
     /// What is sent from a link's own address: the link's table.
@@ -215,7 +231,8 @@ mod tests {
 
         let last = instance.link_mark(usize::from(MAX_LINKS) - 1).unwrap();
 
-        assert_eq!(last + 1, *instance.tables().end());
+        assert_eq!(last + 1, instance.class_table(0));
+        assert_eq!(*instance.tables().end(), instance.tunnel_table() + 255);
         assert!(instance.link_mark(usize::from(MAX_LINKS)).is_err());
     }
 }

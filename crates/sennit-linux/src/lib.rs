@@ -43,6 +43,6 @@ pub mod waits;
 pub use device::DeviceName;
 pub use error::Error;
 pub use footprint::{Footprint, cleanup, cleanup_but_block};
-pub use instance::{Instance, MAX_LINKS};
+pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};
 pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers};
-pub use routing::TunnelRoute;
+pub use routing::{ClassRoute, TunnelRoute};

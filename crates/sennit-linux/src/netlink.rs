@@ -32,7 +32,7 @@ pub use self::{
     interface::{HostAddress, Interface, InterfaceAddress, LinkState},
     monitor::{LinkEvent, Monitor},
     route::{Route, TABLE_MAIN},
-    rule::Rule,
+    rule::{Rule, Selector},
 };
 use crate::{Error, error::Doing, sys};
 

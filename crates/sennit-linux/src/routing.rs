@@ -18,6 +18,10 @@
 //! hub, is also in a table for what is sent from our own address there: two daemons of a host may
 //! have tunnels to one hub, and the main table knows but one way.
 //!
+//! Classes to which packets belong by what only the kernel knows have a device and a table each.
+//! Rules lead what belongs to the class to its table, which holds the prefixes of the tunnel by the
+//! device of the class, and what the main table knows better than these.
+//!
 //! What belongs into the tunnel can be *blocked* while there is none: for each prefix there is a
 //! second route behind the tunnel's, by a worse metric, that says unreachable. The tunnel's routes
 //! vanish with its device; these, and the rules that lead to them, do not, and so they hold from
@@ -25,6 +29,8 @@
 //!
 //! [`Routing`] holds what is wanted, and each change makes the kernel's state equal to it. What a
 //! crash left behind is one more difference.
+
+mod classes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +42,10 @@ use sennit_packet::Prefix;
 
 use crate::{
     DeviceName, Error, Instance,
-    netlink::{Family, Interface, LinkState, Netlink, PROTOCOL, Route, Rule, TABLE_MAIN},
+    netlink::{Family, Interface, LinkState, Netlink, PROTOCOL, Route, Rule, Selector, TABLE_MAIN},
 };
+
+pub use self::classes::ClassRoute;
 
 /// Metric of the routes that keep a hub's own packets out of the tunnels: the worst there is, so
 /// that any way that the main table knows comes first.
@@ -62,6 +70,8 @@ pub(crate) struct Routing {
     /// Links by number, each with its table.
     links: BTreeMap<u32, Interface>,
     tunnel: Vec<TunnelRoute>,
+    /// In the order in which they are asked.
+    classes: Vec<ClassRoute>,
     /// The mark of packets that never go into the tunnel, and their table.
     outer: Option<u32>,
     /// What others have put into the main table, while it matters.
@@ -87,6 +97,7 @@ impl Routing {
             instance: Instance::of(device),
             links: BTreeMap::new(),
             tunnel: Vec::new(),
+            classes: Vec::new(),
             outer: None,
             main: Vec::new(),
             blocked: Vec::new(),
@@ -112,11 +123,19 @@ impl Routing {
         self.apply(|changed| changed == table)
     }
 
-    /// Routes exactly these prefixes into the tunnel.
-    pub(crate) fn set_tunnel(&mut self, routes: Vec<TunnelRoute>) -> Result<(), Error> {
+    /// Routes exactly these prefixes into the tunnel, and these packets of them to classes.
+    pub(crate) fn set_tunnel(
+        &mut self,
+        routes: Vec<TunnelRoute>,
+        classes: Vec<ClassRoute>,
+    ) -> Result<(), Error> {
         self.tunnel = routes;
+        self.classes = classes;
         let tunnel = self.instance.tunnel_table();
-        self.apply(|changed| changed == tunnel || changed == TABLE_MAIN)
+        let classes = self.instance.class_table(0)..self.instance.hub_table();
+        self.apply(|changed| {
+            changed == tunnel || changed == TABLE_MAIN || classes.contains(&changed)
+        })
     }
 
     /// Keeps packets out of the tunnel that have this mark from now on.
@@ -147,6 +166,7 @@ impl Routing {
         self.links.clear();
         self.outer = None;
         self.tunnel.clear();
+        self.classes.clear();
         self.blocked = blocked;
         self.apply(|_| true)
     }
@@ -195,6 +215,8 @@ impl Routing {
     fn learn_devices(&mut self) {
         self.devices
             .extend(self.tunnel.iter().map(|route| route.device));
+        self.devices
+            .extend(self.classes.iter().map(|route| route.device));
         if let Ok(device) = Interface::lookup(&mut self.netlink, self.device.as_str()) {
             self.devices.insert(device.index);
         }
@@ -202,7 +224,7 @@ impl Routing {
 
     fn learn_main_table(&mut self) -> Result<(), Error> {
         self.main.clear();
-        if self.outer.is_none() || self.tunnel.is_empty() {
+        if self.outer.is_none() && self.classes.is_empty() || self.tunnel.is_empty() {
             return Ok(());
         }
         for family in Family::BOTH {
@@ -242,6 +264,9 @@ impl Routing {
         if let Some(table) = self.outer {
             self.want_outside(table, &mut state);
         }
+        for (priority, class) in (self.instance.priorities().class..).zip(&self.classes) {
+            self.want_class(priority, class, &mut state);
+        }
         for prefix in &self.blocked {
             let metric = self.instance.block_metric();
             let route = Route::unreachable(prefix.net(), TABLE_MAIN, metric);
@@ -273,7 +298,7 @@ impl Routing {
                 ..route.clone()
             });
             state.rules.insert(Rule {
-                from: Some(IpNet::from(source)),
+                only: Selector::from(source),
                 ..Rule::lookup(family, self.instance.priorities().link, table)
             });
         }
@@ -300,7 +325,7 @@ impl Routing {
     fn want_outside(&self, table: u32, state: &mut State) {
         for family in Family::BOTH {
             state.rules.insert(Rule {
-                mark: Some(table),
+                only: Selector::marked(table),
                 ..Rule::lookup(family, self.instance.priorities().link, table)
             });
         }
@@ -327,7 +352,7 @@ impl Routing {
         state.routes.extend(link_table(table, interface, family));
         let priorities = self.instance.priorities();
         state.rules.insert(Rule {
-            mark: Some(table),
+            only: Selector::marked(table),
             ..Rule::lookup(family, priorities.link, table)
         });
         if self.takes_default(family) {
@@ -337,7 +362,7 @@ impl Routing {
                 .filter(|address| !address.is_link_local());
             let own = addresses.filter(|address| Family::of(address.address()) == family);
             state.rules.extend(own.map(|address| Rule {
-                from: Some(IpNet::from(address.address())),
+                only: Selector::from(address.address()),
                 ..Rule::lookup(family, priorities.from_link, table)
             }));
         }

@@ -5,10 +5,109 @@ use std::{fmt, net::IpAddr};
 use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily,
-    rule::{RuleAction, RuleAttribute, RuleMessage},
+    rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange, RuleUidRange},
 };
 
 use super::{Family, PROTOCOL};
+
+/// What only the kernel knows of a packet, or looks at before it routes it; all of it must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Selector {
+    /// The mark, and which of its bits count.
+    pub mark: Option<(u32, u32)>,
+    /// The interface that it came in by.
+    pub incoming: Option<String>,
+    /// Who sends it from this host, from the first to the last.
+    pub uids: Option<(u32, u32)>,
+    /// IP protocol number.
+    pub protocol: Option<u8>,
+    pub source: Option<IpNet>,
+    pub destination: Option<IpNet>,
+    /// From the first to the last.
+    pub source_ports: Option<(u16, u16)>,
+    pub destination_ports: Option<(u16, u16)>,
+}
+
+impl Selector {
+    /// Whether packets of a family can meet it.
+    pub fn is_of(&self, family: Family) -> bool {
+        let nets = [self.source, self.destination];
+        let mut nets = nets.into_iter().flatten();
+        nets.all(|net| Family::of(net.addr()) == family)
+    }
+
+    fn write(&self, message: &mut RuleMessage) {
+        let attributes = &mut message.attributes;
+        if let Some((mark, mask)) = self.mark {
+            attributes.push(RuleAttribute::FwMark(mark));
+            attributes.push(RuleAttribute::FwMask(mask));
+        }
+        let name = self.incoming.clone();
+        attributes.extend(name.map(RuleAttribute::Iifname));
+        let uids = self.uids.map(|(start, end)| RuleUidRange { start, end });
+        attributes.extend(uids.map(RuleAttribute::UidRange));
+        let protocol = self.protocol.map(|it| RuleAttribute::IpProtocol(it.into()));
+        attributes.extend(protocol);
+        let ports = |(start, end)| RulePortRange { start, end };
+        let source = self.source_ports.map(ports);
+        attributes.extend(source.map(RuleAttribute::SourcePortRange));
+        let destination = self.destination_ports.map(ports);
+        attributes.extend(destination.map(RuleAttribute::DestinationPortRange));
+        if let Some(source) = self.source {
+            message.header.src_len = source.prefix_len();
+            attributes.push(RuleAttribute::Source(source.network()));
+        }
+        if let Some(destination) = self.destination {
+            message.header.dst_len = destination.prefix_len();
+            attributes.push(RuleAttribute::Destination(destination.network()));
+        }
+    }
+
+    fn read(message: &RuleMessage) -> Self {
+        let mut selector = Self::default();
+        let mut mask = u32::MAX;
+        let header = &message.header;
+        for attribute in &message.attributes {
+            match attribute {
+                RuleAttribute::FwMark(mark) => selector.mark = Some((*mark, u32::MAX)),
+                RuleAttribute::FwMask(bits) => mask = *bits,
+                RuleAttribute::Iifname(name) => selector.incoming = Some(name.clone()),
+                RuleAttribute::UidRange(range) => selector.uids = Some((range.start, range.end)),
+                RuleAttribute::IpProtocol(it) => selector.protocol = Some(i32::from(*it) as u8),
+                RuleAttribute::SourcePortRange(it) => {
+                    selector.source_ports = Some((it.start, it.end));
+                }
+                RuleAttribute::DestinationPortRange(it) => {
+                    selector.destination_ports = Some((it.start, it.end));
+                }
+                RuleAttribute::Source(net) => selector.source = prefix(*net, header.src_len),
+                RuleAttribute::Destination(net) => {
+                    selector.destination = prefix(*net, header.dst_len);
+                }
+                _ => {}
+            }
+        }
+        // The kernel tells the mask of rules without a mark too.
+        selector.mark = selector.mark.map(|(mark, _)| (mark, mask));
+        selector
+    }
+
+    /// Only packets with exactly this mark.
+    pub fn marked(mark: u32) -> Self {
+        Self {
+            mark: Some((mark, u32::MAX)),
+            ..Self::default()
+        }
+    }
+
+    /// Only packets from this address.
+    pub fn from(address: IpAddr) -> Self {
+        Self {
+            source: Some(address.into()),
+            ..Self::default()
+        }
+    }
+}
 
 /// A rule that sends packets to a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,10 +116,8 @@ pub struct Rule {
     /// Lower numbers are asked first.
     pub priority: u32,
     pub table: u32,
-    /// Only packets with exactly this mark.
-    pub mark: Option<u32>,
-    /// Only packets from this prefix.
-    pub from: Option<IpNet>,
+    /// Which packets.
+    pub only: Selector,
     /// Ignore what the table finds with a prefix of this length or less.
     pub suppress_prefix_len: Option<u32>,
     /// Who added it; [`PROTOCOL`] if we did.
@@ -34,8 +131,7 @@ impl Rule {
             family,
             priority,
             table,
-            mark: None,
-            from: None,
+            only: Selector::default(),
             suppress_prefix_len: None,
             protocol: PROTOCOL,
         }
@@ -59,18 +155,11 @@ impl Rule {
         attributes.push(RuleAttribute::Priority(self.priority));
         attributes.push(RuleAttribute::Table(self.table));
         attributes.push(RuleAttribute::Protocol(self.protocol.into()));
-        if let Some(mark) = self.mark {
-            attributes.push(RuleAttribute::FwMark(mark));
-            attributes.push(RuleAttribute::FwMask(u32::MAX));
-        }
-        if let Some(from) = self.from {
-            message.header.src_len = from.prefix_len();
-            attributes.push(RuleAttribute::Source(from.network()));
-        }
         attributes.extend(
             self.suppress_prefix_len
                 .map(RuleAttribute::SuppressPrefixLen),
         );
+        self.only.write(&mut message);
         message
     }
 
@@ -81,15 +170,12 @@ impl Rule {
         };
         let mut rule = Self::lookup(family, 0, message.header.table.into());
         rule.protocol = 0;
+        rule.only = Selector::read(message);
         for attribute in &message.attributes {
             match attribute {
                 RuleAttribute::Priority(priority) => rule.priority = *priority,
                 RuleAttribute::Table(table) => rule.table = *table,
                 RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
-                RuleAttribute::FwMark(mark) => rule.mark = Some(*mark),
-                RuleAttribute::Source(address) => {
-                    rule.from = source(*address, message.header.src_len);
-                }
                 // The kernel says -1 when there is none.
                 RuleAttribute::SuppressPrefixLen(len) if *len != u32::MAX => {
                     rule.suppress_prefix_len = Some(*len);
@@ -101,18 +187,23 @@ impl Rule {
     }
 }
 
-fn source(address: IpAddr, len: u8) -> Option<IpNet> {
+fn prefix(address: IpAddr, len: u8) -> Option<IpNet> {
     IpNet::new(address, len).ok()
 }
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.priority)?;
-        if let Some(from) = self.from {
+        if let Some(from) = self.only.source {
             write!(f, " from {from}")?;
         }
-        if let Some(mark) = self.mark {
-            write!(f, " mark {mark:#x}")?;
+        match self.only.mark {
+            Some((mark, u32::MAX)) => write!(f, " mark {mark:#x}")?,
+            Some((mark, mask)) => write!(f, " mark {mark:#x}/{mask:#x}")?,
+            None => {}
+        }
+        if let Some(name) = &self.only.incoming {
+            write!(f, " in {name}")?;
         }
         write!(f, " lookup table {}", self.table)
     }
@@ -127,16 +218,29 @@ mod tests {
         let plain = Rule::lookup(Family::V4, 10_000, 0x5300_0000);
         let rules = [
             Rule {
-                mark: Some(0x5300_0001),
+                only: Selector::marked(0x5300_0001),
                 ..plain.clone()
             },
             Rule {
-                from: Some("192.0.2.7/32".parse().unwrap()),
+                only: Selector::from([192, 0, 2, 7].into()),
                 ..plain.clone()
             },
             Rule {
                 family: Family::V6,
-                from: Some("2001:db8::7/128".parse().unwrap()),
+                only: Selector::from("2001:db8::7".parse().unwrap()),
+                ..plain.clone()
+            },
+            Rule {
+                only: Selector {
+                    mark: Some((0x10, 0xff)),
+                    incoming: Some("eth1.20".into()),
+                    uids: Some((1000, 1003)),
+                    protocol: Some(17),
+                    source: Some("192.168.8.0/24".parse().unwrap()),
+                    destination: Some("10.9.0.0/16".parse().unwrap()),
+                    source_ports: Some((5060, 5060)),
+                    destination_ports: Some((8000, 8999)),
+                },
                 ..plain.clone()
             },
             Rule {

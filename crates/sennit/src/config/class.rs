@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sennit_engine::MOST_COPIES;
-use sennit_linux::DeviceName;
+use sennit_linux::{DeviceName, MAX_ROUTED_CLASSES};
 use toml::Spanned;
 
 use super::finding::Finding;
@@ -38,6 +38,11 @@ impl ReadClass {
 
     fn catches_all(&self) -> bool {
         !self.has_match && !self.has_device
+    }
+
+    /// Packets come to it from a device of its own, before any other rule is looked at.
+    fn is_routed(&self) -> bool {
+        self.has_device || self.matches.iter().any(|it| it.get_ref().is_kernel())
     }
 
     fn into_class(self) -> Class {
@@ -151,7 +156,7 @@ fn check_order(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     let Some(last) = classes.iter().position(ReadClass::catches_all) else {
         return;
     };
-    for class in classes[last + 1..].iter().filter(|class| !class.has_device) {
+    for class in classes[last + 1..].iter().filter(|class| !class.is_routed()) {
         let span = class
             .name
             .as_ref()
@@ -169,14 +174,47 @@ fn check_order(classes: &[ReadClass], findings: &mut Vec<Finding>) {
 fn check_rules(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     let rules: Vec<&Spanned<Match>> = classes.iter().flat_map(|class| &class.matches).collect();
     for (n, rule) in rules.iter().enumerate() {
-        if rules[..n]
-            .iter()
-            .any(|other| other.get_ref() == rule.get_ref())
-        {
-            findings.push(Finding::warning(
-                rule.span(),
-                "an earlier rule is the same, so this one gets no packet",
-            ));
+        let own = rule.get_ref();
+        let earlier = |it: &&&Spanned<Match>| {
+            it.get_ref().is_kernel() == own.is_kernel() && it.get_ref().covers(own)
+        };
+        if let Some(earlier) = rules[..n].iter().find(earlier) {
+            let message = if earlier.get_ref() == own {
+                "an earlier rule is the same, so this one gets no packet".to_owned()
+            } else {
+                let earlier = earlier.get_ref();
+                format!("the earlier rule \"{earlier}\" takes all of it, so this one gets no packet")
+            };
+            findings.push(Finding::warning(rule.span(), message));
+        }
+    }
+}
+
+/// A class with rules for the kernel has a device: its own, or one named after the edge's.
+pub(super) fn name_devices(
+    classes: &mut [ReadClass],
+    main: &DeviceName,
+    findings: &mut Vec<Finding>,
+) {
+    for (number, class) in classes.iter_mut().enumerate() {
+        let kernel = |it: &&Spanned<Match>| it.get_ref().is_kernel();
+        let Some(rule) = class.matches.iter().find(kernel) else {
+            continue;
+        };
+        let span = rule.span();
+        if number >= usize::from(MAX_ROUTED_CLASSES) {
+            let most = MAX_ROUTED_CLASSES;
+            let message = format!("only the first {most} classes may have such a rule");
+            let help = "the kernel sorts by mark, in and uid, and has a table for each class";
+            findings.push(Finding::error(span, message).help(help));
+        } else if !class.has_device {
+            match format!("{main}-{number}").parse() {
+                Ok(name) => class.device = Some(Spanned::new(span, name)),
+                Err(_) => findings.push(
+                    Finding::error(span, "there is no short enough name for the class's device")
+                        .help("rules with mark, in or uid need one: write device = \"NAME\""),
+                ),
+            }
         }
     }
 }

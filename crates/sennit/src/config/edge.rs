@@ -58,13 +58,14 @@ pub(super) fn read(
         }
     };
     let links = read_links(&mut file, text, findings);
-    let classes = class::read(&mut file, text, findings);
+    let mut classes = class::read(&mut file, text, findings);
     let api = super::api::read(&mut file, text, findings);
     file.finish(findings);
     let mut config = edge?;
     config.api = api;
     check_links(&links, &config.device, findings);
     class::check(&classes, findings);
+    class::name_devices(&mut classes, &config.device, findings);
     check_devices(&config.device, &links, &classes, findings);
     check_policies(&links, &classes, findings);
     config.links = links.into_iter().map(ReadLink::into_link).collect();

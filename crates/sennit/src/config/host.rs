@@ -50,6 +50,20 @@ pub fn look_at_host(edge: &EdgeConfig) -> Vec<HostFinding> {
             Err(error) => tracing::debug!(%error, "cannot look at an interface"),
         }
     }
+    let rules = edge.classes.iter().flat_map(|class| {
+        let names = class.matches.iter();
+        names.filter_map(move |rule| Some((&class.name, rule.kernel.incoming.as_ref()?)))
+    });
+    for (class, name) in rules {
+        let found = Interface::lookup(&mut netlink, name);
+        if matches!(found, Err(sennit_linux::Error::NoInterface(_))) {
+            findings.push(HostFinding {
+                severity: Severity::Warning,
+                message: format!("class `{class}`: there is no interface {name}"),
+                help: Some("its rule holds as soon as the interface is there".into()),
+            });
+        }
+    }
     findings
 }
 
@@ -77,6 +91,19 @@ fn overlaps(edge: &EdgeConfig, link: &str, interface: &Interface) -> Vec<HostFin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rule_for_an_interface_that_is_not_there_is_named() {
+        let text = "[edge]\nhub = ['203.0.113.10:443']\n\
+                    [[link]]\nname = 'lte'\ninterface = 'lo'\n\
+                    [[class]]\nname = 'voice'\nmatch = ['in snt-gone']\n";
+        let edge = EdgeConfig::parse("edge.toml", text.as_bytes());
+        let findings = look_at_host(&edge.unwrap().config);
+
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        let text = findings[0].to_string();
+        assert!(text.contains("class `voice`: there is no interface snt-gone"));
+    }
 
     #[test]
     fn a_link_whose_interface_is_not_there_is_named() {

@@ -3,6 +3,8 @@
 //! A rule is a few conditions, all of which must hold: `udp port 5060`, `dscp ef`, `tcp dst
 //! 10.9.0.0/16 dport 8000-8999`, in capitals or not. A list of rules matches when one of them does.
 
+mod kernel;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -24,6 +26,55 @@ pub struct Match {
     pub destination: Option<Prefix>,
     /// Bytes of the first packet of a flow.
     pub size: Option<PortRange>,
+    /// What only the kernel knows.
+    pub kernel: Kernel,
+}
+
+/// What only the kernel knows of a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// The mark, and which of its bits count.
+    pub mark: Option<(u32, u32)>,
+    /// The interface that it came in by.
+    pub incoming: Option<String>,
+    /// The users whose programs send it, from the first to the last.
+    pub uids: Option<(u32, u32)>,
+}
+
+impl Match {
+    /// Whether the kernel sorts it.
+    pub fn is_kernel(&self) -> bool {
+        self.kernel != Kernel::default()
+    }
+
+    /// Whether every packet that meets `other` meets this too.
+    pub fn covers(&self, other: &Self) -> bool {
+        fn same<T: PartialEq>(this: &Option<T>, other: &Option<T>) -> bool {
+            this.is_none() || this == other
+        }
+        let range = |this: Option<PortRange>, other: Option<PortRange>| {
+            this.is_none_or(|this| {
+                other.is_some_and(|it| this.first <= it.first && it.last <= this.last)
+            })
+        };
+        let net = |this: Option<Prefix>, other: Option<Prefix>| {
+            this.is_none_or(|this| other.is_some_and(|it| this.contains(&it)))
+        };
+        let either = range(self.port, other.port)
+            || range(self.port, other.source_port)
+            || range(self.port, other.destination_port);
+        same(&self.dscp, &other.dscp)
+            && same(&self.protocol, &other.protocol)
+            && either
+            && range(self.source_port, other.source_port)
+            && range(self.destination_port, other.destination_port)
+            && net(self.source, other.source)
+            && net(self.destination, other.destination)
+            && range(self.size, other.size)
+            && same(&self.kernel.mark, &other.kernel.mark)
+            && same(&self.kernel.incoming, &other.kernel.incoming)
+            && same(&self.kernel.uids, &other.kernel.uids)
+    }
 }
 
 /// Ports or sizes from `first` to `last`, both included.
@@ -69,6 +120,15 @@ impl fmt::Display for Match {
             range("dport", &self.destination_port),
             self.dscp.map(|point| format!("dscp {point}")),
             range("size", &self.size),
+            self.kernel.mark.map(|(mark, mask)| match mask {
+                u32::MAX => format!("mark {mark:#x}"),
+                _ => format!("mark {mark:#x}/{mask:#x}"),
+            }),
+            self.kernel.incoming.as_ref().map(|it| format!("in {it}")),
+            self.kernel.uids.map(|(first, last)| match first == last {
+                true => format!("uid {first}"),
+                false => format!("uid {first}-{last}"),
+            }),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
         f.write_str(&words.join(" "))
@@ -82,8 +142,9 @@ const ICMPV6: u8 = 58;
 /// Protocols whose header starts with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
-const WORDS: [&str; 12] = [
+const WORDS: [&str; 15] = [
     "dscp", "udp", "tcp", "icmp", "icmpv6", "proto", "port", "sport", "dport", "src", "dst", "size",
+    "mark", "in", "uid",
 ];
 
 /// A word of a rule and where it stands.
@@ -120,6 +181,12 @@ pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
             "src" => set(&mut rule.source, prefix(&argument("192.168.8.0/24")?)?),
             "dst" => set(&mut rule.destination, prefix(&argument("10.9.0.0/16")?)?),
             "size" => set(&mut rule.size, sizes(&argument("0-200")?)?),
+            "mark" => set(&mut rule.kernel.mark, kernel::mark(&argument("0x10/0xff")?)?),
+            "in" => set(
+                &mut rule.kernel.incoming,
+                kernel::interface(&argument("eth1.20")?)?,
+            ),
+            "uid" => set(&mut rule.kernel.uids, kernel::uids(&argument("1000")?)?),
             _ => return Err(unknown(&word)),
         };
         if !fresh {
@@ -133,6 +200,7 @@ pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
         return Err(Wrong::new("an empty rule")
             .help("a class without `match` takes everything; a rule is like \"udp port 5060\""));
     }
+    kernel::check(&rule, typed)?;
     possible(rule)
 }
 

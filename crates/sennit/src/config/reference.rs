@@ -114,7 +114,7 @@ const SECTIONS: [(&str, &str); 5] = [
 ];
 
 /// A condition of a `match` rule, and what it holds for.
-const CONDITIONS: [(&str, &str); 12] = [
+const CONDITIONS: [(&str, &str); 15] = [
     ("tcp", "TCP"),
     ("udp", "UDP"),
     ("icmp", "ICMP of IPv4"),
@@ -135,6 +135,15 @@ const CONDITIONS: [(&str, &str); 12] = [
     (
         "size 0-200",
         "bytes of the IP packet, or a range; the first packet of a flow decides for all of it",
+    ),
+    (
+        "mark 0x10/0xff",
+        "a firewall mark, and which of its bits count; see [Classes](classes.md#what-the-kernel-knows)",
+    ),
+    ("in eth1.20", "the interface that it came in by, so VLANs too"),
+    (
+        "uid 1000",
+        "the user whose program sends it from the edge itself, or a range",
     ),
 ];
 

@@ -13,6 +13,7 @@ mod dns;
 pub mod doctor;
 mod far_side;
 mod lead;
+mod kernel;
 mod links;
 mod machine;
 mod names;
@@ -253,13 +254,24 @@ fn class_devices(config: &EdgeConfig) -> impl Iterator<Item = (ClassId, &DeviceN
 
 /// Opens the main TUN device, with a queue for each worker, and those of classes, each at the
 /// class's own; their interface indices.
-fn open_devices(config: &EdgeConfig, ios: &mut [Io]) -> Result<Vec<u32>, Failure> {
-    let mut indices = vec![open_device(config, &config.device, ios)?];
+fn open_devices(config: &EdgeConfig, ios: &mut [Io]) -> Result<Devices, Failure> {
+    let mut devices = Devices {
+        main: open_device(config, &config.device, ios)?,
+        classes: Vec::new(),
+    };
     for (class, device) in class_devices(config) {
         let owner = owner(class, ios.len());
-        indices.push(open_device(config, device, &mut ios[owner..=owner])?);
+        let index = open_device(config, device, &mut ios[owner..=owner])?;
+        devices.classes.push((class, index));
     }
-    Ok(indices)
+    Ok(devices)
+}
+
+/// Interface indices of the TUN devices.
+struct Devices {
+    main: u32,
+    /// Those of classes.
+    classes: Vec<(ClassId, u32)>,
 }
 
 /// Opens a TUN device with a queue for each of these; its interface index.

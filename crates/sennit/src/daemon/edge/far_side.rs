@@ -198,7 +198,10 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
 pub(super) fn classifier(running: &Running) -> Classifier {
     let rules = running
         .numbered()
-        .flat_map(|(id, class)| class.matches.iter().map(move |m| (rule(m), id)))
+        .flat_map(|(id, class)| {
+            let own = class.matches.iter().filter(|it| !it.is_kernel());
+            own.map(move |it| (rule(it), id))
+        })
         .collect();
     let mut classes = running.numbered();
     let fallback = classes.find(|(_, class)| class.catches_all());

@@ -14,8 +14,10 @@ use sennit_linux::{Footprint, TunnelRoute, netlink::Family};
 use sennit_packet::Prefix;
 
 use super::{
+    Devices,
     dns::Dns,
     far_side::{self, FarSide},
+    kernel,
     names::Names,
     outlook::Outlook,
     renewal::Renewal,
@@ -41,8 +43,7 @@ pub(super) struct Lead {
     enrol_at: Option<Instant>,
     renewal: Renewal,
     pub(super) outlook: Outlook,
-    /// Interface indices of the TUN devices, the main one first.
-    devices: Vec<u32>,
+    devices: Devices,
     /// Ours in the tunnel.
     pub(super) addresses: Vec<Prefix>,
     /// The hub's in the tunnel.
@@ -58,7 +59,7 @@ impl Lead {
         footprint: Footprint,
         watch: Watch,
         far_side: FarSide,
-        devices: Vec<u32>,
+        devices: Devices,
         names: Option<Names>,
         running: Arc<Running>,
         journal: Journal,
@@ -79,7 +80,19 @@ impl Lead {
             journal,
         };
         lead.forward_lan()?;
+        lead.loosen_class_devices()?;
         Ok(lead)
+    }
+
+    /// Answers come out of the device of a class from where the main table leads to another one.
+    fn loosen_class_devices(&mut self) -> Result<(), sennit_linux::Error> {
+        for class in &self.running.config.classes {
+            let kernel = class.matches.iter().any(config::Match::is_kernel);
+            if let Some(device) = class.device.as_ref().filter(|_| kernel) {
+                self.footprint.loosen_reverse_path(device.as_str())?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets the host forward what comes from and goes to the LAN.
@@ -181,7 +194,8 @@ impl Lead {
         tracing::info!(addresses = ?nets, "addresses assigned");
         let addresses = nets.iter().map(IpNet::addr).collect();
         self.journal.note(Event::AddressesAssigned { addresses });
-        for &device in &self.devices {
+        let classes = self.devices.classes.iter().map(|(_, device)| *device);
+        for device in std::iter::once(self.devices.main).chain(classes) {
             if let Err(error) = self.footprint.set_addresses(device, &nets) {
                 tracing::error!(error = &error as &dyn Error, "cannot set the addresses");
             }
@@ -219,11 +233,13 @@ impl Lead {
         let routes = prefixes.into_iter().filter_map(|prefix| {
             Some(TunnelRoute {
                 prefix,
-                device: self.devices[0],
+                device: self.devices.main,
                 source: Some(source(prefix.first())?),
             })
         });
-        if let Err(error) = self.footprint.route_into_tunnel(routes.collect()) {
+        let classes = kernel::routes(&self.running, &self.devices.classes);
+        let routes = routes.collect();
+        if let Err(error) = self.footprint.route_into_classes(routes, classes) {
             tracing::error!(error = &error as &dyn Error, "cannot route into the tunnel");
         }
     }

@@ -90,6 +90,14 @@ impl Running {
         match (*section, key) {
             ("[edge]", Some(key)) => !LIVE.contains(key),
             ("[[class]]", Some("device")) => true,
+            // Rules that need a device need it from the start.
+            ("[[class]]", Some("match")) => {
+                let find = |all: &[Class]| {
+                    let own = all.iter().find(|class| Some(&class.name) == name.as_ref());
+                    own.and_then(|class| class.device.clone())
+                };
+                find(&self.config.classes) != find(&wanted.classes)
+            }
             // A class with a device of its own comes and goes with that.
             ("[[class]]", None) => {
                 let both = self.config.classes.iter().chain(&wanted.classes);
@@ -124,11 +132,11 @@ impl Running {
             if now.is_none() && class.device.is_some() {
                 return None;
             }
-            let device = now.and_then(|now| now.device);
-            Some(Class {
-                device,
-                ..class.clone()
-            })
+            let mut kept = class.clone();
+            if let Some(now) = now.filter(|now| now.device != class.device) {
+                (kept.device, kept.matches) = (now.device, now.matches);
+            }
+            Some(kept)
         });
         let mut classes: Vec<Class> = kept.collect();
         for (place, class) in present.iter().enumerate() {
@@ -296,6 +304,23 @@ mod tests {
         let goes = plan(&running(&with), &without);
         assert_eq!(whats(&goes.needs_restart), ["class bulk"]);
         assert!(goes.next.config.classes.iter().any(|it| it.name == "bulk"));
+    }
+
+    #[test]
+    fn rules_for_the_kernel_need_the_device_that_they_had_at_the_start() {
+        let class = |rule: &str| format!("[[class]]\nname = 'calls'\nmatch = ['{rule}']\n");
+        let with = |rule: &str| text("", &["a"], &[]) + &class(rule);
+        let before = running(&with("udp port 1"));
+
+        let planned = plan(&before, &with("mark 0x10/0xff"));
+        assert_eq!(whats(&planned.needs_restart), ["class calls: match"]);
+        assert!(!planned.next.config.classes[0].matches[0].is_kernel());
+
+        let marked = running(&with("mark 0x10/0xff"));
+        let planned = plan(&marked, &with("mark 0x20/0xff"));
+        assert_eq!(planned.needs_restart.len(), 0);
+        let rule = &planned.next.config.classes[0].matches[0];
+        assert_eq!(rule.kernel.mark, Some((0x20, 0xff)));
     }
 
     #[test]

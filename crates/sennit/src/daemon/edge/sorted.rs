@@ -20,7 +20,7 @@ pub(super) fn sort(running: &Running, packet: &DescribedPacket) -> Option<Packet
         .config
         .classes
         .iter()
-        .flat_map(|class| &class.matches);
+        .flat_map(|class| class.matches.iter().filter(|it| !it.is_kernel()));
     let rule = rule
         .and_then(|rule| rules.nth(rule))
         .map(|it: &Match| it.to_string());

@@ -126,7 +126,7 @@ fn taken_by(
     let rules: Vec<Rule> = netlink.rules(family).unwrap_or_default();
     // A rule for packets from one prefix leaves what goes into the tunnel alone.
     let foreign = rules.iter().filter(|rule| {
-        !rule.is_ours() && rule.from.is_none() && !KERNEL_RULES.contains(&rule.priority)
+        !rule.is_ours() && rule.only.source.is_none() && !KERNEL_RULES.contains(&rule.priority)
     });
     let tables = foreign.map(|rule| (rule.table, format!("rule {}", rule.priority)));
     let main = (TABLE_MAIN, "a route of the main table".to_owned());
