@@ -11,7 +11,7 @@
 //! | routing table and mark of link `i` | `0x53000000 + n * 256 + 1 + i` |
 //! | routing table of class `c` | `0x53000000 + n * 256 + 223 + c` |
 //! | routing table of the hub itself | `0x53000000 + n * 256 + 255` |
-//! | rule priorities | 83 (marks), 84 and after it (classes), `10000 + 3 n` and the two after it (tunnel) |
+//! | rule priorities | 83 (marks), 84 on (classes), `10000 + 3 n` and the two after it (tunnel) |
 //! | metric in the main table | `8300 + n` |
 //! | metric of what is unreachable without a tunnel | `15300 + n` |
 //! | nftables table | `inet sennit_DEVICE` |

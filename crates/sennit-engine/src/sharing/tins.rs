@@ -176,6 +176,14 @@ struct Tin {
     heard: AtomicU64,
 }
 
+impl Tin {
+    /// Whether it was told to wait, and comes back for more.
+    fn waits(&self, at: u64) -> bool {
+        let recently = at.saturating_sub(WAITS.as_nanos() as u64).max(1);
+        self.held.load(Relaxed) >= recently
+    }
+}
+
 /// One link in one direction.
 #[derive(Debug)]
 pub(crate) struct Tins {
@@ -283,9 +291,8 @@ impl Tins {
         let rate = self.rate.load(Relaxed);
         let own_turn = time_for(turn(rate), tin.guaranteed.load(Relaxed));
         let served = tin.served.load(Relaxed).max(floor);
-        let recently = at.saturating_sub(WAITS.as_nanos() as u64).max(1);
         self.tins.iter().any(|(&other, them)| {
-            let waits = other != class && them.held.load(Relaxed) >= recently;
+            let waits = other != class && them.waits(at);
             waits && them.served.load(Relaxed).max(floor) + own_turn < served
         })
     }
@@ -310,10 +317,18 @@ impl Tins {
         tin.own.bound(at + burst(guaranteed));
         let floor = self.turn.load(Relaxed);
         tin.served.fetch_max(floor, Relaxed);
-        let before = tin.served.fetch_add(time_for(bytes, guaranteed), Relaxed);
-        if tin.held.load(Relaxed) > 0 {
-            self.turn.fetch_max(before, Relaxed);
-        }
+        tin.served.fetch_add(time_for(bytes, guaranteed), Relaxed);
+        self.turn.fetch_max(self.least_served(tin, at), Relaxed);
+    }
+
+    /// Where the one stands that had least for its share, of those that wait for the link; if none
+    /// does, who sends now. What goes at once within a guarantee is no measure for the others.
+    fn least_served(&self, sender: &Tin, at: u64) -> u64 {
+        let floor = self.turn.load(Relaxed);
+        let stands = |tin: &Tin| tin.served.load(Relaxed).max(floor);
+        let waiting = self.tins.values().filter(|tin| tin.waits(at));
+        let least = waiting.map(stands).min();
+        least.unwrap_or_else(|| stands(sender))
     }
 
     /// Goes on with what was found out before.

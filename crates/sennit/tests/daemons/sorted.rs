@@ -32,7 +32,7 @@ const NAMES: [&str; 4] = ["voice", "rest", "lan", "user"];
 
 fn send_all(world: &World, edge: &Daemon<'_>) {
     let server = plan::SERVER.v4.to_string();
-    for (mark, class) in [("0", "rest"), ("0xab10", "voice"), ("0x20", "rest")] {
+    for (mark, class) in [("0", "rest"), ("43792", "voice"), ("32", "rest")] {
         let line = [
             "ping", "-n", "-q", "-c", "20", "-i", "0.01", "-s", "1000", "-m", mark, &server,
         ];
