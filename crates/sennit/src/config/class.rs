@@ -156,7 +156,10 @@ fn check_order(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     let Some(last) = classes.iter().position(ReadClass::catches_all) else {
         return;
     };
-    for class in classes[last + 1..].iter().filter(|class| !class.is_routed()) {
+    for class in classes[last + 1..]
+        .iter()
+        .filter(|class| !class.is_routed())
+    {
         let span = class
             .name
             .as_ref()
@@ -183,7 +186,9 @@ fn check_rules(classes: &[ReadClass], findings: &mut Vec<Finding>) {
                 "an earlier rule is the same, so this one gets no packet".to_owned()
             } else {
                 let earlier = earlier.get_ref();
-                format!("the earlier rule \"{earlier}\" takes all of it, so this one gets no packet")
+                format!(
+                    "the earlier rule \"{earlier}\" takes all of it, so this one gets no packet"
+                )
             };
             findings.push(Finding::warning(rule.span(), message));
         }

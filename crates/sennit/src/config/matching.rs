@@ -143,8 +143,8 @@ const ICMPV6: u8 = 58;
 const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
 const WORDS: [&str; 15] = [
-    "dscp", "udp", "tcp", "icmp", "icmpv6", "proto", "port", "sport", "dport", "src", "dst", "size",
-    "mark", "in", "uid",
+    "dscp", "udp", "tcp", "icmp", "icmpv6", "proto", "port", "sport", "dport", "src", "dst",
+    "size", "mark", "in", "uid",
 ];
 
 /// A word of a rule and where it stands.
@@ -181,7 +181,10 @@ pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
             "src" => set(&mut rule.source, prefix(&argument("192.168.8.0/24")?)?),
             "dst" => set(&mut rule.destination, prefix(&argument("10.9.0.0/16")?)?),
             "size" => set(&mut rule.size, sizes(&argument("0-200")?)?),
-            "mark" => set(&mut rule.kernel.mark, kernel::mark(&argument("0x10/0xff")?)?),
+            "mark" => set(
+                &mut rule.kernel.mark,
+                kernel::mark(&argument("0x10/0xff")?)?,
+            ),
             "in" => set(
                 &mut rule.kernel.incoming,
                 kernel::interface(&argument("eth1.20")?)?,

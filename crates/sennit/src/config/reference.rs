@@ -140,7 +140,10 @@ const CONDITIONS: [(&str, &str); 15] = [
         "mark 0x10/0xff",
         "a firewall mark, and which of its bits count; see [Classes](classes.md#what-the-kernel-knows)",
     ),
-    ("in eth1.20", "the interface that it came in by, so VLANs too"),
+    (
+        "in eth1.20",
+        "the interface that it came in by, so VLANs too",
+    ),
     (
         "uid 1000",
         "the user whose program sends it from the edge itself, or a range",

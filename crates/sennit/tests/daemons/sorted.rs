@@ -52,7 +52,13 @@ fn send_all(world: &World, edge: &Daemon<'_>) {
             "for i in $(seq 20); do head -c 1000 /dev/zero > /dev/udp/{server}/9 || true; done"
         );
         let line = [
-            "setpriv", "--reuid", uid, "--clear-groups", "bash", "-c", &script,
+            "setpriv",
+            "--reuid",
+            uid,
+            "--clear-groups",
+            "bash",
+            "-c",
+            &script,
         ];
         let send = || drop(edge.host.exec(&line).unwrap());
         assert_eq!(carries(edge, send), class, "user {uid}");

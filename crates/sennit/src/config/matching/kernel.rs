@@ -7,7 +7,10 @@ use crate::config::values::Wrong;
 
 pub(super) fn mark(word: &Word<'_>) -> Result<(u32, u32), Wrong> {
     let wrong = |message: String| Wrong::new(message).at(word.at.clone());
-    let (mark, mask) = word.text.split_once('/').unwrap_or((word.text, "0xffffffff"));
+    let (mark, mask) = word
+        .text
+        .split_once('/')
+        .unwrap_or((word.text, "0xffffffff"));
     let (Some(mark), Some(mask)) = (number(mark), number(mask)) else {
         let message = format!("`{}` is no mark", word.text.escape_debug());
         return Err(wrong(message).help("write it as 0x10, 16 or 0x10/0xff"));
@@ -69,8 +72,10 @@ pub(super) fn check(rule: &Match, typed: &str) -> Result<(), Wrong> {
         ));
     }
     if rule.kernel.incoming.is_some() && rule.kernel.uids.is_some() {
-        return Err(Wrong::new("no packet comes in and is sent by a user of this host")
-            .help("write two rules for either-or"));
+        return Err(
+            Wrong::new("no packet comes in and is sent by a user of this host")
+                .help("write two rules for either-or"),
+        );
     }
     Ok(())
 }
@@ -116,7 +121,10 @@ mod tests {
     fn a_wider_rule_covers_a_narrower_one() {
         let covers = |wide: &str, narrow: &str| rule(wide).unwrap().covers(&rule(narrow).unwrap());
         assert!(covers("udp", "udp port 5060"));
-        assert!(covers("udp port 5000-6000", "udp dport 5060 src 10.0.0.1/32"));
+        assert!(covers(
+            "udp port 5000-6000",
+            "udp dport 5060 src 10.0.0.1/32"
+        ));
         assert!(covers("dst 10.0.0.0/8", "tcp dst 10.9.0.0/16"));
         assert!(!covers("udp port 5060", "udp"));
         assert!(!covers("udp sport 5060", "udp port 5060"));
