@@ -16,8 +16,8 @@
 //!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
 //! `halves=joined` that it takes those of [`CONTEXT_HALF`], `reports=items` that it takes reports
-//! of [`CONTEXT_ITEMS`], `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and [`CONTEXT_THIN`], and
-//! `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them
+//! of [`CONTEXT_ITEMS`], `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and [`CONTEXT_THIN`],
+//! and `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them
 //! ([`Abilities`]). An edge whose class has whole headers does not say `headers`.
 //!
 //! How the classes share the links is said by [`terms`].

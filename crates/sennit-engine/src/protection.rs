@@ -1,8 +1,8 @@
 //! Forward error correction of a class: which packets are protected, and what comes of it.
 //!
 //! A [`Protection`] belongs to a pipe and has two sides that know nothing of each other. The
-//! [`Sending`] side shows packets to an encoder as they leave (`tunnel::protect`), keeps the repairs
-//! that are due, and hears by [`Tidings`] what came back, so that it is not sent again. The
+//! [`Sending`] side shows packets to an encoder as they leave (`tunnel::protect`), keeps the
+//! repairs that are due, and hears by [`Tidings`] what came back, so that it is not sent again. The
 //! [`Receiving`] side feeds a decoder. Both start over with each connection. A class that is not
 //! protected has neither.
 

@@ -33,9 +33,9 @@ const MOST_AHEAD: u64 = 3500;
 const MARK_EVERY: Duration = Duration::from_millis(5);
 /// Marks that are kept: of twenty seconds.
 const MARKS: usize = 4096;
-/// A lost packet is sent again this many times at most, unless delivery is to be reliable: of a path
-/// that loses three of ten, one packet in a million is lost for good. Three times left one in 120,
-/// by which a TCP inside lives on a tenth of what the path carries.
+/// A lost packet is sent again this many times at most, unless delivery is to be reliable: of a
+/// path that loses three of ten, one packet in a million is lost for good. Three times left one in
+/// 120, by which a TCP inside lives on a tenth of what the path carries.
 const REPEATS: u8 = 11;
 /// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
 const REPAIR_LIMIT: usize = 8 << 20;

@@ -57,7 +57,7 @@ struct Protected {
 
 /// 10 Mbit/s of packets whose place among ten shows by their size, through a link that loses as
 /// `loss` says.
-fn stream(treatment: Treatment, loss: Loss, seconds: u64, seed: u64) -> Protected {
+fn stream(treatment: Treatment, loss: &Loss, seconds: u64, seed: u64) -> Protected {
     let mut world = world(&["50/6.5"], treatment, seed);
     world.run(MS * 200);
     world.change(0, |config| config.loss = loss.clone());
@@ -96,7 +96,7 @@ fn assert_at_work(seen: &Protected) {
 #[test]
 fn a_sum_brings_back_the_one_of_each_group_that_is_lost() {
     let treatment = treatment("xor:10+1", Delivery::Datagram);
-    let seen = stream(treatment, of_each_group(&[3]), 5, 1);
+    let seen = stream(treatment, &of_each_group(&[3]), 5, 1);
     assert_at_work(&seen);
     assert_eq!(seen.receiver.decoder.recovered, 500);
     assert_eq!(seen.receiver.decoder.failed, 0);
@@ -106,13 +106,13 @@ fn a_sum_brings_back_the_one_of_each_group_that_is_lost() {
 #[test]
 fn two_repairs_bring_back_the_two_of_each_group_that_are_lost() {
     let treatment = treatment("rs:10+2", Delivery::Datagram);
-    let seen = stream(treatment, of_each_group(&[2, 7]), 5, 1);
+    let seen = stream(treatment, &of_each_group(&[2, 7]), 5, 1);
     assert_at_work(&seen);
     assert_eq!(seen.receiver.decoder.recovered, 1000);
     assert_eq!(seen.receiver.decoder.failed, 0);
     assert_eq!(seen.lost, 0.0);
     // One more than the code is made for, and none of the three comes back.
-    let seen = stream(treatment, of_each_group(&[2, 5, 7]), 1, 1);
+    let seen = stream(treatment, &of_each_group(&[2, 5, 7]), 1, 1);
     assert_eq!(seen.receiver.decoder.recovered, 0);
     assert!(seen.lost > 0.29, "{}", seen.lost);
 }
@@ -125,7 +125,7 @@ fn codes_leave_of_random_loss_what_they_should() {
         ("auto", Delivery::Datagram, 0.002, 0.12),
         ("auto", Delivery::Repair, 0.0001, 0.12),
     ] {
-        let seen = stream(treatment(fec, delivery), Loss::Random(0.05), 20, 1);
+        let seen = stream(treatment(fec, delivery), &Loss::Random(0.05), 20, 1);
         let cost = seen.sender.overhead();
         println!(
             "{fec} {delivery}: {:.4} % lost, {:.4} % not within 60 ms, overhead {cost:.3}",
@@ -141,7 +141,7 @@ fn codes_leave_of_random_loss_what_they_should() {
 #[test]
 fn bursts_are_made_up_for() {
     let bursts = Loss::bursts(0.05, 3.0);
-    let seen = stream(treatment("auto", Delivery::Repair), bursts, 20, 1);
+    let seen = stream(treatment("auto", Delivery::Repair), &bursts, 20, 1);
     println!("bursts: {:.4} % not within 60 ms", 100.0 * seen.missing);
     assert_at_work(&seen);
     assert!(seen.lost < 0.002, "{}", seen.lost);
@@ -151,7 +151,7 @@ fn bursts_are_made_up_for() {
 #[test]
 fn a_clean_link_costs_nothing() {
     for delivery in [Delivery::Datagram, Delivery::Repair] {
-        let seen = stream(treatment("auto", delivery), Loss::None, 10, 1);
+        let seen = stream(treatment("auto", delivery), &Loss::None, 10, 1);
         assert_eq!(seen.sender.symbols, Default::default());
         assert_eq!((seen.sender.repair_bytes, seen.lost), (0, 0.0));
     }

@@ -17,8 +17,8 @@ use crate::recovery::repair_time;
 
 /// Less loss than this is not worth the data.
 const FEW: f64 = 0.002;
-/// And less than this part of it while packets are protected, so that they do not begin and end to
-/// be.
+/// While packets are protected it is less than this part of it, so that protection does not come
+/// and go.
 const STILL_FEW: f64 = 0.5;
 /// How late a lost packet may be for a transfer, whose transport's timer is longer, and for
 /// anything else: the jitter buffer of a call.
@@ -26,7 +26,8 @@ const TRANSFERS_BEAR: Duration = Duration::from_millis(150);
 const CALLS_BEAR: Duration = Duration::from_millis(60);
 /// Attempts that should fit into it.
 const ATTEMPTS: u32 = 2;
-/// Redundancy for each part that is lost: a window of 128 then leaves less than 0.01 % (`repair.md`).
+/// Redundancy for each part that is lost: a window of 128 then leaves less than 0.01 %
+/// (`docs/src/repair.md`).
 const PER_LOSS: f64 = 1.9;
 /// Sources for each repair, at least and at most.
 const EVERY: [f64; 2] = [3.0, 20.0];
