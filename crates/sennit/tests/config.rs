@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use sennit::config::{
-    Class, Config, Congestion, Delivery, EdgeConfig, Finding, HubConfig, Leak, Link, Policy,
-    Report, Severity, Share,
+    Class, Config, Congestion, Delivery, EdgeConfig, HubConfig, Leak, Link, Policy, Report,
+    Severity, Share,
 };
 
 /// `hub.toml` and `edge.toml` as the design document has them.
