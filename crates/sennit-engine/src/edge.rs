@@ -47,6 +47,7 @@ struct Role {
     slot: usize,
     link: SocketId,
     remote: SocketAddr,
+    exchange: dial::Exchange,
     stage: Stage,
     /// Paths that noq was asked to open.
     opening: BTreeMap<PathId, SocketId>,
@@ -89,6 +90,8 @@ pub struct Edge {
     node: Node<Role>,
     config: EdgeConfig,
     crypto: Arc<QuicClientConfig>,
+    /// For links on which post-quantum handshakes go unanswered.
+    classic: Option<Arc<QuicClientConfig>>,
     first_ids: FirstIds,
     purpose: Purpose,
     links: BTreeMap<SocketId, LinkUpdate>,
@@ -126,6 +129,8 @@ impl Edge {
         now: Instant,
     ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
         let crypto = Arc::new(QuicClientConfig::try_from(tls)?);
+        let classic = config.classic.clone().map(QuicClientConfig::try_from);
+        let classic = classic.transpose()?.map(Arc::new);
         let count = if matches!(purpose, Purpose::Tunnels) {
             config.classes.len()
         } else {
@@ -145,6 +150,7 @@ impl Edge {
             node,
             config,
             crypto,
+            classic,
             purpose,
             links: BTreeMap::new(),
             resolved: BTreeMap::new(),
@@ -367,7 +373,10 @@ impl Edge {
             let mut status = TunnelStatus::new(name, treatment, slot.since);
             status.reason.clone_from(&slot.reason);
             let up = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
-            status.up = slot.live.and_then(|id| self.node.get(id)).is_some_and(up);
+            let live = slot.live.and_then(|id| self.node.get(id));
+            status.up = live.is_some_and(up);
+            let classic = |conn: &Conn<Role>| conn.role.exchange == dial::Exchange::Classic;
+            status.fell_back = live.is_some_and(classic);
             let of = (slot.pipe, slot.live);
             self.node.describe(of, &mut status, wanted);
             all.push(status);

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustls::NamedGroup;
 use sennit_core::{
     ClassId, FlowPattern, PathState, Worth,
     flows::FlowAccount,
@@ -120,6 +121,10 @@ pub struct TunnelStatus {
     pub fec: FecStatus,
     /// Whether the other end is a Sennit, which can put flows back in order.
     pub numbered: bool,
+    /// The group of the key exchange, once there is a connection.
+    pub group: Option<NamedGroup>,
+    /// The handshake offered classic groups alone, because others went unanswered on its link.
+    pub fell_back: bool,
     /// Whether striping pays, under `bond`.
     pub striping: Striping,
     /// Its paths.
@@ -145,6 +150,8 @@ impl TunnelStatus {
             stats: TunnelStats::default(),
             fec: FecStatus::new(treatment.fec),
             numbered: false,
+            group: None,
+            fell_back: false,
             striping: Striping::default(),
             paths: Vec::new(),
             flows: Vec::new(),

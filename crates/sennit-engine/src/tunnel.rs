@@ -29,7 +29,10 @@ use std::{
 };
 
 use bytes::BytesMut;
-use noq_proto::{ClosePathError, Connection, FourTuple, PathId, VarInt};
+use noq_proto::{
+    ClosePathError, Connection, FourTuple, PathId, VarInt, crypto::rustls::HandshakeData,
+};
+use rustls::NamedGroup;
 use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 
 use self::{health::Activity, plan::Patience, reports::Reports, round::Round};
@@ -213,9 +216,17 @@ impl Tunnel {
         paths.find(|path| path.network == network)?.on
     }
 
+    /// The group of the key exchange, once the handshake has agreed on one.
+    fn group(&self) -> Option<NamedGroup> {
+        let data = self.conn.crypto_session().handshake_data()?;
+        let data = data.downcast::<HandshakeData>().ok()?;
+        data.negotiated_key_exchange_group
+    }
+
     /// Fills in what the tunnel knows of itself.
     pub(crate) fn describe(&mut self, status: &mut TunnelStatus) {
         status.numbered = self.is_numbered();
+        status.group = self.group();
         status.striping = self.scheduler.striping();
         let halves = self.takes_halves();
         let Self { paths, conn, .. } = self;

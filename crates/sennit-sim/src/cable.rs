@@ -1,7 +1,7 @@
 //! Both directions of an emulated link, and what travels on it.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -89,6 +89,22 @@ pub(crate) fn seed(world: u64, index: usize) -> u64 {
     world.wrapping_mul(1000) + 2 * index as u64
 }
 
+/// The source connection ID of an Initial packet of version 1 that is large enough to carry a part
+/// of a ClientHello, and its padding (RFC 9000 §17.2.2).
+fn hello_of(packet: &[u8]) -> Option<&[u8]> {
+    let (&[first, 0, 0, 0, 1, length], rest) = packet.split_first_chunk()? else {
+        return None;
+    };
+    let (&length, rest) = rest.get(usize::from(length)..)?.split_first()?;
+    let (source, rest) = rest.split_at_checked(usize::from(length))?;
+    // Without a token, and a length in two bytes.
+    let &[0, high, low, ..] = rest else {
+        return None;
+    };
+    let length = u16::from_be_bytes([high & 0x3f, low]);
+    (first & 0xf0 == 0xc0 && length > 600).then_some(source)
+}
+
 /// One direction of a link.
 pub(crate) struct Way {
     link: Link<Wire>,
@@ -96,6 +112,8 @@ pub(crate) struct Way {
     repeats: VecDeque<(Instant, Wire)>,
     /// Bytes of all IP packets that were put on it.
     pub(crate) offered: u64,
+    /// Connections of which a part of a ClientHello passed, if a box drops the rest.
+    pub(crate) hellos: Option<BTreeSet<Vec<u8>>>,
 }
 
 impl Way {
@@ -106,6 +124,7 @@ impl Way {
             link,
             repeats: VecDeque::new(),
             offered: 0,
+            hellos: None,
         }
     }
 
@@ -135,6 +154,9 @@ impl Way {
             };
             let len = packet.len() + UDP_OVERHEAD;
             self.offered += len as u64;
+            if !self.passes_box(packet) {
+                continue;
+            }
             let Err(dropped) = self.link.handle_packet(len, wire, now) else {
                 continue;
             };
@@ -145,6 +167,14 @@ impl Way {
             }
         }
         told
+    }
+
+    /// Whether the box, if there is one, lets a packet pass.
+    fn passes_box(&mut self, packet: &[u8]) -> bool {
+        let (Some(hellos), Some(id)) = (&mut self.hellos, hello_of(packet)) else {
+            return true;
+        };
+        hellos.insert(id.to_vec())
     }
 
     /// What has arrived by now, and when; all of it does a second time after `repeats_after`.

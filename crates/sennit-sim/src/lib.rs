@@ -19,7 +19,7 @@ mod trial;
 mod turns;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -197,6 +197,26 @@ impl World {
         Self::with_edge(links, config, &[], seed, start)
     }
 
+    /// A world of one class with a box on each of the links `boxed` that drops the second
+    /// packet of a ClientHello; whether the edge may fall back to classic key exchange.
+    pub fn with_hello_boxes(
+        links: &[LinkSpec],
+        boxed: &[usize],
+        falls_back: bool,
+        seed: u64,
+        start: Instant,
+    ) -> Self {
+        let classes = vec![class("default", Policy::Bond)];
+        let mut config = edge_config(classes, Classifier::default());
+        let authority = Authority::new();
+        config.classic = falls_back.then(|| authority.classic_client());
+        let mut world = Self::unplugged(links, config, authority, seed, start);
+        for &link in boxed {
+            world.cables[link].up.hellos = Some(BTreeSet::new());
+        }
+        world.plug_in()
+    }
+
     fn with_edge(
         links: &[LinkSpec],
         config: EdgeConfig,
@@ -204,8 +224,22 @@ impl World {
         seed: u64,
         start: Instant,
     ) -> Self {
-        let authority = Authority::new();
-        let mut world = Self {
+        let mut world = Self::unplugged(links, config, Authority::new(), seed, start);
+        for (label, &tier) in world.labels.iter_mut().zip(tiers) {
+            label.tier = tier;
+        }
+        world.plug_in()
+    }
+
+    /// A world whose links are not up yet.
+    fn unplugged(
+        links: &[LinkSpec],
+        config: EdgeConfig,
+        authority: Authority,
+        seed: u64,
+        start: Instant,
+    ) -> Self {
+        Self {
             edge: new_edge(&config, &authority, seed, start),
             hub: new_hub(&authority, seed, start),
             config,
@@ -216,9 +250,7 @@ impl World {
                 .enumerate()
                 .map(|(i, link)| Cable::new(i, link, seed, start))
                 .collect(),
-            labels: (0..links.len())
-                .map(|index| label(index, tiers.get(index).copied().unwrap_or(1)))
-                .collect(),
+            labels: (0..links.len()).map(|index| label(index, 1)).collect(),
             now: start,
             start,
             at_edge: VecDeque::new(),
@@ -232,11 +264,15 @@ impl World {
             repeats_after: None,
             edge_turns: Turns::new(2 * seed, start),
             hub_turns: Turns::new(2 * seed + 1, start),
-        };
-        for index in 0..links.len() {
-            world.set_link(index, true);
         }
-        world
+    }
+
+    /// All its links come up.
+    fn plug_in(mut self) -> Self {
+        for index in 0..self.cables.len() {
+            self.set_link(index, true);
+        }
+        self
     }
 
     /// Virtual time since the start.
@@ -604,6 +640,7 @@ fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig 
         classes: (0..).map(ClassId).zip(classes).collect(),
         classifier,
         sharing: None,
+        classic: None,
         lan: Vec::new(),
         bearer: None,
         steering: 0,

@@ -7,7 +7,10 @@ use rcgen::{
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
-    crypto::aws_lc_rs,
+    crypto::{
+        CryptoProvider,
+        aws_lc_rs::{self, kx_group},
+    },
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
     version::TLS13,
 };
@@ -52,9 +55,21 @@ impl Authority {
 
     /// For an edge that trusts this authority.
     pub fn client(&self) -> Arc<ClientConfig> {
+        self.client_with(aws_lc_rs::default_provider())
+    }
+
+    /// The same without post-quantum key exchange.
+    pub fn classic_client(&self) -> Arc<ClientConfig> {
+        self.client_with(CryptoProvider {
+            kx_groups: vec![kx_group::X25519],
+            ..aws_lc_rs::default_provider()
+        })
+    }
+
+    fn client_with(&self, provider: CryptoProvider) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("our own root is valid");
-        let mut config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+        let mut config = ClientConfig::builder_with_provider(provider.into())
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has TLS 1.3")
             .with_root_certificates(roots)

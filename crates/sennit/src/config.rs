@@ -88,6 +88,8 @@ pub struct HubConfig {
     /// What clients with a bearer token may reach of which the store says nothing.
     pub bearer_reach: Reach,
     pub api: ApiConfig,
+    /// No handshake without post-quantum key exchange.
+    pub require_pq: bool,
     /// What the hub sends to a site on all its links together, in bits per second.
     pub site_limit: Option<u64>,
 }

@@ -229,6 +229,7 @@ mod tests {
             state: State::Up,
             reason: None,
             since_seconds: 1.0,
+            key_exchange: None,
             sent_bytes: 0,
             received_bytes: 0,
             wrong_source_packets: 0,

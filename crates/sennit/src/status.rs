@@ -169,6 +169,9 @@ pub struct TunnelStatus {
     pub reason: Option<String>,
     /// How long it has been in this state.
     pub since_seconds: f64,
+    /// The group of the TLS key exchange, by its name in the registry of IANA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_exchange: Option<String>,
     /// Inner packets.
     pub sent_bytes: u64,
     /// Inner packets.

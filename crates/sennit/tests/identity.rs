@@ -707,10 +707,19 @@ fn directories_without_an_identity_are_told_from_damaged_ones() {
 
 /// A handshake in memory; what the server saw of the client, or why either gave up.
 fn handshake(client: ClientTls, hub: &HubIdentity) -> Result<Seen, rustls::Error> {
-    let name = ServerName::try_from(client.server_name).unwrap();
-    let mut client = rustls::ClientConnection::new(Arc::new(client.config), name).unwrap();
-    let mut server =
-        rustls::ServerConnection::new(Arc::new(identity::server_config(hub).unwrap())).unwrap();
+    shake_hands(client.config, client.server_name, hub, false)
+}
+
+fn shake_hands(
+    client: rustls::ClientConfig,
+    name: String,
+    hub: &HubIdentity,
+    require_pq: bool,
+) -> Result<Seen, rustls::Error> {
+    let name = ServerName::try_from(name).unwrap();
+    let mut client = rustls::ClientConnection::new(Arc::new(client), name).unwrap();
+    let server = identity::server_config(hub, require_pq).unwrap();
+    let mut server = rustls::ServerConnection::new(Arc::new(server)).unwrap();
     while client.is_handshaking() || server.is_handshaking() {
         let mut wire = Vec::new();
         client.write_tls(&mut wire).unwrap();
@@ -770,6 +779,25 @@ fn an_invited_edge_shakes_hands_without_a_certificate_and_an_enrolled_one_with_i
     assert_eq!(
         (second.group.as_str(), second.alpn.as_slice()),
         ("X25519MLKEM768", identity::ALPN)
+    );
+}
+
+#[test]
+fn a_hub_that_requires_post_quantum_takes_no_classic_handshake_and_another_does() {
+    let mut hub = Hub::new();
+    let edge = hub.enrolled("van-07");
+    let shake = |classic: bool, require_pq| {
+        let tls = identity::client_config(&edge.identity).unwrap();
+        let config = if classic { tls.classic } else { tls.config };
+        shake_hands(config, tls.server_name, &hub.identity, require_pq).map(|seen| seen.group)
+    };
+
+    assert_eq!(shake(false, true).unwrap(), "X25519MLKEM768");
+    assert_eq!(shake(true, false).unwrap(), "X25519");
+    let error = shake(true, true).unwrap_err();
+    assert!(
+        matches!(error, rustls::Error::PeerIncompatible(_)),
+        "{error:?}"
     );
 }
 

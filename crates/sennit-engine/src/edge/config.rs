@@ -38,6 +38,8 @@ pub struct EdgeConfig {
     /// How the classes share the links, if the config says so: what all edges of one host have in
     /// common.
     pub sharing: Option<Arc<Sharing>>,
+    /// TLS without post-quantum key exchange, for links on which handshakes with it go unanswered.
+    pub classic: Option<Arc<rustls::ClientConfig>>,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
     /// Token for a proxy that does not take our certificate.

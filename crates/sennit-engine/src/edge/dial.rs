@@ -43,13 +43,33 @@ const DISPLACED_FOR: Duration = Duration::from_secs(30);
 /// Addresses of the hub that are tried at once on a link; if there are more, the others have their
 /// turn after these.
 const RACED: usize = 4;
+/// After this many attempts without an answer on a link, a classic handshake is begun beside the
+/// post-quantum one: there are boxes that drop the second packet of a large ClientHello.
+const BEFORE_CLASSIC: u32 = 2;
+/// A hub that is there answers the post-quantum handshake within this time and is never asked for a
+/// classic one.
+const CLASSIC_AFTER: Duration = Duration::from_secs(1);
+
+/// Which key exchange a handshake offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Exchange {
+    /// Whatever the configuration offers, post-quantum first.
+    Usual,
+    /// Classic groups alone, whose ClientHello is one packet.
+    Classic,
+}
+
+/// One handshake: where it leaves from, whom it asks, and for what.
+type Attempt = (SocketId, SocketAddr, Exchange);
 
 /// The race of one class.
 #[derive(Debug)]
 pub(super) struct Dial {
-    attempts: BTreeMap<(SocketId, SocketAddr), (ConnId, Instant)>,
+    attempts: BTreeMap<Attempt, (ConnId, Instant)>,
     /// Links on which a whole attempt went by without an answer.
     unanswered: BTreeSet<SocketId>,
+    /// How many whole attempts in a row that was on each link, since the hub last granted anything.
+    stalled: BTreeMap<SocketId, u32>,
     /// When a link may be tried again, for a handshake or a path.
     pub(super) not_before: BTreeMap<SocketId, Instant>,
     /// Rounds of handshakes begun on a link since the last success: each is for the next addresses
@@ -71,6 +91,7 @@ impl Dial {
         Self {
             attempts: BTreeMap::new(),
             unanswered: BTreeSet::new(),
+            stalled: BTreeMap::new(),
             not_before: BTreeMap::new(),
             turns: BTreeMap::new(),
             failures: 0,
@@ -96,13 +117,15 @@ impl Dial {
 
     /// The attempts over a link, to be closed.
     pub(super) fn take_attempts_over(&mut self, socket: SocketId) -> Vec<ConnId> {
-        let over = self.attempts.extract_if(.., |(link, _), _| *link == socket);
+        let over = self
+            .attempts
+            .extract_if(.., |(link, _, _), _| *link == socket);
         over.map(|(_, (id, _))| id).collect()
     }
 
     /// Whether an attempt over a link is under way.
     fn is_tried(&self, socket: SocketId) -> bool {
-        self.attempts.keys().any(|(link, _)| *link == socket)
+        self.attempts.keys().any(|(link, _, _)| *link == socket)
     }
 
     /// The hub has granted what was asked of it. A handshake alone is no success: a hub that
@@ -111,6 +134,7 @@ impl Dial {
         self.failures = 0;
         self.refusals = 0;
         self.turns.clear();
+        self.stalled.clear();
         self.answer_by = None;
         self.not_before.clear();
     }
@@ -189,6 +213,22 @@ impl Dial {
     fn is_held_briefly(&self, link: SocketId, now: Instant) -> bool {
         let until = self.not_before.get(&link);
         until.is_some_and(|&at| at > now && at <= now + RETRY_MAX)
+    }
+
+    /// When a link's race began, if a classic handshake may join it and none has.
+    fn without_classic(&self, socket: SocketId) -> Option<Instant> {
+        if *self.stalled.get(&socket)? < BEFORE_CLASSIC {
+            return None;
+        }
+        let over = |(link, _, _): &Attempt| *link == socket;
+        let mut tried = self.attempts.iter().filter(|(to, _)| over(to));
+        if tried
+            .clone()
+            .any(|((_, _, exchange), _)| *exchange == Exchange::Classic)
+        {
+            return None;
+        }
+        tried.next().map(|(_, &(_, since))| since)
     }
 
     pub(super) fn may_try(&self, link: SocketId, now: Instant) -> bool {
@@ -311,12 +351,13 @@ impl Edge {
         for socket in links {
             let dial = &self.slots[index].dial;
             if dial.is_tried(socket) {
+                self.join_classic(index, socket, now);
                 continue;
             }
             if dial.may_try(socket, now) {
                 let turn = self.slots[index].dial.next_turn(socket);
                 for remote in self.hubs_for(socket, turn) {
-                    self.attempt(index, socket, remote, now);
+                    self.attempt(index, (socket, remote, Exchange::Usual), now, now);
                 }
             } else if let Some(&at) = dial.not_before.get(&socket) {
                 self.slots[index].dial.look_at(at);
@@ -324,14 +365,43 @@ impl Edge {
         }
     }
 
+    /// Begins classic handshakes beside the post-quantum ones of a link that go unanswered there.
+    fn join_classic(&mut self, index: usize, socket: SocketId, now: Instant) {
+        let dial = &mut self.slots[index].dial;
+        let Some(since) = dial
+            .without_classic(socket)
+            .filter(|_| self.classic.is_some())
+        else {
+            return;
+        };
+        let due = since + CLASSIC_AFTER;
+        if now < due {
+            return dial.look_at(due);
+        }
+        let tried = dial.attempts.keys().filter(|(link, _, _)| *link == socket);
+        let remotes: Vec<SocketAddr> = tried.map(|&(_, remote, _)| remote).collect();
+        for remote in remotes {
+            self.attempt(index, (socket, remote, Exchange::Classic), since, now);
+        }
+    }
+
     fn drop_stale_attempts(&mut self, index: usize, now: Instant) {
         let dial = &mut self.slots[index].dial;
-        let stale: Vec<((SocketId, SocketAddr), ConnId)> = dial
+        let stale: Vec<(Attempt, ConnId)> = dial
             .attempts
             .iter()
             .filter(|(_, (_, since))| now.saturating_duration_since(*since) >= ATTEMPT)
             .map(|(&to, &(id, _))| (to, id))
             .collect();
+        // Whoever looks for another reason in between must not forget when these are due.
+        let left = dial.attempts.values().map(|&(_, since)| since + ATTEMPT);
+        if let Some(due) = left.filter(|&due| due > now).min() {
+            dial.look_at(due);
+        }
+        let silent: BTreeSet<SocketId> = stale.iter().map(|((socket, _, _), _)| *socket).collect();
+        for socket in silent {
+            *dial.stalled.entry(socket).or_default() += 1;
+        }
         for (to, id) in stale {
             let dial = &mut self.slots[index].dial;
             dial.attempts.remove(&to);
@@ -352,17 +422,24 @@ impl Edge {
         }
     }
 
-    fn attempt(&mut self, index: usize, socket: SocketId, remote: SocketAddr, now: Instant) {
+    /// Begins a handshake of the race that began at `since`.
+    fn attempt(&mut self, index: usize, to: Attempt, since: Instant, now: Instant) {
+        let (socket, remote, exchange) = to;
+        let crypto = match (exchange, &self.classic) {
+            (Exchange::Classic, Some(classic)) => classic,
+            (Exchange::Classic, None) | (Exchange::Usual, _) => &self.crypto,
+        };
         let first_id = self.first_ids.next();
         let class = &self.slots[index].class;
         let settings = self.node.settings();
-        let mut config = ClientConfig::new(self.crypto.clone());
+        let mut config = ClientConfig::new(crypto.clone());
         config.initial_dst_cid_provider(Arc::new(move || first_id));
         config.transport_config(Arc::new(settings.transport(class.treatment.congestion)));
         let role = Role {
             slot: index,
             link: socket,
             remote,
+            exchange,
             stage: Stage::Handshake,
             opening: BTreeMap::new(),
         };
@@ -379,8 +456,8 @@ impl Edge {
                     conn.dscp = dscp;
                 }
                 let slot = &mut self.slots[index];
-                slot.dial.attempts.insert((socket, remote), (id, now));
-                slot.dial.look_at(now + ATTEMPT);
+                slot.dial.attempts.insert(to, (id, since));
+                slot.dial.look_at(since + ATTEMPT);
                 if slot.live.is_none() && !slot.dial.is_failing() {
                     slot.reason = "waiting for the hub to answer".into();
                 }

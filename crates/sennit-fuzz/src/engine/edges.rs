@@ -26,6 +26,7 @@ impl EdgeSide {
             classes: [(ClassId(0), class("default", Policy::Bond))].into(),
             classifier: Classifier::default(),
             sharing: None,
+            classic: None,
             lan: vec!["192.168.8.0/24".parse().expect("a prefix")],
             bearer: None,
             steering: 0,

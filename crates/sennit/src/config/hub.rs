@@ -75,6 +75,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     };
     let (reach, bearer_reach) = (reach("reach"), reach("bearer_reach"));
     let site_limit = hub.string("site_limit", values::rate, findings);
+    let require_pq = hub.boolean("require_pq", findings);
     hub.finish(findings);
     Some(HubConfig {
         listen: listen.into_iter().map(Spanned::into_inner).collect(),
@@ -88,6 +89,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         reach: reach.unwrap_or_else(Reach::everything),
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
         api: ApiConfig::default(),
+        require_pq: require_pq.unwrap_or(false),
         site_limit: site_limit.map(Spanned::into_inner),
     })
 }

@@ -285,6 +285,13 @@ fn hub() -> Vec<Key> {
             "What the hub sends to one site on all its links together, whatever the site asks \
              for.",
         ),
+        key(
+            "require_pq",
+            Kind::Boolean,
+            Without::Value("false".into()),
+            "Whether a handshake without post-quantum key exchange fails. An edge behind a box that \
+             drops\nlarge handshakes then has no tunnel.",
+        ),
     ]
 }
 

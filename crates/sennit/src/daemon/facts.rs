@@ -129,6 +129,7 @@ fn tunnel(
         state,
         reason,
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
+        key_exchange: tunnel.group.map(|group| format!("{group:?}")),
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,
         wrong_source_packets: tunnel.stats.wrong_source,

@@ -89,7 +89,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
-    let tls = Arc::new(identity::server_config(&identity)?);
+    let tls = Arc::new(identity::server_config(&identity, config.require_pq)?);
     let reset_key = reset_key(&identity);
     let store = Store::open(&config.state)?;
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;

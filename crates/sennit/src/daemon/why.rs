@@ -23,6 +23,7 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: 
     if let Some(choice) = tunnel.paths[index].congestion {
         text += &switched(choice).unwrap_or_default();
     }
+    text += &fallen_back(tunnel, index).unwrap_or_default();
     let path = &tunnel.paths[index];
     if let Some(share) = &path.shared {
         text += &sharing::held(&tunnel.class, &path.link.name, share).unwrap_or_default();
@@ -46,6 +47,16 @@ fn protected(tunnel: &TunnelStatus) -> Option<String> {
         )),
         (None, _) => None,
     }
+}
+
+/// That the handshake, which was on the first path, went without post-quantum key exchange.
+fn fallen_back(tunnel: &TunnelStatus, index: usize) -> Option<String> {
+    let group = tunnel.group.filter(|_| tunnel.fell_back)?;
+    (tunnel.paths[index].id == 0).then(|| {
+        format!(
+            "; key exchange is classic ({group:?}): post-quantum handshakes went unanswered here"
+        )
+    })
 }
 
 /// That the tunnel's packets do not fit, and how that is known.
@@ -263,6 +274,8 @@ mod tests {
             stats: TunnelStats::default(),
             fec: Default::default(),
             numbered: true,
+            group: None,
+            fell_back: false,
             striping: Default::default(),
             paths,
             flows: Vec::new(),
@@ -272,6 +285,21 @@ mod tests {
 
     fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
         super::why(tunnel, index, share, Instant::now())
+    }
+
+    #[test]
+    fn the_path_of_a_classic_handshake_says_why_it_was_one() {
+        let paths = vec![path(0, "fibre", 1, 20, 300), path(1, "lte", 1, 60, 75)];
+        let mut tunnel = tunnel(Policy::Bond, paths);
+        tunnel.group = Some(rustls::NamedGroup::X25519);
+        assert!(!why(&tunnel, 0, None).contains("classic"));
+
+        tunnel.fell_back = true;
+
+        let told =
+            "; key exchange is classic (X25519): post-quantum handshakes went unanswered here";
+        assert!(why(&tunnel, 0, None).ends_with(told));
+        assert!(!why(&tunnel, 1, None).contains("classic"));
     }
 
     #[test]

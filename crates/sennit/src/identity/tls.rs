@@ -1,6 +1,7 @@
 //! What both sides offer and demand in the TLS handshake.
 //!
-//! TLS 1.3 only, X25519MLKEM768 first. Nothing here turns verification off: a hub is known by the
+//! TLS 1.3 only, X25519MLKEM768 first; a second configuration of a client leaves it out, for
+//! networks that drop large ClientHellos. Nothing here turns verification off: a hub is known by the
 //! pin of its authority, a foreign proxy by its CA, a site by a certificate of the hub's authority.
 //! Sessions are never resumed, so that every connection is proved by its own certificate, a fresh
 //! one is used at once, and a revoked one is seen at once.
@@ -13,7 +14,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::{self, kx_group, sign};
 use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+    CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, ring, verify_tls12_signature,
+    verify_tls13_signature,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -34,6 +36,8 @@ pub const ALPN: &[u8] = b"h3";
 /// What a connection to a far side needs.
 pub struct ClientTls {
     pub config: ClientConfig,
+    /// The same without post-quantum key exchange.
+    pub classic: ClientConfig,
     /// The name that the far side's certificate must bear.
     pub server_name: String,
     /// To be sent as `authorization: Bearer …`.
@@ -42,7 +46,19 @@ pub struct ClientTls {
 
 /// TLS of an edge towards its hub, with the certificate once there is one.
 pub fn client_config(identity: &EdgeIdentity) -> Result<ClientTls, IdentityError> {
-    let provider = Arc::new(provider());
+    Ok(ClientTls {
+        config: towards_hub(identity, provider(&USUAL))?,
+        classic: towards_hub(identity, provider(&CLASSIC))?,
+        server_name: identity.authority.hub_name(),
+        bearer: None,
+    })
+}
+
+fn towards_hub(
+    identity: &EdgeIdentity,
+    provider: CryptoProvider,
+) -> Result<ClientConfig, IdentityError> {
+    let provider = Arc::new(provider);
     let verifier = PinnedAuthority {
         pin: identity.authority,
         provider: Arc::clone(&provider),
@@ -56,31 +72,38 @@ pub fn client_config(identity: &EdgeIdentity) -> Result<ClientTls, IdentityError
             .with_client_auth_cert(chain.clone(), identity.private_key())
             .map_err(failed)?,
     };
-    Ok(ClientTls {
-        config: finish(config),
-        server_name: identity.authority.hub_name(),
-        bearer: None,
-    })
+    Ok(finish(config))
 }
 
 /// TLS of an edge towards a CONNECT-IP proxy at `address` that is not a Sennit hub.
 ///
 /// `host` is its address or name in the config.
 pub fn proxy_config(proxy: &Proxy, host: &str) -> Result<ClientTls, IdentityError> {
-    let builder = client(Arc::new(provider()))?.with_root_certificates(roots(&proxy.ca)?);
+    let roots = roots(&proxy.ca)?;
+    let towards = |groups| {
+        let builder = client(Arc::new(provider(groups)))?;
+        let config = builder.with_root_certificates(roots.clone());
+        Ok::<_, IdentityError>(finish(config.with_no_client_auth()))
+    };
     let bearer = proxy.bearer.as_deref().map(bearer).transpose()?;
     let server_name = proxy.name.clone().unwrap_or_else(|| host.to_owned());
     Ok(ClientTls {
-        config: finish(builder.with_no_client_auth()),
+        config: towards(&USUAL)?,
+        classic: towards(&CLASSIC)?,
         server_name,
         bearer,
     })
 }
 
 /// TLS of a hub. A client may show a certificate of the hub's authority, or none: whether it is let
-/// in is for [`super::authorize`] to say, so that a refusal can carry its reason.
-pub fn server_config(identity: &HubIdentity) -> Result<ServerConfig, IdentityError> {
-    let provider = Arc::new(provider());
+/// in is for [`super::authorize`] to say, so that a refusal can carry its reason. With `require_pq`
+/// a handshake without post-quantum key exchange fails.
+pub fn server_config(
+    identity: &HubIdentity,
+    require_pq: bool,
+) -> Result<ServerConfig, IdentityError> {
+    let groups: &[_] = if require_pq { &POST_QUANTUM } else { &USUAL };
+    let provider = Arc::new(provider(groups));
     let mut roots = RootCertStore::empty();
     roots
         .add(identity.authority.certificate().clone())
@@ -129,15 +152,20 @@ fn failed(error: impl fmt::Display) -> IdentityError {
     IdentityError::Tls(error.to_string())
 }
 
-fn provider() -> CryptoProvider {
+static POST_QUANTUM: [&dyn SupportedKxGroup; 1] = [kx_group::X25519MLKEM768];
+static CLASSIC: [&dyn SupportedKxGroup; 3] =
+    [kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+static USUAL: [&dyn SupportedKxGroup; 4] = [
+    kx_group::X25519MLKEM768,
+    kx_group::X25519,
+    kx_group::SECP256R1,
+    kx_group::SECP384R1,
+];
+
+fn provider(groups: &[&'static dyn SupportedKxGroup]) -> CryptoProvider {
     CryptoProvider {
         cipher_suites: cipher_suites(),
-        kx_groups: vec![
-            kx_group::X25519MLKEM768,
-            kx_group::X25519,
-            kx_group::SECP256R1,
-            kx_group::SECP384R1,
-        ],
+        kx_groups: groups.to_vec(),
         ..aws_lc_rs::default_provider()
     }
 }

@@ -186,6 +186,9 @@ impl Text {
         if let Some(reason) = &tunnel.reason {
             self.note(reason);
         }
+        if let Some(group) = &tunnel.key_exchange {
+            self.note(&format!("key exchange {group}"));
+        }
         if tunnel.wrong_source_packets > 0 {
             let count = tunnel.wrong_source_packets;
             self.note(&format!(

@@ -102,6 +102,7 @@ fn engine(identity: &EdgeIdentity, hubs: Vec<SocketAddr>, now: Instant) -> Resul
         classes: BTreeMap::from([(ClassId(0), class_config(&Class::default()))]),
         classifier: Classifier::default(),
         sharing: None,
+        classic: Some(Arc::new(tls.classic)),
         lan: Vec::new(),
         bearer: None,
         steering: 0,

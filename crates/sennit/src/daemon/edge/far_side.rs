@@ -99,6 +99,7 @@ impl FarSide {
             classes: BTreeMap::new(),
             classifier: classifier(running),
             sharing: running.sharing.clone(),
+            classic: Some(Arc::new(tls.classic)),
             lan: config.lan.iter().copied().map(prefix).collect(),
             steering: steering(tls.bearer.as_deref().unwrap_or(self.site().as_str())),
             bearer: tls.bearer,

@@ -1,0 +1,74 @@
+//! Post-quantum handshakes, and boxes that their size is too much for.
+
+use std::time::{Duration, Instant};
+
+use rustls::NamedGroup;
+use sennit_core::Policy;
+use sennit_sim::{LinkSpec, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn link() -> LinkSpec {
+    "20/20".parse().expect("it is a link")
+}
+
+fn group(world: &mut World) -> (Option<NamedGroup>, bool) {
+    let status = world.edge.status().remove(0);
+    (status.group, status.fell_back)
+}
+
+#[test]
+fn both_ends_know_that_the_key_exchange_is_post_quantum() {
+    let mut world = World::new(&[link()], Policy::Bond, 1, Instant::now());
+
+    assert!(world.connect(1));
+
+    let wanted = (Some(NamedGroup::X25519MLKEM768), false);
+    assert_eq!(group(&mut world), wanted);
+    assert_eq!(world.hub.status()[0].group, wanted.0);
+}
+
+#[test]
+fn where_a_box_drops_large_hellos_the_third_handshake_is_classic_as_well() {
+    let mut world = World::with_hello_boxes(&[link()], &[0], true, 1, Instant::now());
+
+    let up = world.run_until(SECOND * 20, |world| world.edge.status()[0].up);
+
+    assert!(up, "a classic hello is one packet");
+    assert!(world.elapsed() >= SECOND * 8, "two post-quantum ones first");
+    assert!(world.elapsed() <= SECOND * 10, "{:?}", world.elapsed());
+    assert_eq!(group(&mut world), (Some(NamedGroup::X25519), true));
+}
+
+#[test]
+fn without_a_classic_offer_no_hello_passes_such_a_box() {
+    let mut world = World::with_hello_boxes(&[link()], &[0], false, 1, Instant::now());
+
+    let up = world.run_until(SECOND * 20, |world| world.edge.status()[0].up);
+
+    assert!(!up, "the box does what it is for");
+}
+
+#[test]
+fn a_hub_that_was_away_for_long_gets_no_classic_hello_once_it_answers() {
+    let mut world = World::with_hello_boxes(&[link()], &[], true, 1, Instant::now());
+    world.blackhole(0, true);
+    world.restart_edge();
+    world.run(SECOND * 40 + Duration::from_millis(100));
+    world.blackhole(0, false);
+
+    let up = world.run_until(SECOND * 10, |world| world.edge.status()[0].up);
+
+    assert!(up);
+    assert_eq!(group(&mut world), (Some(NamedGroup::X25519MLKEM768), false));
+}
+
+#[test]
+fn beside_a_link_with_such_a_box_another_one_connects_at_once_and_both_carry() {
+    let mut world = World::with_hello_boxes(&[link(), link()], &[0], true, 1, Instant::now());
+
+    assert!(world.connect(2), "a path needs no hello");
+
+    assert!(world.elapsed() < SECOND * 2, "{:?}", world.elapsed());
+    assert_eq!(group(&mut world), (Some(NamedGroup::X25519MLKEM768), false));
+}
