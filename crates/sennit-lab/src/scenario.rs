@@ -236,6 +236,9 @@ pub struct Step {
     /// How long traffic lasts that does not say so itself.
     #[serde(default = "default_seconds")]
     pub seconds: u32,
+    /// Traffic goes through the tunnel and beside it at once, to see how they share a link.
+    #[serde(default)]
+    pub contend: bool,
     /// All of it starts together, unless `start_s` says otherwise.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
@@ -445,6 +448,7 @@ impl Scenario {
             self.check_tunnels(step)?;
         }
         if step.uses_tunnel()
+            && !step.contend
             && step
                 .traffic
                 .iter()

@@ -274,6 +274,18 @@ fn steps_do_not_mix_ways_that_disturb_each_other() {
 }
 
 #[test]
+fn a_step_whose_traffic_contends_goes_both_ways_at_once() {
+    let traffic = |via: &str| format!("[[step.traffic]]\nkind = \"tcp\"\nvia = \"{via}\"\n");
+    let text = format!(
+        "{LINK}[tunnel]\n[[step]]\nname = \"s\"\ncontend = true\n{}{}",
+        traffic("tunnel"),
+        traffic("link:a")
+    );
+
+    assert!(Scenario::parse(&text).unwrap().step[0].contend);
+}
+
+#[test]
 fn faults_come_in_order_of_time() {
     let fault =
         |at: u32| format!("[[step.fault]]\nat_s = {at}\nlink = \"a\"\naction = \"outage\"\n");
