@@ -1,8 +1,9 @@
 //! What both sides offer and demand in the TLS handshake.
 //!
 //! TLS 1.3 only, X25519MLKEM768 first; a second configuration of a client leaves it out, for
-//! networks that drop large ClientHellos. Nothing here turns verification off: a hub is known by the
-//! pin of its authority, a foreign proxy by its CA, a site by a certificate of the hub's authority.
+//! networks that drop large ClientHellos. Nothing here turns verification off: a hub is known by
+//! the pin of its authority, a foreign proxy by its CA, a site by a certificate of the hub's
+//! authority.
 //! Sessions are never resumed, so that every connection is proved by its own certificate, a fresh
 //! one is used at once, and a revoked one is seen at once.
 
