@@ -22,7 +22,7 @@ fn carries(edge: &Daemon<'_>, send: impl FnOnce()) -> String {
     send();
     let after = edge.wait("what was sent to be counted", |status| {
         let grown = |class: &&str| sent(status, class) >= sent(&before, class) + SIZE;
-        NAMES.iter().any(|class| grown(class))
+        NAMES.iter().any(grown)
     });
     let grown = |class: &&&str| sent(&after, class) - sent(&before, class).min(sent(&after, class));
     (*NAMES.iter().max_by_key(grown).unwrap()).to_owned()
