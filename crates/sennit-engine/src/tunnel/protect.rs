@@ -53,20 +53,26 @@ impl Tunnel {
         pipe.protection.look(&outlook, now);
     }
 
-    /// Whether a repair waits for a path.
+    /// Whether a repair or tidings wait for a path.
     pub(super) fn has_protection(&self, pipe: &Pipe) -> bool {
         let sending = pipe.protection.sending.as_ref();
-        sending.is_some_and(|sending| sending.has_due())
+        let is_past = |at: Instant| at <= self.round.polled;
+        let waits = || self.protection_timeout(pipe).is_some_and(is_past);
+        sending.is_some_and(|sending| sending.has_due()) || waits()
     }
 
-    /// When repairs or tidings are due without packets, or a repair has failed to come.
+    /// When repairs or tidings are due without packets, or a repair has failed to come. What was
+    /// due at the last look waits for a path.
     pub(super) fn protection_due_at(&self, pipe: &Pipe) -> Option<Instant> {
         let deferred = pipe.recovery.deferred_until();
-        let due = pipe
-            .protection
-            .poll_timeout()
-            .filter(|_| self.takes_repairs());
+        let due = self.protection_timeout(pipe);
+        let due = due.filter(|at| *at > self.round.polled);
         deferred.into_iter().chain(due).min()
+    }
+
+    fn protection_timeout(&self, pipe: &Pipe) -> Option<Instant> {
+        let due = pipe.protection.poll_timeout();
+        due.filter(|_| self.takes_repairs())
     }
 
     /// Stages tidings of what arrived, or the repairs that are due.
