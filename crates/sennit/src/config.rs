@@ -17,6 +17,7 @@ mod finding;
 mod host;
 mod hub;
 mod matching;
+mod notify;
 pub mod reference;
 mod section;
 mod values;
@@ -41,6 +42,7 @@ pub use self::effective::{Change, Entry, changes, effective, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::{HostFinding, look_at_host};
 pub use self::matching::{Match, PortRange};
+pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 use self::section::{Section, kind_of};
 use crate::reach::Reach;
 use crate::remote::Remote;
@@ -90,6 +92,8 @@ pub struct HubConfig {
     pub api: ApiConfig,
     /// No handshake without post-quantum key exchange.
     pub require_pq: bool,
+    /// Who is told of events.
+    pub notify: Vec<Notify>,
     /// What the hub sends to a site on all its links together, in bits per second.
     pub site_limit: Option<u64>,
 }
@@ -125,6 +129,8 @@ pub struct EdgeConfig {
     /// Threads that carry packets, 1 to 64; more than there are classes are not needed.
     pub workers: Option<u8>,
     pub api: ApiConfig,
+    /// Who is told of events.
+    pub notify: Vec<Notify>,
     /// At least one.
     pub links: Vec<Link>,
     /// In order of matching; the last one that catches all is always there.

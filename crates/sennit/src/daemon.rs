@@ -38,10 +38,11 @@ use signal_hook::{
 use crate::{
     api::{self, Api, Ask},
     cli::Failure,
-    config::ApiConfig,
+    config::{ApiConfig, Notify},
     control::Server,
     history::Recorder,
     journal::{Event, Journal, Keeper},
+    notify::Notifier,
 };
 
 /// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
@@ -91,6 +92,17 @@ fn open_doors(
 fn keep_journal(state: &Path, role: &str) -> Result<Keeper, Failure> {
     let file = state.join(format!("{role}-journal.db"));
     Keeper::start(&file).map_err(Failure::runtime)
+}
+
+/// Starts telling of events, from an outbox in the state directory.
+fn notify(
+    config: &[Notify],
+    state: &Path,
+    role: &str,
+    journal: &Journal,
+) -> Result<Notifier, Failure> {
+    let outbox = state.join(format!("{role}-outbox.db"));
+    Notifier::start(config, &outbox, journal.clone()).map_err(Failure::runtime)
 }
 
 fn note_start(journal: &Journal) {

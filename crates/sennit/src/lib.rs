@@ -20,6 +20,7 @@ pub mod lan;
 pub mod loadtest;
 mod logging;
 pub mod metrics;
+pub mod notify;
 pub mod reach;
 pub mod remote;
 pub mod site;

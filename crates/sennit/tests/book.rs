@@ -22,6 +22,7 @@ fn smallest(section: &str, but: &str) -> String {
         "[hub]" => &["[hub]"],
         "[[class]]" => &["[edge]", "[[link]]", "[[class]]"],
         "[api]" => &["[edge]", "[[link]]", "[api]"],
+        "[[notify]]" => &["[edge]", "[[link]]", "[[notify]]"],
         _ => &["[edge]", "[[link]]"],
     };
     // The section in question is the last one, so that lines can be added to it.
@@ -29,7 +30,13 @@ fn smallest(section: &str, but: &str) -> String {
     let text = others.chain([&section]).map(|section| {
         let keys = reference::keys();
         let lines = keys.iter().filter(|key| key.section == *section).map(line);
-        format!("{section}\n{}", lines.collect::<String>())
+        // A webhook needs its key, and the others do not.
+        let more = match (*section, but) {
+            ("[[notify]]", "kind") => "secret = \"file:/etc/sennit/webhook-key\"\n",
+            ("[[notify]]", _) => "kind = \"ntfy\"\n",
+            _ => "",
+        };
+        format!("{section}\n{}{more}", lines.collect::<String>())
     });
     text.collect()
 }
@@ -50,7 +57,14 @@ fn with(key: &Key, value: &str) -> Result<Config, Report> {
 
 #[test]
 fn the_reference_has_exactly_the_keys_that_the_program_reads() {
-    for section in ["[hub]", "[edge]", "[[link]]", "[[class]]", "[api]"] {
+    for section in [
+        "[hub]",
+        "[edge]",
+        "[[link]]",
+        "[[class]]",
+        "[api]",
+        "[[notify]]",
+    ] {
         let text = smallest(section, "") + "no_such_key = 1\n";
         let report = Config::parse("book.toml", text.as_bytes()).unwrap_err();
 

@@ -60,9 +60,11 @@ pub(super) fn read(
     let links = read_links(&mut file, text, findings);
     let mut classes = class::read(&mut file, text, findings);
     let api = super::api::read(&mut file, text, findings);
+    let notify = super::notify::read(&mut file, text, findings);
     file.finish(findings);
     let mut config = edge?;
     config.api = api;
+    config.notify = notify;
     check_links(&links, &config.device, findings);
     class::check(&classes, findings);
     class::name_devices(&mut classes, &config.device, findings);
@@ -123,6 +125,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
         api: ApiConfig::default(),
+        notify: Vec::new(),
         links: Vec::new(),
         classes: Vec::new(),
     }

@@ -52,7 +52,7 @@ pub fn effective(source: &str) -> Vec<Entry> {
     let (root, _) = DeTable::parse_recoverable(source);
     let keys = reference::keys();
     let mut entries = Vec::new();
-    for section in ["[hub]", "[edge]", "[[link]]", "[[class]]"] {
+    for section in ["[hub]", "[edge]", "[[link]]", "[[class]]", "[[notify]]"] {
         let keys: Vec<&Key> = keys.iter().filter(|key| key.section == section).collect();
         let Some(value) = root.get_ref().get(section.trim_matches(['[', ']'])) else {
             continue;

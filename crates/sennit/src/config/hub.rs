@@ -36,8 +36,9 @@ pub(super) fn read(
     let hub = Section::open("[hub]", value, text, findings)
         .and_then(|section| read_hub(section, findings));
     let api = super::api::read(&mut file, text, findings);
+    let notify = super::notify::read(&mut file, text, findings);
     file.finish(findings);
-    hub.map(|hub| HubConfig { api, ..hub })
+    hub.map(|hub| HubConfig { api, notify, ..hub })
 }
 
 fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<HubConfig> {
@@ -90,6 +91,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
         api: ApiConfig::default(),
         require_pq: require_pq.unwrap_or(false),
+        notify: Vec::new(),
         site_limit: site_limit.map(Spanned::into_inner),
     })
 }

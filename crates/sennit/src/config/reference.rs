@@ -9,7 +9,8 @@ use std::ops::RangeInclusive;
 use sennit_engine::MOST_COPIES;
 
 use super::{
-    DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE,
+    DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_EVENTS, DEFAULT_HUB_CONTROL, DEFAULT_MTU,
+    DEFAULT_STATE,
 };
 use super::{edge::COST, edge::MTU, edge::RESET_DAY, edge::TIER, edge::WEIGHT, hub::WORKERS};
 
@@ -88,7 +89,7 @@ impl fmt::Display for Without {
 }
 
 /// The sections of both files, and what each is for.
-const SECTIONS: [(&str, &str); 5] = [
+const SECTIONS: [(&str, &str); 6] = [
     (
         "[hub]",
         "The hub's file, `/etc/sennit/hub.toml`, has this section and no other.",
@@ -110,6 +111,11 @@ const SECTIONS: [(&str, &str); 5] = [
     (
         "[api]",
         "Both files may have this section, for programs and browsers, see [API](api.md).",
+    ),
+    (
+        "[[notify]]",
+        "Both files may have these, one for each who is told of events, see \
+         [Watching](watching.md#notifications).",
     ),
 ];
 
@@ -157,7 +163,7 @@ pub fn conditions() -> impl Iterator<Item = &'static str> {
 
 /// Every key, in the order of the sections and as messages about unknown keys list them.
 pub fn keys() -> Vec<Key> {
-    [hub(), edge(), link(), class(), api()].concat()
+    [hub(), edge(), link(), class(), api(), notify()].concat()
 }
 
 /// The chapter of the book.
@@ -580,6 +586,44 @@ fn api() -> Vec<Key> {
             Kind::List(r#"["router.lan"]"#),
             Without::Value("[]".into()),
             "Names by which browsers call this host. Addresses and `localhost` are always taken.",
+        ),
+    ]
+}
+
+fn notify() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[[notify]]", name, kind, without, meaning);
+    vec![
+        key(
+            "name",
+            Kind::Text(r#""ops""#),
+            Without::Needed,
+            "Name of who is told, for the log.",
+        ),
+        key(
+            "url",
+            Kind::Text(r#""https://ntfy.example.org/sennit""#),
+            Without::Needed,
+            "Where it is sent, by POST.",
+        ),
+        key(
+            "kind",
+            Kind::Word(&["webhook", "ntfy", "alertmanager"]),
+            string("webhook"),
+            "Standard Webhooks 1.0, a topic of ntfy, or the alerts of an Alertmanager \
+             (`/api/v2/alerts`).",
+        ),
+        key(
+            "secret",
+            Kind::Text(r#""file:/etc/sennit/webhook-key""#),
+            Without::Is("no token is sent; a webhook needs its key"),
+            "File with the key that webhooks are signed by (`whsec_` and base64), or with the token \
+             that is\nsent to others.",
+        ),
+        key(
+            "events",
+            Kind::List(r#"["link_down", "cap"]"#),
+            Without::Value(format!("{DEFAULT_EVENTS:?}")),
+            "The [events](watching.md#events) to tell of.",
         ),
     ]
 }

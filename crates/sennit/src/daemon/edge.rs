@@ -38,7 +38,7 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
-    keep_journal, mailbox, note_start, open_doors, pollers,
+    keep_journal, mailbox, note_start, notify, open_doors, pollers,
     strays::Strays,
     watch_signals,
     worker::{self, Io, Worker},
@@ -97,6 +97,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     });
     let books = (journal.clone(), config.state.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
+    let _notifier = notify(&config.notify, &config.state, "edge", &journal)?;
     note_start(&journal);
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());

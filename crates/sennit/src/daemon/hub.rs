@@ -29,7 +29,7 @@ use super::{
     facts::Seen,
     keep_journal,
     mailbox::{self, Question, Slot},
-    note_start, open_doors, pollers, random_seed,
+    note_start, notify, open_doors, pollers, random_seed,
     registrar::{self, Neighbours},
     stop_on_signal,
     strays::Strays,
@@ -85,6 +85,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     });
     let books = (journal.clone(), config.state.join("hub-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
+    let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
     note_start(&journal);
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();

@@ -126,6 +126,29 @@ impl fmt::Display for CapState {
 }
 
 impl Event {
+    /// The words in the field `event`, but for `other`.
+    pub const KINDS: [&str; 19] = [
+        "started",
+        "stopped",
+        "link_up",
+        "link_down",
+        "tunnel_up",
+        "tunnel_down",
+        "path_up",
+        "path_down",
+        "failover",
+        "refused",
+        "addresses_assigned",
+        "certificate_received",
+        "certificate_issued",
+        "expelled",
+        "cap",
+        "reloaded",
+        "reload_reverted",
+        "journal_set_aside",
+        "events_lost",
+    ];
+
     /// The word in its field `event`.
     pub fn kind(&self) -> String {
         let json = serde_json::to_value(self).unwrap_or_default();
@@ -210,5 +233,25 @@ impl fmt::Display for Event {
             Self::EventsLost { count } => write!(f, "{count} events came too fast to be kept"),
             Self::Other => f.write_str("an event of another version of Sennit"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_are_listed() {
+        let schema = serde_json::to_value(schemars::schema_for!(Event)).unwrap();
+        let variants = schema["oneOf"].as_array().expect("an enum");
+        let kinds = variants.iter().map(|variant| {
+            let kind = &variant["properties"]["event"]["const"];
+            kind.as_str().expect("a word").to_owned()
+        });
+        let mut kinds: Vec<String> = kinds.filter(|kind| kind != "other").collect();
+        let mut listed = Event::KINDS.to_vec();
+        kinds.sort();
+        listed.sort_unstable();
+        assert_eq!(kinds, listed);
     }
 }

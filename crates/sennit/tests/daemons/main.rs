@@ -24,6 +24,7 @@ mod joining;
 mod leaks;
 mod links;
 mod neighbour;
+mod notify;
 mod operate;
 mod sorted;
 mod traffic;

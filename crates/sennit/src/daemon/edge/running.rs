@@ -89,7 +89,7 @@ impl Running {
         let (section, name, key) = &change.place;
         match (*section, key) {
             ("[edge]", Some(key)) => !LIVE.contains(key),
-            ("[[class]]", Some("device")) => true,
+            ("[[class]]", Some("device")) | ("[[notify]]", _) => true,
             // Rules that need a device need it from the start.
             ("[[class]]", Some("match")) => {
                 let find = |all: &[Class]| {

@@ -1,0 +1,223 @@
+//! Telling others of events: by Standard Webhooks 1.0, ntfy or an Alertmanager.
+//!
+//! What is to be told stands in an outbox ([`outbox`]) before it is tried, and leaves it when the
+//! other side has said that it has it, or after a day. So nothing is lost when either side restarts,
+//! and what was told twice bears the same id. A thread of its own sends; packets never wait for it.
+
+mod message;
+mod outbox;
+mod send;
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
+};
+
+use self::{
+    message::Target,
+    outbox::{Entry, Outbox},
+    send::Sender,
+};
+use crate::{
+    config::Notify,
+    journal::{Journal, Wanted},
+    sqlite::{self, SqliteError},
+};
+
+/// Seconds between two looks into the outbox, if nothing happens.
+const LOOK_EVERY: u64 = 1;
+/// After so many attempts, about a day, an entry is given up.
+const MOST_TRIES: u32 = 20;
+/// After the first failure; each later one takes twice as long, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2 * 3600);
+
+/// Why nobody can be told.
+#[derive(Debug, thiserror::Error)]
+pub enum NotifyError {
+    #[error("cannot read {}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{} holds no key: it is `whsec_` and 24 to 64 bytes in base64", path.display())]
+    BadKey { path: PathBuf },
+    #[error("{} holds a secret, and others may read it: chmod 600", path.display())]
+    Open { path: PathBuf },
+    #[error("cannot start telling of events: {0}")]
+    Thread(io::Error),
+}
+
+/// A secret that only root may read.
+fn read_secret(path: &Path) -> Result<String, NotifyError> {
+    let file = |source| NotifyError::File {
+        path: path.into(),
+        source,
+    };
+    if fs::metadata(path).map_err(file)?.mode() & 0o077 != 0 {
+        return Err(NotifyError::Open { path: path.into() });
+    }
+    Ok(fs::read_to_string(path).map_err(file)?.trim().to_owned())
+}
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Notifier {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Notifier {
+    /// Tells those in `config` of what the journal gets from now on, and of what is left in the
+    /// outbox at `path`. Nothing to do is no thread.
+    pub fn start(config: &[Notify], path: &Path, journal: Journal) -> Result<Self, NotifyError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        if config.is_empty() {
+            return Ok(Self { stop, thread: None });
+        }
+        let targets = config.iter().map(Target::load);
+        let work = Work {
+            targets: targets.collect::<Result<_, _>>()?,
+            path: path.into(),
+            journal,
+            sender: Sender::new().map_err(NotifyError::Thread)?,
+            outbox: None,
+            complained: false,
+        };
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("notify".into());
+        let thread = thread.spawn(move || work.run(&stopped));
+        Ok(Self {
+            stop,
+            thread: Some(thread.map_err(NotifyError::Thread)?),
+        })
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // It may be in the middle of a request, which the other side will see again.
+        drop(self.thread.take());
+    }
+}
+
+struct Work {
+    targets: Vec<Target>,
+    path: PathBuf,
+    journal: Journal,
+    sender: Sender,
+    outbox: Option<Outbox>,
+    /// Whether the log was told that there is no outbox.
+    complained: bool,
+}
+
+impl Work {
+    fn run(mut self, stopped: &AtomicBool) {
+        let mut seen = None;
+        while !stopped.load(Ordering::Acquire) {
+            let result = self.turn(&mut seen, stopped);
+            if let Err(error) = result {
+                self.outbox = None;
+                self.handle(&error);
+                thread::sleep(Duration::from_secs(LOOK_EVERY));
+            }
+        }
+    }
+
+    /// Takes what is new into the outbox, and sends what is due.
+    fn turn(&mut self, seen: &mut Option<u64>, stopped: &AtomicBool) -> Result<(), SqliteError> {
+        let newest = self.newest(SystemTime::now());
+        let outbox = match &mut self.outbox {
+            Some(outbox) => outbox,
+            none => none.insert(Outbox::open(&self.path)?),
+        };
+        let after = match *seen {
+            Some(after) => after,
+            None => match outbox.cursor()? {
+                Some(cursor) => cursor,
+                None => outbox.begin(newest)?,
+            },
+        };
+        let wanted = Wanted {
+            after: Some(after),
+            wait_seconds: Some(LOOK_EVERY),
+            ..Wanted::default()
+        };
+        let records = self.journal.read(&wanted).events;
+        *seen = Some(records.last().map_or(after, |last| last.id));
+        outbox.take(&records, &self.targets, *seen)?;
+        deliver(outbox, &self.targets, &self.sender, stopped)
+    }
+
+    /// Where an outbox that has none begins. Numbers of events are the milliseconds of their times.
+    fn newest(&self, now: SystemTime) -> u64 {
+        let newest = *self.journal.newest().borrow();
+        newest.max(outbox::millis(now) as u64)
+    }
+
+    fn handle(&mut self, error: &SqliteError) {
+        let file = self.path.display();
+        if let SqliteError::Damaged(reason) = error
+            && let Ok(aside) = sqlite::set_aside(&self.path)
+        {
+            let aside = aside.display();
+            tracing::error!(%file, reason, %aside, "the outbox is damaged and set aside");
+        } else if !std::mem::replace(&mut self.complained, true) {
+            tracing::warn!(%file, %error, "nobody is told of events: the outbox cannot be written");
+        }
+    }
+}
+
+/// Sends what is due; who does not take it is left alone for this turn.
+fn deliver(
+    outbox: &mut Outbox,
+    targets: &[Target],
+    sender: &Sender,
+    stopped: &AtomicBool,
+) -> Result<(), SqliteError> {
+    let mut silent = BTreeSet::new();
+    for entry in outbox.due(SystemTime::now())? {
+        if stopped.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(target) = targets.iter().find(|it| it.name == entry.target) else {
+            // It is not in the config any more.
+            outbox.remove(&entry)?;
+            continue;
+        };
+        if silent.contains(&entry.target) {
+            continue;
+        }
+        let request = target.request(&entry.record, SystemTime::now());
+        match sender.send(request) {
+            Ok(()) => outbox.remove(&entry)?,
+            Err(error) => {
+                put_off(outbox, &entry, &error)?;
+                silent.insert(entry.target);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put_off(outbox: &mut Outbox, entry: &Entry, error: &str) -> Result<(), SqliteError> {
+    let (target, tries) = (&entry.target, entry.tries + 1);
+    if tries >= MOST_TRIES {
+        tracing::warn!(
+            target,
+            tries,
+            error,
+            "an event was not told, and is given up"
+        );
+        return outbox.remove(entry);
+    }
+    tracing::debug!(target, tries, error, "an event is told again later");
+    let pause = FIRST_PAUSE.saturating_mul(1 << entry.tries.min(16));
+    outbox.put_off(entry, SystemTime::now() + pause.min(LONGEST_PAUSE))
+}

@@ -1,0 +1,199 @@
+//! What is sent to whom.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac;
+use axum::http::{Request, Uri};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::{NotifyError, read_secret};
+use crate::{
+    config::{Notify, NotifyKind},
+    date,
+    journal::{CapState, Event, Record},
+};
+
+/// An Alertmanager ends what it is told of once after minutes, unless it is told when that ends: a
+/// link that is down stays so until it is up.
+const LASTING: Duration = Duration::from_secs(7 * 86_400);
+/// What has happened and is over is shown for so long.
+const MOMENT: Duration = Duration::from_secs(3_600);
+
+/// Somebody who is told.
+pub(super) struct Target {
+    pub(super) name: String,
+    kind: NotifyKind,
+    url: Uri,
+    /// Of a webhook.
+    key: Option<hmac::Key>,
+    /// Of the others.
+    token: Option<String>,
+    events: Vec<String>,
+}
+
+impl Target {
+    pub(super) fn load(config: &Notify) -> Result<Self, NotifyError> {
+        let secret = config.secret.as_ref();
+        let secret = secret.map(|path| Ok((path, read_secret(path)?)));
+        let secret = secret.transpose()?;
+        let (mut key, mut token) = (None, None);
+        match (config.kind, secret) {
+            (NotifyKind::Webhook, Some((path, text))) => {
+                let bad = || NotifyError::BadKey { path: path.clone() };
+                key = Some(read_key(&text).ok_or_else(bad)?);
+            }
+            (_, secret) => token = secret.map(|(_, text)| text),
+        }
+        Ok(Self {
+            name: config.name.clone(),
+            kind: config.kind,
+            url: config.url.parse().expect("the config was checked"),
+            key,
+            token,
+            events: config.events.clone(),
+        })
+    }
+
+    /// Whether it is told of such an event.
+    pub(super) fn wants(&self, record: &Record) -> bool {
+        self.events.contains(&record.event.kind())
+    }
+
+    /// The request that tells of an event.
+    pub(super) fn request(&self, record: &Record, now: SystemTime) -> Request<String> {
+        let mut request = Request::post(self.url.clone());
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = match self.kind {
+            NotifyKind::Webhook => {
+                let body = webhook(record).to_string();
+                let id = format!("evt_{}_{}", self.name, record.id);
+                let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let timestamp = since.as_secs().to_string();
+                if let Some(key) = &self.key {
+                    let signature = sign(key, &id, &timestamp, &body);
+                    request = request.header("webhook-signature", signature);
+                }
+                request
+                    .header("webhook-id", id)
+                    .header("webhook-timestamp", timestamp)
+                    .header("content-type", "application/json")
+                    .body(body)
+            }
+            NotifyKind::Ntfy => request
+                .header("title", format!("Sennit: {}", record.event.kind()))
+                .header(
+                    "priority",
+                    if is_bad(&record.event) {
+                        "high"
+                    } else {
+                        "default"
+                    },
+                )
+                .header("x-event-id", record.id.to_string())
+                .body(record.text.clone()),
+            NotifyKind::Alertmanager => request
+                .header("content-type", "application/json")
+                .body(json!([alert(record, now)]).to_string()),
+        };
+        request.expect("names and numbers are legal in headers")
+    }
+}
+
+/// `whsec_` and the key in base64.
+fn read_key(text: &str) -> Option<hmac::Key> {
+    let key = STANDARD.decode(text.strip_prefix("whsec_")?).ok()?;
+    (24..=64)
+        .contains(&key.len())
+        .then(|| hmac::Key::new(hmac::HMAC_SHA256, &key))
+}
+
+fn sign(key: &hmac::Key, id: &str, timestamp: &str, body: &str) -> String {
+    let tag = hmac::sign(key, format!("{id}.{timestamp}.{body}").as_bytes());
+    format!("v1,{}", STANDARD.encode(tag))
+}
+
+fn webhook(record: &Record) -> serde_json::Value {
+    json!({
+        "type": format!("sennit.{}", record.event.kind()),
+        "timestamp": record.time,
+        "data": record,
+    })
+}
+
+/// An alert of what is bad, or the end of the one that it was.
+fn alert(record: &Record, now: SystemTime) -> serde_json::Value {
+    let data = serde_json::to_value(&record.event).unwrap_or_default();
+    let text = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
+    let (name, over) = match &record.event {
+        Event::LinkUp { .. } => ("SennitLinkDown", true),
+        Event::LinkDown { .. } => ("SennitLinkDown", false),
+        Event::TunnelUp { .. } => ("SennitTunnelDown", true),
+        Event::TunnelDown { .. } => ("SennitTunnelDown", false),
+        _ => ("SennitEvent", false),
+    };
+    let mut labels = json!({ "alertname": name });
+    for label in ["site", "class", "link"] {
+        if !text(label).is_empty() {
+            labels[label] = text(label).into();
+        }
+    }
+    if name == "SennitEvent" {
+        labels["event"] = text("event").into();
+    }
+    let mut alert = json!({ "labels": labels, "annotations": { "summary": record.text } });
+    if over {
+        alert["endsAt"] = record.time.clone().into();
+    } else {
+        let lasts = if name == "SennitEvent" {
+            MOMENT
+        } else {
+            LASTING
+        };
+        alert["startsAt"] = record.time.clone().into();
+        alert["endsAt"] = date::seconds(now + lasts).into();
+    }
+    alert
+}
+
+fn is_bad(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::LinkDown { .. }
+            | Event::TunnelDown { .. }
+            | Event::Refused { .. }
+            | Event::Cap {
+                state: CapState::Over,
+                ..
+            }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_standard_has_its_signature() {
+        // Of the reference implementations of Standard Webhooks.
+        let key = read_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let body = r#"{"test": 2432232314}"#;
+        let signature = sign(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body);
+        assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn a_key_that_is_too_short_or_no_key_is_refused() {
+        for text in [
+            "",
+            "whsec_",
+            "whsec_c2hvcnQ=",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        ] {
+            assert!(read_key(text).is_none(), "{text}");
+        }
+    }
+}
