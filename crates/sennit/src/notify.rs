@@ -196,7 +196,10 @@ fn deliver(
         }
         let request = target.request(&entry.record, SystemTime::now());
         match sender.send(request) {
-            Ok(()) => outbox.remove(&entry)?,
+            Ok(()) => {
+                outbox.remove(&entry)?;
+                outbox.hurry(&entry.target)?;
+            }
             Err(error) => {
                 put_off(outbox, &entry, &error)?;
                 silent.insert(entry.target);

@@ -90,10 +90,12 @@ impl Outbox {
         Ok(tx.commit()?)
     }
 
-    /// What is to be sent now, the oldest first.
+    /// What is to be sent now, the oldest first of those that were tried as often. One that nobody
+    /// ever takes holds up no other.
     pub(super) fn due(&self, now: SystemTime) -> Result<Vec<Entry>, SqliteError> {
         let mut query = self.db.prepare(
-            "SELECT event, target, tries, record FROM outbox WHERE due <= ?1 ORDER BY event LIMIT ?2",
+            "SELECT event, target, tries, record FROM outbox WHERE due <= ?1
+             ORDER BY tries, event LIMIT ?2",
         )?;
         let rows = query.query_map(params![millis(now), TURN], |row| {
             let (event, target): (i64, String) = (row.get(0)?, row.get(1)?);
@@ -117,6 +119,13 @@ impl Outbox {
             }
         }
         Ok(due)
+    }
+
+    /// A target takes what it is told: nothing waits for it any more.
+    pub(super) fn hurry(&mut self, target: &str) -> Result<(), SqliteError> {
+        let update = "UPDATE outbox SET due = 0 WHERE target = ?1 AND due > 0";
+        self.db.execute(update, [target])?;
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, entry: &Entry) -> Result<(), SqliteError> {
