@@ -33,6 +33,9 @@ const PER_LOSS: f64 = 1.9;
 const EVERY: [f64; 2] = [3.0, 20.0];
 /// The most that was lost in this time counts.
 const MOST_OF: Duration = Duration::from_secs(10);
+/// Where what is lost is sent again, packets are protected once paths have lost some for so long:
+/// what a startup overflows is no reason to send more.
+const LASTS: Duration = Duration::from_secs(3);
 /// How often paths are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// What came back is judged after so many losses, and after this time.
@@ -68,6 +71,8 @@ pub(crate) struct Chooser {
     /// The most that was lost in this and the last span of half of [`MOST_OF`].
     most: [f64; 2],
     span_began: Instant,
+    /// Since when each look has seen losses.
+    lossy_since: Option<Instant>,
     /// When it began to be judged, and what had come back and been lost by then.
     judged_from: Option<(Instant, u32, u32)>,
     no_help_until: Option<Instant>,
@@ -82,6 +87,7 @@ impl Chooser {
             looked: now,
             most: [0.0; 2],
             span_began: now,
+            lossy_since: None,
             judged_from: None,
             no_help_until: None,
         }
@@ -112,6 +118,7 @@ impl Chooser {
             self.span_began = now;
         }
         self.most[0] = self.most[0].max(outlook.loss);
+        self.lossy_since = (outlook.loss >= FEW).then(|| self.lossy_since.unwrap_or(now));
         if let (Some(told), true) = (told, self.code.is_some()) {
             self.judge(told, now);
         }
@@ -133,12 +140,15 @@ impl Chooser {
             FEW
         };
         let attempts = ATTEMPTS * repair_time(outlook.round_trip, outlook.round_trip);
+        let lasts = self
+            .lossy_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= LASTS);
         self.leaves_transfers = outlook.repairs && attempts <= TRANSFERS_BEAR;
         let why_not = if !outlook.taken {
             Some(FecReason::Peer)
         } else if outlook.copies {
             Some(FecReason::Copies)
-        } else if loss < few {
+        } else if loss < few || outlook.repairs && !lasts {
             Some(FecReason::FewLosses)
         } else if outlook.repairs && attempts <= CALLS_BEAR {
             Some(FecReason::SentAgain)
@@ -194,8 +204,12 @@ mod tests {
     };
 
     fn choice(outlook: Outlook) -> (Option<Code>, FecReason) {
-        let mut chooser = Chooser::new(Instant::now());
-        chooser.look(&outlook, None, Instant::now());
+        let start = Instant::now();
+        let mut chooser = Chooser::new(start);
+        chooser.look(&outlook, None, start);
+        let at_once = chooser.code();
+        chooser.look(&outlook, None, start + LASTS);
+        assert!(at_once.is_none() || !outlook.repairs);
         (chooser.code(), chooser.reason())
     }
 

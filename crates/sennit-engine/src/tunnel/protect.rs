@@ -22,6 +22,8 @@ use crate::{
     protection::{LISTENS_FOR, Outlook, Symbols, WAITS_FOR},
 };
 
+/// A repair takes up a path that carries less than this part of the widest one.
+const NARROW: u64 = 10;
 /// A repair by a path whose round trip is longer by more than this comes too late to be of use.
 const MOST_APART: Duration = Duration::from_millis(60);
 
@@ -112,7 +114,7 @@ impl Tunnel {
     }
 
     /// The quickest path with room, another one than `avoided` if there is one that is not much
-    /// slower.
+    /// slower, nor so narrow that a repair holds up what it carries.
     fn path_beside(&self, avoided: Option<usize>) -> Option<PathSet> {
         let has_room = |index: usize| {
             let view = &self.round.views[index];
@@ -122,10 +124,12 @@ impl Tunnel {
         let views = self.round.views.iter().enumerate();
         let open = || views.clone().filter(|(index, _)| has_room(*index));
         let quickest = open().map(|(_, view)| view.srtt).min()?;
+        let widest = open().map(|(_, view)| view.delivers).max()?;
         let rank = |index: usize| {
             let view = &self.round.views[index];
             let far = view.srtt > quickest + MOST_APART;
-            (far, view.tier, Some(index) == avoided, view.srtt)
+            let narrow = view.delivers < widest / NARROW;
+            (far || narrow, view.tier, Some(index) == avoided, view.srtt)
         };
         let (index, _) = open().min_by_key(|(index, _)| rank(*index))?;
         Some(PathSet::default().with(index))
