@@ -1,8 +1,9 @@
 //! Telling others of events: by Standard Webhooks 1.0, ntfy or an Alertmanager.
 //!
 //! What is to be told stands in an outbox ([`outbox`]) before it is tried, and leaves it when the
-//! other side has said that it has it, or after a day. So nothing is lost when either side restarts,
-//! and what was told twice bears the same id. A thread of its own sends; packets never wait for it.
+//! other side has said that it has it, or after a day. So nothing is lost when either side
+//! restarts, and what was told twice bears the same id. A thread of its own sends; packets never
+//! wait for it.
 
 mod message;
 mod outbox;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A repair takes up a path that carries less than this part of the widest one.
-const NARROW: u64 = 10;
+const NARROW: u64 = 16;
 /// A repair by a path whose round trip is longer by more than this comes too late to be of use.
 const MOST_APART: Duration = Duration::from_millis(60);
 

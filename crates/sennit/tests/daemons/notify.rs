@@ -49,7 +49,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // One that is killed in the middle of a request is none of ours.
-                if let Some(request) = answer(stream, accepts.load(Ordering::Relaxed)) {
+                if let Some(request) = answer(&stream, accepts.load(Ordering::Relaxed)) {
                     told.lock().unwrap().push(request);
                 }
             }
@@ -62,8 +62,8 @@ impl Server {
     }
 }
 
-fn answer(stream: TcpStream, accepted: bool) -> Option<Told> {
-    let mut reader = BufReader::new(&stream);
+fn answer(mut stream: &TcpStream, accepted: bool) -> Option<Told> {
+    let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let path = line.split(' ').nth(1)?.to_owned();
@@ -85,7 +85,7 @@ fn answer(stream: TcpStream, accepted: bool) -> Option<Told> {
         "503 Service Unavailable"
     };
     let reply = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-    (&stream).write_all(reply.as_bytes()).ok()?;
+    stream.write_all(reply.as_bytes()).ok()?;
     Some(Told {
         path,
         headers,
