@@ -22,6 +22,8 @@ use crate::{
     protection::{LISTENS_FOR, Outlook, Symbols, WAITS_FOR},
 };
 
+/// A round trip of so much more than the least is that of a crowded path.
+const CROWDED: Duration = Duration::from_millis(15);
 /// A repair takes up a path that carries less than this part of the widest one.
 const NARROW: u64 = 16;
 /// A repair by a path whose round trip is longer by more than this comes too late to be of use.
@@ -40,7 +42,12 @@ impl Tunnel {
         let used = || zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
         let weight = |path: &Path| path.gate.rate(path.srtt()).max(1) as f64;
         let all: f64 = used().map(|(path, _)| weight(path)).sum();
-        let lost = |path: &Path| path.gate.ledger().loss(now) * weight(path);
+        let lost = |path: &Path| {
+            if is_crowded(path) {
+                return 0.0;
+            }
+            path.gate.ledger().loss(now) * weight(path)
+        };
         let lost: f64 = used().map(|(path, _)| lost(path)).sum();
         let outlook = Outlook {
             loss: lost / all.max(1.0),
@@ -184,4 +191,11 @@ impl Tunnel {
             count(&mut path.symbols);
         }
     }
+}
+
+/// Whether so much stands before a path that what it loses is likely to have overflowed there: more
+/// packets do not mend that.
+fn is_crowded(path: &Path) -> bool {
+    let least = path.gate.min_rtt().unwrap_or_default();
+    path.srtt() > least + (least / 2).max(CROWDED)
 }
