@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use noq_proto::{ConnectionEvent, FourTuple};
-use sennit_core::frame::{Half, Header};
+use sennit_core::frame::{CONTEXT_SOURCE, Half, Header};
 use sennit_masque::Code;
 
 use super::Tunnel;
@@ -116,7 +116,11 @@ impl Tunnel {
         path: u32,
         now: Instant,
     ) {
-        let clock = pipe.resequencer.sender_clock(now);
+        // Only sources leave out a part of it.
+        let is_source = context == CONTEXT_SOURCE;
+        let clock = is_source
+            .then(|| pipe.resequencer.sender_clock(now))
+            .flatten();
         let codec = self.codec.as_mut();
         let decoded = codec.and_then(|codec| codec.decode(context, payload, clock, now));
         match decoded {
