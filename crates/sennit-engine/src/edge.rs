@@ -106,6 +106,8 @@ pub struct Edge {
     hub_inside: Vec<IpAddr>,
     /// The hub shares the links as it is told, as far as it has answered.
     hub_shares: bool,
+    /// It takes other terms of tunnels that are up.
+    hub_changes: bool,
     fragments: FragmentTable,
     /// The classes of flows, if the rules look at sizes.
     sized: Option<FlowTable>,
@@ -159,6 +161,7 @@ impl Edge {
             refused: Vec::new(),
             hub_inside: Vec::new(),
             hub_shares: true,
+            hub_changes: false,
             fragments: FragmentTable::default(),
             sized: None,
             errors: Errors::new(now),

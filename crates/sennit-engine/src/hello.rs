@@ -148,8 +148,10 @@ impl Hello {
 
 /// The answer of a hub that understood, and that has these addresses in the tunnel.
 pub(crate) fn answer(inside: &[IpAddr]) -> String {
-    let (key, word) = terms::KEPT;
-    let mut answer = format!("{VERSION}{};{key}={word}", Abilities::OURS.encode());
+    let mut answer = format!("{VERSION}{}", Abilities::OURS.encode());
+    for (key, word) in [terms::KEPT, terms::CHANGE] {
+        answer += &format!(";{key}={word}");
+    }
     if !inside.is_empty() {
         let inside: Vec<String> = inside.iter().map(ToString::to_string).collect();
         answer += &format!("{INSIDE}{}", inside.join(","));
@@ -190,8 +192,17 @@ pub(crate) fn answered(value: &str) -> Peer {
 
 /// Whether a hub with this answer shares links by what it is told.
 pub(crate) fn keeps_shares(value: &str) -> bool {
+    says(value, terms::KEPT)
+}
+
+/// Whether a hub with this answer takes other terms of a tunnel that is up.
+pub(crate) fn changes_terms(value: &str) -> bool {
+    says(value, terms::CHANGE)
+}
+
+fn says(value: &str, parameter: (&str, &str)) -> bool {
     let mut parts = value.split(';').map(str::trim);
-    parts.any(|part| part.split_once('=') == Some(terms::KEPT))
+    parts.any(|part| part.split_once('=') == Some(parameter))
 }
 
 fn copies_of(number: &str) -> Option<u8> {
@@ -246,6 +257,8 @@ mod tests {
     #[test]
     fn a_hub_says_that_it_shares_links() {
         assert!(keeps_shares(&answer(&[])));
+        assert!(changes_terms(&answer(&[])));
+        assert!(!changes_terms("1;shares=kept"));
         assert!(!keeps_shares("1;checksums=partial"));
     }
 

@@ -12,6 +12,7 @@ mod requests;
 mod sites;
 mod status;
 mod strangers;
+mod terms;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -25,7 +26,7 @@ use sennit_core::{ClassId, Congestion};
 use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
-pub use self::config::{Credential, Grant, HubConfig, HubEvent, NoSuchSite, RequestId};
+pub use self::config::{Credential, Grant, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId};
 use self::{
     pipes::{Owner, Pipes},
     sites::Sites,
@@ -138,7 +139,7 @@ impl Hub {
         server.max_incoming(config.max_strangers);
         Ok(Self {
             node: Node::new(settings, Some(Arc::new(server)), now),
-            sites: Sites::default(),
+            sites: Sites::new(config.classes.clone()),
             pipes: Pipes::default(),
             strangers: Strangers::new(config.max_strangers),
             config,
@@ -193,7 +194,9 @@ impl Hub {
         if inner::stays_local(&parsed) {
             return Ok(());
         }
-        let id = self.sites.route(&parsed, now).ok_or(NoSuchSite)?;
+        let size = inner::size_on_wire(header, &parsed);
+        let routed = self.sites.route(&parsed, size, now);
+        let id = routed.ok_or(NoSuchSite)?;
         let Some((conn, pipe)) = self.node.get_with_pipe(id) else {
             return Ok(());
         };

@@ -54,7 +54,7 @@ pub use edge::{
 };
 pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;
-pub use hub::{Credential, Grant, Hub, HubConfig, HubEvent, NoSuchSite, RequestId};
+pub use hub::{Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId};
 pub use ids::{ConnId, LinkId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;

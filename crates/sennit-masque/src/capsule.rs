@@ -35,6 +35,10 @@ const ROUTE_ADVERTISEMENT: u64 = 0x03;
 const LINK: u64 = 0x2b5e_1001;
 /// Likewise.
 const REFUSED_LAN: u64 = 0x2b5e_1002;
+/// Likewise.
+const TERMS: u64 = 0x2b5e_1003;
+/// The longest text of terms, in bytes: a line for each of many links.
+const MAX_TERMS: usize = 4096;
 
 /// One capsule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +56,9 @@ pub enum Capsule {
     Link(LinkInfo),
     /// All prefixes that an edge announced and its hub does not route.
     RefusedLan(Vec<RefusedPrefix>),
+    /// What an edge wants of its hub for the class of this tunnel from now on, as parameters of the
+    /// `sennit` header; visible ASCII.
+    Terms(String),
 }
 
 /// Why a capsule is malformed.
@@ -87,6 +94,8 @@ pub enum CapsuleError {
     LinkState,
     #[error("a link name that is too long or not plain text")]
     LinkName,
+    #[error("terms that are too long or not visible ASCII")]
+    Terms,
     #[error("a reason that is too long or not plain text")]
     Reason,
 }
@@ -131,6 +140,11 @@ impl Capsule {
                 lan::put(value, refused)?;
                 Ok(REFUSED_LAN)
             }
+            Self::Terms(text) => {
+                check_terms(text.as_bytes())?;
+                value.extend_from_slice(text.as_bytes());
+                Ok(TERMS)
+            }
         }
     }
 
@@ -143,6 +157,7 @@ impl Capsule {
             ROUTE_ADVERTISEMENT => Self::RouteAdvertisement(route::take(&value)?),
             LINK => Self::Link(LinkInfo::take(&value)?),
             REFUSED_LAN => Self::RefusedLan(lan::take(&value)?),
+            TERMS => Self::Terms(check_terms(&value)?.to_owned()),
             _ => return Ok(None),
         }))
     }
@@ -151,8 +166,22 @@ impl Capsule {
 const fn is_known(kind: u64) -> bool {
     matches!(
         kind,
-        DATAGRAM | ADDRESS_ASSIGN | ADDRESS_REQUEST | ROUTE_ADVERTISEMENT | LINK | REFUSED_LAN
+        DATAGRAM
+            | ADDRESS_ASSIGN
+            | ADDRESS_REQUEST
+            | ROUTE_ADVERTISEMENT
+            | LINK
+            | REFUSED_LAN
+            | TERMS
     )
+}
+
+fn check_terms(text: &[u8]) -> Result<&str, CapsuleError> {
+    let visible = text.iter().all(u8::is_ascii_graphic);
+    let text = str::from_utf8(text).map_err(|_| CapsuleError::Terms)?;
+    (visible && text.len() <= MAX_TERMS)
+        .then_some(text)
+        .ok_or(CapsuleError::Terms)
 }
 
 /// Takes `N` bytes off the front.
@@ -184,6 +213,7 @@ pub(crate) mod tests {
             address::tests::any_requests().prop_map(Capsule::AddressRequest),
             route::tests::any_ranges().prop_map(Capsule::RouteAdvertisement),
             link::tests::any_link().prop_map(Capsule::Link),
+            "[!-~]{0,200}".prop_map(Capsule::Terms),
             vec(lan::tests::any_refused(), 0..5).prop_map(Capsule::RefusedLan),
         ]
     }

@@ -27,9 +27,9 @@ use std::{
 use bytes::Bytes;
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
-    ClassConfig, Credential, Edge, EdgeConfig, EdgeEvent, Grant, Hub, HubConfig, HubEvent, Issuer,
-    LinkLabel, LinkUpdate, Local, Plan, Purpose, Received, Settings, Sharing, SocketId, Treatment,
-    facts::TunnelStatus,
+    ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Grant, Hub, HubClasses,
+    HubConfig, HubEvent, Issuer, LinkLabel, LinkUpdate, Local, Plan, Purpose, Received, Settings,
+    Sharing, SocketId, Treatment, facts::TunnelStatus,
 };
 use sennit_netem::{Config, Nat, NatConfig};
 use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
@@ -172,6 +172,18 @@ impl World {
             ..edge_config(classes, classifier)
         };
         Self::with_edge(links, config, &[], seed, start)
+    }
+
+    /// The classes share the links by another plan from now on, as after a reload.
+    pub fn share(&mut self, plan: Plan) {
+        self.config.sharing = Sharing::upward(plan, self.now);
+        let change = EdgeChange {
+            classes: self.config.classes.clone(),
+            classifier: self.config.classifier.clone(),
+            lan: self.config.lan.clone(),
+            sharing: self.config.sharing.clone(),
+        };
+        self.edge.handle_change(change, self.now);
     }
 
     /// A world of one class whose edge is told these addresses of the hub, where nobody is, before
@@ -664,6 +676,7 @@ fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
         addresses: vec![IpAddr::from([10, 200, 0, 1])],
         max_strangers: 100,
         site_limit: None,
+        classes: HubClasses::default(),
     };
     Hub::new(settings(seed, 2), config, authority.server(), now)
         .expect("the test configuration has QUIC's initial suite")

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::{ClassId, Classifier, Delivery, Policy, Rule};
-use sennit_engine::{ClassConfig, Plan, Share, Terms};
+use sennit_engine::{ClassConfig, HubEvent, Plan, Share, Terms};
 use sennit_netem::{Bitrate, Config, Queue};
 use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World, class};
 
@@ -187,6 +187,38 @@ fn each_class_has_its_share_and_what_nobody_uses_is_lent() {
     println!("default {default:.1}, bulk {bulk:.1}");
     assert!((0.34..0.41).contains(&part), "{default:.1} and {bulk:.1}");
     assert!(default + bulk > 40.0, "{default:.1} and {bulk:.1}");
+}
+
+#[test]
+fn other_shares_hold_at_both_ends_without_another_tunnel() {
+    let mut world = world(usual(Some(50 * MBIT)));
+    let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 10, world.now());
+    transfer.run(&mut world, 2000 * MS);
+    let made = |world: &World| {
+        let up = |(_, event): &&(Duration, HubEvent)| matches!(event, HubEvent::TunnelUp { .. });
+        world.hub_events.iter().filter(up).count()
+    };
+    let before = made(&world);
+
+    world.share(plan(
+        [Some(Share::Percent(20)), Some(Share::Percent(60)), None],
+        Some(50 * MBIT),
+    ));
+    transfer.run(&mut world, 2000 * MS);
+    let first = transfer.received_each();
+    transfer.run(&mut world, 2000 * MS);
+    let last = transfer.received_each();
+    let rates: Vec<f64> = first
+        .iter()
+        .zip(last)
+        .map(|(first, last)| (last - first) as f64 * 8.0 / 2e6)
+        .collect();
+    let (default, bulk): (f64, f64) = (rates[..2].iter().sum(), rates[2..].iter().sum());
+    // 60 to 20.
+    let part = default / (default + bulk);
+    println!("default {default:.1}, bulk {bulk:.1}");
+    assert!((0.7..0.8).contains(&part), "{default:.1} and {bulk:.1}");
+    assert_eq!(made(&world), before);
 }
 
 #[test]

@@ -96,6 +96,15 @@ pub struct HubConfig {
     pub notify: Vec<Notify>,
     /// What the hub sends to a site on all its links together, in bits per second.
     pub site_limit: Option<u64>,
+    /// Which class takes a flow that begins behind the hub, in order of matching.
+    pub classes: Vec<HubClass>,
+}
+
+/// Rules for one class of sites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubClass {
+    pub name: String,
+    pub matches: Vec<Match>,
 }
 
 /// Address space from which sites get their inner addresses; at least one family is there.

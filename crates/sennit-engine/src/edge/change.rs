@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use noq_proto::{PathId, VarInt};
 use sennit_core::{ClassId, Classifier};
-use sennit_masque as masque;
+use sennit_masque::{self as masque, Capsule};
 use sennit_packet::Prefix;
 
 use super::{BRIDGED_FOR, ClassConfig, Edge, Purpose, Slot, Stage, dial::Dial, session};
@@ -47,9 +47,12 @@ impl Edge {
         }
         for index in 0..self.slots.len() {
             let Slot { id, gone, .. } = self.slots[index];
-            // The hub was told which class takes what the others leave, and how they share links.
-            let told_otherwise = shared_otherwise
-                || fallback != other_fallback && [fallback, other_fallback].contains(&id);
+            // The hub was told which class takes what the others leave.
+            let told_otherwise =
+                fallback != other_fallback && [fallback, other_fallback].contains(&id);
+            let same = self.config.classes.get(&id) == Some(&self.slots[index].class);
+            let told_otherwise =
+                told_otherwise || shared_otherwise && !gone && same && !self.tell_terms(index);
             match self.config.classes.get(&id).cloned() {
                 _ if gone => {}
                 None => self.remove_class(index, now),
@@ -64,6 +67,24 @@ impl Edge {
             self.announce_lan_anew();
         }
         self.settle(now);
+    }
+
+    /// Tells the hub how the class shares links from now on; false if only another tunnel does.
+    fn tell_terms(&mut self, index: usize) -> bool {
+        let slot = &self.slots[index];
+        let Some(id) = slot.live else {
+            return false;
+        };
+        let terms = session::wishes(&self.config, slot).encode();
+        let changes = self.hub_changes;
+        let Some(conn) = self.node.get_mut(id).filter(|_| changes) else {
+            return false;
+        };
+        let Stage::Up(stream) = conn.role.stage else {
+            return false;
+        };
+        let sent = conn.h3.http.send_capsule(stream, &Capsule::Terms(terms));
+        sent.is_ok()
     }
 
     /// Shares the links by other rules, if they are other ones.

@@ -112,6 +112,7 @@ impl Edge {
         let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
         self.hub_shares = answer.is_some_and(hello::keeps_shares);
+        self.hub_changes = answer.is_some_and(hello::changes_terms);
         if !inside.is_empty() && inside != self.hub_inside {
             self.hub_inside.clone_from(&inside);
             self.events.push_back(EdgeEvent::HubInside(inside));
@@ -159,7 +160,7 @@ impl Edge {
                 self.node.handle_capsule(id, content, now);
             }
             Capsule::RefusedLan(refused) => self.handle_refused(&refused),
-            Capsule::RouteAdvertisement(_) | Capsule::Link(_) => {}
+            Capsule::RouteAdvertisement(_) | Capsule::Link(_) | Capsule::Terms(_) => {}
         }
     }
 
@@ -207,6 +208,12 @@ impl Edge {
     }
 }
 
+/// What a class wants of the links.
+pub(super) fn wishes(config: &EdgeConfig, slot: &Slot) -> Wishes {
+    let plan = config.sharing.as_deref().map(Sharing::plan);
+    Wishes::of(plan, slot.id, slot.class.dscp)
+}
+
 /// The request for a tunnel. Some proxies compare `:authority` with their own address including the
 /// port, so it is always there.
 fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
@@ -216,11 +223,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         treatment: slot.class.treatment,
         fallback: slot.id == config.classifier.fallback(),
         abilities: Abilities::OURS.with_headers(slot.class.treatment.headers),
-        wishes: Wishes::of(
-            config.sharing.as_deref().map(Sharing::plan),
-            slot.id,
-            slot.class.dscp,
-        ),
+        wishes: wishes(config, slot),
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -10,7 +10,8 @@
 //! down=dsl:2500000      what the hub sends on a link at most, in bytes per second
 //! ```
 //!
-//! A hub that does it answers with `shares=kept`. Links that share by no rule say nothing.
+//! A hub that does it answers with `shares=kept`, and with `terms=change` if it takes other terms
+//! while the tunnel is up, in a capsule of the same parameters. Links that share by no rule say nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ use crate::sharing::{Plan, Share, Terms};
 
 /// What a hub that shares links by these rules says.
 pub(crate) const KEPT: (&str, &str) = ("shares", "kept");
+/// What a hub says that takes other terms of a tunnel that is up.
+pub(crate) const CHANGE: (&str, &str) = ("terms", "change");
 /// Links of which an edge says what they carry.
 const MOST_LINKS: usize = crate::transport::MOST_LINKS;
 /// Less than this is taken for this, in bytes per second: who asks for nothing would get nothing.
@@ -79,6 +82,14 @@ impl Wishes {
             text += &format!(";down={}", down.join(","));
         }
         text
+    }
+
+    /// What was encoded.
+    pub(crate) fn decode(text: &str) -> Self {
+        let mut wishes = Self::default();
+        let parts = text.split(';').filter_map(|part| part.split_once('='));
+        parts.for_each(|parameter| wishes.learn(parameter));
+        wishes
     }
 
     /// Takes one parameter; what is nonsense changes nothing.

@@ -4,9 +4,9 @@ use std::{net::IpAddr, time::Instant};
 
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
-use sennit_core::{ClassId, PathState, health};
+use sennit_core::{ClassId, Classifier, PathState, health};
 use sennit_masque::StreamId;
-use sennit_packet::Prefix;
+use sennit_packet::{IpPacket, Prefix};
 
 use crate::ids::ConnId;
 
@@ -19,6 +19,27 @@ pub struct HubConfig {
     pub max_strangers: usize,
     /// What a site gets on all its links together, in bytes per second.
     pub site_limit: Option<u64>,
+    /// Which class takes a flow that begins here.
+    pub classes: HubClasses,
+}
+
+/// Rules for flows that begin at the hub: sites number their classes as they like, so these go by
+/// names.
+#[derive(Clone, Debug, Default)]
+pub struct HubClasses {
+    /// Its classes are places in `names`.
+    pub classifier: Classifier,
+    /// Names of classes.
+    pub names: Vec<String>,
+}
+
+impl HubClasses {
+    /// The class of a packet of `size` bytes, if a rule matches it.
+    pub(super) fn name(&self, packet: &IpPacket<'_>, size: usize) -> Option<&str> {
+        let (place, rule) = self.classifier.explain(packet, size);
+        rule?;
+        self.names.get(usize::from(place.0)).map(String::as_str)
+    }
 }
 
 /// What happened.

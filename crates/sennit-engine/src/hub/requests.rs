@@ -24,7 +24,6 @@ use crate::{
     ids::ConnId,
     node::Conn,
     path::number,
-    sharing::{Plan, Sharing},
     treatment::Treatment,
 };
 use sennit_packet::Prefix;
@@ -77,6 +76,7 @@ impl Hub {
         };
         self.strangers.remove(id);
         let replaced = self.sites.enter(grant, class, id);
+        self.sites.name_class(&site, class, &name);
         self.share(&site, (class, &name), wishes, now);
         if is_fallback {
             self.sites.set_fallback(&site, class);
@@ -99,37 +99,6 @@ impl Hub {
             class_id: class,
             addresses,
         });
-    }
-
-    /// Shares the links of a site as it wishes, as far as this hub grants that.
-    fn share(&mut self, site: &str, (class, name): (ClassId, &str), wishes: Wishes, now: Instant) {
-        let before = self.node.links.sharing(Some(site)).cloned();
-        let mut plan = Plan {
-            down: wishes.down,
-            total: self.config.site_limit,
-            ..Plan::default()
-        };
-        if let Some(before) = &before {
-            plan.classes.clone_from(&before.plan().classes);
-            plan.names.clone_from(&before.plan().names);
-        }
-        plan.names.insert(class, name.to_owned());
-        // A class without a wish has a part of the rest all the same.
-        for class in self.sites.classes(site) {
-            plan.classes.entry(class).or_default();
-        }
-        plan.classes.insert(class, wishes.terms);
-        if !wishes.shares && before.is_none() && plan.total.is_none() {
-            return;
-        }
-        if before.as_ref().is_some_and(|before| *before.plan() == plan) {
-            return;
-        }
-        let sharing = Sharing::downward(plan, now);
-        if let (Some(sharing), Some(before)) = (&sharing, &before) {
-            sharing.inherit(before, now);
-        }
-        self.node.links.set_sharing(Some(site), sharing);
     }
 
     /// Plugs a tunnel into the pipe of its class, with what waits there.
@@ -327,6 +296,8 @@ impl Hub {
         };
         let Stage::Up {
             site,
+            class,
+            name,
             stream: tunnel,
             ..
         } = &conn.role.stage
@@ -359,6 +330,12 @@ impl Hub {
             }
             Capsule::Link(link) => self.handle_label(id, link),
             Capsule::Datagram(content) => self.node.handle_capsule(id, content, now),
+            Capsule::Terms(text) => {
+                let (site, class, name) = (site.clone(), *class, name.clone());
+                let wishes = Wishes::decode(&text);
+                conn.dscp = wishes.dscp;
+                self.share(&site, (class, &name), wishes, now);
+            }
             Capsule::AddressAssign(_) | Capsule::RefusedLan(_) => {}
         }
     }

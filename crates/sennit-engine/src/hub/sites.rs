@@ -10,7 +10,7 @@ use sennit_packet::{FlowKey, IpPacket, Prefix};
 
 use prefixes::Prefixes;
 
-use super::Grant;
+use super::{Grant, HubClasses};
 use crate::ids::ConnId;
 
 /// Prefixes that one site may announce: more than any LAN has.
@@ -23,6 +23,8 @@ pub(super) struct Sites {
     by_address: BTreeMap<IpAddr, String>,
     /// What is routed to sites.
     by_prefix: Prefixes,
+    /// Which class takes a flow that begins here, by its name.
+    rules: HubClasses,
 }
 
 #[derive(Debug)]
@@ -31,6 +33,7 @@ struct Site {
     tunnels: BTreeMap<ClassId, ConnId>,
     /// The class of flows that begin here, if the site has said which.
     fallback: Option<ClassId>,
+    names: BTreeMap<String, ClassId>,
     flows: FlowTable,
     announced: Announced,
     /// What of that is not routed.
@@ -48,6 +51,22 @@ pub(super) struct Announced {
 }
 
 impl Sites {
+    /// Flows that begin here go by these rules.
+    pub(super) fn new(rules: HubClasses) -> Self {
+        Self {
+            rules,
+            ..Self::default()
+        }
+    }
+
+    /// The site calls a class so.
+    pub(super) fn name_class(&mut self, name: &str, class: ClassId, called: &str) {
+        if let Some(site) = self.sites.get_mut(name) {
+            site.names.retain(|_, known| *known != class);
+            site.names.insert(called.to_owned(), class);
+        }
+    }
+
     /// A site has a tunnel; returns the one that it replaces.
     pub(super) fn enter(&mut self, grant: Grant, class: ClassId, conn: ConnId) -> Option<ConnId> {
         let Grant {
@@ -62,6 +81,7 @@ impl Sites {
             addresses: Vec::new(),
             tunnels: BTreeMap::new(),
             fallback: None,
+            names: BTreeMap::new(),
             flows: FlowTable::default(),
             announced: Announced::default(),
             refused: Vec::new(),
@@ -163,12 +183,17 @@ impl Sites {
     }
 
     /// The tunnel for a packet to a site.
-    pub(super) fn route(&mut self, packet: &IpPacket<'_>, now: Instant) -> Option<ConnId> {
+    pub(super) fn route(
+        &mut self,
+        packet: &IpPacket<'_>,
+        size: usize,
+        now: Instant,
+    ) -> Option<ConnId> {
         let Self {
             sites,
             by_address,
             by_prefix,
-            ..
+            rules,
         } = self;
         let name = by_address
             .get(&packet.dst())
@@ -177,6 +202,7 @@ impl Sites {
         let Site {
             tunnels,
             fallback,
+            names,
             flows,
             fragments,
             ..
@@ -187,7 +213,13 @@ impl Sites {
             return Some(conn);
         }
         let class = fragments.class(packet, now, || {
-            let answered = flows.answer(FlowKey::of_datagram(packet), now);
+            let flow = FlowKey::of_datagram(packet);
+            let answered = flows.answer(flow, now).or_else(|| {
+                let class = *names.get(rules.name(packet, size)?)?;
+                // The flow keeps its class, whatever its later packets are like.
+                flows.learn(flow.reversed(), class, now);
+                Some(class)
+            });
             answered.or(*fallback).unwrap_or(last)
         });
         Some(tunnels.get(&class).copied().unwrap_or(conn))
@@ -228,6 +260,7 @@ fn as_prefix(range: &IpAddressRange) -> Option<Prefix> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sennit_core::{Classifier, Rule};
 
     fn grant(site: &str, address: &str) -> Grant {
         Grant {
@@ -262,7 +295,42 @@ mod tests {
 
     fn routed(sites: &mut Sites, dst: [u8; 4]) -> Option<ConnId> {
         let packet = packet([9, 9, 9, 9], dst);
-        sites.route(&IpPacket::parse(&packet).unwrap(), Instant::now())
+        sites.route(&IpPacket::parse(&packet).unwrap(), 28, Instant::now())
+    }
+
+    #[test]
+    fn a_flow_that_begins_here_goes_by_the_rules_of_the_hub_if_the_site_has_that_class() {
+        let to = |prefix: &str| Rule {
+            destination: Some(prefix.parse().unwrap()),
+            ..Rule::default()
+        };
+        let rules = vec![
+            (to("10.200.0.2/32"), ClassId(0)),
+            (to("10.200.0.0/24"), ClassId(1)),
+        ];
+        let mut sites = Sites::new(HubClasses {
+            classifier: Classifier::new(rules, ClassId(0)),
+            names: vec!["voice".into(), "bulk".into()],
+        });
+        for (class, name) in [(4, "voice"), (7, "default")] {
+            for (site, address, from) in [("van", "10.200.0.2", 0), ("ship", "10.200.0.3", 10)] {
+                sites.enter(
+                    grant(site, address),
+                    ClassId(class),
+                    ConnId(from + u64::from(class)),
+                );
+                sites.name_class(site, ClassId(class), name);
+                sites.set_fallback(site, ClassId(7));
+            }
+        }
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(4)));
+        // It has no class of that name.
+        assert_eq!(routed(&mut sites, [10, 200, 0, 3]), Some(ConnId(17)));
+        // What came in otherwise is answered so.
+        let back = packet([10, 200, 0, 2], [9, 9, 9, 9]);
+        let parsed = IpPacket::parse(&back).unwrap();
+        assert!(sites.admit("van", ClassId(7), &parsed, Instant::now()));
+        assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
     }
 
     fn admitted(sites: &mut Sites, site: &str, src: [u8; 4]) -> bool {

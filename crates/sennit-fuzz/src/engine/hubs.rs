@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use bytes::Bytes;
-use sennit_engine::{Grant, Hub, HubConfig, HubEvent, RequestId};
+use sennit_engine::{Grant, Hub, HubClasses, HubConfig, HubEvent, RequestId};
 use sennit_packet::gso::VirtioNetHdr;
 use sennit_packet::{IpPacket, Prefix, Protocol};
 use sennit_sim::{SERVER, udp};
@@ -48,6 +48,7 @@ impl HubSide {
             addresses: vec![OWN],
             max_strangers: 8,
             site_limit: Some(1_000_000),
+            classes: HubClasses::default(),
         };
         let tls = super::peer::AUTHORITY.with(sennit_sim::Authority::server);
         let start = super::scene::START.with(|start| *start);

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::finding::Finding;
 use super::matching::{self, Match};
 use super::section::Section;
-use super::{Class, Congestion, Delivery, Fec, Headers, Policy, Share, tables, values};
+use super::{Class, Congestion, Delivery, Fec, Headers, HubClass, Policy, Share, tables, values};
 
 /// `[[class]]` with the places that later checks point at; what is absent has its default.
 pub(super) struct ReadClass {
@@ -112,6 +112,37 @@ fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadCl
     };
     class.finish(findings);
     read
+}
+
+/// `[[class]]` in the file of a hub: rules for classes that sites have.
+pub(super) fn read_rules(
+    file: &mut Section<'_, '_>,
+    text: &str,
+    findings: &mut Vec<Finding>,
+) -> Vec<HubClass> {
+    let values = tables(file, "class", findings);
+    let mut classes = Vec::new();
+    for value in values {
+        let Some(mut class) = Section::open("[[class]]", value, text, findings) else {
+            continue;
+        };
+        class.require("name", "\"critical\"", findings);
+        class.require("match", "[\"udp port 5060\"]", findings);
+        let name = class.string("name", values::name, findings);
+        let matches = class.strings("match", matching::rule, findings);
+        class.finish(findings);
+        let matches = matches.unwrap_or_default();
+        for rule in matches.iter().filter(|it| it.get_ref().is_kernel()) {
+            let message = "a hub cannot look at mark, in and uid";
+            let help = "it goes by what a packet says itself; the edge may look at these";
+            findings.push(Finding::error(rule.span(), message).help(help));
+        }
+        classes.push(HubClass {
+            name: name.map(Spanned::into_inner).unwrap_or_default(),
+            matches: matches.into_iter().map(Spanned::into_inner).collect(),
+        });
+    }
+    classes
 }
 
 /// What one class alone cannot know.

@@ -35,10 +35,16 @@ pub(super) fn read(
     };
     let hub = Section::open("[hub]", value, text, findings)
         .and_then(|section| read_hub(section, findings));
+    let classes = super::class::read_rules(&mut file, text, findings);
     let api = super::api::read(&mut file, text, findings);
     let notify = super::notify::read(&mut file, text, findings);
     file.finish(findings);
-    hub.map(|hub| HubConfig { api, notify, ..hub })
+    hub.map(|hub| HubConfig {
+        api,
+        classes,
+        notify,
+        ..hub
+    })
 }
 
 fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<HubConfig> {
@@ -93,6 +99,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         require_pq: require_pq.unwrap_or(false),
         notify: Vec::new(),
         site_limit: site_limit.map(Spanned::into_inner),
+        classes: Vec::new(),
     })
 }
 

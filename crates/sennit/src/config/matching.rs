@@ -4,6 +4,7 @@
 //! 10.9.0.0/16 dport 8000-8999`, in capitals or not. A list of rules matches when one of them does.
 
 mod kernel;
+mod rule;
 
 use std::fmt;
 use std::ops::Range;

@@ -92,7 +92,9 @@ impl fmt::Display for Without {
 const SECTIONS: [(&str, &str); 6] = [
     (
         "[hub]",
-        "The hub's file, `/etc/sennit/hub.toml`, has this section and no other.",
+        "The hub's file, `/etc/sennit/hub.toml`, has this section, and may have \
+         `[[class]]` with `name` and `match` alone: flows that begin behind the hub go by these rules, \
+         to the class of that name if the site has one.",
     ),
     (
         "[edge]",

@@ -20,8 +20,10 @@ use std::{
 
 use aws_lc_rs::hmac;
 use ipnet::IpNet;
+use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
-    Hub, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET, facts::LinkFacts,
+    Hub, HubClasses, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET,
+    facts::LinkFacts,
 };
 use sennit_linux::{Footprint, udp::LinkSocket};
 
@@ -180,6 +182,21 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
             .collect(),
         max_strangers: MAX_STRANGERS / workers,
         site_limit: config.site_limit.map(|bits| bits / 8),
+        classes: classes(config),
+    }
+}
+
+/// Rules for flows that begin behind the hub.
+fn classes(config: &HubConfig) -> HubClasses {
+    let rules = (0..).map(ClassId).zip(&config.classes);
+    let rules = rules.flat_map(|(id, class)| {
+        let own = class.matches.iter();
+        own.map(move |it| (it.rule(), id))
+    });
+    let names = config.classes.iter().map(|class| class.name.clone());
+    HubClasses {
+        classifier: Classifier::new(rules.collect(), ClassId::default()),
+        names: names.collect(),
     }
 }
 

@@ -7,16 +7,16 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use sennit_core::{ClassId, Classifier, Rule};
+use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
     ClassConfig, Edge, EdgeChange, EdgeConfig as EngineConfig, Issuer, Purpose, Settings, Treatment,
 };
-use sennit_packet::{Prefix, Protocol};
+use sennit_packet::Prefix;
 
 use super::{Share, running::Running};
 use crate::{
     cli::Failure,
-    config::{self, Class, EdgeConfig, Match, PortRange},
+    config::{self, Class, EdgeConfig},
     daemon::random_seed,
     identity::{self, ClientTls, EdgeIdentity},
     remote::Remote,
@@ -201,7 +201,7 @@ pub(super) fn classifier(running: &Running) -> Classifier {
         .numbered()
         .flat_map(|(id, class)| {
             let own = class.matches.iter().filter(|it| !it.is_kernel());
-            own.map(move |it| (rule(it), id))
+            own.map(move |it| (it.rule(), id))
         })
         .collect();
     let mut classes = running.numbered();
@@ -209,20 +209,6 @@ pub(super) fn classifier(running: &Running) -> Classifier {
     let last = || running.classes.last().copied();
     let fallback = fallback.map(|(id, _)| id).or_else(last);
     Classifier::new(rules, fallback.unwrap_or_default())
-}
-
-fn rule(matching: &Match) -> Rule {
-    let ports = |range: Option<PortRange>| range.map(|range| range.first..=range.last);
-    Rule {
-        protocol: matching.protocol.map(Protocol),
-        dscp: matching.dscp,
-        source: matching.source.map(prefix),
-        destination: matching.destination.map(prefix),
-        port: ports(matching.port),
-        source_port: ports(matching.source_port),
-        destination_port: ports(matching.destination_port),
-        size: ports(matching.size),
-    }
 }
 
 #[cfg(test)]

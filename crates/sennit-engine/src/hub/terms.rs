@@ -1,0 +1,50 @@
+//! What the classes of a site may have of its links, as far as the hub grants it.
+
+use std::time::Instant;
+
+use sennit_core::ClassId;
+
+use super::Hub;
+use crate::{
+    hello::Wishes,
+    sharing::{Plan, Sharing},
+};
+
+impl Hub {
+    /// Shares the links of a site as it wishes, as far as this hub grants that.
+    pub(super) fn share(
+        &mut self,
+        site: &str,
+        (class, name): (ClassId, &str),
+        wishes: Wishes,
+        now: Instant,
+    ) {
+        let before = self.node.links.sharing(Some(site)).cloned();
+        let mut plan = Plan {
+            down: wishes.down,
+            total: self.config.site_limit,
+            ..Plan::default()
+        };
+        if let Some(before) = &before {
+            plan.classes.clone_from(&before.plan().classes);
+            plan.names.clone_from(&before.plan().names);
+        }
+        plan.names.insert(class, name.to_owned());
+        // A class without a wish has a part of the rest all the same.
+        for class in self.sites.classes(site) {
+            plan.classes.entry(class).or_default();
+        }
+        plan.classes.insert(class, wishes.terms);
+        if !wishes.shares && before.is_none() && plan.total.is_none() {
+            return;
+        }
+        if before.as_ref().is_some_and(|before| *before.plan() == plan) {
+            return;
+        }
+        let sharing = Sharing::downward(plan, now);
+        if let (Some(sharing), Some(before)) = (&sharing, &before) {
+            sharing.inherit(before, now);
+        }
+        self.node.links.set_sharing(Some(site), sharing);
+    }
+}
