@@ -1,7 +1,7 @@
 //! Traffic classes: which tunnel a packet belongs to.
 //!
-//! An edge sorts packets by rules, first match first. A hub has no rules: it answers a flow in the
-//! class the flow came in, which a [`FlowTable`] remembers.
+//! An edge sorts packets by rules, first match first. A hub answers a flow in the class the flow
+//! came in, which a [`FlowTable`] remembers; its rules are for flows that begin behind it.
 //!
 //! Only the first fragment of a datagram has ports. The others follow it into its class, which a
 //! [`FragmentTable`] remembers meanwhile.
