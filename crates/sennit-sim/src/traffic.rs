@@ -31,7 +31,7 @@ pub fn udp(source: Ipv4Addr, destination: Ipv4Addr, port: u16, number: u32, len:
     packet[16..20].copy_from_slice(&destination.octets());
     let checksum = Sum::of(&packet[..IP]).checksum();
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-    packet[20..22].copy_from_slice(&40_000_u16.to_be_bytes());
+    packet[20..22].copy_from_slice(&port.to_be_bytes());
     packet[22..24].copy_from_slice(&port.to_be_bytes());
     packet[24..26].copy_from_slice(&((len - IP) as u16).to_be_bytes());
     packet[28..32].copy_from_slice(&number.to_be_bytes());

@@ -1,6 +1,6 @@
 //! What the classes of a site may have of its links, as far as the hub grants it.
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 use sennit_core::ClassId;
 
@@ -30,11 +30,13 @@ impl Hub {
             plan.names.clone_from(&before.plan().names);
         }
         plan.names.insert(class, name.to_owned());
-        // A class without a wish has a part of the rest all the same.
-        for class in self.sites.classes(site) {
+        plan.classes.insert(class, wishes.terms);
+        // A class that is gone has no share, and one without a wish has a part of the rest.
+        let there: BTreeSet<ClassId> = self.sites.classes(site).collect();
+        plan.classes.retain(|class, _| there.contains(class));
+        for class in there {
             plan.classes.entry(class).or_default();
         }
-        plan.classes.insert(class, wishes.terms);
         if !wishes.shares && before.is_none() && plan.total.is_none() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The kernel sorts: marks, incoming interfaces and users choose a class.
+//! Who sorts: the kernel by marks, incoming interfaces and users, and a hub by rules of its own.
 
 use sennit_lab::{Role, plan};
 
@@ -97,5 +97,32 @@ fn marks_interfaces_and_users_choose_a_class_and_nothing_of_it_stays() {
     let after = rules(&edge);
     for left in ["0x10/0xff", "lan0", "4321", "proto"] {
         assert!(!after.contains(left), "{after}");
+    }
+}
+
+#[test]
+fn a_flow_that_begins_at_the_hub_goes_by_its_rules() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub_with(
+        "[[class]]\nname = 'voice'\nmatch = ['udp dport 9']\n\
+         [[class]]\nname = 'absent'\nmatch = ['udp dport 10']\n",
+    );
+    let edge = Edge {
+        classes: "[[class]]\nname = 'voice'\nmatch = ['udp port 5060']\n[[class]]\nname = 'rest'\n",
+        ..Edge::default()
+    };
+    world.join(edge.name);
+    let edge = world.start_edge(&edge);
+    edge.wait_until_up();
+    let inner = edge.status().addresses[0].to_string();
+    ping(hub.host, &inner);
+    for (port, class) in [(9, "voice"), (10, "rest"), (11, "rest")] {
+        let script = format!(
+            "for i in $(seq 20); do head -c 1000 /dev/zero > /dev/udp/{inner}/{port} || true; done"
+        );
+        let send = || drop(hub.host.exec(&["bash", "-c", &script]).unwrap());
+        assert_eq!(carries(&hub, send), class, "to port {port}");
     }
 }
