@@ -12,6 +12,7 @@
 //! share the template: it belongs to the one that had it first, as long as that one uses it.
 
 mod receiving;
+mod rush;
 mod sending;
 
 pub(crate) use receiving::{Receiving, Restored};

@@ -12,7 +12,7 @@ use sennit_packet::{
     thin::{Sight, Template, Thin},
 };
 
-use super::{is_odd, place};
+use super::{is_odd, place, rush::Rush};
 
 /// A flow gets its first template with this packet: shorter ones save less than the offer costs.
 const FIRST_AFTER: u16 = 8;
@@ -38,6 +38,7 @@ pub(crate) struct Sending {
     flows: Vec<Flow>,
     /// Flows with an offer that is to leave now.
     due: Vec<u8>,
+    rush: Rush,
 }
 
 #[derive(Debug)]
@@ -89,6 +90,7 @@ impl Default for Sending {
         Self {
             flows: std::iter::repeat_with(Flow::default).take(FLOWS).collect(),
             due: Vec::new(),
+            rush: Rush::default(),
         }
     }
 }
@@ -120,6 +122,9 @@ impl Sending {
     ) -> Option<([u8; ThinHeader::LEN], Thin)> {
         let flow = &mut self.flows[usize::from(out.header.flow)];
         flow.newest = out.header.seq;
+        if self.rush.takes(out.packet.len(), now) {
+            return None;
+        }
         let thin = flow.shrink(out, now);
         let is_stray = thin.as_ref().is_none_or(|(_, thin)| thin.is_stale);
         if is_stray {
