@@ -13,9 +13,11 @@
 
 mod ack_path;
 mod batch;
+mod early;
 mod fitting;
 mod health;
 mod inbound;
+mod opening;
 mod padding;
 mod plan;
 mod protect;
@@ -35,7 +37,10 @@ use noq_proto::{
 use rustls::NamedGroup;
 use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 
-use self::{health::Activity, plan::Patience, reports::Reports, round::Round};
+use self::{
+    early::Early, health::Activity, opening::Opening, plan::Patience, reports::Reports,
+    round::Round,
+};
 use crate::{
     codec::Codec,
     facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStatus},
@@ -62,6 +67,9 @@ pub(crate) struct Tunnel {
     packet_size: u64,
     /// What its datagrams look like, while it is plugged into a pipe: once CONNECT-IP is agreed.
     codec: Option<Codec>,
+    /// What came before that.
+    early: Early,
+    opening: Opening,
     round: Round,
     patience: Patience,
     activity: Activity,
@@ -79,6 +87,7 @@ impl Tunnel {
         packet_size: u16,
         now: Instant,
     ) -> Self {
+        let early = Early::new(conn.side().is_client());
         Self {
             conn,
             paths: Vec::new(),
@@ -87,6 +96,8 @@ impl Tunnel {
             congestion: treatment.congestion,
             packet_size: u64::from(packet_size),
             codec: None,
+            early,
+            opening: Opening::default(),
             round: Round::new(now),
             patience: Patience::default(),
             activity: Activity::new(now),

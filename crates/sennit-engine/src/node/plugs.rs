@@ -84,6 +84,7 @@ impl<R> Node<R> {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.tunnel.open(codec);
             (conn.pipe, conn.class) = (Some(pipe), class);
+            conn.tunnel.handle_early(self.pipes.of(Some(pipe)));
             self.turns.remove(id);
             self.turns.push(id, class);
         }

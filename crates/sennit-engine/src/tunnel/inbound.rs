@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use noq_proto::{ConnectionEvent, FourTuple};
 use sennit_core::frame::{CONTEXT_SOURCE, Half, Header};
-use sennit_masque::Code;
+use sennit_masque::{Code, StreamId};
 
 use super::Tunnel;
 use crate::{
@@ -85,19 +85,40 @@ impl Tunnel {
         path: u32,
         now: Instant,
     ) -> Result<(), Code> {
-        let (stream, context, payload) = match codec::split(datagram) {
+        let split = match codec::split(datagram) {
             Ok(split) => split,
             Err(code) => {
                 pipe.stats.malformed += 1;
                 return code.map_or(Ok(()), Err);
             }
         };
+        if self.codec().is_some() {
+            self.handle_split(pipe, split, path, now);
+        } else if !self.early.keep((split, path, now)) {
+            pipe.stats.malformed += 1;
+        }
+        Ok(())
+    }
+
+    fn handle_split(
+        &mut self,
+        pipe: &mut Pipe,
+        (stream, context, payload): (StreamId, u64, Bytes),
+        path: u32,
+        now: Instant,
+    ) {
         if self.codec().is_some_and(|codec| codec.is_of(stream)) {
             self.handle_payload(pipe, context, payload, path, now);
         } else {
             pipe.stats.malformed += 1;
         }
-        Ok(())
+    }
+
+    /// Takes what came before it was known what datagrams look like.
+    pub(crate) fn handle_early(&mut self, pipe: &mut Pipe) {
+        for (split, path, arrived) in self.early.take() {
+            self.handle_split(pipe, split, path, arrived);
+        }
     }
 
     /// The same content in a capsule of the request stream (RFC 9297 §3.5).

@@ -35,7 +35,7 @@ const ROUND: u64 = 512 << 10;
 pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if an
 /// ACK_FREQUENCY does not fit; so it is asked for one at a time.
-const ONE: NonZeroUsize = NonZeroUsize::MIN;
+pub(super) const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
 /// What [`Tunnel::poll_transmit`] is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Tunnel {
         if self.saves_acks(now) {
             return None;
         }
-        let transmit = self.conn.poll_transmit(now, ONE, buffer);
+        let transmit = self.poll_small(now, buffer);
         self.round.only_acks = None;
         self.forget_due(now);
         transmit
@@ -457,8 +457,9 @@ impl Tunnel {
         };
         self.lend(path, PathStatus::Available);
         // What leaves on a path that is not known yet, or not trusted, is not missed there.
-        let view = &self.round.views[path];
-        let is_spare = copied && (view.worth == Worth::Unknown || view.copies != Copies::None);
+        // Acknowledgements may go out on a path before the first look at the paths.
+        let spare = |view: &PathView| view.worth == Worth::Unknown || view.copies != Copies::None;
+        let is_spare = copied && self.round.views.get(path).is_some_and(spare);
         let watches = self.watches_losses(pipe) && !is_spare;
         let again = paths.without_first().first().is_some();
         let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());

@@ -1,0 +1,61 @@
+//! How soon a tunnel is there, or is there again, and that packets pass then.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::{Delivery, Policy};
+use sennit_sim::{EDGE, LinkSpec, SERVER, World, class, number, udp};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn link(text: &str) -> LinkSpec {
+    text.parse().expect("a link")
+}
+
+/// How long it takes until a tunnel is up over a link of 30 ms one way that carries IP packets of
+/// at most so many bytes.
+fn time_to_connect(mtu: usize) -> Duration {
+    let mut link = link("30/30");
+    (link.up.mtu, link.down.mtu) = (mtu, mtu);
+    let mut world = World::new(&[link], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(1), "{mtu}: {:?}", world.edge.status());
+    world.elapsed()
+}
+
+/// It took more than three seconds: noq sends small packets after a probe timeout only, and had one
+/// at each step of the handshake.
+#[test]
+fn a_tunnel_over_a_small_path_is_up_nearly_as_soon_as_over_a_large_one() {
+    let large = time_to_connect(1500);
+    assert!(large < 250 * MS, "{large:?}");
+    for mtu in [1477, 1400, 1280] {
+        let small = time_to_connect(mtu);
+        assert!(small <= large + 400 * MS, "{mtu}: {small:?} and {large:?}");
+    }
+}
+
+/// What came before the hub's answer was acknowledged and thrown away, so that nobody sent it again
+/// and the rest waited for it.
+#[test]
+fn reliable_packets_that_overtake_the_hubs_answer_are_not_lost() {
+    for seed in 0..24 {
+        let mut class = class("default", Policy::Bond);
+        class.treatment.delivery = Delivery::Reliable;
+        let links = [link("20/20/20%")];
+        let begin = Instant::now();
+        let mut world = World::with_classes(&links, vec![class], Default::default(), seed, begin);
+        assert!(world.connect(1));
+        world.restart_edge();
+        for number in 0..20 {
+            world.send_from_hub(&udp(SERVER, EDGE, 7, number, 300));
+            world.run(20 * MS);
+        }
+        world.at_edge.clear();
+        world.send_from_hub(&udp(SERVER, EDGE, 7, 100, 300));
+        let arrives = world.run_until(4 * SECOND, |world| {
+            let numbers = world.at_edge.iter().map(|it| number(&it.packet));
+            numbers.into_iter().any(|it| it == Some(100))
+        });
+        assert!(arrives, "seed {seed}: {:?}", world.edge.status());
+    }
+}
