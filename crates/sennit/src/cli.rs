@@ -22,6 +22,7 @@ mod sites;
 mod starter;
 mod status;
 mod test;
+mod top;
 mod usage;
 mod values;
 mod wait;
@@ -94,6 +95,8 @@ enum Command {
     Reload(reload::ReloadArgs),
     /// Find out what is wrong with an edge's host, links and way to the hub, and what to do
     Doctor(doctor::DoctorArgs),
+    /// Watch what passes, by link and class, or at a hub by site
+    Top(top::TopArgs),
     /// Show what links have carried, by day or billing cycle, and what is left of their caps
     Usage(usage::UsageArgs),
     /// Gather what somebody who helps wants to know, without addresses, names and tokens
@@ -443,6 +446,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Links(args) => links::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Bugreport(args) => bugreport::run(&args),
         Command::Wait(args) => wait::run(&args),
@@ -475,6 +479,7 @@ impl Command {
             | Self::Links(_)
             | Self::Reload(_)
             | Self::Doctor(_)
+            | Self::Top(_)
             | Self::Usage(_)
             | Self::Bugreport(_)
             | Self::Wait(_)

@@ -107,6 +107,14 @@ fn a_paused_link_carries_nothing_and_a_resumed_one_does_again() {
         "{}",
         listed.stdout
     );
+    let top = document(&sennit(&world, &edge, &["top", "--once", "--json"]));
+    let up: Vec<bool> = (0..2)
+        .map(|link| top["links"][link]["up"] == Value::Bool(true))
+        .collect();
+    assert_eq!(up, [false, true], "{top:#}");
+    let picture = sennit(&world, &edge, &["top", "--once"]);
+    println!("{}", picture.stdout);
+    assert!(picture.stdout.contains("default"), "{}", picture.stdout);
 
     sennit(&world, &edge, &["links", "resume", "a"]);
     edge.wait_for_path("default", "a", PathState::Up);

@@ -1,0 +1,191 @@
+//! What passes now: the difference of two looks at a daemon.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::status::{LinkState, PathState, PathStatus, Role, State, Status, TunnelStatus};
+
+/// A look at a daemon.
+pub(super) struct Seen {
+    status: Status,
+    at: Instant,
+}
+
+/// What `top --json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Now {
+    pub(super) schema: &'static str,
+    pub(super) role: Role,
+    pub(super) state: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    pub(super) device: String,
+    pub(super) uptime_seconds: f64,
+    /// Of an edge.
+    pub(super) links: Vec<Row>,
+    /// Of an edge its classes, of a hub its sites.
+    pub(super) tunnels: Vec<Row>,
+}
+
+/// A link, a class or a site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) up: bool,
+    pub(super) paths: usize,
+    pub(super) paths_up: usize,
+    pub(super) sent_bytes_per_second: f64,
+    pub(super) received_bytes_per_second: f64,
+    /// The least of its paths that are up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rtt_seconds: Option<f64>,
+    /// The greatest of its paths that are up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) loss_ratio: Option<f64>,
+    /// Why it is not up, or of a link why it carries what it carries.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) why: String,
+}
+
+/// Bytes sent and received.
+type Carried = (u64, u64);
+
+impl Seen {
+    pub(super) fn new(status: Status, at: Instant) -> Self {
+        Self { status, at }
+    }
+
+    fn paths<'s>(&'s self, link: &'s str) -> impl Iterator<Item = &'s PathStatus> {
+        let paths = self.status.tunnels.iter().flat_map(|it| &it.paths);
+        paths.filter(move |path| path.link.as_deref() == Some(link))
+    }
+
+    fn carried_by_link(&self, link: &str) -> Carried {
+        let carried = self
+            .paths(link)
+            .map(|it| (it.sent_bytes, it.received_bytes));
+        carried.fold((0, 0), add)
+    }
+
+    /// By class, or at a hub by site.
+    fn tunnels(&self) -> BTreeMap<String, Vec<&TunnelStatus>> {
+        let mut groups: BTreeMap<String, Vec<&TunnelStatus>> = BTreeMap::new();
+        for tunnel in &self.status.tunnels {
+            let name = match self.status.role {
+                Role::Edge => tunnel.class.clone(),
+                Role::Hub => tunnel.site.to_string(),
+            };
+            groups.entry(name).or_default().push(tunnel);
+        }
+        groups
+    }
+}
+
+impl Now {
+    pub(super) fn between(before: &Seen, seen: &Seen) -> Self {
+        let span = seen.at.duration_since(before.at).as_secs_f64();
+        let status = &seen.status;
+        let links = status.links.iter().map(|link| {
+            let paths: Vec<&PathStatus> = seen.paths(&link.name).collect();
+            let carried = [before, seen].map(|it| it.carried_by_link(&link.name));
+            let why = paths.iter().map(|path| path.why.clone()).next();
+            Row {
+                name: link.name.clone(),
+                up: link.state == LinkState::Up,
+                why: link.reason.clone().or(why).unwrap_or_default(),
+                ..Row::new(&paths, carried, span)
+            }
+        });
+        let earlier = before.tunnels();
+        let tunnels = seen.tunnels().into_iter().map(|(name, tunnels)| {
+            let old = earlier.get(&name).map_or(&[][..], |old| old);
+            let paths: Vec<&PathStatus> = tunnels.iter().flat_map(|it| &it.paths).collect();
+            let carried = [old, &tunnels].map(carried_by_tunnels);
+            let why = tunnels.iter().find_map(|it| it.reason.clone());
+            Row {
+                name,
+                up: tunnels.iter().all(|tunnel| tunnel.state == State::Up),
+                why: why.unwrap_or_default(),
+                ..Row::new(&paths, carried, span)
+            }
+        });
+        Self {
+            schema: "sennit.top/1",
+            role: status.role,
+            state: status.state,
+            reason: status.reason.clone(),
+            device: status.device.clone(),
+            uptime_seconds: status.uptime_seconds,
+            links: links.collect(),
+            tunnels: tunnels.collect(),
+        }
+    }
+}
+
+impl Row {
+    fn new(paths: &[&PathStatus], [before, now]: [Carried; 2], span: f64) -> Self {
+        // What was counted by a path that is gone since is not to be had any more.
+        let rate = |before: u64, now: u64| {
+            if span > 0.0 {
+                now.saturating_sub(before) as f64 / span
+            } else {
+                0.0
+            }
+        };
+        let up = || paths.iter().filter(|path| path.state == PathState::Up);
+        let rtts = up().filter_map(|path| path.rtt_seconds);
+        let losses = up().filter_map(|path| path.loss_ratio);
+        Self {
+            paths: paths.len(),
+            paths_up: up().count(),
+            sent_bytes_per_second: rate(before.0, now.0),
+            received_bytes_per_second: rate(before.1, now.1),
+            rtt_seconds: rtts.reduce(f64::min),
+            loss_ratio: losses.reduce(f64::max),
+            ..Self::default()
+        }
+    }
+}
+
+fn carried_by_tunnels(tunnels: &[&TunnelStatus]) -> Carried {
+    let carried = tunnels.iter().map(|it| (it.sent_bytes, it.received_bytes));
+    carried.fold((0, 0), add)
+}
+
+fn add(one: Carried, other: Carried) -> Carried {
+    (one.0 + other.0, one.1 + other.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_passes_is_counted_from_one_look_to_the_next() {
+        let full = include_str!("../../../tests/schema/full.json");
+        let mut status: Status = serde_json::from_str(full).unwrap();
+        let link = status.links[0].name.clone();
+        let path = &mut status.tunnels[0].paths[0];
+        path.link = Some(link.clone());
+        let before = Seen::new(status.clone(), Instant::now());
+        status.tunnels[0].paths[0].sent_bytes += 3_000;
+        status.tunnels[0].received_bytes += 500;
+        // Its counters began anew meanwhile.
+        status.tunnels[0].sent_bytes = 0;
+        let after = Seen::new(status, before.at + Duration::from_secs(2));
+
+        let now = Now::between(&before, &after);
+
+        let row = |rows: &[Row], name: &str| rows.iter().find(|row| row.name == name).cloned();
+        let of_link = row(&now.links, &link).unwrap();
+        assert_eq!(of_link.sent_bytes_per_second, 1_500.0);
+        let class = after.status.tunnels[0].class.as_str();
+        let of_class = row(&now.tunnels, class).unwrap();
+        assert_eq!(of_class.received_bytes_per_second, 250.0);
+        assert_eq!(of_class.sent_bytes_per_second, 0.0);
+    }
+}
