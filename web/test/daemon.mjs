@@ -24,6 +24,8 @@ export class Daemon {
     this.role = role;
     this.seconds = 0;
     this.commands = [];
+    /** What was asked for of each stream. */
+    this.asked = [];
     this.streams = new Set();
   }
 
@@ -79,6 +81,7 @@ export class Daemon {
     } else if (path === "/v1/live") {
       response.writeHead(200, { "content-type": "text/event-stream" });
       this.streams.add(response);
+      this.asked.push(new URL(request.url, "http://localhost").searchParams);
       request.on("close", () => this.streams.delete(response));
       this.#tell(response);
     } else if (path === "/v1/command") {

@@ -73,6 +73,24 @@ test("an edge: verdict, links with reasons, classes, flows with reasons", async 
   await picture(page, "edge-light");
 });
 
+test("bounds of a link are shown, and whose they are", async (t) => {
+  const bounded = (s) => {
+    const status = edge(s);
+    Object.assign(status.links[0], { up_limit_bytes_per_second: 1e6, limited_by_operator: true });
+    return status;
+  };
+  const { page } = await look(t, bounded, { seconds: 2 });
+  const card = await page.locator(".card").first().textContent();
+  assert.match(card, /at most 8(\.0+)? Mb\/s up, as the operator says/);
+});
+
+test("a hub is asked for no paths, which the page does not show", async (t) => {
+  for (const [status, paths] of [[edge, "true"], [hub, "false"]]) {
+    const { daemon } = await look(t, status, { seconds: 3 });
+    assert.equal(daemon.asked.at(-1).get("paths"), paths);
+  }
+});
+
 test("what changes is told as an event", async (t) => {
   const { page } = await look(t, (s) => edge(s, { lostAt: 40 }));
   assert.match(await page.textContent("section:has(> #events)"), /lte-a is down: wwan0 has no address/);
@@ -88,10 +106,19 @@ test("who may operate pauses a link, and loses it only when sure", async (t) => 
   await card.getByRole("button", { name: "Do not" }).click();
   await card.getByRole("button", { name: /Drill/ }).click();
   await card.getByRole("button", { name: "Lose it for 5 s" }).click();
+  await card.getByRole("button", { name: /^Limit/ }).click();
+  assert.deepEqual(await violations(page), []);
+  await card.getByLabel("down").fill("8.4");
+  await card.getByRole("button", { name: "Limit starlink" }).click();
   await page.waitForTimeout(200);
   assert.deepEqual(daemon.commands, [
     { command: "link", link: "starlink", order: "pause" },
     { command: "link", link: "starlink", order: { cut: { milliseconds: 5000 } } },
+    {
+      command: "limit",
+      link: "starlink",
+      bounds: { up_bytes_per_second: 0, down_bytes_per_second: 1_050_000 },
+    },
   ]);
   const reader = await look(t, edge, { seconds: 1 });
   assert.equal(await reader.page.getByRole("button", { name: /Pause/ }).count(), 0);

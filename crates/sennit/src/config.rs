@@ -187,6 +187,11 @@ pub struct Link {
     pub reset_day: u8,
 }
 
+/// A rate as in a config, like `20Mbit`, in bits per second.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    values::rate(text).map_err(|wrong| wrong.to_string())
+}
+
 /// One traffic class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {

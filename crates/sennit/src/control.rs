@@ -48,6 +48,8 @@ pub enum Request {
     Disconnect { site: SiteName },
     /// Have a link do something; the answer is a [`LinkAnswer`] (edge).
     Link { link: String, order: LinkOrder },
+    /// Bound what a link carries, all classes together; the answer is a [`LinkAnswer`] (edge).
+    Limit { link: String, bounds: LinkBounds },
     /// Read the config again and go on with what it says; the answer is a [`ReloadAnswer`]. What is
     /// not confirmed within this time is taken back.
     Reload {
@@ -74,6 +76,17 @@ pub enum LinkOrder {
     Cut {
         milliseconds: u32,
     },
+}
+
+/// What a link is to carry at most until the edge ends. What is absent stays as it is, and with 0 what
+/// the config says holds again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkBounds {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_bytes_per_second: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_bytes_per_second: Option<u64>,
 }
 
 /// What an edge answers to an order for a link.
@@ -134,6 +147,10 @@ pub struct Refused {
 }
 
 impl Refused {
+    pub(crate) fn no_link(name: &str) -> Self {
+        Self::new("no_such_link", format!("there is no link `{name}`"))
+    }
+
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             code: code.into(),

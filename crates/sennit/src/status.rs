@@ -29,7 +29,7 @@ pub use self::reasons::{
 };
 pub use self::schema::json_schema;
 pub use self::table::render;
-pub(crate) use self::table::{bytes, duration, rate};
+pub(crate) use self::table::{bounds, bytes, duration, limits, rate};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "sennit.status/1";
@@ -66,6 +66,15 @@ pub struct Status {
     /// By their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
+}
+
+impl Status {
+    /// Leaves out the paths of all tunnels.
+    pub(crate) fn leave_paths_out(&mut self) {
+        for tunnel in &mut self.tunnels {
+            tunnel.paths.clear();
+        }
+    }
 }
 
 /// A prefix that a hub does not route to a site.
@@ -110,6 +119,15 @@ pub struct LinkStatus {
     /// How long it has been in this state.
     #[serde(default)]
     pub since_seconds: f64,
+    /// What the edge sends there at most, where that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_limit_bytes_per_second: Option<f64>,
+    /// What the hub sends there at most, where that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_limit_bytes_per_second: Option<f64>,
+    /// A bound is an operator's, until the edge ends, and not the config's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limited_by_operator: bool,
     #[serde(default, flatten)]
     pub traffic: LinkTraffic,
 }

@@ -42,7 +42,7 @@ fn echo(request: Request) -> Response {
         Request::Flow { flow } => Response::document(&flow),
         Request::Packet { packet } => Response::document(&packet),
         Request::Disconnect { site } => Response::refused("not_found", format!("no site `{site}`")),
-        Request::Link { link, .. } => {
+        Request::Link { link, .. } | Request::Limit { link, .. } => {
             Response::refused("no_such_link", format!("no link `{link}`"))
         }
         Request::Reload { .. } | Request::Keep | Request::Usage => Response::done(),
@@ -321,6 +321,9 @@ fn sample() -> Status {
         reason: reason.map(Into::into),
         hub: None,
         since_seconds: 42.0,
+        up_limit_bytes_per_second: None,
+        down_limit_bytes_per_second: None,
+        limited_by_operator: false,
         traffic: LinkTraffic {
             sent_bytes: 1_000,
             received_bytes: 2_000,

@@ -31,6 +31,8 @@ export class Live {
   lostAt = $state(0);
   /** With the busiest flows, which cost the daemon a little more. */
   #flows = false;
+  /** Of a hub the page shows sites and no paths, which are most of what it has to say. */
+  #paths = true;
   /** Whether the daemon takes orders from this reader. */
   operates = $state(false);
   #abort = new AbortController();
@@ -52,6 +54,12 @@ export class Live {
   wantFlows(flows: boolean) {
     if (flows === this.#flows) return;
     this.#flows = flows;
+    this.#abort.abort(AGAIN);
+  }
+
+  #wantPaths(paths: boolean) {
+    if (paths === this.#paths) return;
+    this.#paths = paths;
     this.#abort.abort(AGAIN);
   }
 
@@ -120,7 +128,7 @@ export class Live {
   }
 
   async #open(signal: AbortSignal): Promise<ReadableStream<BufferSource>> {
-    const url = this.#flows ? "/v1/live?flows=true" : "/v1/live";
+    const url = `/v1/live?flows=${this.#flows}&paths=${this.#paths}`;
     const response = await fetch(url, { signal, headers: this.headers(), cache: "no-store" });
     if (response.status === 401) {
       const wrong = this.token() !== null;
@@ -178,6 +186,7 @@ export class Live {
     this.trouble = "";
     onWord();
     this.onStatus(this.status);
+    this.#wantPaths(this.status.role === "edge");
   }
 }
 

@@ -22,6 +22,9 @@ export interface Link extends Traffic {
   reason?: string;
   hub?: string;
   since_seconds: number;
+  up_limit_bytes_per_second?: number;
+  down_limit_bytes_per_second?: number;
+  limited_by_operator?: boolean;
 }
 
 export interface Path {

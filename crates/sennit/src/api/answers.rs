@@ -15,7 +15,7 @@ use super::{
     call::{Call, check_role},
     live,
     problem::Problem,
-    watch,
+    watch::{self, Scope},
 };
 use crate::{
     control,
@@ -101,8 +101,9 @@ pub(super) async fn health(call: Call, good: fn(State) -> bool) -> Result<Respon
 }
 
 pub(super) async fn whole(call: Call) -> Result<Response, Problem> {
-    let flows = call.flag("flows")?;
-    Ok(json_text(call.shared.watch.status(flows).await?.json))
+    Ok(json_text(
+        call.shared.watch.status(call.scope()?).await?.json,
+    ))
 }
 
 /// The links of an edge.
@@ -173,14 +174,14 @@ pub(super) struct Flows {
 pub(super) async fn flows(call: Call) -> Result<Response, Problem> {
     let wanted = call.query.get("match").filter(|it| !it.is_empty());
     let sight = match wanted {
-        None => call.shared.watch.status(true).await?,
+        None => call.shared.watch.status(Scope::WHOLE).await?,
         Some(text) => {
             let flow: FlowName = text.parse().map_err(|error| {
                 Problem::bad_request(format!("{error}: it is named like 10.9.0.2:5201"))
             })?;
             call.shared
                 .watch
-                .look(control::Request::Flow { flow })
+                .look(control::Request::Flow { flow }, true)
                 .await?
         }
     };
@@ -270,7 +271,9 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
             Role::Read
         }
-        control::Request::Disconnect { .. } | control::Request::Link { .. } => Role::Operate,
+        control::Request::Disconnect { .. }
+        | control::Request::Link { .. }
+        | control::Request::Limit { .. } => Role::Operate,
         control::Request::Reload { .. } | control::Request::Keep => Role::Admin,
     }
 }

@@ -16,6 +16,7 @@ use super::{
     Role, Shared, page,
     problem::Problem,
     routes::{Route, routes},
+    watch::Scope,
 };
 use crate::status::Status;
 
@@ -175,12 +176,21 @@ impl Call {
         self.path.get(name).cloned().unwrap_or_default()
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+    pub(super) fn flag(&self, name: &str, usual: bool) -> Result<bool, Problem> {
         match self.query.get(name).map(String::as_str) {
-            None | Some("false") => Ok(false),
+            None => Ok(usual),
+            Some("false") => Ok(false),
             Some("true" | "") => Ok(true),
             Some(_) => Err(Problem::bad_request(format!("`{name}` is true or false"))),
         }
+    }
+
+    /// How much of the status is wanted.
+    pub(super) fn scope(&self) -> Result<Scope, Problem> {
+        Ok(Scope {
+            flows: self.flag("flows", false)?,
+            paths: self.flag("paths", true)?,
+        })
     }
 
     /// A number in the query.
@@ -210,6 +220,6 @@ impl Call {
     }
 
     pub(super) async fn summary(&self) -> Result<Arc<Status>, Problem> {
-        Ok(self.shared.watch.status(false).await?.status)
+        Ok(self.shared.watch.status(Scope::SUMMARY).await?.status)
     }
 }

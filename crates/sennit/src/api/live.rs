@@ -8,7 +8,7 @@ use futures_util::stream;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::{Shared, problem::Problem, seats::Busy};
+use super::{Shared, problem::Problem, seats::Busy, watch::Scope};
 use crate::journal::{Record, Wanted};
 
 /// Between two looks: what a person follows.
@@ -17,8 +17,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// One viewer.
 struct Viewer {
     shared: Arc<Shared>,
-    /// When to look at the status, and whether with flows.
-    status: Option<(Interval, bool)>,
+    /// When to look at the status, and at how much of it.
+    status: Option<(Interval, Scope)>,
     /// The number of the newest event, as it grows.
     newest: Receiver<u64>,
     /// The last event that was taken from the journal.
@@ -29,19 +29,19 @@ struct Viewer {
 
 /// What there is to tell.
 enum Due {
-    /// The status, perhaps with flows.
-    Status(bool),
+    /// As much of the status.
+    Status(Scope),
     /// Events, as long as the journal is kept.
     Events(bool),
 }
 
 /// A `status` event each second, and an `event` for each that is noted.
-pub(super) fn status(shared: Arc<Shared>, flows: bool) -> Result<Response, Problem> {
+pub(super) fn status(shared: Arc<Shared>, scope: Scope) -> Result<Response, Problem> {
     let mut ticks = interval(EVERY);
     // A viewer that was slow gets the newest, and not all that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut viewer = Viewer::new(shared)?;
-    viewer.status = Some((ticks, flows));
+    viewer.status = Some((ticks, scope));
     Ok(viewer.stream())
 }
 
@@ -92,19 +92,19 @@ impl Viewer {
             let (status, newest) = (&mut self.status, &mut self.newest);
             let tick = async {
                 match status {
-                    Some((ticks, flows)) => {
+                    Some((ticks, scope)) => {
                         ticks.tick().await;
-                        *flows
+                        *scope
                     }
                     None => std::future::pending().await,
                 }
             };
             let due = tokio::select! {
-                flows = tick => Due::Status(flows),
+                scope = tick => Due::Status(scope),
                 changed = newest.changed() => Due::Events(changed.is_ok()),
             };
             match due {
-                Due::Status(flows) => return self.look(flows).await,
+                Due::Status(scope) => return self.look(scope).await,
                 Due::Events(alive) => self.take(alive).await,
             }
         }
@@ -124,8 +124,8 @@ impl Viewer {
         self.after = self.events.back().map_or(self.after, |last| last.id);
     }
 
-    async fn look(&self, flows: bool) -> Event {
-        match self.shared.watch.status(flows).await {
+    async fn look(&self, scope: Scope) -> Event {
+        match self.shared.watch.status(scope).await {
             Ok(sight) => {
                 let text = String::from_utf8_lossy(&sight.json);
                 Event::default().event("status").data(text)

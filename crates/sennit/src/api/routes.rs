@@ -73,7 +73,13 @@ fn get(
     }
 }
 
-const FLOWS: (&str, &str) = ("flows", "`true` for the busiest flows of each tunnel");
+const SCOPE: &[(&str, &str)] = &[
+    ("flows", "`true` for the busiest flows of each tunnel"),
+    (
+        "paths",
+        "`false` to leave out the paths of tunnels, which are most of what a hub with many sites says",
+    ),
+];
 
 /// Everything.
 pub(super) fn routes() -> Vec<Route> {
@@ -116,7 +122,7 @@ pub(super) fn routes() -> Vec<Route> {
             )
         },
         Route {
-            query: &[FLOWS],
+            query: SCOPE,
             ..get(
                 "/v1/status",
                 "The whole status, sennit.status/1",
@@ -125,15 +131,13 @@ pub(super) fn routes() -> Vec<Route> {
             )
         },
         Route {
-            query: &[FLOWS],
+            query: SCOPE,
             ..get(
                 "/v1/live",
                 "The status each second, as `status` events",
                 Gives::Events,
                 |call| {
-                    Box::pin(
-                        async move { live::status(Arc::clone(&call.shared), call.flag("flows")?) },
-                    )
+                    Box::pin(async move { live::status(Arc::clone(&call.shared), call.scope()?) })
                 },
             )
         },

@@ -19,8 +19,29 @@ const FRESH: Duration = Duration::from_millis(200);
 /// Whoever watches the daemon.
 pub(super) struct Watch {
     ask: Arc<dyn Ask>,
-    whole: Mutex<Option<Sight>>,
-    summary: Mutex<Option<Sight>>,
+    /// Without flows and with them, and of both without paths and with them.
+    kept: [[Mutex<Option<Sight>>; 2]; 2],
+}
+
+/// How much of the status somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// The busiest flows of each tunnel.
+    pub(super) flows: bool,
+    /// The paths of each tunnel, which are most of what a hub with many sites has to say.
+    pub(super) paths: bool,
+}
+
+impl Scope {
+    /// All but flows.
+    pub(super) const SUMMARY: Self = Self {
+        flows: false,
+        paths: true,
+    };
+    pub(super) const WHOLE: Self = Self {
+        flows: true,
+        paths: true,
+    };
 }
 
 /// What the daemon said.
@@ -36,33 +57,37 @@ impl Watch {
     pub(super) fn new(ask: Arc<dyn Ask>) -> Self {
         Self {
             ask,
-            whole: Mutex::default(),
-            summary: Mutex::default(),
+            kept: Default::default(),
         }
     }
 
-    /// The status, with the busiest flows or without.
-    pub(super) async fn status(&self, flows: bool) -> Result<Sight, Problem> {
-        let (kept, request) = if flows {
-            (&self.whole, Request::Status)
+    /// As much of the status as is wanted.
+    pub(super) async fn status(&self, scope: Scope) -> Result<Sight, Problem> {
+        let request = if scope.flows {
+            Request::Status
         } else {
-            (&self.summary, Request::Summary)
+            Request::Summary
         };
+        let kept = &self.kept[usize::from(scope.flows)][usize::from(scope.paths)];
         // Who asks meanwhile waits here, and gets the same.
         let mut kept = kept.lock().await;
         if let Some(sight) = kept.as_ref().filter(|it| it.at.elapsed() < FRESH) {
             return Ok(sight.clone());
         }
-        let sight = self.look(request).await?;
+        let sight = self.look(request, scope.paths).await?;
         *kept = Some(sight.clone());
         Ok(sight)
     }
 
-    /// What the daemon says to a request that asks for a status.
-    pub(super) async fn look(&self, request: Request) -> Result<Sight, Problem> {
+    /// What the daemon says to a request that asks for a status, with the paths of tunnels or
+    /// without.
+    pub(super) async fn look(&self, request: Request, paths: bool) -> Result<Sight, Problem> {
         let ask = Arc::clone(&self.ask);
         let look = move || {
-            let status = ask.status(&request)?;
+            let mut status = ask.status(&request)?;
+            if !paths {
+                status.leave_paths_out();
+            }
             let json = serde_json::to_vec(&status).expect("a status becomes JSON");
             Ok(Sight {
                 at: Instant::now(),

@@ -3,6 +3,7 @@
 //! All of it is asked of the running edge, and none of it outlives that.
 
 mod drill;
+mod limit;
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 Examples:
   sennit links
   sennit links pause lte-b           # until `resume`, or until the edge is started again
+  sennit links limit lte-b up=2Mbit  # until `off`, or until the edge is started again
   sennit links drill starlink        # lose it on purpose, and see how long nothing passes
 
 What is said here is not saved: the config is what the edge starts with.")]
@@ -54,6 +56,8 @@ enum LinksCommand {
         #[arg(value_name = "LINK")]
         link: String,
     },
+    /// Bound what a link carries, in each direction, until that is lifted
+    Limit(limit::LimitArgs),
     /// Lose a link on purpose while pings pass, say how long none came through, and restore it
     Drill(DrillArgs),
 }
@@ -93,6 +97,7 @@ pub(super) fn run(args: &LinksArgs) -> Result<Exit, Failure> {
         None | Some(LinksCommand::List) => list(args, &mut client),
         Some(LinksCommand::Pause { link }) => set(args, &mut client, link, LinkOrder::Pause),
         Some(LinksCommand::Resume { link }) => set(args, &mut client, link, LinkOrder::Resume),
+        Some(LinksCommand::Limit(limit)) => limit::run(args, limit, &mut client),
         Some(LinksCommand::Drill(drill)) => {
             confirm(drill, &status(&mut client)?)?;
             drill::run(drill, args.json, &mut client)
@@ -110,7 +115,12 @@ fn order(client: &mut Client, link: &str, order: LinkOrder) -> Result<LinkAnswer
         link: link.into(),
         order,
     };
-    let answer = client.request(&request)?;
+    ordered(client, &request)
+}
+
+/// Has the edge do something that it answers with the link.
+fn ordered(client: &mut Client, request: &Request) -> Result<LinkAnswer, Failure> {
+    let answer = client.request(request)?;
     serde_json::from_value(answer)
         .map_err(|error| Failure::runtime(format!("the daemon's answer makes no sense: {error}")))
 }
@@ -212,7 +222,8 @@ impl Row {
             status::bytes(self.sent_bytes),
             status::bytes(self.received_bytes),
         );
-        for reason in self.link.reason.iter().chain(&self.link.hub) {
+        let limits = status::limits(&self.link);
+        for reason in self.link.reason.iter().chain(&self.link.hub).chain(&limits) {
             *text += &format!("  {}: {reason}\n", self.link.name);
         }
     }

@@ -1,5 +1,6 @@
 //! The strings of the config that mean something: addresses, prefixes, names, shares, codes.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,6 +20,19 @@ pub(super) struct Wrong {
     message: String,
     label: String,
     help: Option<String>,
+}
+
+/// On a command line.
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = [
+            self.label.as_str(),
+            self.help.as_deref().unwrap_or_default(),
+        ];
+        f.write_str(&self.message)?;
+        let mut rest = rest.iter().filter(|it| !it.is_empty());
+        rest.try_for_each(|it| write!(f, "; {it}"))
+    }
 }
 
 impl Wrong {

@@ -14,6 +14,7 @@ pub mod doctor;
 mod far_side;
 mod kernel;
 mod lead;
+mod limits;
 mod links;
 mod machine;
 mod names;

@@ -50,6 +50,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Events { .. }
         | Request::Disconnect { .. }
         | Request::Link { .. }
+        | Request::Limit { .. }
         | Request::Reload { .. }
         | Request::Keep
         | Request::Usage => FlowsWanted::default(),

@@ -252,7 +252,7 @@ impl Ask for Front {
                 let done = mailbox::ask_all(&self.workers, &request);
                 done.map_or_else(Response::Refused, |_| Response::done())
             }
-            Request::Link { .. } | Request::Usage => {
+            Request::Link { .. } | Request::Limit { .. } | Request::Usage => {
                 Response::refused("not_an_edge", "a hub has no links of its own")
             }
             Request::Reload { .. } | Request::Keep => Response::refused(
@@ -298,7 +298,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::tests::tunnel;
+    use crate::daemon::tests::{path, tunnel};
 
     const CONFIG: &[u8] = b"[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n";
 
@@ -347,6 +347,24 @@ mod tests {
             .map(|worker| (worker.tunnels, worker.handed_packets))
             .collect();
         assert_eq!(workers, [(2, 7), (0, 0), (2, 9)], "by their number");
+    }
+
+    #[test]
+    fn a_hub_with_500_sites_says_a_third_less_without_paths() {
+        let tunnels = (0..500).map(|number| {
+            let mut tunnel = tunnel(&format!("site-{number}"), "default");
+            tunnel.paths = ["starlink", "lte-a"].map(path).into();
+            tunnel
+        });
+        let reports = vec![report(tunnels.collect(), 0)];
+        let mut status = status(&config(""), Instant::now(), reports);
+        let size = |status: &Status| serde_json::to_vec(status).unwrap().len();
+
+        let whole = size(&status);
+        status.leave_paths_out();
+
+        println!("{whole} bytes with paths, {} without", size(&status));
+        assert!(3 * size(&status) < 2 * whole);
     }
 
     #[test]

@@ -88,6 +88,14 @@ pub enum Event {
         /// The day on which the next cycle begins.
         until: String,
     },
+    /// An operator has bounded what a link carries, or lifted that.
+    LinkLimited {
+        link: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        up_bytes_per_second: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        down_bytes_per_second: Option<u64>,
+    },
     /// Another config applies.
     Reloaded { changed: Vec<String> },
     /// A reload that nobody confirmed was taken back.
@@ -127,7 +135,7 @@ impl fmt::Display for CapState {
 
 impl Event {
     /// The words in the field `event`, but for `other`.
-    pub const KINDS: [&str; 19] = [
+    pub const KINDS: [&str; 20] = [
         "started",
         "stopped",
         "link_up",
@@ -143,6 +151,7 @@ impl Event {
         "certificate_issued",
         "expelled",
         "cap",
+        "link_limited",
         "reloaded",
         "reload_reverted",
         "journal_set_aside",
@@ -216,6 +225,17 @@ impl fmt::Display for Event {
             } => {
                 let cap = status::bytes(*cap_bytes);
                 write!(f, "the cap of link {link} ({cap}) {state}")
+            }
+            Self::LinkLimited {
+                link,
+                up_bytes_per_second,
+                down_bytes_per_second,
+            } => {
+                let rates = [up_bytes_per_second, down_bytes_per_second];
+                match status::bounds(rates.map(|rate| rate.map(|rate| rate as f64))) {
+                    Some(bounds) => write!(f, "link {link} carries {bounds}, as an operator wants"),
+                    None => write!(f, "link {link} carries what the config allows"),
+                }
             }
             Self::Reloaded { changed } if changed.is_empty() => {
                 f.write_str("the config was read again, and says the same")

@@ -10,6 +10,28 @@ use crate::config::{Delivery, Policy};
 pub(super) const WIDTH: usize = 80;
 const UNKNOWN: &str = "-";
 
+/// What a link carries at most, and who says so, if anybody does.
+pub(crate) fn limits(link: &LinkStatus) -> Option<String> {
+    let rates = [
+        link.up_limit_bytes_per_second,
+        link.down_limit_bytes_per_second,
+    ];
+    let who = if link.limited_by_operator {
+        "an operator wants"
+    } else {
+        "the config says"
+    };
+    bounds(rates).map(|bounds| format!("{bounds}, as {who}"))
+}
+
+/// The bounds of what is sent up and down, in words, if there are any.
+pub(crate) fn bounds(rates: [Option<f64>; 2]) -> Option<String> {
+    let directions = rates.into_iter().zip(["up", "down"]);
+    let words = directions.filter_map(|(bound, way)| Some(format!("{} {way}", rate(bound?))));
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| format!("at most {}", words.join(" and ")))
+}
+
 /// The whole document as text.
 pub fn render(status: &Status, color: bool) -> String {
     let mut text = Text {
@@ -154,7 +176,8 @@ impl Text {
             ];
             let note = trouble(&link.name, word, link.since_seconds, link.reason.as_ref());
             let hub = || Some(format!("{}: {}", link.name, link.hub.as_ref()?));
-            (cells, note.or_else(hub))
+            let limit = || Some(format!("{}: {}", link.name, limits(link)?));
+            (cells, note.or_else(hub).or_else(limit))
         });
         self.lines.push(String::new());
         self.table("", columns, rows.collect());

@@ -158,6 +158,20 @@ fn live_data_come_as_events() {
 }
 
 #[test]
+fn paths_are_left_out_where_nobody_wants_them() {
+    let world = World::new();
+
+    let whole = world.get("/v1/status").json();
+    let slim = world.get("/v1/status?paths=false").json();
+
+    assert_eq!(whole["tunnels"].as_array().unwrap().len(), 1);
+    assert_ne!(whole["tunnels"][0]["paths"], serde_json::json!([]));
+    assert_eq!(slim["tunnels"][0]["paths"], serde_json::json!([]));
+    assert_eq!(slim["tunnels"][0]["class"], whole["tunnels"][0]["class"]);
+    assert_eq!(world.get("/v1/status?paths=some").problem(), "bad_request");
+}
+
+#[test]
 fn events_are_listed_and_streamed_from_where_a_viewer_was_cut_off() {
     let world = World::new();
     let up = |link: &str| sennit::journal::Event::LinkUp { link: link.into() };

@@ -51,10 +51,12 @@ impl Ask for Fake {
 }
 
 pub(crate) fn status() -> Status {
+    let full = include_str!("../schema/full.json");
+    let full: serde_json::Value = serde_json::from_str(full).unwrap();
     let document = serde_json::json!({
         "schema": "sennit.status/1", "time": "2026-11-26T21:30:00Z", "role": "hub",
         "version": "0.1.0", "state": "up", "uptime_seconds": 1.0, "device": "sennit0",
-        "addresses": [], "links": [], "tunnels": [],
+        "addresses": [], "links": [], "tunnels": full["tunnels"],
         "sites": [{
             "name": "van-07", "state": "up", "classes": ["default"], "sent_bytes": 1,
             "received_bytes": 2, "links": [],

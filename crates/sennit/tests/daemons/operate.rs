@@ -120,6 +120,51 @@ fn a_paused_link_carries_nothing_and_a_resumed_one_does_again() {
     edge.wait_for_path("default", "a", PathState::Up);
 }
 
+#[test]
+fn a_limited_link_says_so_and_is_free_again_when_that_is_lifted() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let wrong = sennit(&world, &edge, &["links", "limit", "a", "up=8"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    let missing = sennit(&world, &edge, &["links", "limit", "nobody", "up=8Mbit"]);
+    assert_eq!(missing.code, Some(3), "{}", missing.stderr);
+
+    let words = ["links", "limit", "a", "up=8Mbit", "down=4Mbit", "--json"];
+    let limited = document(&sennit(&world, &edge, &words));
+    assert_eq!(
+        limited["link"]["up_limit_bytes_per_second"], 1e6,
+        "{limited:#}"
+    );
+    edge.wait_until_up();
+    let enforced = |rate: f64| {
+        move |status: &Status| {
+            let shared = path(status, "default", "a").and_then(|path| path.shared.as_ref());
+            let given = shared.and_then(|it| it.link_bytes_per_second);
+            // A little of a bound is kept back, so that no queue stands in front of it.
+            given.is_some_and(|given| (0.9 * rate..=rate).contains(&given))
+        }
+    };
+    edge.wait("the edge to bound what it sends", enforced(1e6));
+    hub.wait("the hub to bound what it sends", enforced(5e5));
+    let text = sennit(&world, &edge, &["links"]).stdout;
+    let said = "a: at most 8.0 Mb/s up and 4.0 Mb/s down, as an operator wants";
+    assert!(text.contains(said), "{text}");
+
+    // Another config leaves it alone.
+    let base = world.edge_config(&Edge::default());
+    reload(&world, &edge, &format!("{base}{CALLS}"));
+    assert!(edge.status().links[0].limited_by_operator);
+
+    sennit(&world, &edge, &["links", "limit", "a", "off"]);
+    edge.wait_until_up();
+    edge.wait("nothing to bound it", |status| {
+        path(status, "default", "a").is_some_and(|path| path.shared.is_none())
+    });
+    ping(edge.host, HUB_INNER[0]);
+}
+
 // ---- reload -------------------------------------------------------------------------------------
 
 const CALLS: &str = "[[class]]\nname = 'calls'\nmatch = ['udp port 5060']\npolicy = 'redundant'\n";

@@ -444,6 +444,9 @@ impl Link {
             reason,
             hub: self.refused(now),
             since_seconds: now.saturating_duration_since(self.since).as_secs_f64(),
+            up_limit_bytes_per_second: None,
+            down_limit_bytes_per_second: None,
+            limited_by_operator: false,
             traffic: LinkTraffic::default(),
         }
     }

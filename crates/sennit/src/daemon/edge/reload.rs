@@ -14,12 +14,13 @@ use std::{
 };
 
 use super::{
+    limits,
     machine::Letter,
     running::{Planned, Running},
 };
 use crate::{
     config::{self, ConfigError, EdgeConfig, Entry, HostFinding, Report, Severity},
-    control::{ReloadAnswer, Response},
+    control::{LinkBounds, Refused, ReloadAnswer, Response},
     daemon::mailbox::Slot,
     journal::{Event, Journal},
 };
@@ -126,6 +127,19 @@ impl Reloader {
             notes: (!complete).then_some(busy).into_iter().collect(),
             ..ReloadAnswer::default()
         }
+    }
+
+    /// Has a link carry so much at most, until it is said otherwise or the edge ends.
+    pub(super) fn limit(&self, link: &str, bounds: LinkBounds) -> Result<(), Refused> {
+        let mut state = self.lock();
+        let next = state.running.limited(link, bounds)?;
+        tracing::info!(link, ?bounds, "the operator has spoken");
+        self.journal.note(limits::event(link, &next.limits));
+        self.apply(&mut state, &Arc::new(next));
+        if !state.pending {
+            state.confirmed = Arc::clone(&state.running);
+        }
+        Ok(())
     }
 
     /// What was changed last stays.

@@ -99,9 +99,7 @@ pub(super) struct Front {
 impl Ask for Front {
     fn status(&self, request: &Request) -> Result<Status, Refused> {
         let answers = mailbox::ask_all(&self.workers, request)?;
-        let reports = answers.into_iter().map(Answer::tell).collect();
-        let running = self.reloader.running();
-        Ok(status(&running.config, self.started, reports))
+        Ok(self.document(answers))
     }
 
     fn answer(&self, request: Request) -> Response {
@@ -119,9 +117,10 @@ impl Ask for Front {
             Request::Disconnect { .. } => {
                 Response::refused("not_a_hub", "an edge has no sites to disconnect")
             }
-            Request::Link { ref link, .. } => match mailbox::ask_all(&self.workers, &request) {
-                Ok(answers) => self.link_answer(link, answers),
-                Err(busy) => Response::Refused(busy),
+            Request::Link { ref link, .. } => self.link_answer(link, &request),
+            Request::Limit { ref link, bounds } => match self.reloader.limit(link, bounds) {
+                Ok(()) => self.link_answer(link, &Request::Summary),
+                Err(refused) => Response::Refused(refused),
             },
             Request::Reload { confirm_seconds } => {
                 let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
@@ -134,22 +133,30 @@ impl Ask for Front {
 }
 
 impl Front {
-    /// What there is to say of a link after an order for it was obeyed.
-    fn link_answer(&self, name: &str, answers: Vec<Answer>) -> Response {
-        let inside = answers.iter().flat_map(|it| &it.hub_inside).copied();
-        let hub_inside = inside.collect();
+    fn document(&self, answers: Vec<Answer>) -> Status {
         let reports = answers.into_iter().map(Answer::tell).collect();
         let running = self.reloader.running();
-        let mut links = status(&running.config, self.started, reports)
-            .links
-            .into_iter();
+        let mut status = status(&running.config, self.started, reports);
+        running.describe_limits(&mut status.links);
+        status
+    }
+
+    /// What there is to say of a link after the workers have done what is asked.
+    fn link_answer(&self, name: &str, request: &Request) -> Response {
+        let answers = match mailbox::ask_all(&self.workers, request) {
+            Ok(answers) => answers,
+            Err(busy) => return Response::Refused(busy),
+        };
+        let inside = answers.iter().flat_map(|it| &it.hub_inside).copied();
+        let hub_inside = inside.collect();
+        let mut links = self.document(answers).links.into_iter();
         match links.find(|link| link.name == name) {
             Some(link) => Response::document(&LinkAnswer {
                 schema: LinkAnswer::SCHEMA.into(),
                 link,
                 hub_inside,
             }),
-            None => Response::refused("no_such_link", format!("there is no link `{name}`")),
+            None => Response::Refused(Refused::no_link(name)),
         }
     }
 }
@@ -286,6 +293,9 @@ mod tests {
             reason: None,
             hub: None,
             since_seconds: 0.0,
+            up_limit_bytes_per_second: None,
+            down_limit_bytes_per_second: None,
+            limited_by_operator: false,
             traffic: LinkTraffic::default(),
         }
     }

@@ -8,8 +8,15 @@ use std::sync::Arc;
 use sennit_core::ClassId;
 use sennit_engine::Sharing;
 
-use super::sharing::sharing;
-use crate::config::{self, Change, Class, EdgeConfig, Entry};
+use super::{
+    limits::{self, Limits},
+    sharing::sharing,
+};
+use crate::{
+    config::{self, Change, Class, EdgeConfig, Entry},
+    control::{LinkBounds, Refused},
+    status::LinkStatus,
+};
 
 /// A config with the numbers of what is in it.
 #[derive(Clone, Debug)]
@@ -17,12 +24,14 @@ pub(super) struct Running {
     pub(super) config: EdgeConfig,
     /// Of each class of the config.
     pub(super) classes: Vec<ClassId>,
-    /// The links by their numbers, which are those of their sockets.
+    /// The links by their numbers, which are those of their sockets, as they are to be used.
     pub(super) links: Vec<Option<config::Link>>,
     /// The file that it came from, key by key.
     pub(super) entries: Vec<Entry>,
     /// How the classes share the links, for all workers.
     pub(super) sharing: Option<Arc<Sharing>>,
+    /// What an operator lets links carry, whatever the config says.
+    pub(super) limits: Limits,
 }
 
 /// What a reload comes to.
@@ -42,11 +51,12 @@ impl Running {
     pub(super) fn new(config: EdgeConfig, entries: Vec<Entry>) -> Self {
         let classes: Vec<ClassId> = (0..config.classes.len()).map(id).collect();
         Self {
-            sharing: sharing(&config, &classes, None),
+            sharing: sharing(&config.classes, &classes, &config.links, None),
             classes,
             links: config.links.iter().cloned().map(Some).collect(),
             config,
             entries,
+            limits: Limits::new(),
         }
     }
 
@@ -70,10 +80,12 @@ impl Running {
             });
         }
         let classes = self.number_classes(&config.classes);
+        let links = limits::apply(&config.links, &self.limits);
         let next = Self {
-            sharing: sharing(&config, &classes, self.sharing.as_ref()),
+            sharing: sharing(&config.classes, &classes, &links, self.sharing.as_ref()),
             classes,
-            links: self.place_links(&config.links),
+            links: self.place_links(&links),
+            limits: self.limits.clone(),
             config,
             // What waits for a restart is still a change at the next reload.
             entries: with_old(entries, &self.entries, &needs_restart),
@@ -82,6 +94,30 @@ impl Running {
             next,
             changes,
             needs_restart,
+        }
+    }
+
+    /// How to go on with other bounds of a link.
+    pub(super) fn limited(&self, link: &str, bounds: LinkBounds) -> Result<Self, Refused> {
+        if !self.config.links.iter().any(|it| it.name == link) {
+            return Err(Refused::no_link(link));
+        }
+        let mut next = self.clone();
+        limits::set(&mut next.limits, link, bounds)?;
+        let links = limits::apply(&self.config.links, &next.limits);
+        let before = self.sharing.as_ref();
+        next.sharing = sharing(&self.config.classes, &self.classes, &links, before);
+        next.links = self.place_links(&links);
+        Ok(next)
+    }
+
+    /// Says what bounds the links.
+    pub(super) fn describe_limits(&self, links: &mut [LinkStatus]) {
+        for link in links {
+            let mut used = self.links.iter().flatten();
+            if let Some(used) = used.find(|it| it.name == link.name) {
+                limits::describe(link, used, &self.limits);
+            }
         }
     }
 

@@ -5,26 +5,27 @@ use std::{sync::Arc, time::Instant};
 use sennit_core::ClassId;
 use sennit_engine::{Plan, Share, Sharing, Terms};
 
-use crate::config::{self, Class, EdgeConfig};
+use crate::config::{self, Class};
 
-/// How the classes of a config share its links, all of them with their numbers; what was before is
+/// How classes share links, all of them with their numbers; what was before is
 /// kept if nothing of it has changed.
 pub(super) fn sharing(
-    config: &EdgeConfig,
+    classes: &[Class],
     numbers: &[ClassId],
+    links: &[config::Link],
     before: Option<&Arc<Sharing>>,
 ) -> Option<Arc<Sharing>> {
-    let plan = plan(config, numbers);
+    let plan = plan(classes, numbers, links);
     match before.filter(|before| *before.plan() == plan) {
         Some(same) => Some(Arc::clone(same)),
         None => Sharing::upward(plan, Instant::now()),
     }
 }
 
-fn plan(config: &EdgeConfig, numbers: &[ClassId]) -> Plan {
-    let classes = || numbers.iter().copied().zip(&config.classes);
+fn plan(classes: &[Class], numbers: &[ClassId], links: &[config::Link]) -> Plan {
+    let classes = || numbers.iter().copied().zip(classes);
     let caps = |of: fn(&config::Link) -> Option<u64>| {
-        let links = config.links.iter();
+        let links = links.iter();
         links
             .filter_map(move |link| Some((link.name.clone(), of(link)? / 8)))
             .collect()

@@ -212,6 +212,7 @@ impl HubMachine {
             | Request::Flow { .. }
             | Request::Packet { .. }
             | Request::Link { .. }
+            | Request::Limit { .. }
             | Request::Reload { .. }
             | Request::Keep
             | Request::Usage => {}

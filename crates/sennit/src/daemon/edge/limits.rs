@@ -1,0 +1,117 @@
+//! What an operator lets links carry at most, in place of what the config says, until the edge ends.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use crate::{
+    config,
+    control::{LinkBounds, Refused},
+    journal::Event,
+    status::LinkStatus,
+};
+
+/// In bytes per second, as rates in the config.
+const RATE: RangeInclusive<u64> = 12_500..=125_000_000_000;
+
+/// By the names of links.
+pub(super) type Limits = BTreeMap<String, Limit>;
+
+/// In bits per second; where there is none, what the config says holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limit {
+    up: Option<u64>,
+    down: Option<u64>,
+}
+
+/// Takes what is wanted of a link into account.
+pub(super) fn set(limits: &mut Limits, link: &str, wanted: LinkBounds) -> Result<(), Refused> {
+    let given = [wanted.up_bytes_per_second, wanted.down_bytes_per_second];
+    let wrong = |rate: &u64| *rate != 0 && !RATE.contains(rate);
+    if let Some(rate) = given.iter().flatten().find(|rate| wrong(rate)) {
+        let (least, most) = (RATE.start(), RATE.end());
+        let message = format!("{rate} B/s is out of bounds: {least} to {most}, or 0 for none");
+        return Err(Refused::new("bad_rate", message));
+    }
+    let limit = limits.entry(link.to_owned()).or_default();
+    for (place, given) in [&mut limit.up, &mut limit.down].into_iter().zip(given) {
+        match given {
+            None => {}
+            Some(0) => *place = None,
+            Some(rate) => *place = Some(rate * 8),
+        }
+    }
+    limits.retain(|_, limit| *limit != Limit::default());
+    Ok(())
+}
+
+/// The links as they are to be used.
+pub(super) fn apply(links: &[config::Link], limits: &Limits) -> Vec<config::Link> {
+    let limited = |link: &config::Link| {
+        let limit = limits.get(&link.name).copied().unwrap_or_default();
+        config::Link {
+            up: limit.up.or(link.up),
+            down: limit.down.or(link.down),
+            ..link.clone()
+        }
+    };
+    links.iter().map(limited).collect()
+}
+
+/// Says of a link what bounds it.
+pub(super) fn describe(link: &mut LinkStatus, used: &config::Link, limits: &Limits) {
+    let bytes = |bits: Option<u64>| bits.map(|bits| bits as f64 / 8.0);
+    link.up_limit_bytes_per_second = bytes(used.up);
+    link.down_limit_bytes_per_second = bytes(used.down);
+    link.limited_by_operator = limits.contains_key(&link.name);
+}
+
+/// What the journal hears.
+pub(super) fn event(name: &str, limits: &Limits) -> Event {
+    let limit = limits.get(name).copied().unwrap_or_default();
+    Event::LinkLimited {
+        link: name.to_owned(),
+        up_bytes_per_second: limit.up.map(|bits| bits / 8),
+        down_bytes_per_second: limit.down.map(|bits| bits / 8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::edge::tests::config;
+
+    fn bounds(up: Option<u64>, down: Option<u64>) -> LinkBounds {
+        LinkBounds {
+            up_bytes_per_second: up,
+            down_bytes_per_second: down,
+        }
+    }
+
+    #[test]
+    fn a_direction_that_is_not_named_stays_and_zero_gives_it_back_to_the_config() {
+        let mut links = config("", &["all"]).links;
+        links[0].down = Some(8_000_000);
+        let mut limits = Limits::new();
+        let rates = |limits: &Limits| {
+            let link = apply(&links, limits).remove(0);
+            (link.up, link.down)
+        };
+
+        set(&mut limits, "lte", bounds(Some(250_000), None)).unwrap();
+        assert_eq!(rates(&limits), (Some(2_000_000), Some(8_000_000)));
+        set(&mut limits, "lte", bounds(None, Some(500_000))).unwrap();
+        assert_eq!(rates(&limits), (Some(2_000_000), Some(4_000_000)));
+        set(&mut limits, "lte", bounds(Some(0), Some(0))).unwrap();
+        assert_eq!(rates(&limits), (None, Some(8_000_000)));
+        assert!(limits.is_empty());
+    }
+
+    #[test]
+    fn rates_that_no_link_has_are_refused_and_change_nothing() {
+        let mut limits = Limits::new();
+        for rate in [1, 12_499, u64::MAX] {
+            let refused = set(&mut limits, "lte", bounds(None, Some(rate))).unwrap_err();
+            assert_eq!(refused.code, "bad_rate");
+        }
+        assert!(limits.is_empty());
+    }
+}
