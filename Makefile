@@ -54,6 +54,7 @@ demo: build
 # Without root, the tests that would use these tools are skipped.
 test:
 	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE) $(TO_COMPARE) wireguard-go:wireguard-go)
+	-@tools/promtool
 	@tools/test
 
 lint:

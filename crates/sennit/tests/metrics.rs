@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use sennit::journal::Tally;
 use sennit::metrics::{Format, Kind, METRICS, Metric, Sources, chapter, text};
@@ -184,6 +186,49 @@ fn dashboard_and_rules_name_metrics_that_there_are() {
     let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 10);
     assert!(METRICS.iter().any(|it| it.kind == Kind::Counter));
+}
+
+/// Where there is one: on the path, or where `tools/promtool` puts it.
+fn promtool() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
+    let places = [PathBuf::from("promtool"), target.join("tools/promtool")];
+    let there = places.into_iter().find(|place| {
+        let said = Command::new(place).arg("--version").output();
+        said.is_ok_and(|said| said.status.success())
+    });
+    if there.is_none() {
+        println!("SKIPPED: there is no promtool; `tools/promtool` fetches it on Debian");
+    }
+    there
+}
+
+#[test]
+fn prometheus_takes_our_rules_and_has_nothing_against_our_metrics() {
+    let Some(promtool) = promtool() else {
+        return;
+    };
+    let rules = workspace().join("packaging/prometheus/sennit.rules.yml");
+    let checked = Command::new(&promtool)
+        .args(["check", "rules"])
+        .arg(rules)
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+
+    let lint = |text: String| {
+        let mut lint = Command::new(&promtool);
+        lint.args(["check", "metrics"]).stdin(Stdio::piped());
+        let mut lint = lint.stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = lint.stdin.take().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        drop(input);
+        lint.wait_with_output().unwrap()
+    };
+    let wrong = lint("# TYPE sennit_wrong counter\nsennit_wrong 1\n".into());
+    assert!(!wrong.status.success(), "it finds what is wrong");
+    let told = lint(written(&full(), Format::Prometheus));
+    let complaints = String::from_utf8_lossy(&told.stderr);
+    assert!(told.status.success(), "{complaints}");
 }
 
 #[test]
