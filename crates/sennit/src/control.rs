@@ -78,8 +78,8 @@ pub enum LinkOrder {
     },
 }
 
-/// What a link is to carry at most until the edge ends. What is absent stays as it is, and with 0 what
-/// the config says holds again.
+/// What a link is to carry at most until the edge ends. What is absent stays as it is, and with 0
+/// what the config says holds again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkBounds {

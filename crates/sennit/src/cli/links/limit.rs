@@ -21,7 +21,7 @@ pub(super) struct LimitArgs {
     /// Name of the link
     #[arg(value_name = "LINK")]
     link: String,
-    /// up=RATE, down=RATE, or `off` in place of a rate or of both
+    /// What it carries at most: up=RATE, down=RATE, or `off` in place of a rate or of both
     #[arg(value_name = "up=RATE|down=RATE|off", required = true, num_args = 1..=2, value_parser = bound)]
     bounds: Vec<Bound>,
 }

@@ -1,4 +1,5 @@
-//! What an operator lets links carry at most, in place of what the config says, until the edge ends.
+//! What an operator lets links carry at most, in place of what the config says, while the edge
+//! runs.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
