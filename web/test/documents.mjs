@@ -54,7 +54,7 @@ function tunnel(seconds, name, more) {
     received_bytes: carried(seconds, 180 * MB, 20 * MB, 40),
     wrong_source_packets: 0,
     wrong_destination_packets: 0,
-    queue: { waiting_bytes: 14_000, dropped_packets: 12, marked_packets: 3, overflowed_packets: 0 },
+    queue: { waiting_bytes: 14_000, delay_seconds: 0.011, dropped_packets: 12, marked_packets: 3, overflowed_packets: 0 },
     order: {
       held_packets: 1,
       missed_packets: 0,
@@ -206,7 +206,7 @@ export function edge(seconds, { hostile = "", lostAt = Infinity } = {}) {
         delivery: "datagram",
         sent_bytes: carried(seconds, 0.2 * MB, 0.02 * MB, 9),
         received_bytes: carried(seconds, 0.2 * MB, 0.02 * MB, 9),
-        queue: { waiting_bytes: 0, dropped_packets: 0, marked_packets: 0, overflowed_packets: 0 },
+        queue: { waiting_bytes: 0, delay_seconds: 0, dropped_packets: 0, marked_packets: 0, overflowed_packets: 0 },
         paths: [
           path(0, `starlink${hostile}`, { share_ratio: 0.5, why: "each packet takes two links" }),
           ...(gone

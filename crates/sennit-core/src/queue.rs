@@ -108,6 +108,8 @@ pub struct QueueStats {
     pub marked: u64,
     /// Packets dropped because the limit of bytes was reached.
     pub overflowed: u64,
+    /// How long packets that left stood here, smoothed.
+    pub stood: Duration,
 }
 
 /// One flow queue, now.
@@ -115,8 +117,6 @@ pub struct QueueStats {
 pub struct FlowQueue {
     /// Bytes of packets waiting.
     pub waiting: usize,
-    /// How long packets stood in it, smoothed.
-    pub stood: Duration,
     /// What it did since it was made.
     pub stats: QueueStats,
 }
@@ -320,7 +320,6 @@ impl FqCodel {
         let flow = &self.flows[hash as usize % FLOWS];
         FlowQueue {
             waiting: flow.bytes,
-            stood: flow.stood,
             stats: flow.stats,
         }
     }
@@ -374,8 +373,10 @@ impl FqCodel {
             let len = packet.packet_len();
             self.bytes -= len;
             let stood = now.saturating_duration_since(since);
-            // As RFC 9002 §5.3 smooths round trips.
-            flow.stood = (7 * flow.stood + stood) / 8;
+            for smoothed in [&mut flow.stats.stood, &mut self.stats.stood] {
+                // As RFC 9002 §5.3 smooths round trips.
+                *smoothed = (7 * *smoothed + stood) / 8;
+            }
             let law = self.law.of(flow.bytes, self.bytes);
             if flow.codel.objects(stood, law, flow.bytes, now) {
                 if sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {

@@ -249,6 +249,8 @@ pub struct PathShare {
     pub configured: bool,
     /// Why it is that much, if it was found.
     pub cause: Cause,
+    /// How long a packet stands in the link's own queue, where that is looked at.
+    pub link_queue: Option<Duration>,
     /// What is guaranteed to the class.
     pub guaranteed: u64,
     /// What it sent of late, headers of all layers counted.

@@ -292,9 +292,12 @@ pub struct FlowQueueStatus {
 }
 
 /// The packets that wait for a path, and what FQ-CoDel did with them (RFC 8290).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueStatus {
     pub waiting_bytes: u64,
+    /// How long the packets stood that left of late, smoothed.
+    #[serde(default)]
+    pub delay_seconds: f64,
     pub dropped_packets: u64,
     /// Marked CE instead of dropped.
     pub marked_packets: u64,
@@ -406,7 +409,8 @@ pub struct PathStatus {
     pub why: String,
 }
 
-/// What a class has of a link that it shares with others, headers of all layers counted.
+/// What a class has of a link that it shares with others, in the direction that this side sends:
+/// up at an edge, down at a hub. Headers of all layers are counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SharedStatus {
     /// What is given out of the link to all classes; absent while it is not known what it carries.
@@ -415,8 +419,15 @@ pub struct SharedStatus {
     /// Why it is that much: `configured`, or what was last seen: `unknown`, `queue`, `clear`,
     /// `rises` or `stalled`.
     pub link_cause: String,
+    /// How long a packet stands in the link's own queue; absent where the config says the rate, or
+    /// nothing was measured yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_queue_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed_bytes_per_second: Option<f64>,
+    /// What the others leave to it, and what is guaranteed to it at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_bytes_per_second: Option<f64>,
     /// Within the last second or two.
     pub sent_bytes_per_second: f64,
     /// It had to wait for others within the last second.

@@ -26,7 +26,6 @@ pub(super) struct Flow {
     pub(super) deficit: i64,
     pub(super) listed: bool,
     pub(super) codel: Codel,
-    pub(super) stood: Duration,
     pub(super) stats: QueueStats,
 }
 
@@ -41,7 +40,6 @@ impl Flow {
             deficit: 0,
             listed: false,
             codel: Codel::default(),
-            stood: Duration::ZERO,
             stats: QueueStats::default(),
         }
     }

@@ -99,6 +99,7 @@ pub(super) struct Found {
     /// Delay that is the path's own.
     own: Duration,
     stalled: bool,
+    queue: Option<Duration>,
     cause: Cause,
 }
 
@@ -110,6 +111,11 @@ impl Found {
 
     pub(super) fn cause(&self) -> Cause {
         self.cause
+    }
+
+    /// How long a packet stands in the link, when it was last looked at.
+    pub(super) fn queue(&self) -> Option<Duration> {
+        self.queue
     }
 
     /// Takes what was seen since the last time; returns what to give out, in bytes per second, or 0
@@ -135,6 +141,7 @@ impl Found {
         let rate = arrived.saturating_sub(earlier) as f64 / seconds.max(1e-3);
         self.own = self.own.min(delay);
         let delay = delay - self.own;
+        self.queue = Some(delay);
         if delay >= LATE {
             self.late += 1;
             self.handle_queue(rate, delay, seen, now);

@@ -423,6 +423,7 @@ impl Tins {
             link_rate: self.rate.load(Relaxed),
             configured: self.cap.is_some(),
             cause: found.cause(),
+            link_queue: found.queue(),
             guaranteed: tin.map_or(0, |tin| tin.guaranteed.load(Relaxed)),
             rate: tin.map_or(0, |tin| tin.recent.rate(at)),
             held: tin.is_some_and(|tin| tin.recent.was_held(at)),

@@ -137,6 +137,7 @@ fn tunnel(
         wrong_destination_packets: tunnel.stats.wrong_destination,
         queue: QueueStatus {
             waiting_bytes: tunnel.backlog as u64,
+            delay_seconds: tunnel.queue.stood.as_secs_f64(),
             dropped_packets: tunnel.queue.dropped,
             marked_packets: tunnel.queue.marked,
             overflowed_packets: tunnel.queue.overflowed,
@@ -292,7 +293,7 @@ fn flow(tunnel: &facts::TunnelStatus, flow: &facts::FlowStatus) -> FlowStatus {
         links: placed.links.into_iter().map(link).collect(),
         queue: FlowQueueStatus {
             waiting_bytes: queue.waiting as u64,
-            delay_seconds: queue.stood.as_secs_f64(),
+            delay_seconds: queue.stats.stood.as_secs_f64(),
             dropped_packets: queue.stats.dropped - account.before.dropped,
             marked_packets: queue.stats.marked - account.before.marked,
             overflowed_packets: queue.stats.overflowed - account.before.overflowed,

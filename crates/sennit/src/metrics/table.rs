@@ -292,6 +292,14 @@ pub const METRICS: &[Metric] = &[
         read: |from, to| tunnels(from, to, |it| it.queue.waiting_bytes as f64),
     },
     Metric {
+        name: "sennit_tunnel_queue_delay_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long the packets stood in it that left of late.",
+        labels: &["site", "class"],
+        read: |from, to| tunnels(from, to, |it| it.queue.delay_seconds),
+    },
+    Metric {
         name: "sennit_tunnel_queue_dropped_packets",
         kind: Kind::Counter,
         unit: Some("packets"),

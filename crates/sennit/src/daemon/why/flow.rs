@@ -198,7 +198,7 @@ fn order(tunnel: &TunnelStatus, flow: &FlowStatus, placement: Placement) -> Stri
 /// How long its packets wait here, and what that cost.
 fn queue(flow: &FlowStatus) -> String {
     let (now, before) = (flow.queue.stats, flow.account.before);
-    let waits = flow.queue.stood.as_secs_f64() * 1e3;
+    let waits = flow.queue.stats.stood.as_secs_f64() * 1e3;
     let dropped = now.dropped - before.dropped;
     let marked = now.marked - before.marked;
     let overflowed = now.overflowed - before.overflowed;
@@ -323,7 +323,7 @@ mod tests {
         let mut flow = flow([1000, 0]);
         flow.account.before.dropped = 5;
         flow.queue.stats.dropped = 12;
-        flow.queue.stood = Duration::from_millis(8);
+        flow.queue.stats.stood = Duration::from_millis(8);
         flow.account.neighbours = 2;
 
         let why = place(&bond(), &flow).why.join("\n");

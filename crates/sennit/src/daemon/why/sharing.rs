@@ -1,11 +1,18 @@
 //! How a class fares on a link that classes share, in plain words and for programs.
 
+use std::time::Duration;
+
 use sennit_engine::facts::{Cause, PathShare};
 
 use crate::status::{SharedStatus, rate};
 
 /// What a class has to do with the others on a link, if it has to wait for them.
-pub(super) fn held(class: &str, link: &str, share: &PathShare) -> Option<String> {
+pub(super) fn held(
+    class: &str,
+    link: &str,
+    share: &PathShare,
+    stood: Duration,
+) -> Option<String> {
     let whole = share.link_rate as f64;
     if !share.held || share.link_rate == 0 {
         return None;
@@ -21,19 +28,25 @@ pub(super) fn held(class: &str, link: &str, share: &PathShare) -> Option<String>
             format!("the {} that it was found to carry", rate(whole))
         }
     };
-    let used: u64 = share.others.iter().map(|(_, rate)| rate).sum();
+    let wait = format!("its packets wait {:.1} ms here", stood.as_secs_f64() * 1e3);
+    let used = used(share);
     if used == 0 {
         return Some(format!(
-            "; {class} is held to {own} on {link}, of {carries}"
+            "; {class} is held to {own} on {link}, of {carries}; {wait}"
         ));
     }
     let names: Vec<&str> = share.others.iter().map(|(name, _)| name.as_str()).collect();
     let verb = if names.len() == 1 { "uses" } else { "use" };
     Some(format!(
-        "; {class} is held to {own} on {link}: {} {verb} {} of {carries}",
+        "; {class} is held to {own} on {link}: {} {verb} {} of {carries}; {wait}",
         list(&names),
         rate(used as f64)
     ))
+}
+
+/// What the others sent of late, in bytes per second.
+fn used(share: &PathShare) -> u64 {
+    share.others.iter().map(|(_, rate)| rate).sum()
 }
 
 fn list(names: &[&str]) -> String {
@@ -54,10 +67,14 @@ pub(in crate::daemon) fn shared(share: &PathShare) -> SharedStatus {
         Cause::Rises => "rises",
         Cause::Stalled => "stalled",
     };
+    let left = share.link_rate.saturating_sub(used(share));
+    let given = share.guaranteed.max(left);
     SharedStatus {
         link_bytes_per_second: (share.link_rate > 0).then_some(share.link_rate as f64),
         link_cause: cause.into(),
+        link_queue_seconds: share.link_queue.map(|queue| queue.as_secs_f64()),
         guaranteed_bytes_per_second: (share.guaranteed > 0).then_some(share.guaranteed as f64),
+        given_bytes_per_second: (share.link_rate > 0).then_some(given as f64),
         sent_bytes_per_second: share.rate as f64,
         held: share.held,
     }
@@ -74,21 +91,26 @@ mod tests {
             link_rate: mbit(50),
             configured: false,
             cause: Cause::Clear,
+            link_queue: Some(Duration::from_micros(1200)),
             guaranteed: mbit(10),
             rate: mbit(32),
             held: true,
             others: vec![("critical".into(), mbit(3)), ("default".into(), mbit(15))],
         };
+        let stood = Duration::from_millis(12);
         assert_eq!(
-            held("bulk", "starlink", &share).unwrap(),
+            held("bulk", "starlink", &share, stood).unwrap(),
             "; bulk is held to 32.0 Mb/s on starlink: critical and default use 18.0 Mb/s of the 50.0 \
-             Mb/s that it was found to carry"
+             Mb/s that it was found to carry; its packets wait 12.0 ms here"
         );
         let free = PathShare {
             held: false,
             ..share.clone()
         };
-        assert_eq!(held("bulk", "starlink", &free), None);
-        assert_eq!(shared(&share).link_cause, "clear");
+        assert_eq!(held("bulk", "starlink", &free, stood), None);
+        let told = shared(&share);
+        assert_eq!(told.link_cause, "clear");
+        assert_eq!(told.link_queue_seconds, Some(0.0012));
+        assert_eq!(told.given_bytes_per_second, Some(mbit(32) as f64));
     }
 }
