@@ -20,7 +20,7 @@ use crate::report::page::{Named, page};
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
 use crate::tunnel::{self, Programs};
-use crate::{matrix, pacing, predict, scratch, selfcheck, targets};
+use crate::{chaos, matrix, pacing, predict, scratch, selfcheck, targets};
 
 /// The scenario that `sennit lab demo` plays.
 const DEMO: &str = include_str!("../../../lab/demo.toml");
@@ -105,9 +105,26 @@ enum LabCommand {
     /// Predict what links carry and measure it; `sennit predict --check` starts this
     Predict(PredictArgs),
     /// Run scenarios in virtual time; `sennit sim` starts this
-    Sim(matrix::SimArgs),
+    Sim {
+        #[command(subcommand)]
+        command: SimCommand,
+    },
     /// Remove what labs that were killed have left behind
     Cleanup,
+}
+
+#[derive(Debug, Subcommand)]
+enum SimCommand {
+    /// Run every combination of a matrix file; goes on where it was stopped
+    ///
+    /// Example: sennit sim matrix lab/matrix.toml --out results/matrix
+    Matrix(matrix::MatrixArgs),
+    /// Let everything happen to links and ends by chance, and check what must hold at every step
+    ///
+    /// The same seed has the same course. Exits with 1 if a rule was broken.
+    ///
+    /// Example: sennit sim chaos --seeds 20 --hours 24
+    Chaos(chaos::ChaosArgs),
 }
 
 #[derive(Debug, Parser)]
@@ -193,7 +210,10 @@ pub fn run(args: Args) -> Result<bool, Error> {
             Ok(true)
         }
         LabCommand::Pacing(args) => pacing::run(&args).map(|()| true),
-        LabCommand::Sim(args) => matrix::run(&args),
+        LabCommand::Sim { command } => match command {
+            SimCommand::Matrix(args) => matrix::run(&args),
+            SimCommand::Chaos(args) => chaos::run(&args),
+        },
         LabCommand::Report { places, title, out } => report(&places, &title, out).map(|()| true),
         LabCommand::Predict(args) => {
             predict::run(&args, usual_programs(None)?)?;

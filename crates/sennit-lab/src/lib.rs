@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod chaos;
 mod cli;
 mod emulator;
 mod error;
@@ -34,6 +35,7 @@ mod pacing;
 pub mod plan;
 mod predict;
 mod programs;
+mod progress;
 pub mod report;
 mod run;
 pub mod scenario;

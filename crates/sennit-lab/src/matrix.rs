@@ -29,7 +29,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use sennit_core::{Congestion, Delivery, Policy};
 use sennit_engine::Treatment;
 use sennit_netem::{Direction, LinkSpec};
@@ -42,21 +42,6 @@ pub(crate) use play::run;
 
 /// More would take days.
 const MOST: usize = 100_000;
-
-/// Run scenarios in virtual time, without root
-#[derive(Debug, Args)]
-pub(crate) struct SimArgs {
-    #[command(subcommand)]
-    command: SimCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum SimCommand {
-    /// Run every combination of a matrix file; goes on where it was stopped
-    ///
-    /// Example: sennit sim matrix lab/matrix.toml --out results/matrix
-    Matrix(MatrixArgs),
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct MatrixArgs {

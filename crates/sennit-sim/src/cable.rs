@@ -112,6 +112,10 @@ pub(crate) struct Way {
     repeats: VecDeque<(Instant, Wire)>,
     /// Bytes of all IP packets that were put on it.
     pub(crate) offered: u64,
+    /// The last packets that were put on it, if somebody writes them down.
+    pub(crate) seen: VecDeque<Vec<u8>>,
+    /// How many of them are kept.
+    pub(crate) keeps: usize,
     /// Connections of which a part of a ClientHello passed, if a box drops the rest.
     pub(crate) hellos: Option<BTreeSet<Vec<u8>>>,
 }
@@ -124,6 +128,8 @@ impl Way {
             link,
             repeats: VecDeque::new(),
             offered: 0,
+            seen: VecDeque::new(),
+            keeps: 0,
             hellos: None,
         }
     }
@@ -154,6 +160,7 @@ impl Way {
             };
             let len = packet.len() + UDP_OVERHEAD;
             self.offered += len as u64;
+            self.note_seen(packet);
             if !self.passes_box(packet) {
                 continue;
             }
@@ -167,6 +174,30 @@ impl Way {
             }
         }
         told
+    }
+
+    fn note_seen(&mut self, packet: &[u8]) {
+        if self.keeps == 0 {
+            return;
+        }
+        if self.seen.len() == self.keeps {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(packet.to_vec());
+    }
+
+    /// Puts what somebody else sends on it.
+    pub(crate) fn inject(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8], now: Instant) {
+        let wire = Wire {
+            from,
+            to,
+            ecn: 0,
+            bytes: BytesMut::from(bytes),
+        };
+        // A link that drops it does so with anybody's.
+        let _ = self
+            .link
+            .handle_packet(bytes.len() + UDP_OVERHEAD, wire, now);
     }
 
     /// Whether the box, if there is one, lets a packet pass.

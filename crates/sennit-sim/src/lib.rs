@@ -7,6 +7,7 @@
 //! the hosts of a [`Transfer`], which send as much as the tunnel carries.
 
 mod cable;
+pub mod chaos;
 mod dice;
 mod ping;
 mod plain;

@@ -1,0 +1,220 @@
+//! `sennit sim chaos`: whatever can go wrong does, in virtual time, over all cores.
+
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use sennit_sim::chaos::{self, Broken, Summary};
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::progress::Progress;
+
+/// More would not end.
+const MOST_HOURS: f64 = 10_000.0;
+
+#[derive(Debug, Args)]
+pub(crate) struct ChaosArgs {
+    /// How many seeds from 1, or which: 20, or 7-7
+    #[arg(long, value_name = "N|A-B", default_value = "20")]
+    seeds: Seeds,
+    /// Virtual hours of each seed
+    #[arg(long, value_name = "H", default_value = "1")]
+    hours: f64,
+    /// Seeds at the same time [default: one for each core]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seeds(RangeInclusive<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is neither a number of seeds nor a range such as 3-7");
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (1, number(text)?),
+        };
+        match first <= last {
+            true => Ok(Self(first..=last)),
+            false => Err(format!("`{text}` has no seed")),
+        }
+    }
+}
+
+/// What became of a seed.
+enum Outcome {
+    Held(Summary),
+    Broken(Box<Broken>),
+    /// The program itself gave up.
+    Panicked,
+}
+
+/// Runs `sennit sim chaos`; `false` if a rule was broken.
+pub(crate) fn run(args: &ChaosArgs) -> Result<bool, Error> {
+    if !(args.hours > 0.0 && args.hours <= MOST_HOURS) {
+        let wrong = format!("--hours is more than 0 and at most {MOST_HOURS}");
+        return Err(Error::Scenario(wrong));
+    }
+    let span = Duration::from_secs_f64(args.hours * 3600.0);
+    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok());
+    let began = Instant::now();
+    let mut outcomes = play(&args.seeds, span, jobs.map_or(1, usize::from));
+    outcomes.sort_by_key(|(seed, _)| *seed);
+    let took = began.elapsed();
+    if args.json {
+        println!("{:#}", to_json(&outcomes, args.hours, took));
+    } else {
+        for (seed, outcome) in &outcomes {
+            tell(*seed, outcome, args.hours);
+        }
+        println!("{}", total(&outcomes, args.hours, took));
+    }
+    Ok(outcomes
+        .iter()
+        .all(|(_, it)| matches!(it, Outcome::Held(_))))
+}
+
+/// Plays all seeds, so many at a time.
+fn play(seeds: &Seeds, span: Duration, jobs: usize) -> Vec<(u64, Outcome)> {
+    let (first, last) = (*seeds.0.start(), *seeds.0.end());
+    let count = usize::try_from(last - first + 1).unwrap_or(usize::MAX);
+    let (next, outcomes) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let progress = Progress::new(count, count);
+    let worker = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > last {
+                return;
+            }
+            let outcome = play_one(seed, span);
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            outcomes.push((seed, outcome));
+            progress.tell(outcomes.len());
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs.min(count) {
+            scope.spawn(worker);
+        }
+    });
+    progress.end();
+    outcomes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+fn play_one(seed: u64, span: Duration) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(|| chaos::run(seed, span))) {
+        Ok(Ok(summary)) => Outcome::Held(summary),
+        Ok(Err(broken)) => Outcome::Broken(broken),
+        // The hook has printed why.
+        Err(_) => Outcome::Panicked,
+    }
+}
+
+/// The command that does the same again.
+fn again(seed: u64, hours: f64) -> String {
+    format!("sennit sim chaos --seeds {seed}-{seed} --hours {hours}")
+}
+
+fn tell(seed: u64, outcome: &Outcome, hours: f64) {
+    match outcome {
+        Outcome::Held(_) => {}
+        Outcome::Broken(broken) => println!("{broken}\n  again: {}\n", again(seed, hours)),
+        Outcome::Panicked => {
+            println!(
+                "seed {seed}: the program panicked\n  again: {}\n",
+                again(seed, hours)
+            );
+        }
+    }
+}
+
+fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
+    let held = outcomes.iter().filter_map(|(_, outcome)| match outcome {
+        Outcome::Held(summary) => Some(summary),
+        Outcome::Broken(_) | Outcome::Panicked => None,
+    });
+    let (mut kept, mut faults, mut hostile, mut sent, mut arrived) = (0, 0, 0, 0, 0);
+    for summary in held {
+        kept += 1;
+        faults += summary.faults.values().sum::<u64>();
+        hostile += summary.hostile;
+        sent += summary.sent;
+        arrived += summary.arrived;
+    }
+    format!(
+        "{kept} of {} seeds kept every rule for {hours} virtual hours each: {faults} faults, of them \
+         {hostile} hostile packets; {arrived} of {sent} inner packets arrived; it took {:.0} s",
+        outcomes.len(),
+        took.as_secs_f64()
+    )
+}
+
+fn to_json(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> Value {
+    let seeds = outcomes.iter().map(|(seed, outcome)| match outcome {
+        Outcome::Held(it) => json!({
+            "seed": seed, "held": true, "faults": it.faults, "hostile": it.hostile,
+            "sent": it.sent, "arrived": it.arrived, "tunnels": it.tunnels,
+        }),
+        Outcome::Broken(it) => json!({
+            "seed": seed, "held": false, "at_s": it.at.as_secs_f64(), "what": it.what,
+            "before": it.before.iter().map(|(at, what)| json!({
+                "at_s": at.as_secs_f64(), "what": what,
+            })).collect::<Vec<_>>(),
+            "again": again(*seed, hours),
+        }),
+        Outcome::Panicked => json!({
+            "seed": seed, "held": false, "what": "the program panicked",
+            "again": again(*seed, hours),
+        }),
+    });
+    json!({
+        "hours": hours, "took_s": took.as_secs_f64(), "seeds": seeds.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_a_number_or_a_range() {
+        assert_eq!("3".parse(), Ok(Seeds(1..=3)));
+        assert_eq!("7-7".parse(), Ok(Seeds(7..=7)));
+        for text in ["", "0", "9-3", "a-b", "-1"] {
+            assert!(text.parse::<Seeds>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_broke_a_rule_is_told_how_to_see_it_again() {
+        let broken = Broken {
+            seed: 7,
+            at: Duration::from_secs(2),
+            what: "a packet came out twice".into(),
+            before: Vec::new(),
+        };
+        let outcomes = [(7, Outcome::Broken(Box::new(broken)))];
+
+        let told = to_json(&outcomes, 0.5, Duration::from_secs(1));
+
+        let again = &told["seeds"][0]["again"];
+        assert_eq!(again, "sennit sim chaos --seeds 7-7 --hours 0.5");
+        assert!(total(&outcomes, 0.5, Duration::ZERO).starts_with("0 of 1 seeds"));
+    }
+}

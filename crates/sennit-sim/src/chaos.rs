@@ -1,0 +1,163 @@
+//! Chaos: links, faults and hostile packets by chance, and what must hold at every step.
+//!
+//! A run is a seed and a span of virtual time. Its world has one edge, two or three links and a
+//! class of any policy and delivery, and every few hundred milliseconds something goes wrong there
+//! or is mended. [`Rules`] look at both ends after each step. A run that breaks one says which, when,
+//! and what had happened before, and the same seed breaks it again.
+
+mod faults;
+mod rules;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    time::{Duration, Instant},
+};
+
+use sennit_core::{Delivery, Policy};
+use sennit_engine::{ClassConfig, EdgeEvent};
+
+use self::{faults::Faults, rules::Rules};
+use crate::{Dice, World, class, udp};
+
+/// How far apart steps are, and the packets of each direction.
+const STEP: Duration = Duration::from_millis(100);
+/// Bytes of an inner packet.
+const LEN: usize = 300;
+/// What a run that failed tells of the time before.
+const REMEMBERED: usize = 40;
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How often each fault was caused.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Inner packets sent, of both directions.
+    pub sent: u64,
+    /// Inner packets that arrived.
+    pub arrived: u64,
+    /// Hostile datagrams that either end was sent.
+    pub hostile: u64,
+    /// Tunnels that came up.
+    pub tunnels: u64,
+}
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The run's seed, which breaks it again.
+    pub seed: u64,
+    /// When, since the start.
+    pub at: Duration,
+    /// What did not hold.
+    pub what: String,
+    /// What was done before, oldest first.
+    pub before: Vec<(Duration, String)>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, at, what, .. } = self;
+        write!(f, "seed {seed}, after {:.1} s: {what}", at.as_secs_f64())?;
+        for (at, what) in &self.before {
+            write!(f, "\n  {:>10.1} s  {what}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets everything happen to the world of `seed` for `span` of virtual time.
+///
+/// # Errors
+/// If a rule does not hold.
+pub fn run(seed: u64, span: Duration) -> Result<Summary, Box<Broken>> {
+    let start = Instant::now();
+    let mut dice = Dice::new(seed);
+    let links: Vec<_> = (0..2 + dice.roll(2)).map(|_| dice.link(3..=40)).collect();
+    let class = any_class(&mut dice);
+    let mut log = Log::default();
+    log.note(Duration::ZERO, format!("{:?}", class.treatment));
+    let mut world = World::with_classes(&links, vec![class], Default::default(), seed, start);
+    world.write_down();
+    let mut faults = Faults::new(&links, dice, start);
+    let mut rules = Rules::new(links.len(), start);
+    let mut summary = Summary::default();
+    while world.elapsed() < span {
+        faults.step(&mut world, &mut log, &mut summary);
+        let Pair { up, down } = rules.packets();
+        world.send_from_edge(&up);
+        world.send_from_hub(&down);
+        world.run(STEP);
+        summary.tunnels += world.hear(&mut log);
+        rules.check(&mut world, &faults).map_err(|what| {
+            let (at, before) = (world.elapsed(), log.last.clone().into());
+            Box::new(Broken {
+                seed,
+                at,
+                what,
+                before,
+            })
+        })?;
+    }
+    (summary.sent, summary.arrived) = rules.counts();
+    Ok(summary)
+}
+
+fn any_class(dice: &mut Dice) -> ClassConfig {
+    let policies = [
+        Policy::Single,
+        Policy::Failover,
+        Policy::Balanced,
+        Policy::Bond,
+        Policy::Redundant,
+    ];
+    let deliveries = [Delivery::Datagram, Delivery::Repair, Delivery::Reliable];
+    let mut class = class("default", policies[dice.roll(5) as usize]);
+    class.treatment.delivery = deliveries[dice.roll(3) as usize];
+    class
+}
+
+/// The last things that were done.
+#[derive(Default)]
+struct Log {
+    last: VecDeque<(Duration, String)>,
+}
+
+impl Log {
+    fn note(&mut self, at: Duration, what: String) {
+        if self.last.len() == REMEMBERED {
+            // The first line says of which class the run is.
+            self.last.remove(1);
+        }
+        self.last.push_back((at, what));
+    }
+}
+
+/// A packet of each direction.
+struct Pair {
+    up: Vec<u8>,
+    down: Vec<u8>,
+}
+
+impl Pair {
+    fn new(number: u32) -> Self {
+        Self {
+            up: udp(crate::EDGE, crate::SERVER, 7, number, LEN),
+            down: udp(crate::SERVER, crate::EDGE, 7, number, LEN),
+        }
+    }
+}
+
+impl World {
+    /// Takes down what the edge said, and forgets it; how many tunnels came up meanwhile.
+    fn hear(&mut self, log: &mut Log) -> u64 {
+        let mut up = 0;
+        for (at, event) in std::mem::take(&mut self.edge_events) {
+            up += u64::from(matches!(event, EdgeEvent::TunnelUp { .. }));
+            log.note(at, format!("the edge: {event:?}"));
+        }
+        self.hub_events.clear();
+        self.told_mtu.clear();
+        up
+    }
+}

@@ -1,0 +1,191 @@
+//! What must hold whatever happens.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use sennit_core::PathState;
+use sennit_engine::facts::TunnelStatus;
+
+use super::{Pair, faults::Faults};
+use crate::{Arrival, World};
+
+/// The number of ICMP.
+const ICMP: u8 = 1;
+/// A tunnel is back so long after there is a way again, at the latest: with links that go on
+/// changing, a lost handshake of four seconds and another one fit in. Three seconds is the aim, and
+/// two of five seeds miss it within five minutes.
+const BACK_WITHIN: Duration = Duration::from_secs(15);
+/// Once it is back, some packet of each direction passes within this time, whatever is lost.
+const HEARD_WITHIN: Duration = Duration::from_secs(15);
+/// Bytes that may wait in a class's queue.
+const BACKLOG: usize = 32 << 20;
+/// Connections at an end: those in use, those in a race, and those that are being closed.
+const CONNECTIONS: usize = 64;
+/// Packets of which it is known whether they arrived: three minutes of them.
+const REMEMBERED: usize = 2000;
+
+/// Which packets of one direction were sent and arrived.
+struct Way {
+    arrived: VecDeque<bool>,
+    /// The number of the first that is remembered.
+    first: u32,
+    count: u64,
+    last: Instant,
+}
+
+impl Way {
+    fn new(now: Instant) -> Self {
+        Self {
+            arrived: VecDeque::new(),
+            first: 0,
+            count: 0,
+            last: now,
+        }
+    }
+
+    fn note_sent(&mut self) {
+        self.arrived.push_back(false);
+        if self.arrived.len() > REMEMBERED {
+            self.arrived.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Takes down what arrived.
+    fn note_arrival(
+        &mut self,
+        arrival: &Arrival,
+        wanted: impl Fn(u32) -> Vec<u8>,
+    ) -> Result<(), String> {
+        // An end may say that there is no route yet.
+        if arrival.packet.get(9) == Some(&ICMP) {
+            return Ok(());
+        }
+        let number = crate::number(&arrival.packet).unwrap_or(u32::MAX);
+        if arrival.packet != wanted(number) {
+            return Err(format!("a packet came out that nobody sent: {number}"));
+        }
+        let place = number.checked_sub(self.first).map(|place| place as usize);
+        let Some(arrived) = place.and_then(|place| self.arrived.get_mut(place)) else {
+            return Err(format!("packet {number} was not sent of late"));
+        };
+        if std::mem::replace(arrived, true) {
+            return Err(format!("packet {number} came out twice"));
+        }
+        self.count += 1;
+        self.last = self.last.max(arrival.at);
+        Ok(())
+    }
+}
+
+pub(super) struct Rules {
+    links: usize,
+    up: Way,
+    down: Way,
+    sent: u32,
+}
+
+impl Rules {
+    pub(super) fn new(links: usize, now: Instant) -> Self {
+        Self {
+            links,
+            up: Way::new(now),
+            down: Way::new(now),
+            sent: 0,
+        }
+    }
+
+    /// What is sent at this step.
+    pub(super) fn packets(&mut self) -> Pair {
+        self.up.note_sent();
+        self.down.note_sent();
+        let number = self.sent;
+        self.sent += 1;
+        Pair::new(number)
+    }
+
+    /// Packets sent and arrived, of both directions.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (2 * u64::from(self.sent), self.up.count + self.down.count)
+    }
+
+    pub(super) fn check(&mut self, world: &mut World, faults: &Faults) -> Result<(), String> {
+        for arrival in std::mem::take(&mut world.at_hub) {
+            self.up
+                .note_arrival(&arrival, |number| Pair::new(number).up)?;
+        }
+        for arrival in std::mem::take(&mut world.at_edge) {
+            self.down
+                .note_arrival(&arrival, |number| Pair::new(number).down)?;
+        }
+        let ends = [("edge", world.edge.status()), ("hub", world.hub.status())];
+        for (end, status) in &ends {
+            for tunnel in status {
+                self.check_tunnel(tunnel, faults)
+                    .map_err(|what| format!("{end}: {what}"))?;
+            }
+        }
+        for (end, count) in [("edge", world.edge.tunnels()), ("hub", world.hub.tunnels())] {
+            if count > CONNECTIONS {
+                return Err(format!("{end}: {count} connections"));
+            }
+        }
+        let [(_, edge), _] = &ends;
+        self.check_back(&edge[0], faults, world.now())
+    }
+
+    fn check_tunnel(&self, tunnel: &TunnelStatus, faults: &Faults) -> Result<(), String> {
+        if tunnel.backlog > BACKLOG {
+            return Err(format!("{} bytes wait", tunnel.backlog));
+        }
+        for path in &tunnel.paths {
+            let Some(link) = (0..self.links).find(|&it| crate::label(it, 1).name == path.link.name)
+            else {
+                continue;
+            };
+            let least = faults.physical(link);
+            if let Some(rtt) = path.rtt_min.filter(|&rtt| rtt < least) {
+                return Err(format!("{rtt:?} on link {link}, which takes {least:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A tunnel comes back within a time, and what is sent then arrives.
+    fn check_back(
+        &self,
+        tunnel: &TunnelStatus,
+        faults: &Faults,
+        now: Instant,
+    ) -> Result<(), String> {
+        let Some(since) = faults.usable_since() else {
+            return Ok(());
+        };
+        let usable = now.saturating_duration_since(since);
+        if usable <= BACK_WITHIN {
+            return Ok(());
+        }
+        let carries =
+            |path: &sennit_engine::facts::PathStatus| path.state == PathState::Up || path.one_way;
+        if !tunnel.up || !tunnel.paths.iter().any(carries) {
+            let paths: Vec<_> = tunnel
+                .paths
+                .iter()
+                .map(|path| (&path.link.name, path.state, path.reason))
+                .collect();
+            return Err(format!(
+                "no tunnel {usable:?} after there was a way: {}, {paths:?}",
+                tunnel.reason
+            ));
+        }
+        for (end, way) in [("hub", &self.up), ("edge", &self.down)] {
+            let silent = now.saturating_duration_since(way.last.max(since + BACK_WITHIN));
+            if silent > HEARD_WITHIN {
+                return Err(format!("nothing came out at the {end} for {silent:?}"));
+            }
+        }
+        Ok(())
+    }
+}
