@@ -399,6 +399,8 @@ impl Edge {
             NodeEvent::Lost(id, reason) => self.handle_lost(id, reason, false, now),
             NodeEvent::TurnedAway(id, reason) => self.handle_lost(id, reason, true, now),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
+            // A hub sends none but in a tunnel.
+            NodeEvent::Datagram(..) => {}
             NodeEvent::PathUp(id, path) => self.handle_path_up(id, path, now),
             NodeEvent::PathDown(id, path, link, reason) => {
                 self.handle_path_down(id, path, link, reason, now);

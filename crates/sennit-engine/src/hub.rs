@@ -8,6 +8,7 @@
 
 mod config;
 mod pipes;
+mod proxied;
 mod requests;
 mod sites;
 mod status;
@@ -16,6 +17,7 @@ mod terms;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    net::IpAddr,
     sync::Arc,
     time::Instant,
 };
@@ -26,9 +28,12 @@ use sennit_core::{ClassId, Congestion};
 use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
-pub use self::config::{Credential, Grant, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId};
+pub use self::config::{
+    Credential, Grant, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, UdpRefusal,
+};
 use self::{
     pipes::{Owner, Pipes},
+    proxied::Proxied,
     sites::Sites,
     strangers::{Strangers, Verdict},
 };
@@ -47,6 +52,8 @@ use crate::{
 #[derive(Debug)]
 struct Role {
     since: Instant,
+    /// Where it came from.
+    address: IpAddr,
     stage: Stage,
     /// How many requests it has made.
     requests: u32,
@@ -78,14 +85,17 @@ enum Stage {
         /// Whether it is a Sennit, which understands our own capsules.
         sennit: bool,
     },
+    /// Has UDP proxied, or asks for it.
+    Proxied(Proxied),
     Closing,
 }
 
 impl Role {
     /// Somebody who has just come.
-    fn new(now: Instant) -> Self {
+    fn new(address: IpAddr, now: Instant) -> Self {
         Self {
             since: now,
+            address,
             stage: Stage::Stranger,
             requests: 0,
             links: BTreeMap::new(),
@@ -99,7 +109,7 @@ impl Role {
             Stage::Asking { stream: asked, .. } | Stage::Posting { stream: asked, .. } => {
                 *asked == stream
             }
-            Stage::Stranger | Stage::Up { .. } | Stage::Closing => false,
+            Stage::Stranger | Stage::Up { .. } | Stage::Proxied(_) | Stage::Closing => false,
         }
     }
 }
@@ -161,7 +171,8 @@ impl Hub {
                 Verdict::Refuse => self.node.refuse(incoming, local),
                 Verdict::AskToRetry => self.node.ask_to_retry(incoming, local),
                 Verdict::Accept => {
-                    if let Some(id) = self.node.accept(incoming, local, Role::new(now), now) {
+                    let role = Role::new(address, now);
+                    if let Some(id) = self.node.accept(incoming, local, role, now) {
                         self.strangers.add(id, address, now);
                     }
                 }
@@ -284,6 +295,7 @@ impl Hub {
             Stage::Up {
                 credential: its, ..
             } => its == credential,
+            Stage::Proxied(proxied) => proxied.hangs_on(credential),
             Stage::Stranger | Stage::Asking { .. } | Stage::Posting { .. } | Stage::Closing => {
                 false
             }
@@ -373,6 +385,9 @@ impl Hub {
                 self.leave(id, reason, now);
             }
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
+            NodeEvent::Datagram(conn, stream, context, payload) => {
+                self.handle_udp(RequestId { conn, stream }, context, payload, now);
+            }
             NodeEvent::PathUp(id, path) => {
                 self.adopt(id, path, now);
                 self.tell_path(id, path);
@@ -420,6 +435,9 @@ impl Hub {
             return;
         };
         let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
+        if let Stage::Proxied(proxied) = &stage {
+            self.events.extend(proxied.ends(id));
+        }
         let Stage::Up {
             site, class, name, ..
         } = stage

@@ -54,7 +54,9 @@ pub use edge::{
 };
 pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;
-pub use hub::{Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId};
+pub use hub::{
+    Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, UdpRefusal,
+};
 pub use ids::{ConnId, LinkId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;

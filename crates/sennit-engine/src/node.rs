@@ -52,6 +52,8 @@ pub(crate) enum NodeEvent {
     TurnedAway(ConnId, String),
     /// HTTP/3 has news.
     Http(ConnId, masque::Event),
+    /// A datagram of a connection that is plugged into no pipe: stream, context and payload.
+    Datagram(ConnId, masque::StreamId, u64, Bytes),
     /// A path was validated.
     PathUp(ConnId, PathId),
     /// A path was given up: its link, if it ever came up, and the reason.
@@ -323,7 +325,12 @@ impl<R> Node<R> {
                     if let Err(code) = handled {
                         conn.h3.http.close(code, "a datagram of no stream");
                     }
+                    let unbound = conn.tunnel.take_unbound();
                     let pipe = conn.pipe;
+                    self.events
+                        .extend(unbound.into_iter().map(|(stream, context, payload)| {
+                            NodeEvent::Datagram(id, stream, context, payload)
+                        }));
                     self.note_arrivals(pipe);
                 }
                 Some(id)

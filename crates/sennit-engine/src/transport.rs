@@ -34,7 +34,7 @@ const _: () = assert!(MAX_PATHS.get() as usize <= sennit_core::flows::PATHS);
 /// Links of an edge: what is beyond would have no path.
 pub const MOST_LINKS: usize = MAX_PATHS.get() as usize;
 /// Received datagrams wait here only until the driver drains them, within one batch of the socket.
-const DATAGRAM_BUFFER: usize = 8 << 20;
+pub(crate) const DATAGRAM_BUFFER: usize = 8 << 20;
 /// Streams carry requests and capsules only. noq closes a connection whose receive buffer has more
 /// than 1024 gaps; a window this small cannot have as many.
 const STREAM_WINDOW: u32 = 256 << 10;

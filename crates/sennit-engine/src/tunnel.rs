@@ -30,12 +30,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use noq_proto::{
     ClosePathError, Connection, FourTuple, PathId, VarInt, crypto::rustls::HandshakeData,
 };
 use rustls::NamedGroup;
 use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
+use sennit_masque::StreamId;
 
 use self::{
     early::Early, health::Activity, opening::Opening, plan::Patience, reports::Reports,
@@ -47,7 +48,7 @@ use crate::{
     ids::{LinkId, SocketId},
     path::{Path, number},
     pipe::Pipe,
-    transport::MAX_PATHS,
+    transport::{DATAGRAM_BUFFER, MAX_PATHS},
     treatment::Treatment,
 };
 
@@ -78,7 +79,12 @@ pub(crate) struct Tunnel {
     chunk: BytesMut,
     /// The longest inner packet that some usable path carries.
     longest: usize,
+    /// Datagrams of requests that are no tunnel, if the connection may have such.
+    unbound: Option<Vec<Unbound>>,
 }
+
+/// Stream, context and payload of a datagram.
+pub(crate) type Unbound = (StreamId, u64, Bytes);
 
 impl Tunnel {
     pub(crate) fn new(
@@ -104,6 +110,7 @@ impl Tunnel {
             reports: Reports::new(now),
             chunk: BytesMut::new(),
             longest: usize::MAX,
+            unbound: None,
         }
     }
 
@@ -272,6 +279,27 @@ impl Tunnel {
         let overhead = codec.most_overhead();
         let size = self.conn.datagrams().max_size().unwrap_or(0);
         size.saturating_sub(overhead).min(self.longest)
+    }
+
+    // ---- without a pipe ------------------------------------------------------------------------
+
+    /// From now on datagrams that are of no tunnel are kept for [`Self::take_unbound`].
+    pub(crate) fn keep_unbound(&mut self) {
+        self.unbound.get_or_insert_default();
+    }
+
+    /// Datagrams that are of no tunnel.
+    pub(crate) fn take_unbound(&mut self) -> Vec<Unbound> {
+        self.unbound.as_mut().map_or_else(Vec::new, std::mem::take)
+    }
+
+    /// Sends a datagram by whatever path, unless as much as `most` bytes of them wait already, or
+    /// it is too large; false if it is not sent.
+    pub(crate) fn send_unbound(&mut self, datagram: Bytes, most: usize) -> bool {
+        self.round.only_acks = Some(false);
+        let mut datagrams = self.conn.datagrams();
+        let waiting = DATAGRAM_BUFFER.saturating_sub(datagrams.send_buffer_space());
+        waiting < most && datagrams.send(datagram, false).is_ok()
     }
 
     // ---- inner packets -------------------------------------------------------------------------

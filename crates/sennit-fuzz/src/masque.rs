@@ -6,6 +6,7 @@ mod trace;
 use bytes::{Bytes, BytesMut};
 use sennit_masque::capsule::MAX_CAPSULE;
 use sennit_masque::connect_ip::{Scope, Target};
+use sennit_masque::connect_udp;
 use sennit_masque::datagram::{self, Datagram, DatagramError};
 use sennit_masque::qpack::{self, Field};
 use sennit_masque::{Capsule, CapsuleError, CapsuleReader, Code, IpPrefix, StreamId};
@@ -121,6 +122,13 @@ pub fn scope(data: &[u8]) {
         assert_eq!(prefix.to_string().parse(), Ok(prefix));
         let (first, last) = prefix.range();
         assert!(first == prefix.addr() && prefix.contains(first) && prefix.contains(last));
+    }
+    let path = format!("{}{text}", connect_udp::WELL_KNOWN);
+    for path in [text, &path] {
+        if let Ok(target) = connect_udp::Target::from_path(path) {
+            assert!(target.port != 0);
+            assert_eq!(connect_udp::Target::from_path(&target.path()), Ok(target));
+        }
     }
     let path = format!("{}{text}", sennit_masque::connect_ip::WELL_KNOWN);
     for path in [text, &path] {

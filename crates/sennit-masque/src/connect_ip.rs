@@ -2,16 +2,13 @@
 
 use crate::message::{Fields, RequestHead};
 use crate::prefix::{IpPrefix, PrefixError};
-use std::fmt::Write;
+use crate::template::{self, Broken};
 
 /// The upgrade token (RFC 9484 §12.1).
 pub const PROTOCOL: &str = "connect-ip";
 
 /// The default template is this, then `{target}/{ipproto}/` (RFC 9484 §3).
 pub const WELL_KNOWN: &str = "/.well-known/masque/ip/";
-
-/// The longest host name (RFC 1035 §2.3.4).
-const MAX_HOST_NAME: usize = 253;
 
 /// What a tunnel is for (RFC 9484 §4.6).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +39,15 @@ pub enum ScopeError {
     Prefix(#[from] PrefixError),
     #[error("the IP protocol is neither * nor 0 to 255")]
     Protocol,
+}
+
+impl From<Broken> for ScopeError {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Percent => Self::Percent,
+            Broken::Text => Self::Target,
+        }
+    }
 }
 
 /// Why a request is not for an IP tunnel, and how to answer it.
@@ -130,8 +136,8 @@ impl Scope {
     pub fn path(&self) -> String {
         let target = match &self.target {
             Target::Any => "*".to_owned(),
-            Target::Host(name) => percent_encode(name),
-            Target::Prefix(prefix) => percent_encode(&prefix.to_string()),
+            Target::Host(name) => template::encode(name),
+            Target::Prefix(prefix) => template::encode(&prefix.to_string()),
         };
         let protocol = self
             .protocol
@@ -141,15 +147,11 @@ impl Scope {
 
     /// Reads a path of the default template; the slash at its end may be missing.
     pub fn from_path(path: &str) -> Result<Self, ScopeError> {
-        let variables = path.strip_prefix(WELL_KNOWN).ok_or(ScopeError::Path)?;
-        let variables = variables.strip_suffix('/').unwrap_or(variables);
-        let (target, protocol) = variables.split_once('/').ok_or(ScopeError::Path)?;
-        if protocol.contains('/') {
-            return Err(ScopeError::Path);
-        }
+        let variables = template::two_variables(path, WELL_KNOWN);
+        let (target, protocol) = variables.ok_or(ScopeError::Path)?;
         Ok(Self {
-            target: Target::parse(&percent_decode(target)?)?,
-            protocol: parse_protocol(&percent_decode(protocol)?)?,
+            target: Target::parse(&template::decode(target)?)?,
+            protocol: parse_protocol(&template::decode(protocol)?)?,
         })
     }
 }
@@ -161,26 +163,13 @@ impl Target {
         }
         match text.parse() {
             Ok(prefix) => Ok(Self::Prefix(prefix)),
-            Err(PrefixError::Syntax) if is_host_name(text) => Ok(Self::Host(text.to_owned())),
+            Err(PrefixError::Syntax) if template::is_host_name(text) => {
+                Ok(Self::Host(text.to_owned()))
+            }
             Err(PrefixError::Syntax) => Err(ScopeError::Target),
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Letters, digits, hyphens and underscores in labels of 1 to 63, which is less than the reg-name
-/// of RFC 3986 and all that DNS names in use need. All digits and dots is a broken address.
-fn is_host_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-    };
-    let name = text.strip_suffix('.').unwrap_or(text);
-    name.len() <= MAX_HOST_NAME
-        && name.split('.').all(is_label)
-        && name.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
 fn parse_protocol(text: &str) -> Result<Option<u8>, ScopeError> {
@@ -194,38 +183,6 @@ fn parse_protocol(text: &str) -> Result<Option<u8>, ScopeError> {
         .filter(|_| digits)
         .ok_or(ScopeError::Protocol)?;
     Ok(Some(protocol))
-}
-
-/// Escapes all but the unreserved characters of RFC 3986 §2.3, as template expansion does.
-fn percent_encode(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}").expect("a string takes all that is written");
-        }
-        out
-    })
-}
-
-fn percent_decode(text: &str) -> Result<String, ScopeError> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        out.push(if byte == b'%' {
-            hex(bytes.next())? << 4 | hex(bytes.next())?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(out).map_err(|_| ScopeError::Target)
-}
-
-fn hex(digit: Option<u8>) -> Result<u8, ScopeError> {
-    digit
-        .and_then(|digit| char::from(digit).to_digit(16))
-        .map(|digit| digit as u8)
-        .ok_or(ScopeError::Percent)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The HTTP/3 subset and the capsules of CONNECT-IP (RFC 9484), as a state machine.
+//! The HTTP/3 subset and the capsules of CONNECT-IP (RFC 9484) and CONNECT-UDP (RFC 9298), as a
+//! state machine.
 //!
 //! One [`Connection`] is the HTTP/3 side of one QUIC connection, client or server. It owns no
 //! socket, no QUIC and no clock: whoever runs QUIC hands in what arrived on streams
@@ -35,6 +36,7 @@
 
 pub mod capsule;
 pub mod connect_ip;
+pub mod connect_udp;
 mod connection;
 pub mod datagram;
 mod error;
@@ -44,6 +46,7 @@ mod prefix;
 pub mod qpack;
 mod settings;
 mod stream_id;
+mod template;
 mod tlv;
 pub mod varint;
 

@@ -678,6 +678,7 @@ fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
         max_strangers: 100,
         site_limit: None,
         classes: HubClasses::default(),
+        udp_flows: 0,
     };
     Hub::new(settings(seed, 2), config, authority.server(), now)
         .expect("the test configuration has QUIC's initial suite")

@@ -11,6 +11,7 @@
 
 mod api;
 mod class;
+mod connect_udp;
 mod edge;
 mod effective;
 mod finding;
@@ -38,6 +39,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use self::api::{ApiConfig, TlsFiles};
+pub use self::connect_udp::ConnectUdp;
 pub use self::effective::{Change, Entry, changes, effective, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::{HostFinding, look_at_host};
@@ -89,6 +91,8 @@ pub struct HubConfig {
     pub reach: Reach,
     /// What clients with a bearer token may reach of which the store says nothing.
     pub bearer_reach: Reach,
+    /// Set if UDP is proxied for clients (RFC 9298).
+    pub connect_udp: Option<ConnectUdp>,
     pub api: ApiConfig,
     /// No handshake without post-quantum key exchange.
     pub require_pq: bool,

@@ -1,4 +1,5 @@
-//! Sennit against connect-ip-go, an implementation of RFC 9484 that shares no line with it.
+//! Sennit against connect-ip-go and masque-go, implementations of RFC 9484 and RFC 9298 that share
+//! no line with it.
 //!
 //! `interop/` of this repository joins a TUN device to a connect-ip-go tunnel. What is tested is
 //! what the kernels at both ends say: pings and TCP connections over IPv4 and IPv6.
@@ -10,7 +11,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{OnceLock, mpsc};
@@ -93,6 +94,38 @@ fn our_hub_refuses_connect_ip_go_with_a_wrong_token() {
 }
 
 #[test]
+fn masque_go_has_udp_proxied_by_our_hub() {
+    let Some(go) = masque_go() else { return };
+    let site = Site::new();
+    let _hub = site.start_hub_with("[connect_udp]\n");
+    let bearer = sennit(&["invite", "phone", "--bearer"], &site.state("hub"));
+    let server = site.lab.host(Role::Server);
+    let targets = [plan::SERVER.v4.into(), plan::SERVER.v6.into()];
+    let targets = targets.map(|address| echo_udp(server, address).to_string());
+
+    let echoed = site.start_udp(go, &bearer, &targets.join(","));
+
+    let line = echoed.lines.recv_timeout(PATIENCE);
+    assert_eq!(line.as_deref(), Ok("echoed 2"), "{}", echoed.log.text());
+}
+
+#[test]
+fn our_hub_tells_masque_go_why_it_refuses() {
+    let Some(go) = masque_go() else { return };
+    let site = Site::new();
+    let _hub = site.start_hub_with("[connect_udp]\n");
+    let bearer = sennit(&["invite", "phone", "--bearer"], &site.state("hub"));
+
+    let local = site.start_udp(go, &bearer, "127.0.0.1:53").failure();
+    let stranger = site.start_udp(go, "sennit_bearer_AAAA", "192.0.2.1:53");
+
+    let why = "403 Forbidden (sennit; error=destination_ip_prohibited)";
+    assert!(local.contains(why), "{local}");
+    let complaint = stranger.failure();
+    assert!(complaint.contains("the hub says 403"), "{complaint}");
+}
+
+#[test]
 fn our_edge_is_a_client_of_a_connect_ip_go_proxy() {
     let Some(go) = interop() else { return };
     let site = Site::new();
@@ -116,7 +149,17 @@ fn our_edge_is_a_client_of_a_connect_ip_go_proxy() {
 /// The program of `interop/`; `None`, said loudly, where it cannot be built or run.
 fn interop() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match BUILT.get_or_init(build) {
+    program(BUILT.get_or_init(|| build("interop")))
+}
+
+/// The program of `interop/udp/`.
+fn masque_go() -> Option<&'static Path> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    program(BUILT.get_or_init(|| build("interop/udp")))
+}
+
+fn program(built: &'static Result<PathBuf, String>) -> Option<&'static Path> {
+    match built {
         Ok(program) => Some(program),
         Err(why) => {
             eprintln!("SKIPPED: {why}");
@@ -125,14 +168,14 @@ fn interop() -> Option<&'static Path> {
     }
 }
 
-fn build() -> Result<PathBuf, String> {
+fn build(module: &str) -> Result<PathBuf, String> {
     if !sennit_linux::privilege::has_net_admin() {
         return Err("needs root".into());
     }
     let go = |args: &[&str]| {
         let mut command = Command::new("go");
         command.args(args);
-        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop"));
+        command.current_dir(format!("{}/../../{module}", env!("CARGO_MANIFEST_DIR")));
         command.output()
     };
     // Fails where Go is older than go.mod asks for and cannot fetch a newer one.
@@ -141,8 +184,9 @@ fn build() -> Result<PathBuf, String> {
         let why = String::from_utf8_lossy(&usable.stderr);
         return Err(format!("needs a newer go: {}", why.trim()));
     }
-    let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/interop");
-    let built = go(&["build", "-buildvcs=false", "-o", program, "."]).unwrap();
+    let name = module.replace('/', "-");
+    let program = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
+    let built = go(&["build", "-buildvcs=false", "-o", &program, "."]).unwrap();
     let complaint = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{complaint}");
     Ok(program.into())
@@ -190,12 +234,16 @@ impl Site {
     }
 
     fn start_hub(&self) -> Daemon<'_> {
+        self.start_hub_with("")
+    }
+
+    fn start_hub_with(&self, more: &str) -> Daemon<'_> {
         sennit(
             &["hub", "init", "--name", "hub.example"],
             &self.state("hub"),
         );
         let hub = "listen = ['0.0.0.0:443', '[::]:443']\npool = ['10.200.0.0/16', 'fd5e:1::/64']\nbearer_reach = ['everything']\n";
-        let daemon = self.start("hub", self.lab.host(Role::Hub), hub, "");
+        let daemon = self.start("hub", self.lab.host(Role::Hub), hub, more);
         daemon.wait_until_up();
         daemon
     }
@@ -213,6 +261,18 @@ impl Site {
         let ca = sennit(&["hub", "ca"], &self.state("hub"));
         let mut command = client.command(go);
         command.args(["client", "--device", "go0", "--name", "hub.example"]);
+        command.args(["--hub", &format!("{}:443", plan::HUB.v4)]);
+        command.arg("--ca").arg(self.file("ca.pem", &ca));
+        command.arg("--bearer").arg(self.file("bearer", bearer));
+        Peer::start(self, client, command)
+    }
+
+    /// masque-go on the edge's host, towards our hub and by it to targets.
+    fn start_udp(&self, go: &Path, bearer: &str, targets: &str) -> Peer<'_> {
+        let client = self.lab.host(Role::Edge);
+        let ca = sennit(&["hub", "ca"], &self.state("hub"));
+        let mut command = client.command(go);
+        command.args(["--name", "hub.example", "--targets", targets]);
         command.args(["--hub", &format!("{}:443", plan::HUB.v4)]);
         command.arg("--ca").arg(self.file("ca.pem", &ca));
         command.arg("--bearer").arg(self.file("bearer", bearer));
@@ -416,6 +476,20 @@ fn sennit(words: &[&str], more: &[String]) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Sends back whatever comes to a socket at this address, for as long as the test runs.
+fn echo_udp(host: &Host, address: IpAddr) -> SocketAddr {
+    let socket = host.netns().run(|| UdpSocket::bind((address, 0)));
+    let socket = socket.unwrap().unwrap();
+    let bound = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut packet = [0; 2048];
+        while let Ok((len, from)) = socket.recv_from(&mut packet) {
+            let _ = socket.send_to(&packet[..len], from);
+        }
+    });
+    bound
 }
 
 /// Three pings, all answered.

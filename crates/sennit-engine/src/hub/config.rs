@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Instant};
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Classifier, PathState, health};
-use sennit_masque::StreamId;
+use sennit_masque::{StreamId, connect_udp::Target};
 use sennit_packet::{IpPacket, Prefix};
 
 use crate::ids::ConnId;
@@ -21,6 +21,8 @@ pub struct HubConfig {
     pub site_limit: Option<u64>,
     /// Which class takes a flow that begins here.
     pub classes: HubClasses,
+    /// UDP flows that one connection may have proxied at once (RFC 9298); none are if it is zero.
+    pub udp_flows: u32,
 }
 
 /// Rules for flows that begin at the hub: sites number their classes as they like, so these go by
@@ -62,6 +64,29 @@ pub enum HubEvent {
         certificates: Vec<CertificateDer<'static>>,
         /// What it posted.
         body: Bytes,
+    },
+    /// A peer wants UDP proxied: answer by [`Hub::grant_udp`] or [`Hub::refuse_udp`].
+    Udp {
+        /// Names the flow in the answer, and from then on.
+        request: RequestId,
+        /// Its certificate chain, as in [`HubEvent::Connect`].
+        certificates: Vec<CertificateDer<'static>>,
+        /// Its bearer token, if it showed one.
+        bearer: Option<String>,
+        /// Whom it wants to talk to.
+        target: Target,
+    },
+    /// A payload for the target of a flow that was granted.
+    UdpPayload {
+        /// The flow.
+        request: RequestId,
+        /// What goes into one UDP packet.
+        payload: Bytes,
+    },
+    /// A flow is over, or a request for one was taken back.
+    UdpEnded {
+        /// The flow.
+        request: RequestId,
     },
     /// A site can send and receive in one class.
     TunnelUp {
@@ -119,6 +144,17 @@ pub enum HubEvent {
 pub struct RequestId {
     pub(super) conn: ConnId,
     pub(super) stream: StreamId,
+}
+
+/// Why a flow is not proxied, in the words of HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpRefusal {
+    /// The status of the response.
+    pub status: u16,
+    /// Error type of Proxy-Status (RFC 9209 §2.3), if one says what it is.
+    pub error: Option<&'static str>,
+    /// What is wrong, for a person.
+    pub reason: String,
 }
 
 /// What a site gets.

@@ -13,12 +13,12 @@ use sennit_masque::{
     capsule::{
         AssignedAddress, IpAddressRange, LinkInfo, MAX_REASON, RefusedPrefix, RequestedAddress,
     },
-    connect_ip,
+    connect_ip, connect_udp,
 };
 
 use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, pipes::Owner, sites::Announced};
 use crate::{
-    codec::{Codec, Peer},
+    codec::{Codec, Peer, split_capsule},
     facts::LinkLabel,
     hello::{self, ENROL_PATH, Hello, REPLACED, Wishes},
     ids::ConnId,
@@ -162,7 +162,9 @@ impl Hub {
 
     pub(super) fn handle_http(&mut self, id: ConnId, event: masque::Event, now: Instant) {
         match event {
-            masque::Event::Request { stream, head } => self.handle_request(id, stream, &head),
+            masque::Event::Request { stream, head } => {
+                self.handle_request(id, stream, &head, now);
+            }
             masque::Event::Data { stream, bytes } => self.handle_body(id, stream, &bytes, now),
             masque::Event::Capsule { stream, capsule } => {
                 self.handle_capsule(id, stream, capsule, now);
@@ -178,8 +180,11 @@ impl Hub {
         }
     }
 
-    fn handle_request(&mut self, id: ConnId, stream: StreamId, head: &RequestHead) {
+    fn handle_request(&mut self, id: ConnId, stream: StreamId, head: &RequestHead, now: Instant) {
         let request = RequestId { conn: id, stream };
+        if self.config.udp_flows > 0 && connect_udp::is_meant(head) {
+            return self.handle_udp_request(request, head, now);
+        }
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -205,14 +210,10 @@ impl Hub {
             }
         }
         let hello = head.fields.text(hello::NAME).and_then(Hello::decode);
-        let bearer = head
-            .fields
-            .text("authorization")
-            .and_then(|value| value.strip_prefix("Bearer "));
         let event = HubEvent::Connect {
             request,
             certificates: certificates(conn),
-            bearer: bearer.map(str::to_owned),
+            bearer: bearer(head),
         };
         conn.role.stage = Stage::Asking { stream, hello };
         self.events.push_back(event);
@@ -220,10 +221,18 @@ impl Hub {
 
     /// Answers a request without a change to the connection.
     fn turn_down(&mut self, request: RequestId, status: u16, reason: &str) {
+        self.send_refusal(request, ResponseHead::new(status), reason);
+    }
+
+    pub(super) fn send_refusal(
+        &mut self,
+        request: RequestId,
+        mut head: ResponseHead,
+        reason: &str,
+    ) {
         let Some(conn) = self.node.get_mut(request.conn) else {
             return;
         };
-        let mut head = ResponseHead::new(status);
         head.fields.push("sennit-reason", reason.to_owned());
         // Fails only if the peer has left.
         let _ = conn.h3.http.respond(request.stream, &head, true);
@@ -284,6 +293,7 @@ impl Hub {
                     .close(id, Code::H3_NO_ERROR.0, "the tunnel ended", now);
                 self.leave(id, "the peer ended the tunnel".into(), now);
             }
+            Stage::Proxied(_) => self.end_flow(RequestId { conn: id, stream }, now),
             _ => {
                 self.conclude(RequestId { conn: id, stream }, now);
             }
@@ -294,6 +304,13 @@ impl Hub {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
+        if let (Stage::Proxied(_), Capsule::Datagram(content)) = (&conn.role.stage, &capsule) {
+            let request = RequestId { conn: id, stream };
+            if let Some((context, payload)) = split_capsule(content.clone()) {
+                self.handle_udp(request, context, payload, now);
+            }
+            return;
+        }
         let Stage::Up {
             site,
             class,
@@ -436,8 +453,14 @@ pub(super) fn refused_prefix((prefix, reason): &(Prefix, String)) -> Option<Refu
     Some(RefusedPrefix { prefix, reason })
 }
 
+/// The bearer token of a request (RFC 6750 §2.1).
+pub(super) fn bearer(head: &RequestHead) -> Option<String> {
+    let value = head.fields.text("authorization")?;
+    value.strip_prefix("Bearer ").map(str::to_owned)
+}
+
 /// The certificates that TLS verified.
-fn certificates(conn: &Conn<Role>) -> Vec<CertificateDer<'static>> {
+pub(super) fn certificates(conn: &Conn<Role>) -> Vec<CertificateDer<'static>> {
     conn.tunnel
         .conn
         .crypto_session()

@@ -36,7 +36,8 @@ pub(super) struct Strangers {
     most: usize,
     /// In the order in which they came; some of them are not strangers any more.
     arrivals: VecDeque<(Instant, ConnId)>,
-    networks: BTreeMap<ConnId, IpAddr>,
+    /// With the time of its arrival, as one may become a stranger again.
+    networks: BTreeMap<ConnId, (Instant, IpAddr)>,
     /// How many there are of each network.
     counts: BTreeMap<IpAddr, usize>,
 }
@@ -71,13 +72,13 @@ impl Strangers {
     pub(super) fn add(&mut self, id: ConnId, address: IpAddr, now: Instant) {
         let network = network(address);
         self.arrivals.push_back((now, id));
-        self.networks.insert(id, network);
+        self.networks.insert(id, (now, network));
         *self.counts.entry(network).or_default() += 1;
     }
 
     /// It is granted something, or has left.
     pub(super) fn remove(&mut self, id: ConnId) {
-        let Some(network) = self.networks.remove(&id) else {
+        let Some((_, network)) = self.networks.remove(&id) else {
             return;
         };
         if let Some(count) = self.counts.get_mut(&network) {
@@ -86,8 +87,11 @@ impl Strangers {
                 self.counts.remove(&network);
             }
         }
-        while let Some((_, first)) = self.arrivals.front()
-            && !self.networks.contains_key(first)
+        while let Some((at, first)) = self.arrivals.front()
+            && self
+                .networks
+                .get(first)
+                .is_none_or(|(since, _)| since != at)
         {
             self.arrivals.pop_front();
         }
@@ -181,6 +185,26 @@ mod tests {
             strangers.remove(ConnId(3));
             assert_eq!(strangers.judge(at(same), true), Verdict::Accept);
         }
+    }
+
+    #[test]
+    fn who_is_a_stranger_again_has_all_the_time_again() {
+        let start = Instant::now();
+        let mut strangers = crowd(2, start);
+        let again = start + STRANGER_FOR / 2;
+        strangers.remove(ConnId(1));
+        strangers.add(ConnId(1), at("192.0.2.1"), again);
+
+        assert_eq!(
+            strangers.poll_overdue(start + STRANGER_FOR),
+            Some(ConnId(0))
+        );
+        assert_eq!(strangers.poll_overdue(start + STRANGER_FOR), None);
+        assert_eq!(strangers.poll_timeout(), Some(again + STRANGER_FOR));
+        assert_eq!(
+            strangers.poll_overdue(again + STRANGER_FOR),
+            Some(ConnId(1))
+        );
     }
 
     #[test]

@@ -109,6 +109,8 @@ impl Tunnel {
     ) {
         if self.codec().is_some_and(|codec| codec.is_of(stream)) {
             self.handle_payload(pipe, context, payload, path, now);
+        } else if let Some(unbound) = &mut self.unbound {
+            unbound.push((stream, context, payload));
         } else {
             pipe.stats.malformed += 1;
         }

@@ -49,6 +49,7 @@ impl HubSide {
             max_strangers: 8,
             site_limit: Some(1_000_000),
             classes: HubClasses::default(),
+            udp_flows: 4,
         };
         let tls = super::peer::AUTHORITY.with(sennit_sim::Authority::server);
         let start = super::scene::START.with(|start| *start);
@@ -68,6 +69,14 @@ impl HubSide {
             HubEvent::Connect { request, .. } if self.generous => self.grant(request, now),
             HubEvent::Connect { request, .. } => self.asking.push(request),
             HubEvent::Enrol { request, .. } => self.posting.push(request),
+            HubEvent::Udp { request, .. } => {
+                self.hub.grant_udp(request, [7; 32]);
+            }
+            // A target that echoes.
+            HubEvent::UdpPayload { request, payload } => {
+                self.hub.send_udp(request, &payload);
+            }
+            HubEvent::UdpEnded { .. } => {}
             HubEvent::TunnelUp { site, class, .. } => {
                 assert_eq!(site, "site");
                 self.up.insert(class);

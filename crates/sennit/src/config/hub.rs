@@ -38,11 +38,13 @@ pub(super) fn read(
     let classes = super::class::read_rules(&mut file, text, findings);
     let api = super::api::read(&mut file, text, findings);
     let notify = super::notify::read(&mut file, text, findings);
+    let connect_udp = super::connect_udp::read(&mut file, text, findings);
     file.finish(findings);
     hub.map(|hub| HubConfig {
         api,
         classes,
         notify,
+        connect_udp,
         ..hub
     })
 }
@@ -95,6 +97,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         workers: workers.map(Spanned::into_inner),
         reach: reach.unwrap_or_else(Reach::everything),
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
+        connect_udp: None,
         api: ApiConfig::default(),
         require_pq: require_pq.unwrap_or(false),
         notify: Vec::new(),
@@ -104,7 +107,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
 }
 
 /// Where a site may go.
-fn place(typed: &str) -> Result<Place, values::Wrong> {
+pub(super) fn place(typed: &str) -> Result<Place, values::Wrong> {
     let words = [
         ("everything", Place::Everything),
         ("internet", Place::Internet),

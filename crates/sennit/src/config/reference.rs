@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use sennit_engine::MOST_COPIES;
 
+use super::connect_udp::{DEFAULT_FLOWS, DEFAULT_IDLE, FLOWS, IDLE};
 use super::{
     DEFAULT_DEVICE, DEFAULT_EDGE_CONTROL, DEFAULT_EVENTS, DEFAULT_HUB_CONTROL, DEFAULT_MTU,
     DEFAULT_STATE,
@@ -89,12 +90,17 @@ impl fmt::Display for Without {
 }
 
 /// The sections of both files, and what each is for.
-const SECTIONS: [(&str, &str); 6] = [
+const SECTIONS: [(&str, &str); 7] = [
     (
         "[hub]",
         "The hub's file, `/etc/sennit/hub.toml`, has this section, and may have \
          `[[class]]` with `name` and `match` alone: flows that begin behind the hub go by these rules, \
          to the class of that name if the site has one.",
+    ),
+    (
+        "[connect_udp]",
+        "With this section, which may be empty, a hub proxies UDP for clients that are not Sennit, \
+         see\n[Third-party clients](third-party.md#udp-alone).",
     ),
     (
         "[edge]",
@@ -165,7 +171,16 @@ pub fn conditions() -> impl Iterator<Item = &'static str> {
 
 /// Every key, in the order of the sections and as messages about unknown keys list them.
 pub fn keys() -> Vec<Key> {
-    [hub(), edge(), link(), class(), api(), notify()].concat()
+    [
+        hub(),
+        connect_udp(),
+        edge(),
+        link(),
+        class(),
+        api(),
+        notify(),
+    ]
+    .concat()
 }
 
 /// The chapter of the book.
@@ -299,6 +314,44 @@ fn hub() -> Vec<Key> {
             Without::Value("false".into()),
             "Whether a handshake without post-quantum key exchange fails. An edge behind a box that \
              drops\nlarge handshakes then has no tunnel.",
+        ),
+    ]
+}
+
+fn connect_udp() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[connect_udp]", name, kind, without, meaning);
+    vec![
+        key(
+            "reach",
+            Kind::List(r#"["internet", "10.9.0.0/16"]"#),
+            Without::Value(r#"["internet"]"#.into()),
+            "Where targets may be, in the words of `reach` of `[hub]`. A client must also be \
+             allowed to go\nthere at all. The hub itself, loopback, link-local and multicast \
+             addresses are never targets.",
+        ),
+        key(
+            "ports",
+            Kind::List(r#"["443", "1024-65535"]"#),
+            Without::Is("all ports are allowed"),
+            "Which ports of targets are allowed.",
+        ),
+        key(
+            "flows",
+            Kind::Integer(FLOWS),
+            Without::Value(DEFAULT_FLOWS.to_string()),
+            "Flows that one client may have at once, 64 of them on one connection.",
+        ),
+        key(
+            "idle",
+            Kind::Integer(IDLE),
+            Without::Value(DEFAULT_IDLE.to_string()),
+            "A flow without a packet for as many seconds ends.",
+        ),
+        key(
+            "rate",
+            Kind::Text(r#""50Mbit""#),
+            Without::Is("there is no such bound"),
+            "What one client gets in each direction.",
         ),
     ]
 }

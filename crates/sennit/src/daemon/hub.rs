@@ -11,6 +11,7 @@ mod directory;
 mod gateway;
 mod machine;
 mod owners;
+pub(super) mod relay;
 
 use std::{
     path::Path,
@@ -59,6 +60,7 @@ const STOP: u64 = 0;
 const QUESTIONS: u64 = 1;
 const VERDICTS: u64 = 2;
 const STRAYS: u64 = 3;
+const RELAYED: u64 = 4;
 /// Handshakes and undecided requests at once: a fleet that reconnects after a restart, with a few
 /// classes each.
 const MAX_STRANGERS: usize = 4096;
@@ -90,6 +92,15 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
     note_start(&journal);
 
+    let (relay, windows) = match config.connect_udp.clone() {
+        Some(udp) => {
+            let verdicts = Arc::clone(&verdict_slots);
+            let (relay, windows) = relay::start(udp, &pollers, RELAYED, verdicts, stop.lifeline())?;
+            (Some(relay), windows)
+        }
+        None => (None, Vec::new()),
+    };
+    let mut windows = windows.into_iter();
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
     let tls = Arc::new(identity::server_config(&identity, config.require_pq)?);
@@ -102,6 +113,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
         directory: Arc::clone(&directory),
         gateway: Arc::downgrade(&gateway),
         journal: journal.clone(),
+        relay,
     };
     let queries = registrar::start(
         store,
@@ -129,6 +141,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
             verdict_slots: Arc::clone(&verdict_slots),
             strays: Strays::new(inbox, Arc::clone(&hatches)),
             journal: journal.clone(),
+            window: windows.next(),
         };
         workers.push(Worker { machine, io });
     }
@@ -183,6 +196,7 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
         max_strangers: MAX_STRANGERS / workers,
         site_limit: config.site_limit.map(|bits| bits / 8),
         classes: classes(config),
+        udp_flows: relay::flows_of_a_connection(config),
     }
 }
 

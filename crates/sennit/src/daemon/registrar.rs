@@ -8,6 +8,8 @@
 
 mod lans;
 mod refusals;
+mod targets;
+mod udp;
 
 use std::{
     collections::BTreeMap,
@@ -24,11 +26,12 @@ use bytes::Bytes;
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use sennit_core::ClassId;
-use sennit_engine::{Credential, Grant, RequestId};
+use sennit_engine::{Credential, Grant, RequestId, UdpRefusal};
+use sennit_masque::connect_udp::Target;
 use sennit_packet::Prefix;
 
 use super::{
-    hub::{Directory, Gateway, Plan},
+    hub::{Directory, Gateway, Plan, relay::Order},
     mailbox::Slot,
     worker::Lifeline,
 };
@@ -44,6 +47,7 @@ use crate::{
 };
 use lans::Lans;
 use refusals::Refusals;
+use targets::LookUps;
 
 /// How often the store is looked at for what another process wrote, and credentials for their end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -71,6 +75,14 @@ pub(super) enum Query {
         certificates: Vec<CertificateDer<'static>>,
         body: Bytes,
     },
+    /// May this peer have UDP proxied to that target?
+    Udp {
+        worker: usize,
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        bearer: Option<String>,
+        target: Target,
+    },
     /// The directory has news of what sites announce.
     Announced,
 }
@@ -81,6 +93,10 @@ pub(super) enum Verdict {
     Grant(RequestId, Grant),
     Refuse(RequestId, u16, String),
     Reply(RequestId, Bytes),
+    GrantUdp(RequestId, Credential),
+    RefuseUdp(RequestId, UdpRefusal),
+    /// A flow has idled for too long.
+    EndUdp(RequestId),
     /// What hangs on this is to end.
     Expel {
         credential: Credential,
@@ -107,6 +123,8 @@ pub(super) struct Neighbours {
     /// Weak, so that nothing is left on the host however the daemon ends.
     pub(super) gateway: Weak<Gateway>,
     pub(super) journal: Journal,
+    /// Who has the sockets of proxied UDP, if any is.
+    pub(super) relay: Option<Slot<Order>>,
 }
 
 struct Registrar {
@@ -125,6 +143,7 @@ struct Registrar {
     /// What is behind nobody unless it was granted by itself.
     networks: Vec<crate::config::Prefix>,
     refusals: Refusals,
+    look_ups: LookUps,
     next_look: Instant,
     next_note: Instant,
 }
@@ -150,6 +169,7 @@ pub(super) fn start(
         host: Host::default(),
         networks: Vec::new(),
         refusals: Refusals::new(now),
+        look_ups: LookUps::default(),
         next_look: now + LOOK_EVERY,
         next_note: now + NOTE_EVERY,
     };
@@ -221,6 +241,17 @@ impl Registrar {
                 };
                 self.neighbours.verdicts[worker].post(verdict);
             }
+            Query::Udp {
+                worker,
+                request,
+                certificates,
+                bearer,
+                target,
+            } => {
+                self.look_for_changes(now);
+                let peer = (&certificates[..], bearer.as_deref());
+                self.answer_udp((worker, request), peer, target, now);
+            }
             Query::Announced => {}
         }
     }
@@ -231,12 +262,7 @@ impl Registrar {
         bearer: Option<&str>,
         now: SystemTime,
     ) -> Result<Grant, Refusal> {
-        let admission = match bearer {
-            Some(token) if certificates.is_empty() => {
-                identity::authorize_bearer(&self.store, token, now)?
-            }
-            _ => identity::authorize(&self.store, certificates, now)?,
-        };
+        let admission = self.recognize(certificates, bearer, now)?;
         let site = &admission.site;
         let lease = self.store.lease(site, &self.config.pool)?;
         let record = self.store.site(site, now)?;
@@ -253,6 +279,21 @@ impl Registrar {
         };
         self.admitted.insert(admission.proof, admission);
         Ok(grant)
+    }
+
+    /// Who a peer is, by its certificate or its token.
+    fn recognize(
+        &self,
+        certificates: &[CertificateDer<'static>],
+        bearer: Option<&str>,
+        now: SystemTime,
+    ) -> Result<Admission, Refusal> {
+        match bearer {
+            Some(token) if certificates.is_empty() => {
+                identity::authorize_bearer(&self.store, token, now)
+            }
+            _ => identity::authorize(&self.store, certificates, now),
+        }
     }
 
     // ---- what nobody asks for ------------------------------------------------------------------
@@ -387,14 +428,19 @@ impl Registrar {
         Ok(())
     }
 
-    /// Notes what a site may reach, if that is not what all may.
-    fn confine(&mut self, site: &SiteRecord) {
+    /// What a site may reach.
+    fn reach_of<'a>(&'a self, site: &'a SiteRecord) -> &'a Reach {
         let usual = if site.bearer {
             &self.config.bearer_reach
         } else {
             &self.config.reach
         };
-        let reach = site.reach.as_ref().unwrap_or(usual);
+        site.reach.as_ref().unwrap_or(usual)
+    }
+
+    /// Notes what a site may reach, if that is not what all may.
+    fn confine(&mut self, site: &SiteRecord) {
+        let reach = self.reach_of(site);
         let lease = Lease {
             v4: site.v4,
             v6: site.v6,
@@ -407,8 +453,8 @@ impl Registrar {
         if site.revoked.is_some() || sources.is_empty() || *reach == self.config.reach {
             self.confined.remove(&site.name);
         } else {
-            self.confined
-                .insert(site.name.clone(), (sources, reach.clone()));
+            let confined = (sources, reach.clone());
+            self.confined.insert(site.name.clone(), confined);
         }
     }
 

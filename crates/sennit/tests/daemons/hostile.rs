@@ -16,7 +16,9 @@ use noq_proto::{
 };
 use sennit::identity::{self, EdgeIdentity};
 use sennit_lab::Host;
-use sennit_masque::{self as masque, Capsule, Output, RequestHead, connect_ip};
+use sennit_masque::{
+    self as masque, Capsule, Output, RequestHead, connect_ip, connect_udp, datagram,
+};
 
 use crate::world::PATIENCE;
 
@@ -40,9 +42,18 @@ pub(crate) struct Hostile {
     tunnel: Option<StreamId>,
     /// Final answers to its requests, in order.
     pub(crate) answers: Vec<u16>,
+    /// What each of them said in `proxy-status`, if anything.
+    pub(crate) complaints: Vec<String>,
+    /// Datagrams that came, the newest of them.
+    pub(crate) datagrams: VecDeque<Bytes>,
+    /// Streams that the hub has ended.
+    pub(crate) ended: Vec<StreamId>,
     /// The hub has ended its tunnel or the connection.
     pub(crate) is_thrown_out: bool,
 }
+
+/// Datagrams that are kept.
+const KEPT: usize = 1000;
 
 impl Hostile {
     /// Connects from a host with what is in a state directory.
@@ -68,6 +79,9 @@ impl Hostile {
             unsent: VecDeque::new(),
             tunnel: None,
             answers: Vec::new(),
+            complaints: Vec::new(),
+            datagrams: VecDeque::new(),
+            ended: Vec::new(),
             is_thrown_out: false,
         };
         site.run_until("the hub's settings", |site| {
@@ -99,6 +113,41 @@ impl Hostile {
         self.http.send_request(ours(stream), head, body).unwrap();
         self.turn();
         stream
+    }
+
+    /// Asks for UDP to a target, `HOST/PORT` as the path has it; the answer and its `proxy-status`.
+    pub(crate) fn ask_udp(&mut self, target: &str) -> (StreamId, u16, String) {
+        let mut head = RequestHead::new(
+            "CONNECT",
+            &format!("hub:{}", self.hub.port()),
+            &format!("{}{target}/", connect_udp::WELL_KNOWN),
+        );
+        head.protocol = Some(connect_udp::PROTOCOL.into());
+        head.fields = connect_ip::response_fields();
+        let before = self.answers.len();
+        let stream = self.request(&head, None);
+        self.run_until("an answer", |site| site.answers.len() > before);
+        let complaint = self.complaints.last().unwrap().clone();
+        if self.answers[before] != 200 {
+            // As the hub has asked: it gives no more streams before.
+            let _ = self.conn.send_stream(stream).reset(VarInt::from_u32(0));
+            self.turn();
+        }
+        (stream, self.answers[before], complaint)
+    }
+
+    /// Sends a payload of a context on a flow.
+    pub(crate) fn payload(&mut self, flow: StreamId, context: u64, payload: &[u8]) {
+        let prefix = datagram::encode_prefix(ours(flow), context);
+        self.datagram(&[&prefix, payload].concat());
+        self.turn();
+    }
+
+    /// Sends bytes on a stream.
+    pub(crate) fn data(&mut self, stream: StreamId, bytes: &[u8], fin: bool) {
+        let bytes = Bytes::copy_from_slice(bytes);
+        let _ = self.http.send_data(ours(stream), bytes, fin);
+        self.turn();
     }
 
     /// Sends a capsule, of which the hub may think what it likes.
@@ -186,7 +235,11 @@ impl Hostile {
                 _ => {}
             }
         }
-        while self.conn.datagrams().recv().is_some() {}
+        while let Some(datagram) = self.conn.datagrams().recv() {
+            self.datagrams.push_back(datagram);
+            self.datagrams
+                .drain(..self.datagrams.len().saturating_sub(KEPT));
+        }
         while let Some(event) = self.conn.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(self.handle, event) {
                 self.conn.handle_event(event);
@@ -194,14 +247,17 @@ impl Hostile {
         }
         while let Some(event) = self.http.poll_event() {
             match event {
-                masque::Event::Response { head, .. } => self.answers.push(head.status),
+                masque::Event::Response { head, .. } => {
+                    self.answers.push(head.status);
+                    let complaint = head.fields.text("proxy-status").unwrap_or_default();
+                    self.complaints.push(complaint.to_owned());
+                }
                 masque::Event::Finished { stream }
                 | masque::Event::Reset { stream, .. }
                 | masque::Event::Stopped { stream, .. }
-                | masque::Event::Failed { stream, .. }
-                    if self.tunnel.map(ours) == Some(stream) =>
-                {
-                    self.is_thrown_out = true;
+                | masque::Event::Failed { stream, .. } => {
+                    self.is_thrown_out |= self.tunnel.map(ours) == Some(stream);
+                    self.ended.push(theirs(stream));
                 }
                 _ => {}
             }

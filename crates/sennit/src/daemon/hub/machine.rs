@@ -13,7 +13,11 @@ use sennit_core::{ClassId, PathState};
 use sennit_engine::{Hub, HubEvent, Packet, Received, RequestId, Transmit};
 use sennit_packet::{IpPacket, gso::VirtioNetHdr};
 
-use super::{Announced, Answer, Directory, QUESTIONS, STRAYS, VERDICTS, owners::Owners};
+use super::{
+    Announced, Answer, Directory, QUESTIONS, RELAYED, STRAYS, VERDICTS,
+    owners::Owners,
+    relay::{self, Window},
+};
 use crate::{
     control::Request,
     daemon::{
@@ -47,6 +51,8 @@ pub(super) struct HubMachine {
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
     pub(super) strays: Strays<Stray>,
     pub(super) journal: Journal,
+    /// Towards the sockets of proxied UDP, if any is.
+    pub(super) window: Option<Window>,
 }
 
 impl HubMachine {
@@ -80,6 +86,30 @@ impl HubMachine {
                 };
                 self.ask(request, query, now);
             }
+            HubEvent::Udp {
+                request,
+                certificates,
+                bearer,
+                target,
+            } => {
+                let query = Query::Udp {
+                    worker: self.number,
+                    request,
+                    certificates,
+                    bearer,
+                    target,
+                };
+                if self.queries.try_send(query).is_err() {
+                    let refusal = relay::refused(503, "proxy_internal_response", "the hub is busy");
+                    self.hub.refuse_udp(request, &refusal, now);
+                }
+            }
+            HubEvent::UdpPayload { request, payload } => {
+                if let Some(window) = &mut self.window {
+                    window.leave(request, payload);
+                }
+            }
+            HubEvent::UdpEnded { request } => self.close_flow(request),
             HubEvent::TunnelUp {
                 site,
                 class,
@@ -167,6 +197,20 @@ impl HubMachine {
         }
     }
 
+    fn close_flow(&self, request: RequestId) {
+        if let Some(window) = &self.window {
+            window.close(request);
+        }
+    }
+
+    /// Hands on what came from the targets of proxied UDP.
+    fn handle_relayed(&mut self) {
+        let payloads = self.window.as_ref().map_or_else(Vec::new, Window::take);
+        for (request, payload) in payloads {
+            self.hub.send_udp(request, &payload);
+        }
+    }
+
     fn note_outer(&self, site: &str) {
         let addresses = self.hub.outer_addresses(site);
         self.directory.set_outer(self.number, site, addresses);
@@ -179,6 +223,13 @@ impl HubMachine {
                 self.hub.refuse(request, status, &reason, now);
             }
             Verdict::Reply(request, body) => self.hub.reply(request, 200, body, now),
+            Verdict::GrantUdp(request, credential) => {
+                if !self.hub.grant_udp(request, credential) {
+                    self.close_flow(request);
+                }
+            }
+            Verdict::RefuseUdp(request, refusal) => self.hub.refuse_udp(request, &refusal, now),
+            Verdict::EndUdp(request) => self.hub.end_udp(request, now),
             Verdict::Expel { credential, reason } => {
                 self.hub.expel_credential(&credential, &reason, now);
             }
@@ -293,6 +344,7 @@ impl Machine for HubMachine {
                     self.handle_stray(stray, now);
                 }
             }
+            RELAYED => self.handle_relayed(),
             _ => {}
         }
     }
@@ -302,6 +354,9 @@ impl Machine for HubMachine {
             self.handle_event(event, now);
         }
         self.strays.wake_others();
+        if let Some(window) = &mut self.window {
+            window.tell();
+        }
     }
 
     fn poll_packet(&mut self, now: Instant) -> Option<(usize, Packet)> {
