@@ -2,8 +2,8 @@
 //!
 //! A run is a seed and a span of virtual time. Its world has one edge, two or three links and a
 //! class of any policy and delivery, and every few hundred milliseconds something goes wrong there
-//! or is mended. [`Rules`] look at both ends after each step. A run that breaks one says which, when,
-//! and what had happened before, and the same seed breaks it again.
+//! or is mended. [`Rules`] look at both ends after each step. A run that breaks one says which,
+//! when, and what had happened before, and the same seed breaks it again.
 
 mod faults;
 mod rules;

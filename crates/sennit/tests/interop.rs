@@ -267,7 +267,7 @@ impl Site {
         Peer::start(self, client, command)
     }
 
-    /// masque-go on the edge's host, towards our hub and by it to targets.
+    /// The client of masque-go on the edge's host, towards our hub and by it to targets.
     fn start_udp(&self, go: &Path, bearer: &str, targets: &str) -> Peer<'_> {
         let client = self.lab.host(Role::Edge);
         let ca = sennit(&["hub", "ca"], &self.state("hub"));

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A hub that does it answers with `shares=kept`, and with `terms=change` if it takes other terms
-//! while the tunnel is up, in a capsule of the same parameters. Links that share by no rule say nothing.
+//! while the tunnel is up, in a capsule of the same parameters. Links that share by no rule say
+//! nothing.
 
 use std::collections::BTreeMap;
 

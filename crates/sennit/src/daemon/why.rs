@@ -26,7 +26,8 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: 
     text += &fallen_back(tunnel, index).unwrap_or_default();
     let path = &tunnel.paths[index];
     if let Some(share) = &path.shared {
-        text += &sharing::held(&tunnel.class, &path.link.name, share, tunnel.queue.stood).unwrap_or_default();
+        text += &sharing::held(&tunnel.class, &path.link.name, share, tunnel.queue.stood)
+            .unwrap_or_default();
     }
     text += &protected(tunnel).unwrap_or_default();
     text

@@ -7,12 +7,7 @@ use sennit_engine::facts::{Cause, PathShare};
 use crate::status::{SharedStatus, rate};
 
 /// What a class has to do with the others on a link, if it has to wait for them.
-pub(super) fn held(
-    class: &str,
-    link: &str,
-    share: &PathShare,
-    stood: Duration,
-) -> Option<String> {
+pub(super) fn held(class: &str, link: &str, share: &PathShare, stood: Duration) -> Option<String> {
     let whole = share.link_rate as f64;
     if !share.held || share.link_rate == 0 {
         return None;
