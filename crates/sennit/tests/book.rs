@@ -20,6 +20,7 @@ fn smallest(section: &str, but: &str) -> String {
     };
     let sections: &[&str] = match section {
         "[hub]" => &["[hub]"],
+        "[connect_udp]" => &["[hub]", "[connect_udp]"],
         "[[class]]" => &["[edge]", "[[link]]", "[[class]]"],
         "[api]" => &["[edge]", "[[link]]", "[api]"],
         "[[notify]]" => &["[edge]", "[[link]]", "[[notify]]"],
@@ -59,6 +60,7 @@ fn with(key: &Key, value: &str) -> Result<Config, Report> {
 fn the_reference_has_exactly_the_keys_that_the_program_reads() {
     for section in [
         "[hub]",
+        "[connect_udp]",
         "[edge]",
         "[[link]]",
         "[[class]]",
@@ -191,9 +193,12 @@ fn configs(page: &str) -> Vec<(usize, String)> {
     configs
 }
 
-/// A piece of an edge's config becomes a whole one.
+/// A piece of a config becomes a whole one: of a hub's if it says so, else of an edge's.
 fn completed(piece: &str) -> String {
     let whole = |section: &str| piece.lines().any(|line| line.trim() == section);
+    if whole("[connect_udp]") && !whole("[hub]") {
+        return smallest("[hub]", "") + piece;
+    }
     let mut text = String::new();
     if !whole("[hub]") && !whole("[edge]") {
         text.push_str("[edge]\nhub = [\"203.0.113.10:443\"]\n");
