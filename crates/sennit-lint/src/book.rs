@@ -9,6 +9,8 @@ use crate::{Finding, sources};
 
 /// Lines of a chapter: what one question needs.
 const CHAPTER: usize = 250;
+/// Lines of the config reference, which is made of the keys, and looked up rather than read.
+const REFERENCE: usize = 350;
 /// Lines of a decision: question, decision, evidence, what was tried and left.
 const DECISION: usize = 40;
 /// Lines of `ARCHITECTURE.md`: what a newcomer reads in ten minutes.
@@ -91,6 +93,8 @@ fn most_lines(root: &Path, page: &Path) -> usize {
     let page = page.strip_prefix(root).unwrap_or(page);
     if page == Path::new("ARCHITECTURE.md") {
         MAP
+    } else if page == Path::new("docs/src/config.md") {
+        REFERENCE
     } else if page.starts_with(DECISIONS) {
         DECISION
     } else {

@@ -6,6 +6,8 @@
 //! through two bounded boxes, and what finds one full is lost, as in any queue. Orders are never
 //! lost; they are as few as requests.
 
+mod allowance;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -29,6 +31,8 @@ use crate::{
     },
 };
 
+use allowance::{Allowance, BURST};
+
 const ORDERS: u64 = 0;
 /// Tokens from here on are boxes of workers, of which there are at most 64.
 const FIRST_BOX: u64 = 1;
@@ -48,11 +52,6 @@ const LARGEST: usize = 1 << 16;
 /// How often flows are looked at for their end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const EVENTS: usize = 128;
-/// What a client may send at once, of what its rate gives it in this time.
-const BURST: Duration = Duration::from_millis(100);
-/// The least burst, in bytes: the largest packet fits in any rate.
-const LEAST_BURST: f64 = 65_536.0;
-
 /// How many flows one connection may have; none if nothing is proxied.
 pub(super) fn flows_of_a_connection(config: &HubConfig) -> u32 {
     let most = |udp: &ConnectUdp| udp.flows.min(MOST_OF_A_CONNECTION);
@@ -144,27 +143,6 @@ pub(super) fn start(
     let thread = thread::Builder::new().name("relay".into()).spawn(run);
     thread.map_err(Failure::runtime)?;
     Ok((orders, windows))
-}
-
-/// What one client has of its rate in one direction, in bytes.
-#[derive(Debug)]
-struct Allowance {
-    left: f64,
-    at: Instant,
-}
-
-impl Allowance {
-    /// Takes `bytes`; false if that is too much now.
-    fn take(&mut self, bytes: usize, rate: f64, now: Instant) -> bool {
-        let earned = now.saturating_duration_since(self.at).as_secs_f64() * rate;
-        let most = (rate * BURST.as_secs_f64()).max(LEAST_BURST);
-        (self.left, self.at) = ((self.left + earned).min(most), now);
-        let enough = self.left >= bytes as f64;
-        if enough {
-            self.left -= bytes as f64;
-        }
-        enough
-    }
 }
 
 /// One client.
