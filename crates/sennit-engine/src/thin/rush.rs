@@ -1,8 +1,8 @@
 //! When thin headers cost more than they save.
 //!
 //! A full packet is a fiftieth shorter without its headers, and both ends together take a tenth
-//! more of a processor for it. A link that carries packets by the hundred thousand a second is seldom
-//! what holds a tunnel up; the processors are.
+//! more of a processor for it. A link that carries packets by the hundred thousand a second is
+//! seldom what holds a tunnel up; the processors are.
 
 use std::time::{Duration, Instant};
 
