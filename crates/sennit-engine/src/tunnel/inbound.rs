@@ -92,7 +92,7 @@ impl Tunnel {
                 return code.map_or(Ok(()), Err);
             }
         };
-        if self.codec().is_some() {
+        if self.codec().is_some() || self.unbound.is_some() {
             self.handle_split(pipe, split, path, now);
         } else if !self.early.keep((split, path, now)) {
             pipe.stats.malformed += 1;
