@@ -410,16 +410,31 @@ impl Edge {
     }
 
     /// The first link to complete the handshake wins the race of its class. A tunnel that is only
-    /// cut off is replaced, unless it is heard again by now.
+    /// cut off is replaced, unless it is heard again soon.
     fn handle_connected(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let index = conn.role.slot;
+        if self.slots[index].live.is_none() {
+            return self.promote(id, now);
+        }
+        if !self.is_cut_off(index, now) {
+            return self.end_race(index, now);
+        }
+        self.slots[index].dial.forget(id);
+        self.end_race(index, now);
+        self.slots[index].dial.keep_spare(id, now);
+        self.settle(now);
+    }
+
+    /// A connection that is ready becomes that of its class.
+    fn promote(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.node.get(id) else {
             return;
         };
         let (index, socket) = (conn.role.slot, conn.role.link);
         if let Some(old) = self.slots[index].live {
-            if !self.is_cut_off(index, now) {
-                return self.end_race(index, now);
-            }
             let reason = "nothing was heard of it, but the hub answers a new connection";
             self.node
                 .close(old, masque::Code::H3_NO_ERROR.0, reason, now);
@@ -437,7 +452,9 @@ impl Edge {
         slot.dial.won(id, now);
         self.end_race(index, now);
         self.adopt(id, PathId::ZERO, socket, now);
-        if matches!(self.purpose, Purpose::Enrol(_)) {
+        let conn = self.node.get(id);
+        let is_known = conn.is_some_and(|conn| conn.h3.http.peer_settings().is_some());
+        if is_known || matches!(self.purpose, Purpose::Enrol(_)) {
             self.request(id, now);
         }
         self.settle(now);

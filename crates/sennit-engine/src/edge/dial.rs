@@ -27,6 +27,9 @@ pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 /// down, the hub may have forgotten the connection, or be gone while another of its addresses is
 /// not.
 const CUT_OFF: Duration = Duration::from_secs(2);
+/// A hub that answers a new connection gets so much time to answer on the old one as well, which is
+/// probed four times a second: both were cut off, and the new one's packet was the first to pass.
+const OLD_FIRST: Duration = Duration::from_secs(1);
 /// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled
 /// with every further one.
 const RETRY: Duration = Duration::from_millis(500);
@@ -83,6 +86,8 @@ pub(super) struct Dial {
     answer_by: Option<Instant>,
     /// Since when all paths are down while no link changed.
     cut_off: Option<Instant>,
+    /// A connection that is ready, and takes the place of the one that is cut off then.
+    spare: Option<(ConnId, Instant)>,
     next_look: Option<Instant>,
 }
 
@@ -98,21 +103,32 @@ impl Dial {
             refusals: 0,
             answer_by: None,
             cut_off: None,
+            spare: None,
             next_look: Some(now),
         }
     }
 
     /// One attempt has won, and waits for the hub's answer.
     pub(super) fn won(&mut self, winner: ConnId, now: Instant) {
-        self.attempts.retain(|_, (id, _)| *id != winner);
+        self.forget(winner);
         self.unanswered.clear();
         self.answer_by = Some(now + ATTEMPT);
     }
 
     /// The attempts that nobody needs any more, to be closed.
     fn take_attempts(&mut self) -> Vec<ConnId> {
+        let spare = self.spare.take().map(|(id, _)| id);
         let attempts = std::mem::take(&mut self.attempts);
-        attempts.into_values().map(|(id, _)| id).collect()
+        attempts
+            .into_values()
+            .map(|(id, _)| id)
+            .chain(spare)
+            .collect()
+    }
+
+    /// One attempt has won while the connection before it may still come back.
+    pub(super) fn keep_spare(&mut self, id: ConnId, now: Instant) {
+        self.spare = Some((id, now + OLD_FIRST));
     }
 
     /// The attempts over a link, to be closed.
@@ -146,12 +162,17 @@ impl Dial {
 
     /// A connection is gone, before or after it won.
     pub(super) fn failed(&mut self, id: ConnId, link: SocketId, now: Instant) {
-        self.attempts.retain(|_, (attempt, _)| *attempt != id);
+        self.forget(id);
         let wait = RETRY
             .saturating_mul(1 << self.failures.min(8))
             .min(RETRY_MAX);
         self.failures += 1;
         self.hold(link, wait, now);
+    }
+
+    pub(super) fn forget(&mut self, id: ConnId) {
+        self.attempts.retain(|_, (attempt, _)| *attempt != id);
+        self.spare = self.spare.filter(|(spare, _)| *spare != id);
     }
 
     /// The hub does not want us, whichever link we come by.
@@ -161,7 +182,7 @@ impl Dial {
         links: impl Iterator<Item = SocketId>,
         now: Instant,
     ) {
-        self.attempts.retain(|_, (attempt, _)| *attempt != id);
+        self.forget(id);
         let wait = TURNED_AWAY
             .saturating_mul(1 << self.refusals.min(8))
             .min(TURNED_AWAY_MAX);
@@ -246,7 +267,7 @@ impl Edge {
             }
             self.slots[index].dial.next_look = None;
             let Some(id) = self.slots[index].live else {
-                self.race(index, now);
+                self.race_or_promote(index, now);
                 continue;
             };
             let answer_by = self.slots[index].dial.answer_by;
@@ -255,7 +276,7 @@ impl Edge {
                     self.give_up(id, "the hub does not answer the request".into(), now);
                 }
                 Some(at) => self.slots[index].dial.look_at(at),
-                None if self.is_cut_off(index, now) => self.race(index, now),
+                None if self.is_cut_off(index, now) => self.race_or_promote(index, now),
                 None => {
                     self.end_race(index, now);
                     self.widen(index, id, now);
@@ -341,6 +362,16 @@ impl Edge {
             let reason = "another connection was faster";
             self.node
                 .close(id, masque::Code::H3_NO_ERROR.0, reason, now);
+        }
+    }
+
+    /// Goes on with the connection that is ready, once the one before it has had its time.
+    fn race_or_promote(&mut self, index: usize, now: Instant) {
+        let slot = &mut self.slots[index];
+        match slot.dial.spare {
+            Some((_, at)) if slot.live.is_some() && now < at => slot.dial.look_at(at),
+            Some((id, _)) => self.promote(id, now),
+            None => self.race(index, now),
         }
     }
 
