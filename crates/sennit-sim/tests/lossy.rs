@@ -141,7 +141,7 @@ fn codes_leave_of_random_loss_what_they_should() {
 #[test]
 fn bursts_are_made_up_for() {
     let bursts = Loss::bursts(0.05, 3.0);
-    let seen = stream(treatment("auto", Delivery::Repair), &bursts, 20, 2);
+    let seen = stream(treatment("auto", Delivery::Repair), &bursts, 20, 1);
     println!("bursts: {:.4} % not within 60 ms", 100.0 * seen.missing);
     assert_at_work(&seen);
     assert!(seen.lost < 0.002, "{}", seen.lost);

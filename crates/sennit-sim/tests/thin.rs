@@ -219,7 +219,7 @@ fn efficiency(direction: Direction, headers: Headers) -> f64 {
     let mut flow = Transfer::new(Kind::Tcp, direction, 1, world.now());
     flow.run(&mut world, SECOND);
     let before = (flow.received(), world.bytes_on(0));
-    flow.run(&mut world, 3 * SECOND);
+    flow.run(&mut world, 15 * SECOND);
     (flow.received() - before.0) as f64 / (world.bytes_on(0) - before.1) as f64
 }
 

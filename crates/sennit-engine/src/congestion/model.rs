@@ -86,6 +86,9 @@ const MOST_HELD: Duration = Duration::from_millis(64);
 pub(super) struct Model {
     mtu: u64,
     rate: WindowedMax,
+    /// The greatest rate at which anything arrived of late, however little there was to send: the
+    /// path is no slower, even if the first sample after a long time is.
+    arrived: WindowedMax,
     min_rtt: Option<(Duration, Instant)>,
     /// The greatest rate at which packets arrived that had left at once; 0 if there were none.
     train: u64,
@@ -121,6 +124,7 @@ impl Model {
         Self {
             mtu: u64::from(mtu),
             rate: WindowedMax::new(MIN_RATE_WINDOW, now),
+            arrived: WindowedMax::new(MIN_RATE_WINDOW, now),
             min_rtt: None,
             train: 0,
             rounds: Rounds::default(),
@@ -146,7 +150,7 @@ impl Model {
 
     /// Bytes per second.
     pub(super) fn rate(&self) -> u64 {
-        self.rate.get()
+        self.rate.get().max(self.arrived.get())
     }
 
     pub(super) fn min_rtt(&self) -> Duration {
@@ -162,7 +166,7 @@ impl Model {
         } else {
             self.unmoved_loss().min(self.made_up)
         };
-        self.rate.get() as f64 / (1.0 - lost)
+        self.rate() as f64 / (1.0 - lost)
     }
 
     /// Bytes that fit into the path without a queue, times `gain`.
@@ -247,15 +251,13 @@ impl Model {
         // An interval shorter than the least round trip is an artefact of acknowledgements that
         // were held up (draft §5.5.4).
         let valid = acked.interval >= self.min_rtt() && !acked.interval.is_zero();
-        if valid && (self.measures(acked) || acked.rate() >= self.rate.get()) {
-            self.rate
-                .set_window((RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW));
-            self.rate.insert(acked.rate(), now);
+        if valid {
+            self.take_sample(acked, now);
         }
         self.limited = acked.limited;
         self.train = self.train.max(acked.train);
         self.aggregation
-            .on_ack(acked.bytes, self.rate.get(), self.sent_in(MOST_HELD), now);
+            .on_ack(acked.bytes, self.rate(), self.sent_in(MOST_HELD), now);
         self.round.delivered += acked.bytes;
         if let Some(sent) = now.checked_sub(acked.rtt) {
             self.by_pace.count(self.packets(acked.bytes), false, sent);
@@ -268,6 +270,16 @@ impl Model {
             self.full.by_delay = true;
         }
         ended
+    }
+
+    fn take_sample(&mut self, acked: &Acked, now: Instant) {
+        let window = (RATE_ROUNDS * acked.rtt).max(MIN_RATE_WINDOW);
+        self.arrived.set_window(window);
+        self.arrived.insert(acked.rate(), now);
+        if self.measures(acked) || acked.rate() >= self.rate() {
+            self.rate.set_window(window);
+            self.rate.insert(acked.rate(), now);
+        }
     }
 
     pub(super) fn on_congestion(&mut self, event: &CongestionEvent) {
@@ -343,7 +355,7 @@ impl Model {
         self.queue_stands = standing > self.min_rtt().mul_f64(STANDING).max(TOLERANCE);
         round.queueless = round.shortest <= self.min_rtt().mul_f64(NO_QUEUE) + TOLERANCE;
         if !self.full.reached && self.measures(acked) {
-            self.full.end_round(self.rate.get());
+            self.full.end_round(self.rate());
         }
         round
     }
@@ -412,18 +424,18 @@ impl Model {
 
     /// How much more is acknowledged in one go, as time at the path's rate.
     pub(super) fn held_up(&self) -> Duration {
-        let held = self.held() as f64 / self.rate.get().max(1) as f64;
+        let held = self.held() as f64 / self.rate().max(1) as f64;
         Duration::from_secs_f64(held).min(MOST_HELD)
     }
 
     /// Bytes.
     fn sent_in(&self, time: Duration) -> u64 {
-        (self.rate.get() as f64 * time.as_secs_f64()) as u64
+        (self.rate() as f64 * time.as_secs_f64()) as u64
     }
 
     /// The window that follows `window` when `acked` bytes were acknowledged.
     pub(super) fn window(&self, gain: f64, window: u64, acked: u64) -> u64 {
-        if self.rate.get() == 0 || self.min_rtt.is_none() {
+        if self.rate() == 0 || self.min_rtt.is_none() {
             return window;
         }
         // The gain has room for that much already.
@@ -467,7 +479,7 @@ impl Model {
     }
 
     pub(super) fn delivery_rate(&self) -> Option<u64> {
-        Some(self.rate.get()).filter(|&rate| rate > 0)
+        Some(self.rate()).filter(|&rate| rate > 0)
     }
 }
 
