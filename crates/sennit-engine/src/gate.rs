@@ -18,6 +18,7 @@
 
 mod alone;
 mod ledger;
+mod loss;
 mod opening;
 mod sizes;
 mod trial;

@@ -16,6 +16,7 @@ use std::{
 
 use bytes::Bytes;
 
+use super::loss::Loss;
 use crate::in_order;
 
 /// What a packet has beside DATAGRAM frames, at least: short header with a connection ID of 8
@@ -26,12 +27,6 @@ const OVERHEAD: usize = 1 + 8 + 1 + 16;
 /// round trip on one that jitters.
 const OVERTAKING: Duration = Duration::from_millis(2);
 const DEVIATIONS: u32 = 4;
-
-/// Packets over which the share of lost ones is averaged.
-const LOSS_MEMORY: f64 = 1000.0;
-/// On a path that carries none for this long it fades from then on, and halves in this time.
-const LOSS_STAYS: Duration = Duration::from_millis(100);
-const LOSS_FADES: Duration = Duration::from_secs(1);
 
 /// noq decides what is lost within two round trips, but never says so of what left before it moved
 /// the path to another port of the same address.
@@ -69,45 +64,6 @@ pub(crate) struct Ledger {
     rtt: Duration,
     deviation: Duration,
     loss: Loss,
-}
-
-/// Part of the packets that are lost, of late. What is given up with its path does not count, nor
-/// what overflows while the path starts.
-#[derive(Debug, Default)]
-struct Loss {
-    part: f64,
-    counted: Option<Instant>,
-}
-
-impl Loss {
-    fn count(&mut self, lost: bool) {
-        let sample = if lost { 1.0 } else { 0.0 };
-        self.part += (sample - self.part) / LOSS_MEMORY;
-    }
-
-    fn count_lost(&mut self, starting: bool) {
-        if !starting {
-            self.count(true);
-        }
-    }
-
-    fn count_acked(&mut self, now: Instant) {
-        self.part = self.part(now);
-        self.counted = Some(now);
-        self.count(false);
-    }
-
-    /// A path that is not used may be better by now.
-    fn part(&self, now: Instant) -> f64 {
-        let unused = self
-            .counted
-            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
-            .saturating_sub(LOSS_STAYS);
-        if unused.is_zero() {
-            return self.part;
-        }
-        self.part * 0.5_f64.powf(unused.as_secs_f64() / LOSS_FADES.as_secs_f64())
-    }
 }
 
 #[derive(Debug)]
@@ -347,7 +303,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::loss::MEMORY, *};
 
     fn ledger(sizes: &[usize]) -> Ledger {
         let mut ledger = Ledger::default();
@@ -496,31 +452,9 @@ mod tests {
         }
         ledger.sweep(false);
         assert_eq!(lost(&mut ledger), [0]);
-        let one = 1.0 / LOSS_MEMORY;
+        let one = 1.0 / MEMORY;
         let loss = ledger.loss(ms(60));
         assert!((loss - one).abs() < one / 10.0, "{loss}");
-    }
-
-    #[test]
-    fn the_share_of_losses_fades_only_while_a_path_is_not_used() {
-        let start = now();
-        let mut loss = Loss {
-            part: 0.01,
-            counted: Some(start),
-        };
-        assert!((loss.part(start + LOSS_STAYS) - 0.01).abs() < 1e-9);
-        assert!((loss.part(start + LOSS_STAYS + LOSS_FADES) - 0.005).abs() < 1e-9);
-        loss.count_lost(true);
-        assert!((loss.part - 0.01).abs() < 1e-9);
-        // A slow path: one packet in 10 ms, one of 100 lost.
-        for step in 0..10_000 {
-            if step % 100 == 99 {
-                loss.count_lost(false);
-            } else {
-                loss.count_acked(start + Duration::from_millis(10) * step);
-            }
-        }
-        assert!((0.009..0.011).contains(&loss.part), "{}", loss.part);
     }
 
     #[test]
