@@ -1,0 +1,165 @@
+//! What packages are made from: that it is there, that deb and rpm carry the same, that systemd takes
+//! the units, and that the program takes the commands in them. `tools/try-packages` installs one.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use toml::Table;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn metadata(kind: &str) -> Table {
+    let manifest = fs::read_to_string(workspace().join("crates/sennit/Cargo.toml")).unwrap();
+    let manifest: Table = manifest.parse().unwrap();
+    let of_package = manifest["package"]["metadata"][kind].as_table();
+    of_package.unwrap().clone()
+}
+
+/// Where each asset comes from, and where it goes.
+fn assets(kind: &str) -> BTreeSet<(String, String)> {
+    let list = metadata(kind)["assets"].as_array().unwrap().clone();
+    let text = |value: &toml::Value| value.as_str().unwrap().trim_start_matches('/').to_owned();
+    let pair = list.iter().map(|asset| match asset.as_array() {
+        Some(it) => (text(&it[0]), text(&it[1])),
+        None => (text(&asset["source"]), text(&asset["dest"])),
+    });
+    pair.collect()
+}
+
+fn units() -> Vec<PathBuf> {
+    let units = fs::read_dir(workspace().join("packaging/systemd")).unwrap();
+    units.map(|unit| unit.unwrap().path()).collect()
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn what_is_packed_is_there() {
+    for kind in ["deb", "generate-rpm"] {
+        for (source, _) in assets(kind) {
+            // What the build makes.
+            if source.starts_with("target/") || source.contains("packages/shared/") {
+                continue;
+            }
+            let source = workspace().join("crates/sennit").join(source);
+            let (folder, pattern) = (source.parent().unwrap(), name(&source));
+            let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
+            let found = fs::read_dir(folder).unwrap();
+            let found = found.filter(|it| {
+                let path = it.as_ref().unwrap().path();
+                name(&path).starts_with(start) && name(&path).ends_with(end)
+            });
+            assert_ne!(found.count(), 0, "{kind}: {}", source.display());
+        }
+    }
+}
+
+#[test]
+fn deb_and_rpm_carry_the_same() {
+    // These have other places, by the customs of the two.
+    let of_both = |(_, to): &(String, String)| {
+        !["share/zsh", "share/doc", "share/licenses"]
+            .iter()
+            .any(|it| to.contains(it))
+    };
+    let places = |kind: &str| -> BTreeSet<String> {
+        let listed = assets(kind).into_iter().filter(of_both);
+        listed
+            .map(|(_, to)| to.trim_end_matches("sennit").trim_end_matches('/').into())
+            .collect()
+    };
+    assert_eq!(places("deb"), places("generate-rpm"));
+}
+
+#[test]
+fn scripts_are_scripts() {
+    let mut scripts = vec![workspace().join("packaging/before-removal")];
+    for folder in ["packaging/deb", "packaging/rpm"] {
+        let found = fs::read_dir(workspace().join(folder)).unwrap();
+        scripts.extend(found.map(|it| it.unwrap().path()));
+    }
+    for script in &scripts {
+        let status = Command::new("sh").arg("-n").arg(script).status().unwrap();
+        assert!(status.success(), "{}", script.display());
+    }
+    let rpm = metadata("generate-rpm");
+    for key in [
+        "post_install_script",
+        "pre_uninstall_script",
+        "post_uninstall_script",
+    ] {
+        let file = rpm[key].as_str().unwrap();
+        let file = workspace().join("crates/sennit").join(file);
+        assert!(file.is_file(), "{key} is a file, and not the script itself");
+    }
+}
+
+#[test]
+fn the_program_takes_what_units_start() {
+    let mut taken = 0;
+    for unit in units() {
+        let text = fs::read_to_string(&unit).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("Exec")) {
+            let command = line.split_once('=').unwrap().1;
+            let words = command.trim_start_matches('-').replace("%i", "dock");
+            let words: Vec<&str> = words.split_whitespace().collect();
+            assert_eq!(words[0], "sennit", "{}: {line}", unit.display());
+            let sennit = Command::new(env!("CARGO_BIN_EXE_sennit"))
+                .args(&words[1..])
+                .arg("--help")
+                .output()
+                .unwrap();
+            assert!(sennit.status.success(), "{}: {line}", unit.display());
+            taken += 1;
+        }
+    }
+    assert_ne!(taken, 0);
+}
+
+#[test]
+fn systemd_takes_the_units_and_they_expose_little() {
+    let root = tempfile::tempdir().unwrap();
+    let (bin, folder) = (
+        root.path().join("usr/bin"),
+        root.path().join("usr/lib/systemd/system"),
+    );
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink("/bin/true", bin.join("sennit")).unwrap();
+    for unit in units() {
+        fs::copy(&unit, folder.join(name(&unit))).unwrap();
+    }
+    for unit in units() {
+        let verified = Command::new("systemd-analyze")
+            .arg(format!("--root={}", root.path().display()))
+            .args(["verify", "--recursive-errors=no", "--man=no", name(&unit)])
+            .output();
+        let verified = match verified {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return println!("SKIPPED: needs systemd-analyze");
+            }
+            other => other.unwrap(),
+        };
+        let said = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success() && said.is_empty(), "{said}");
+        let exposed = Command::new("systemd-analyze")
+            .args(["security", "--offline=yes", "--threshold=30", "--no-pager"])
+            .arg(folder.join(name(&unit)))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&exposed.stdout);
+        assert!(exposed.status.success(), "{}: {said}", unit.display());
+    }
+}
