@@ -6,6 +6,7 @@
 //! has one tunnel per class; a new one for the same class replaces the old. Packets for a site are
 //! found by destination ([`sites`]) and leave in the class that their flow came in.
 
+mod change;
 mod config;
 mod pipes;
 mod proxied;

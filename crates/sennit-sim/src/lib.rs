@@ -394,6 +394,15 @@ impl World {
         self.cables[link].address.set_ip(address);
     }
 
+    /// The hub goes on with another config, by which a site gets so many bytes per second.
+    pub fn bound_sites(&mut self, site_limit: Option<u64>) {
+        let config = HubConfig {
+            site_limit,
+            ..hub_config()
+        };
+        self.hub.change(config, self.now);
+    }
+
     /// Replaces the hub by a fresh one with the same identity, as a restart does.
     pub fn restart_hub(&mut self) {
         self.seed += 1;
@@ -672,15 +681,18 @@ fn new_edge(config: &EdgeConfig, authority: &Authority, seed: u64, now: Instant)
     .expect("the test configuration has QUIC's initial suite")
 }
 
-fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
-    let config = HubConfig {
+fn hub_config() -> HubConfig {
+    HubConfig {
         addresses: vec![IpAddr::from([10, 200, 0, 1])],
         max_strangers: 100,
         site_limit: None,
         classes: HubClasses::default(),
         udp_flows: 0,
-    };
-    Hub::new(settings(seed, 2), config, authority.server(), now)
+    }
+}
+
+fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
+    Hub::new(settings(seed, 2), hub_config(), authority.server(), now)
         .expect("the test configuration has QUIC's initial suite")
 }
 

@@ -231,3 +231,34 @@ fn a_limit_holds_and_what_it_leaves_others_take() {
     assert!((7.0..10.0).contains(&bulk), "{bulk:.1}");
     assert!(default > 30.0, "{default:.1}");
 }
+
+/// What comes down in two seconds after one in which it settles, in Mbit/s.
+fn settled(world: &mut World, transfer: &mut Transfer) -> f64 {
+    transfer.run(world, 1000 * MS);
+    transfer.measure(world, 2000 * MS)
+}
+
+#[test]
+fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
+    let bare = World::new(&[link()], Policy::Bond, 1, Instant::now());
+    for (kind, mut world) in [("bare", bare), ("shares", world(usual(Some(50 * MBIT))))] {
+        assert!(world.connect(1));
+        let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 10, world.now());
+        let events = world.hub_events.len();
+
+        let free = settled(&mut world, &mut transfer);
+        world.bound_sites(Some(20 * MBIT));
+        let bound = settled(&mut world, &mut transfer);
+        world.bound_sites(Some(10 * MBIT));
+        let tighter = settled(&mut world, &mut transfer);
+        world.bound_sites(None);
+        let again = settled(&mut world, &mut transfer);
+
+        let said = format!("{kind}: {free:.1}, {bound:.1}, {tighter:.1}, {again:.1} Mbit/s");
+        println!("{said}");
+        assert!((14.0..20.0).contains(&bound), "{said}");
+        assert!((7.0..10.0).contains(&tighter), "{said}");
+        assert!(free > 38.0 && again > 38.0, "{said}");
+        assert_eq!(world.hub_events.len(), events, "the tunnels stay");
+    }
+}

@@ -91,7 +91,7 @@ enum Command {
     Why(WhyArgs),
     /// List an edge's links, pause one, or see what happens when one is lost
     Links(links::LinksArgs),
-    /// Have the edge read its config again, without a cut
+    /// Have a daemon read its config again, without a cut
     Reload(reload::ReloadArgs),
     /// Find out what is wrong with an edge's host, links and way to the hub, and what to do
     Doctor(doctor::DoctorArgs),
@@ -426,7 +426,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Hub(HubArgs {
             command: None,
             config,
-        }) => daemon::hub::run(load(HubConfig::load(&config))?).map(|()| Exit::Ok),
+        }) => daemon::hub::run(load(HubConfig::load(&config))?, &config).map(|()| Exit::Ok),
         Command::Edge(EdgeArgs { config }) => {
             daemon::edge::run(&load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
         }

@@ -12,6 +12,7 @@ mod facts;
 pub mod hub;
 mod mailbox;
 mod registrar;
+mod reload;
 mod strays;
 mod supervisor;
 mod traffic;
@@ -129,18 +130,13 @@ struct Signals {
     hang_up: Arc<OnceLock<HangUp>>,
 }
 
-/// Without one, SIGHUP changes nothing.
+/// Without one, as while the daemon starts, SIGHUP changes nothing.
 struct HangUp(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for HangUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HangUp")
     }
-}
-
-/// Makes SIGINT and SIGTERM end the workers with these pollers, and SIGHUP be survived.
-fn stop_on_signal(pollers: &[Arc<Poller>], token: u64) -> Result<worker::Stop, Failure> {
-    Ok(watch_signals(pollers, token)?.stop)
 }
 
 /// Makes the signals end the workers with these pollers, and says which signal it was.
@@ -167,9 +163,7 @@ impl Signals {
         if signal == SIGHUP {
             match self.hang_up.get() {
                 Some(HangUp(reload)) => reload(),
-                None => tracing::warn!(
-                    "SIGHUP: the config is only read at start; restart for a changed one to take effect"
-                ),
+                None => tracing::warn!("SIGHUP: the daemon has not started yet"),
             }
             return;
         }

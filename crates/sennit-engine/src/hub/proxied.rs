@@ -79,6 +79,20 @@ impl Proxied {
 }
 
 impl Hub {
+    /// Lets connections have as many flows as the config says now. Those that they have stay.
+    pub(super) fn bound_flows(&mut self) {
+        let most = VarInt::from_u32(self.config.udp_flows);
+        let ids: Vec<ConnId> = self.node.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(conn) = self.node.get_mut(id) else {
+                continue;
+            };
+            if proxied(conn).is_some() {
+                conn.tunnel.conn.set_max_concurrent_streams(Dir::Bi, most);
+            }
+        }
+    }
+
     /// Grants a flow to who proved itself by this credential; false if nobody waits for it any
     /// more.
     pub fn grant_udp(&mut self, request: RequestId, credential: [u8; 32]) -> bool {

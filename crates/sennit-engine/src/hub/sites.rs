@@ -59,6 +59,23 @@ impl Sites {
         }
     }
 
+    /// Flows that begin from now on go by these rules; those that are known keep their class.
+    pub(super) fn set_rules(&mut self, rules: HubClasses) {
+        self.rules = rules;
+    }
+
+    /// The sites that have a tunnel.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.sites.keys().cloned().collect()
+    }
+
+    /// What a site calls its classes.
+    pub(super) fn class_names(&self, name: &str) -> BTreeMap<ClassId, String> {
+        let site = self.sites.get(name).into_iter();
+        let names = site.flat_map(|site| &site.names);
+        names.map(|(name, &class)| (class, name.clone())).collect()
+    }
+
     /// The site calls a class so.
     pub(super) fn name_class(&mut self, name: &str, class: ClassId, called: &str) {
         if let Some(site) = self.sites.get_mut(name) {

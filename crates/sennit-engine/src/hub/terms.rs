@@ -43,8 +43,35 @@ impl Hub {
         if before.as_ref().is_some_and(|before| *before.plan() == plan) {
             return;
         }
+        self.share_by(site, plan, before.as_deref(), now);
+    }
+
+    /// Bounds what is sent to each site as the config does now; what the sites wish stays.
+    pub(super) fn bound_sites(&mut self, now: Instant) {
+        let total = self.config.site_limit;
+        for site in self.sites.names() {
+            let before = self.node.links.sharing(Some(&site)).cloned();
+            let mut plan = match &before {
+                Some(before) => before.plan().clone(),
+                None => Plan {
+                    names: self.sites.class_names(&site),
+                    ..Plan::default()
+                },
+            };
+            if plan.total == total {
+                continue;
+            }
+            plan.total = total;
+            for class in self.sites.classes(&site) {
+                plan.classes.entry(class).or_default();
+            }
+            self.share_by(&site, plan, before.as_deref(), now);
+        }
+    }
+
+    fn share_by(&mut self, site: &str, plan: Plan, before: Option<&Sharing>, now: Instant) {
         let sharing = Sharing::downward(plan, now);
-        if let (Some(sharing), Some(before)) = (&sharing, &before) {
+        if let (Some(sharing), Some(before)) = (&sharing, before) {
             sharing.inherit(before, now);
         }
         self.node.links.set_sharing(Some(site), sharing);

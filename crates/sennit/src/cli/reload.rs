@@ -9,7 +9,7 @@ use super::{Exit, Failure, output, values};
 use crate::config::{Change, DEFAULT_EDGE_CONTROL};
 use crate::control::{Client, ReloadAnswer, Request};
 
-/// The edge reads a file, and its workers change over within a turn.
+/// The daemon reads a file, and its workers change over within a turn.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
@@ -18,11 +18,12 @@ Examples:
   sennit reload
   sennit reload --confirm 60s        # taken back after a minute, unless you say:
   sennit reload --keep
+  sennit reload --control /run/sennit/hub.sock
 
 Flows live on. A config with errors changes nothing, and all of them are said (exit code 5). SIGHUP does
 the same. What needs a restart is named, and stays as it is until then.")]
 pub(super) struct ReloadArgs {
-    /// Control socket of the edge
+    /// Control socket of the daemon; a hub has another than an edge
     #[arg(long, value_name = "PATH", default_value = DEFAULT_EDGE_CONTROL)]
     control: PathBuf,
     /// Take it back after this time unless it is confirmed, like 60s

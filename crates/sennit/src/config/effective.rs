@@ -46,14 +46,21 @@ pub struct Change {
 
 /// Of a table, in place of a value; none of TOML looks so.
 const THERE: &str = "there";
+const CLASS: &str = "[[class]]";
+/// What a class of a hub's file has.
+const HUB_CLASS: [&str; 2] = ["name", "match"];
 
 /// All keys of a file that is valid TOML, in the order of the reference, table by table.
 pub fn effective(source: &str) -> Vec<Entry> {
     let (root, _) = DeTable::parse_recoverable(source);
     let keys = reference::keys();
+    let is_hub = root.get_ref().contains_key("hub");
+    // A hub's classes are rules alone.
+    let is_known = |key: &Key| !is_hub || key.section != CLASS || HUB_CLASS.contains(&key.name);
     let mut entries = Vec::new();
-    for section in ["[hub]", "[edge]", "[[link]]", "[[class]]", "[[notify]]"] {
-        let keys: Vec<&Key> = keys.iter().filter(|key| key.section == section).collect();
+    for section in reference::sections() {
+        let keys = keys.iter().filter(|key| key.section == section);
+        let keys: Vec<&Key> = keys.filter(|key| is_known(key)).collect();
         let Some(value) = root.get_ref().get(section.trim_matches(['[', ']'])) else {
             continue;
         };
@@ -137,8 +144,10 @@ pub fn render(entries: &[Entry]) -> String {
 pub fn changes(before: &[Entry], after: &[Entry]) -> Vec<Change> {
     let mut changes = Vec::new();
     for (one, other, came) in [(before, after, false), (after, before, true)] {
-        for entry in one.iter().filter(|entry| entry.key == "name") {
-            if !other.iter().any(|it| it.is_of(entry)) {
+        let mut last = None;
+        for entry in one {
+            let is_first = last.replace(entry).is_none_or(|last| !last.is_of(entry));
+            if is_first && !other.iter().any(|it| it.is_of(entry)) {
                 changes.push(Change::table(entry, came));
             }
         }
@@ -176,10 +185,13 @@ impl Change {
     }
 
     fn table(entry: &Entry, came: bool) -> Self {
-        let name = entry.name.clone().unwrap_or_default();
+        let what = match &entry.name {
+            Some(name) => format!("{} {name}", entry.kind()),
+            None => entry.kind().to_owned(),
+        };
         let word = |there: bool| there.then(|| THERE.to_owned());
         Self {
-            what: format!("{} {name}", entry.kind()),
+            what,
             before: word(!came),
             after: word(came),
             place: (entry.section, entry.name.clone(), None),
@@ -240,6 +252,24 @@ mod tests {
                 "link lte: tier 1 2"
             ]
         );
+    }
+
+    #[test]
+    fn sections_come_and_go_and_classes_of_a_hub_are_rules_alone() {
+        let before = "[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n";
+        let after = format!("{before}[connect_udp]\n[[class]]\nname = 'a'\nmatch = ['tcp']\n");
+        assert_eq!(
+            told(before, &after),
+            ["connect_udp - there", "class a - there"]
+        );
+        assert_eq!(
+            told(&after, before),
+            ["connect_udp there -", "class a there -"]
+        );
+        let limited = after.replace("[connect_udp]", "[connect_udp]\nflows = 3");
+        assert_eq!(told(&after, &limited), ["connect_udp.flows 64 3"]);
+        let shown = render(&effective(&limited));
+        assert!(crate::config::HubConfig::parse("hub.toml", shown.as_bytes()).is_ok());
     }
 
     #[test]

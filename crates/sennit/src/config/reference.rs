@@ -183,6 +183,11 @@ pub fn keys() -> Vec<Key> {
     .concat()
 }
 
+/// The sections of both files, in the order of the book.
+pub fn sections() -> impl Iterator<Item = &'static str> {
+    SECTIONS.into_iter().map(|(section, _)| section)
+}
+
 /// The chapter of the book.
 pub fn chapter() -> String {
     let mut text = String::from(HEAD);

@@ -20,7 +20,6 @@ mod machine;
 mod names;
 mod outlook;
 mod probe;
-mod reload;
 mod renewal;
 mod report;
 mod running;
@@ -40,6 +39,7 @@ use sennit_packet::Prefix;
 
 use super::{
     keep_journal, mailbox, note_start, notify, open_doors, pollers,
+    reload::{Reloader, read_entries, tell_all},
     strays::Strays,
     watch_signals,
     worker::{self, Io, Worker},
@@ -55,9 +55,8 @@ pub(crate) use dns::restore as restore_dns;
 use far_side::FarSide;
 use lead::Lead;
 use links::Links;
-use machine::EdgeMachine;
+use machine::{EdgeMachine, Letter};
 use names::Names;
-use reload::Reloader;
 use report::Front;
 use running::Running;
 use watch::Watch;
@@ -71,9 +70,7 @@ const MONITOR: u64 = 4;
 /// Runs an edge with the config in `file` until it is told to stop.
 pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
-    let source = config::read_file(file).map_err(Failure::runtime)?;
-    let entries = config::effective(&String::from_utf8_lossy(&source));
-    let running = Arc::new(Running::new(config.clone(), entries));
+    let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let run_directory = Path::new(RUN_DIRECTORY);
     let footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
@@ -87,7 +84,12 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let keeper = keep_journal(&config.state, "edge")?;
     let journal = keeper.journal().clone();
     let slots = Arc::clone(&letter_slots);
-    let reloader = Arc::new(Reloader::new(file.into(), &running, slots, journal.clone()));
+    let change = move |next: &Arc<Running>| {
+        let letter = |_, done| Letter::Change(Arc::clone(next), done);
+        Ok(tell_all(&slots, letter))
+    };
+    let reloader = Reloader::new(file.into(), &running, journal.clone(), change);
+    let reloader = Arc::new(reloader);
     let accounts = Accounts::start(&reloader, &journal, &question_slots, &letter_slots);
     let front = Arc::new(Front {
         reloader: Arc::clone(&reloader),

@@ -7,15 +7,17 @@
 //! exception ([`super::strays`]). Workers share what each needs to know of the others
 //! ([`directory`]), the registrar, and the host's routes ([`gateway`]).
 
+mod change;
 mod directory;
 mod gateway;
 mod machine;
 mod owners;
 pub(super) mod relay;
+mod running;
 
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Instant, SystemTime},
 };
 
@@ -34,9 +36,9 @@ use super::{
     mailbox::{self, Question, Slot},
     note_start, notify, open_doors, pollers, random_seed,
     registrar::{self, Neighbours},
-    stop_on_signal,
+    reload::{Reloader, read_entries},
     strays::Strays,
-    traffic,
+    traffic, watch_signals,
     worker::{self, Io, Worker},
     workers,
 };
@@ -51,7 +53,9 @@ use crate::{
     status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
     store::Store,
 };
+use change::{All, Insiders, Relay};
 use machine::HubMachine;
+use running::Running;
 
 pub(super) use directory::{Announced, Directory};
 pub(super) use gateway::{Gateway, Plan};
@@ -65,15 +69,20 @@ const RELAYED: u64 = 4;
 /// classes each.
 const MAX_STRANGERS: usize = 4096;
 
-/// Runs a hub until it is told to stop.
-pub fn run(config: HubConfig) -> Result<(), Failure> {
+/// Runs a hub with the config in `file` until it is told to stop.
+pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     let config = Arc::new(config);
+    let running = Arc::new(Running {
+        config: HubConfig::clone(&config),
+        entries: read_entries(file)?,
+    });
     let identity = HubIdentity::load(&config.state)?;
     let mut footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
     let mark = footprint.keep_outside()?;
     let pollers = pollers(workers(config.workers))?;
-    let stop = stop_on_signal(&pollers, STOP)?;
+    let signals = watch_signals(&pollers, STOP)?;
+    let stop = signals.stop.clone();
     let (questions, question_slots) =
         mailbox::for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
     let (verdicts, verdict_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
@@ -81,7 +90,13 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let (verdict_slots, hatches): (Arc<[_]>, Arc<[_]>) = (verdict_slots.into(), hatches.into());
     let keeper = keep_journal(&config.state, "hub")?;
     let journal = keeper.journal().clone();
+    let insiders = Arc::new(Insiders::default());
+    let told = Arc::clone(&insiders);
+    let change = move |next: &Arc<Running>| told.change(next);
+    let reloader = Reloader::new(file.into(), &running, journal.clone(), change);
+    let reloader = Arc::new(reloader);
     let front = Arc::new(Front {
+        reloader: Arc::clone(&reloader),
         config: Arc::clone(&config),
         started,
         workers: question_slots,
@@ -92,16 +107,10 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
     note_start(&journal);
 
-    let (relay, windows) = match config.connect_udp.clone() {
-        Some(udp) => {
-            let verdicts = Arc::clone(&verdict_slots);
-            let (relay, windows) = relay::start(udp, &pollers, RELAYED, verdicts, stop.lifeline())?;
-            (Some(relay), windows)
-        }
-        None => (None, Vec::new()),
-    };
-    let mut windows = windows.into_iter();
-    let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
+    let mut relay = Relay::default();
+    relay.start_if_needed(&config, &pollers, &verdict_slots, &stop)?;
+    let mut windows = std::mem::take(&mut relay.windows).into_iter();
+    let mut ios: Vec<Io> = pollers.iter().cloned().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
     let tls = Arc::new(identity::server_config(&identity, config.require_pq)?);
     let reset_key = reset_key(&identity);
@@ -113,7 +122,7 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
         directory: Arc::clone(&directory),
         gateway: Arc::downgrade(&gateway),
         journal: journal.clone(),
-        relay,
+        relay: relay.orders.clone(),
     };
     let queries = registrar::start(
         store,
@@ -145,7 +154,14 @@ pub fn run(config: HubConfig) -> Result<(), Failure> {
         };
         workers.push(Worker { machine, io });
     }
-    drop(queries);
+    insiders.are(All {
+        pollers,
+        verdicts: verdict_slots,
+        registrar: queries,
+        stop: stop.clone(),
+        relay: Mutex::new(relay),
+    });
+    signals.on_hang_up(move || reloader.hang_up());
     tracing::info!(device = %config.device, workers = workers.len(), "hub is ready");
     let outcome = worker::run_all(&mut workers, &stop);
     tracing::info!("hub stops");
@@ -239,6 +255,7 @@ impl Answer {
 
 /// Where a hub is asked: on threads of the control socket and the API, with what all workers say.
 struct Front {
+    reloader: Arc<Reloader<Running>>,
     config: Arc<HubConfig>,
     started: Instant,
     workers: Vec<Slot<Question<Answer>>>,
@@ -269,10 +286,8 @@ impl Ask for Front {
             Request::Link { .. } | Request::Limit { .. } | Request::Usage => {
                 Response::refused("not_an_edge", "a hub has no links of its own")
             }
-            Request::Reload { .. } | Request::Keep => Response::refused(
-                "needs_restart",
-                "a hub reads its config only when it is started: restart it",
-            ),
+            Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
+            Request::Keep => self.reloader.keep(),
         }
     }
 }

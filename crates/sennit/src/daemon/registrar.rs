@@ -6,9 +6,10 @@
 //! and no more, and between two answers it looks after what nobody waits for: credentials that are
 //! not good any more, and the LANs of sites ([`lans`]).
 
+mod change;
 mod lans;
 mod refusals;
-mod targets;
+pub(in crate::daemon) mod targets;
 mod udp;
 
 use std::{
@@ -16,7 +17,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Weak,
-        mpsc::{self, RecvTimeoutError, SyncSender},
+        mpsc::{self, RecvTimeoutError, Sender, SyncSender},
     },
     thread,
     time::{Duration, Instant, SystemTime},
@@ -26,13 +27,17 @@ use bytes::Bytes;
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use sennit_core::ClassId;
-use sennit_engine::{Credential, Grant, RequestId, UdpRefusal};
+use sennit_engine::{Credential, Grant, HubConfig as HubChange, RequestId, UdpRefusal};
 use sennit_masque::connect_udp::Target;
 use sennit_packet::Prefix;
 
 use super::{
-    hub::{Directory, Gateway, Plan, relay::Order},
+    hub::{
+        Directory, Gateway, Plan,
+        relay::{Order, Window},
+    },
     mailbox::Slot,
+    reload::Done,
     worker::Lifeline,
 };
 use crate::{
@@ -85,6 +90,13 @@ pub(super) enum Query {
     },
     /// The directory has news of what sites announce.
     Announced,
+    /// Another config; whether it holds, and otherwise nothing has changed.
+    Change {
+        config: Arc<HubConfig>,
+        /// Who has the sockets of proxied UDP by now.
+        relay: Option<Slot<Order>>,
+        answer: Sender<Result<(), Failure>>,
+    },
 }
 
 /// What the registrar decided.
@@ -112,6 +124,13 @@ pub(super) enum Verdict {
     Replace {
         site: String,
         class: ClassId,
+    },
+    /// Another config; to be told when it is done.
+    Change {
+        config: Box<HubChange>,
+        /// Towards the sockets of proxied UDP, if there are some just now.
+        window: Option<Window>,
+        done: Done,
     },
 }
 
@@ -253,6 +272,14 @@ impl Registrar {
                 self.answer_udp((worker, request), peer, target, now);
             }
             Query::Announced => {}
+            Query::Change {
+                config,
+                relay,
+                answer,
+            } => {
+                // Whoever asked may not wait any more.
+                let _ = answer.send(self.change(config, relay, now));
+            }
         }
     }
 
@@ -538,6 +565,7 @@ impl Registrar {
         Plan {
             lans: self.lans.all(),
             confined: confined.collect(),
+            ..Plan::of_all(&self.config)
         }
     }
 }

@@ -6,8 +6,8 @@
 //! [`tunnel`] (nothing: it works), [`workers`] (nothing either, with several of them), [`links`],
 //! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
 //! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
-//! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`sorted`] (the kernel
-//! chooses the class) and [`input`] (packets that nobody should have sent).
+//! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
+//! reads its config anew), [`sorted`] (the kernel chooses the class) and [`input`] (packets that nobody should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
 #![expect(
@@ -27,6 +27,7 @@ mod neighbour;
 mod notify;
 mod operate;
 mod proxied;
+mod reload;
 mod sorted;
 mod traffic;
 mod tunnel;

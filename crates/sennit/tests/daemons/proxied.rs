@@ -29,7 +29,7 @@ fn connect(world: &World) -> Hostile {
 }
 
 /// A target that echoes.
-fn echo(world: &World) -> String {
+pub(crate) fn echo(world: &World) -> String {
     let target = Receiver::bind(world.host(Role::Server), SERVER);
     let name = format!("{SERVER}/{}", target.address.port());
     thread::spawn(move || {
@@ -48,7 +48,7 @@ fn has(client: &Hostile, flow: StreamId, payload: &[u8]) -> bool {
 }
 
 #[track_caller]
-fn assert_echoes(client: &mut Hostile, flow: StreamId, payload: &[u8]) {
+pub(crate) fn assert_echoes(client: &mut Hostile, flow: StreamId, payload: &[u8]) {
     client.payload(flow, 0, payload);
     client.run_until("the echo", |client| has(client, flow, payload));
 }

@@ -11,11 +11,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{machine::Letter, reload::Reloader, report::Answer};
+use super::{machine::Letter, report::Answer, running::Running};
 use crate::{
     config::{self, EdgeConfig},
     control::{Request, Response},
-    daemon::mailbox::{self, Question, Slot},
+    daemon::{
+        mailbox::{self, Question, Slot},
+        reload::Reloader,
+    },
     journal::{CapState, Event, Journal},
     usage::{Carried, Cycle, Day, Ledger, UsageDay, UsageDocument, UsageLink},
 };
@@ -31,7 +34,7 @@ const NEARLY: f64 = 0.8;
 pub(super) struct Accounts {
     state: PathBuf,
     started: Instant,
-    reloader: Arc<Reloader>,
+    reloader: Arc<Reloader<Running>>,
     journal: Journal,
     workers: Vec<Slot<Question<Answer>>>,
     letters: Arc<[Slot<Letter>]>,
@@ -53,7 +56,7 @@ struct Books {
 impl Accounts {
     /// Starts the thread, which ends when nobody else holds what this returns.
     pub(super) fn start(
-        reloader: &Arc<Reloader>,
+        reloader: &Arc<Reloader<Running>>,
         journal: &Journal,
         workers: &[Slot<Question<Answer>>],
         letters: &Arc<[Slot<Letter>]>,

@@ -14,13 +14,14 @@ use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
     LETTERS, MONITOR, QUESTIONS, STRAYS, Share, far_side, lead::Lead, links::Links,
-    names::Resolved, probe::Verdict, reload::Done, report::Answer, running::Running, watch::Found,
+    names::Resolved, probe::Verdict, report::Answer, running::Running, watch::Found,
 };
 use crate::{
     control::Request,
     daemon::{
         facts::{self, Seen},
         mailbox::{Mailbox, Question, Slot},
+        reload::Done,
         strays::Strays,
         worker::{Io, Machine},
     },

@@ -3,20 +3,21 @@
 use std::{
     net::IpAddr,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use sennit_engine::facts::LinkFacts;
 use sennit_packet::Prefix;
 
-use super::{accounts::Accounts, reload::Reloader, sorted};
+use super::{accounts::Accounts, limits, running::Running, sorted};
 use crate::{
     api::Ask,
     config::EdgeConfig,
-    control::{LinkAnswer, Refused, Request, Response},
+    control::{LinkAnswer, LinkBounds, Refused, Request, Response},
     daemon::{
         facts::Seen,
         mailbox::{self, Question, Slot},
+        reload::Reloader,
         traffic,
     },
     date,
@@ -89,7 +90,7 @@ struct Report {
 
 /// Where an edge is asked: on threads of the control socket and the API, with what all workers say.
 pub(super) struct Front {
-    pub(super) reloader: Arc<Reloader>,
+    pub(super) reloader: Arc<Reloader<Running>>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) started: Instant,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
@@ -118,14 +119,11 @@ impl Ask for Front {
                 Response::refused("not_a_hub", "an edge has no sites to disconnect")
             }
             Request::Link { ref link, .. } => self.link_answer(link, &request),
-            Request::Limit { ref link, bounds } => match self.reloader.limit(link, bounds) {
+            Request::Limit { ref link, bounds } => match self.limit(link, bounds) {
                 Ok(()) => self.link_answer(link, &Request::Summary),
                 Err(refused) => Response::Refused(refused),
             },
-            Request::Reload { confirm_seconds } => {
-                let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-                self.reloader.reload(confirm)
-            }
+            Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
             Request::Usage => self.accounts.document(),
         }
@@ -133,6 +131,16 @@ impl Ask for Front {
 }
 
 impl Front {
+    /// Has a link carry so much at most, until it is said otherwise or the edge ends.
+    fn limit(&self, link: &str, bounds: LinkBounds) -> Result<(), Refused> {
+        let amended = self
+            .reloader
+            .amend(|running| running.limited(link, bounds))?;
+        tracing::info!(link, ?bounds, "the operator has spoken");
+        self.journal.note(limits::event(link, &amended.limits));
+        Ok(())
+    }
+
     fn document(&self, answers: Vec<Answer>) -> Status {
         let reports = answers.into_iter().map(Answer::tell).collect();
         let running = self.reloader.running();

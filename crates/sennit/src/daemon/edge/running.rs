@@ -13,8 +13,9 @@ use super::{
     sharing::sharing,
 };
 use crate::{
-    config::{self, Change, Class, EdgeConfig, Entry},
+    config::{self, Change, Class, EdgeConfig, Entry, HostFinding, Loaded, Report},
     control::{LinkBounds, Refused},
+    daemon::reload::{Planned, Runs, order_differs, with_old},
     status::LinkStatus,
 };
 
@@ -34,18 +35,49 @@ pub(super) struct Running {
     pub(super) limits: Limits,
 }
 
-/// What a reload comes to.
-#[derive(Debug)]
-pub(super) struct Planned {
-    pub(super) next: Running,
-    /// What takes effect at once.
-    pub(super) changes: Vec<Change>,
-    /// What takes effect when the daemon is started again.
-    pub(super) needs_restart: Vec<Change>,
-}
-
 /// Keys of `[edge]` that take effect at once.
 const LIVE: [&str; 5] = ["routes", "dns", "lan", "leak", "leak_when_stopped"];
+
+impl Runs for Running {
+    type Config = EdgeConfig;
+
+    fn parse(file: &str, source: &[u8]) -> Result<Loaded<EdgeConfig>, Report> {
+        EdgeConfig::parse(file, source)
+    }
+
+    fn look_at_host(config: &EdgeConfig) -> Vec<HostFinding> {
+        config::look_at_host(config)
+    }
+
+    fn plan(&self, wanted: &EdgeConfig, entries: &[Entry]) -> Planned<Self> {
+        let all = config::changes(&self.entries, entries);
+        let waits = |change: &Change| self.needs_restart(change, wanted);
+        let (mut needs_restart, changes): (Vec<_>, Vec<_>) = all.into_iter().partition(waits);
+        let config = self.reachable(wanted);
+        let what = "the order of the classes in which they have their turns";
+        let (before, after) = (names(&self.config), names(&config));
+        needs_restart.extend(order_differs(what, &before, &after));
+        let classes = self.number_classes(&config.classes);
+        let links = limits::apply(&config.links, &self.limits);
+        let next = Self {
+            sharing: sharing(&config.classes, &classes, &links, self.sharing.as_ref()),
+            classes,
+            links: self.place_links(&links),
+            limits: self.limits.clone(),
+            config,
+            entries: with_old(entries, &self.entries, &needs_restart),
+        };
+        Planned {
+            next,
+            changes,
+            needs_restart,
+        }
+    }
+
+    fn parts(&self) -> (&EdgeConfig, &[Entry]) {
+        (&self.config, &self.entries)
+    }
+}
 
 impl Running {
     pub(super) fn new(config: EdgeConfig, entries: Vec<Entry>) -> Self {
@@ -63,38 +95,6 @@ impl Running {
     /// The classes with their numbers.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (ClassId, &Class)> {
         self.classes.iter().copied().zip(&self.config.classes)
-    }
-
-    /// How to go on with another config.
-    pub(super) fn plan(&self, wanted: &EdgeConfig, entries: &[Entry]) -> Planned {
-        let all = config::changes(&self.entries, entries);
-        let waits = |change: &Change| self.needs_restart(change, wanted);
-        let (mut needs_restart, changes): (Vec<_>, Vec<_>) = all.into_iter().partition(waits);
-        let config = self.reachable(wanted);
-        if order(&self.config.classes, &config.classes) {
-            needs_restart.push(Change {
-                what: "the order of the classes in which they have their turns".into(),
-                before: None,
-                after: None,
-                place: ("[[class]]", None, None),
-            });
-        }
-        let classes = self.number_classes(&config.classes);
-        let links = limits::apply(&config.links, &self.limits);
-        let next = Self {
-            sharing: sharing(&config.classes, &classes, &links, self.sharing.as_ref()),
-            classes,
-            links: self.place_links(&links),
-            limits: self.limits.clone(),
-            config,
-            // What waits for a restart is still a change at the next reload.
-            entries: with_old(entries, &self.entries, &needs_restart),
-        };
-        Planned {
-            next,
-            changes,
-            needs_restart,
-        }
     }
 
     /// How to go on with other bounds of a link.
@@ -125,7 +125,7 @@ impl Running {
         let (section, name, key) = &change.place;
         match (*section, key) {
             ("[edge]", Some(key)) => !LIVE.contains(key),
-            ("[[class]]", Some("device")) | ("[[notify]]", _) => true,
+            ("[[class]]", Some("device")) | ("[[notify]]" | "[api]", _) => true,
             // Rules that need a device need it from the start.
             ("[[class]]", Some("match")) => {
                 let find = |all: &[Class]| {
@@ -232,30 +232,9 @@ fn id(index: usize) -> ClassId {
     ClassId(u8::try_from(index).unwrap_or(u8::MAX))
 }
 
-/// Whether those that are in both stand in another order.
-fn order(before: &[Class], after: &[Class]) -> bool {
-    let names = |all: &[Class], other: &[Class]| -> Vec<String> {
-        let both = all
-            .iter()
-            .filter(|it| other.iter().any(|o| o.name == it.name));
-        both.map(|class| class.name.clone()).collect()
-    };
-    names(before, after) != names(after, before)
-}
-
-/// The new entries, but for those that wait for a restart: of them the old ones.
-fn with_old(new: &[Entry], old: &[Entry], waiting: &[Change]) -> Vec<Entry> {
-    let waits = |entry: &Entry| {
-        waiting.iter().any(|change| {
-            let (section, name, key) = &change.place;
-            *section == entry.section
-                && *name == entry.name
-                && key.is_none_or(|key| key == entry.key)
-        })
-    };
-    let taken = new.iter().filter(|entry| !waits(entry));
-    let kept = old.iter().filter(|entry| waits(entry));
-    taken.chain(kept).cloned().collect()
+fn names(config: &EdgeConfig) -> Vec<String> {
+    let classes = config.classes.iter();
+    classes.map(|class| class.name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -271,7 +250,7 @@ mod tests {
         loaded.unwrap_or_else(|report| panic!("{report}")).config
     }
 
-    fn plan(running: &Running, text: &str) -> Planned {
+    fn plan(running: &Running, text: &str) -> Planned<Running> {
         running.plan(&parse(text), &config::effective(text))
     }
 

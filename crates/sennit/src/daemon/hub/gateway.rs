@@ -30,16 +30,33 @@ pub(crate) struct Gateway {
     state: Mutex<Option<(Footprint, Plan)>>,
     /// Interface index of the TUN device.
     device: u32,
+    /// As it was at the start: of what is asked here nothing changes later.
     config: Arc<HubConfig>,
 }
 
 /// What the host should do for the sites.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The prefixes behind sites.
     pub(crate) lans: Vec<Prefix>,
-    /// What these may reach; the others what the config says.
+    /// What these may reach.
     pub(crate) confined: Vec<(Vec<Prefix>, Reach)>,
+    /// What the others may reach.
+    pub(crate) others: Reach,
+    /// Masquerade what leaves for the internet.
+    pub(crate) nat: bool,
+}
+
+impl Plan {
+    /// What the config says of all sites.
+    pub(crate) fn of_all(config: &HubConfig) -> Self {
+        Self {
+            lans: Vec::new(),
+            confined: Vec::new(),
+            others: config.reach.clone(),
+            nat: config.nat,
+        }
+    }
 }
 
 impl Gateway {
@@ -74,7 +91,7 @@ impl Gateway {
                 "cannot keep the host from sending ICMP redirects to sites"
             );
         }
-        let plan = Plan::default();
+        let plan = Plan::of_all(&config);
         footprint.set_rules(&rules(&config, &plan))?;
         for chain in forward_blockers().unwrap_or_default() {
             tracing::warn!(
@@ -100,7 +117,10 @@ impl Gateway {
         let (new, old) = (rules(&self.config, plan), rules(&self.config, done));
         if new != old {
             footprint.set_rules(&new)?;
-            done.confined.clone_from(&plan.confined);
+            *done = Plan {
+                lans: done.lans.clone(),
+                ..plan.clone()
+            };
         }
         Ok(())
     }
@@ -178,7 +198,7 @@ fn is_special(address: IpAddr) -> bool {
 }
 
 fn rules(config: &HubConfig, plan: &Plan) -> Rules {
-    let masquerade = config.nat.then(|| {
+    let masquerade = plan.nat.then(|| {
         let mut sources = pool(config);
         sources.extend(&plan.lans);
         Masquerade {
@@ -194,7 +214,7 @@ fn rules(config: &HubConfig, plan: &Plan) -> Rules {
         masquerade,
         filter: Filter {
             confined: confined.collect(),
-            others: allowed(&config.reach),
+            others: allowed(&plan.others),
         },
     }
 }

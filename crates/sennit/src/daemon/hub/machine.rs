@@ -235,6 +235,16 @@ impl HubMachine {
             }
             Verdict::Lan { site, lan, refused } => self.hub.set_lan(&site, &lan, &refused),
             Verdict::Replace { site, class } => self.replace(&site, class, now),
+            Verdict::Change {
+                config,
+                window,
+                done,
+            } => {
+                self.hub.change(*config, now);
+                self.window = window.or(self.window.take());
+                // Whoever asked may not wait any more.
+                let _ = done.send(());
+            }
         }
     }
 

@@ -26,7 +26,7 @@ use crate::{
     config::{ConnectUdp, HubConfig},
     daemon::{
         mailbox::{self, Hatch, Mailbox, Slot},
-        registrar::Verdict,
+        registrar::{Verdict, targets::Policy},
         worker::Lifeline,
     },
 };
@@ -67,6 +67,8 @@ pub(crate) enum Order {
         worker: usize,
         request: RequestId,
     },
+    /// Another config, and where targets may be by that; or none, and nothing is proxied.
+    Change(Option<Box<(ConnectUdp, Policy)>>),
 }
 
 /// A flow that was granted.
@@ -86,7 +88,7 @@ pub(super) type Payload = (RequestId, Bytes);
 
 /// A worker's end.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(in crate::daemon) struct Window {
     worker: usize,
     orders: Slot<Order>,
     outbox: Hatch<Payload>,
@@ -265,6 +267,7 @@ impl Relay {
                     };
                     self.verdicts[worker].post(verdict);
                 }
+                Order::Change(change) => self.change(change.map(|change| *change)),
                 Order::Close { worker, request } => {
                     if let Some(&token) = self.tokens.get(&(worker, request)) {
                         self.remove(token);
@@ -325,15 +328,32 @@ impl Relay {
         Some(flow)
     }
 
-    fn end_idle(&mut self, now: Instant) {
-        let idle = |flow: &Flow| now.saturating_duration_since(flow.used) >= self.config.idle;
-        let ended = self.flows.iter().filter(|(_, flow)| idle(flow));
+    /// Goes on with another config, and ends the flows that it does not allow.
+    fn change(&mut self, change: Option<(ConnectUdp, Policy)>) {
+        let Some((config, policy)) = change else {
+            self.config.flows = 0;
+            return self.end(|_| true);
+        };
+        self.config = config;
+        self.end(|flow| {
+            let target = flow.socket.peer_addr();
+            !target.is_ok_and(|it| policy.allowed([it.ip()], it.port()).is_ok())
+        });
+    }
+
+    fn end(&mut self, is_over: impl Fn(&Flow) -> bool) {
+        let ended = self.flows.iter().filter(|(_, flow)| is_over(flow));
         let ended: Vec<u64> = ended.map(|(&token, _)| token).collect();
         for token in ended {
             if let Some(flow) = self.remove(token) {
                 self.verdicts[flow.worker].post(Verdict::EndUdp(flow.request));
             }
         }
+    }
+
+    fn end_idle(&mut self, now: Instant) {
+        let idle = self.config.idle;
+        self.end(|flow| now.saturating_duration_since(flow.used) >= idle);
         // Who has no flows has all its allowance again after a while.
         let is_away = |client: &Client| {
             let since = client.allowances.iter().map(|it| it.at).max();

@@ -34,7 +34,7 @@ const NO_ANSWER: Duration = Duration::from_secs(4);
 
 /// What is needed to judge a target.
 #[derive(Clone, Debug)]
-pub(super) struct Policy {
+pub(in crate::daemon) struct Policy {
     /// Of the client, and of the config's section.
     pub(super) reaches: [Reach; 2],
     pub(super) ports: Vec<RangeInclusive<u16>>,
@@ -45,7 +45,7 @@ pub(super) struct Policy {
 
 impl Policy {
     /// Those of the addresses that are allowed; if none is, why the first is not.
-    pub(super) fn allowed(
+    pub(in crate::daemon) fn allowed(
         &self,
         addresses: impl IntoIterator<Item = IpAddr>,
         port: u16,

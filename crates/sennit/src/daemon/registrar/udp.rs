@@ -76,7 +76,8 @@ impl Registrar {
         policy: Policy,
         Target { host, port }: Target,
     ) -> Result<(), UdpRefusal> {
-        let Some(relay) = self.neighbours.relay.clone() else {
+        let relay = self.neighbours.relay.clone();
+        let Some(relay) = relay.filter(|_| self.config.connect_udp.is_some()) else {
             return Err(refused(
                 501,
                 "proxy_configuration_error",

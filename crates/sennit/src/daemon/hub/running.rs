@@ -1,0 +1,137 @@
+//! What a hub runs with, and what of another config it can have without a restart.
+
+use crate::{
+    config::{Entry, HostFinding, HubConfig, Loaded, Report, changes},
+    daemon::reload::{Planned, Runs, order_differs, with_old},
+};
+
+/// A config and the file that it came from, key by key.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) config: HubConfig,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Keys of `[hub]` that take effect at once.
+const LIVE: [&str; 4] = ["nat", "reach", "bearer_reach", "site_limit"];
+
+impl Runs for Running {
+    type Config = HubConfig;
+
+    fn parse(file: &str, source: &[u8]) -> Result<Loaded<HubConfig>, Report> {
+        HubConfig::parse(file, source)
+    }
+
+    fn look_at_host(_: &HubConfig) -> Vec<HostFinding> {
+        Vec::new()
+    }
+
+    fn plan(&self, wanted: &HubConfig, entries: &[Entry]) -> Planned<Self> {
+        let all = changes(&self.entries, entries);
+        let (needs_restart, mut changes): (Vec<_>, Vec<_>) =
+            all.into_iter()
+                .partition(|change| match (change.place.0, change.place.2) {
+                    ("[hub]", Some(key)) => !LIVE.contains(&key),
+                    ("[[notify]]" | "[api]", _) => true,
+                    _ => false,
+                });
+        let names = |config: &HubConfig| -> Vec<String> {
+            let classes = config.classes.iter();
+            classes.map(|class| class.name.clone()).collect()
+        };
+        changes.extend(order_differs(
+            "the order of the classes",
+            &names(&self.config),
+            &names(wanted),
+        ));
+        let config = HubConfig {
+            nat: wanted.nat,
+            reach: wanted.reach.clone(),
+            bearer_reach: wanted.bearer_reach.clone(),
+            site_limit: wanted.site_limit,
+            classes: wanted.classes.clone(),
+            connect_udp: wanted.connect_udp.clone(),
+            ..self.config.clone()
+        };
+        Planned {
+            next: Self {
+                config,
+                entries: with_old(entries, &self.entries, &needs_restart),
+            },
+            changes,
+            needs_restart,
+        }
+    }
+
+    fn parts(&self) -> (&HubConfig, &[Entry]) {
+        (&self.config, &self.entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Change, effective};
+
+    fn parse(text: &str) -> HubConfig {
+        let loaded = HubConfig::parse("hub.toml", text.as_bytes());
+        loaded.unwrap_or_else(|report| panic!("{report}")).config
+    }
+
+    fn text(hub: &str, more: &str) -> String {
+        format!("[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n{hub}\n{more}")
+    }
+
+    fn plan(before: &str, after: &str) -> Planned<Running> {
+        let running = Running {
+            config: parse(before),
+            entries: effective(before),
+        };
+        running.plan(&parse(after), &effective(after))
+    }
+
+    fn whats(changes: &[Change]) -> Vec<&str> {
+        changes.iter().map(|change| change.what.as_str()).collect()
+    }
+
+    #[test]
+    fn what_sites_may_changes_and_what_the_hub_stands_on_waits() {
+        let before = text("", "");
+        let after = text(
+            "reach = ['internet']\nsite_limit = '20Mbit'\nmtu = 1300\nrequire_pq = true",
+            "[connect_udp]\n[api]\nlisten = ['127.0.0.1:8479']\n\
+             [[class]]\nname = 'calls'\nmatch = ['udp port 5060']\n",
+        );
+
+        let planned = plan(&before, &after);
+
+        assert_eq!(
+            whats(&planned.changes),
+            [
+                "connect_udp",
+                "class calls",
+                "hub.reach",
+                "hub.site_limit"
+            ]
+        );
+        assert_eq!(
+            whats(&planned.needs_restart),
+            ["api", "hub.mtu", "hub.require_pq"]
+        );
+        let wanted = parse(&after);
+        let next = planned.next.config;
+        assert_eq!(next.reach, wanted.reach);
+        assert_eq!(next.connect_udp, wanted.connect_udp);
+        assert_eq!(next.classes, wanted.classes);
+        assert_eq!((next.mtu, next.require_pq), (1400, false));
+    }
+
+    #[test]
+    fn rules_that_change_places_say_so() {
+        let class = |name: &str| format!("[[class]]\nname = '{name}'\nmatch = ['udp']\n");
+        let (one, other) = (class("a") + &class("b"), class("b") + &class("a"));
+        let planned = plan(&text("", &one), &text("", &other));
+        assert_eq!(whats(&planned.changes), ["the order of the classes"]);
+        assert_eq!(planned.next.config.classes[0].name, "b");
+    }
+}

@@ -1,0 +1,344 @@
+//! Another config without a cut.
+//!
+//! The file is read, checked and compared on a thread that carries no packets; what is made of it is
+//! handed on as a whole, or not at all. A file with errors changes nothing.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        mpsc::{self, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::mailbox::Slot;
+use crate::{
+    cli::Failure,
+    config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report, Severity},
+    control::{Refused, ReloadAnswer, Response},
+    journal::{Event, Journal},
+};
+
+/// A worker reads its letters within one turn of its loop.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a daemon runs with.
+pub(super) trait Runs: Sized + Send + Sync + 'static {
+    type Config;
+
+    /// A file of this kind, by its name for people.
+    fn parse(file: &str, source: &[u8]) -> Result<Loaded<Self::Config>, Report>;
+
+    /// What does not fit this host.
+    fn look_at_host(config: &Self::Config) -> Vec<HostFinding>;
+
+    /// How to go on with another config, of which these are the keys.
+    fn plan(&self, wanted: &Self::Config, entries: &[Entry]) -> Planned<Self>;
+
+    /// The config and its keys.
+    fn parts(&self) -> (&Self::Config, &[Entry]);
+}
+
+/// What a reload comes to.
+#[derive(Debug)]
+pub(super) struct Planned<R> {
+    pub(super) next: R,
+    /// What takes effect at once.
+    pub(super) changes: Vec<Change>,
+    /// What takes effect when the daemon is started again.
+    pub(super) needs_restart: Vec<Change>,
+}
+
+/// Has the daemon go on with something else. It fails before anything has changed.
+type Apply<R> = Box<dyn Fn(&Arc<R>) -> Result<Applied, Failure> + Send + Sync>;
+
+/// Whether all that carries packets has changed over, or will in a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Applied {
+    Whole,
+    Soon,
+}
+
+/// Who has to say that it has done what a letter says.
+pub(super) type Done = Sender<()>;
+
+/// Posts a letter to each worker, and waits until all have done what it says.
+pub(super) fn tell_all<T>(workers: &[Slot<T>], mut letter: impl FnMut(usize, Done) -> T) -> Applied {
+    let (done, all_done) = mpsc::channel();
+    for (number, slot) in workers.iter().enumerate() {
+        slot.post(letter(number, done.clone()));
+    }
+    drop(done);
+    let deadline = Instant::now() + PATIENCE;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    if workers.iter().all(|_| all_done.recv_timeout(left()).is_ok()) {
+        Applied::Whole
+    } else {
+        Applied::Soon
+    }
+}
+
+/// The new entries, but for those that wait for a restart: of them the old ones, so that what waits
+/// is still a change at the next reload.
+pub(super) fn with_old(new: &[Entry], old: &[Entry], waiting: &[Change]) -> Vec<Entry> {
+    let waits = |entry: &Entry| {
+        waiting.iter().any(|change| {
+            let (section, name, key) = &change.place;
+            *section == entry.section
+                && *name == entry.name
+                && key.is_none_or(|key| key == entry.key)
+        })
+    };
+    let taken = new.iter().filter(|entry| !waits(entry));
+    let kept = old.iter().filter(|entry| waits(entry));
+    taken.chain(kept).cloned().collect()
+}
+
+/// A change for people if those that are in both lists stand in another order.
+pub(super) fn order_differs(what: &str, before: &[String], after: &[String]) -> Option<Change> {
+    let of_both = |names: &[String], other: &[String]| -> Vec<String> {
+        let both = names.iter().filter(|name| other.contains(name));
+        both.cloned().collect()
+    };
+    (of_both(before, after) != of_both(after, before)).then(|| Change {
+        what: what.into(),
+        before: None,
+        after: None,
+        place: ("[[class]]", None, None),
+    })
+}
+
+/// The keys of a daemon's file when it starts.
+pub(super) fn read_entries(file: &Path) -> Result<Vec<Entry>, Failure> {
+    let source = config::read_file(file).map_err(Failure::runtime)?;
+    Ok(config::effective(&String::from_utf8_lossy(&source)))
+}
+
+/// Knows the config that runs, and where to read another.
+pub(super) struct Reloader<R> {
+    file: PathBuf,
+    apply: Apply<R>,
+    journal: Journal,
+    state: Mutex<State<R>>,
+}
+
+struct State<R> {
+    running: Arc<R>,
+    /// The last that nobody has to confirm any more.
+    confirmed: Arc<R>,
+    /// Counts reloads, so that who waits for one to be confirmed sees that there was another.
+    turn: u64,
+    pending: bool,
+}
+
+impl<R> fmt::Debug for Reloader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = &self.file;
+        f.debug_struct("Reloader").field("file", file).finish()
+    }
+}
+
+impl<R: Runs> Reloader<R> {
+    pub(super) fn new(
+        file: PathBuf,
+        running: &Arc<R>,
+        journal: Journal,
+        apply: impl Fn(&Arc<R>) -> Result<Applied, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            file,
+            apply: Box::new(apply),
+            journal,
+            state: Mutex::new(State {
+                running: Arc::clone(running),
+                confirmed: Arc::clone(running),
+                turn: 0,
+                pending: false,
+            }),
+        }
+    }
+
+    pub(super) fn running(&self) -> Arc<R> {
+        Arc::clone(&self.lock().running)
+    }
+
+    /// SIGHUP.
+    pub(super) fn hang_up(self: &Arc<Self>) {
+        let answer = self.try_reload(None);
+        if !answer.applied {
+            tracing::error!(
+                "the config has errors, and nothing was changed:\n{}",
+                answer.report
+            );
+        }
+    }
+
+    /// Reads the file and goes on with what it says; if that is not confirmed in time, with what
+    /// was before.
+    pub(super) fn reload(self: &Arc<Self>, confirm_seconds: Option<u32>) -> Response {
+        let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        Response::document(&self.try_reload(confirm))
+    }
+
+    fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> ReloadAnswer {
+        let (config, entries, warnings) = match self.read() {
+            Ok(read) => read,
+            Err(answer) => return answer,
+        };
+        let mut state = self.lock();
+        let Planned {
+            next,
+            changes,
+            needs_restart,
+        } = state.running.plan(&config, &entries);
+        tracing::info!(
+            changes = changes.len(),
+            needs_restart = needs_restart.len(),
+            "reload"
+        );
+        let applied = match self.apply(&mut state, next) {
+            Ok(applied) => applied,
+            Err(error) => return refusal(error.to_string()),
+        };
+        let changed = changes.iter().map(|change| change.what.clone());
+        self.journal.note(Event::Reloaded {
+            changed: changed.collect(),
+        });
+        state.turn += 1;
+        state.pending = confirm.is_some();
+        match confirm {
+            Some(span) => self.revert_after(span, state.turn),
+            None => state.confirmed = Arc::clone(&state.running),
+        }
+        let busy = "the daemon is busy: it will have changed over in a moment".to_owned();
+        ReloadAnswer {
+            schema: ReloadAnswer::SCHEMA.into(),
+            applied: true,
+            changes,
+            needs_restart,
+            reverts_in_seconds: confirm.map(|span| span.as_secs_f64()),
+            report: warnings,
+            notes: (applied == Applied::Soon).then_some(busy).into_iter().collect(),
+            ..ReloadAnswer::default()
+        }
+    }
+
+    /// Goes on with something that no file says.
+    pub(super) fn amend(
+        &self,
+        amend: impl FnOnce(&R) -> Result<R, Refused>,
+    ) -> Result<Arc<R>, Refused> {
+        let mut state = self.lock();
+        let next = amend(&state.running)?;
+        let applied = self.apply(&mut state, next);
+        applied.map_err(|error| Refused::new("failed", error.to_string()))?;
+        if !state.pending {
+            state.confirmed = Arc::clone(&state.running);
+        }
+        Ok(Arc::clone(&state.running))
+    }
+
+    /// What was changed last stays.
+    pub(super) fn keep(&self) -> Response {
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.pending) {
+            return Response::refused("nothing_to_keep", "no reload waits to be confirmed");
+        }
+        state.turn += 1;
+        state.confirmed = Arc::clone(&state.running);
+        Response::done()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
+        // A panic elsewhere leaves a whole state: it is replaced and not changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file as a config with its keys, and what was warned of, in words; or the answer that it
+    /// cannot be taken.
+    fn read(&self) -> Result<(R::Config, Vec<Entry>, String), ReloadAnswer> {
+        let source = config::read_file(&self.file).map_err(|source| {
+            let path = self.file.clone();
+            refusal(ConfigError::Read { path, source }.to_string())
+        })?;
+        let file = self.file.display().to_string();
+        let loaded = R::parse(&file, &source).map_err(|report| refused(&report))?;
+        let host = R::look_at_host(&loaded.config).into_iter();
+        let wrong: Vec<String> = host
+            .filter(|finding| finding.severity == Severity::Error)
+            .map(|finding| finding.to_string())
+            .collect();
+        if !wrong.is_empty() {
+            return Err(refusal(wrong.join("\n\n")));
+        }
+        let entries = config::effective(&String::from_utf8_lossy(&source));
+        let warnings = if loaded.warnings.is_empty() {
+            String::new()
+        } else {
+            loaded.warnings.to_string()
+        };
+        Ok((loaded.config, entries, warnings))
+    }
+
+    /// Has the daemon go on with `next`; if it cannot, nothing has changed.
+    fn apply(&self, state: &mut State<R>, next: R) -> Result<Applied, Failure> {
+        let next = Arc::new(next);
+        let applied = (self.apply)(&next)?;
+        state.running = next;
+        Ok(applied)
+    }
+
+    /// Goes back unless there is a word for it, or another reload.
+    fn revert_after(self: &Arc<Self>, span: Duration, turn: u64) {
+        let reloader: Weak<Self> = Arc::downgrade(self);
+        let thread = thread::Builder::new().name("revert".into());
+        let spawned = thread.spawn(move || {
+            thread::sleep(span);
+            if let Some(reloader) = reloader.upgrade() {
+                reloader.revert(turn);
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "nobody will take the reload back by himself");
+        }
+    }
+
+    fn revert(&self, turn: u64) {
+        let mut state = self.lock();
+        if state.turn != turn || !state.pending {
+            return;
+        }
+        tracing::warn!("nobody has confirmed the reload: back to the config of before");
+        self.journal.note(Event::ReloadReverted);
+        state.pending = false;
+        let confirmed = Arc::clone(&state.confirmed);
+        // Links and classes that the reload took away come back in the places that they have now.
+        let (config, entries) = confirmed.parts();
+        let planned = state.running.plan(config, entries);
+        match self.apply(&mut state, planned.next) {
+            Ok(_) => state.confirmed = Arc::clone(&state.running),
+            Err(error) => tracing::error!(%error, "the config of before cannot be had"),
+        }
+    }
+}
+
+/// Nothing was changed, for this reason.
+fn refusal(report: String) -> ReloadAnswer {
+    ReloadAnswer {
+        schema: ReloadAnswer::SCHEMA.into(),
+        report,
+        ..ReloadAnswer::default()
+    }
+}
+
+/// Nothing was changed, for the errors of the file.
+fn refused(report: &Report) -> ReloadAnswer {
+    let located = report.located().map(serde_json::to_value);
+    ReloadAnswer {
+        findings: located.filter_map(Result::ok).collect(),
+        ..refusal(report.to_string())
+    }
+}
