@@ -189,15 +189,17 @@ fn each_class_has_its_share_and_what_nobody_uses_is_lent() {
     assert!(default + bulk > 40.0, "{default:.1} and {bulk:.1}");
 }
 
+/// Tunnels that the hub has seen.
+fn made(world: &World) -> usize {
+    let up = |(_, event): &&(Duration, HubEvent)| matches!(event, HubEvent::TunnelUp { .. });
+    world.hub_events.iter().filter(up).count()
+}
+
 #[test]
 fn other_shares_hold_at_both_ends_without_another_tunnel() {
     let mut world = world(usual(Some(50 * MBIT)));
     let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 10, world.now());
     transfer.run(&mut world, 2000 * MS);
-    let made = |world: &World| {
-        let up = |(_, event): &&(Duration, HubEvent)| matches!(event, HubEvent::TunnelUp { .. });
-        world.hub_events.iter().filter(up).count()
-    };
     let before = made(&world);
 
     world.share(plan(
@@ -244,7 +246,7 @@ fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
     for (kind, mut world) in [("bare", bare), ("shares", world(usual(Some(50 * MBIT))))] {
         assert!(world.connect(1));
         let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 10, world.now());
-        let events = world.hub_events.len();
+        let before = made(&world);
 
         let free = settled(&mut world, &mut transfer);
         world.bound_sites(Some(20 * MBIT));
@@ -259,6 +261,6 @@ fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
         assert!((14.0..20.0).contains(&bound), "{said}");
         assert!((7.0..10.0).contains(&tighter), "{said}");
         assert!(free > 38.0 && again > 38.0, "{said}");
-        assert_eq!(world.hub_events.len(), events, "the tunnels stay");
+        assert_eq!(made(&world), before, "the tunnels stay");
     }
 }

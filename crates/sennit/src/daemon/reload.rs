@@ -66,7 +66,10 @@ pub(super) enum Applied {
 pub(super) type Done = Sender<()>;
 
 /// Posts a letter to each worker, and waits until all have done what it says.
-pub(super) fn tell_all<T>(workers: &[Slot<T>], mut letter: impl FnMut(usize, Done) -> T) -> Applied {
+pub(super) fn tell_all<T>(
+    workers: &[Slot<T>],
+    mut letter: impl FnMut(usize, Done) -> T,
+) -> Applied {
     let (done, all_done) = mpsc::channel();
     for (number, slot) in workers.iter().enumerate() {
         slot.post(letter(number, done.clone()));
@@ -74,7 +77,10 @@ pub(super) fn tell_all<T>(workers: &[Slot<T>], mut letter: impl FnMut(usize, Don
     drop(done);
     let deadline = Instant::now() + PATIENCE;
     let left = || deadline.saturating_duration_since(Instant::now());
-    if workers.iter().all(|_| all_done.recv_timeout(left()).is_ok()) {
+    if workers
+        .iter()
+        .all(|_| all_done.recv_timeout(left()).is_ok())
+    {
         Applied::Whole
     } else {
         Applied::Soon
@@ -221,7 +227,10 @@ impl<R: Runs> Reloader<R> {
             needs_restart,
             reverts_in_seconds: confirm.map(|span| span.as_secs_f64()),
             report: warnings,
-            notes: (applied == Applied::Soon).then_some(busy).into_iter().collect(),
+            notes: (applied == Applied::Soon)
+                .then_some(busy)
+                .into_iter()
+                .collect(),
             ..ReloadAnswer::default()
         }
     }

@@ -107,12 +107,7 @@ mod tests {
 
         assert_eq!(
             whats(&planned.changes),
-            [
-                "connect_udp",
-                "class calls",
-                "hub.reach",
-                "hub.site_limit"
-            ]
+            ["connect_udp", "class calls", "hub.reach", "hub.site_limit"]
         );
         assert_eq!(
             whats(&planned.needs_restart),
