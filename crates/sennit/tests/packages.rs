@@ -1,5 +1,6 @@
-//! What packages are made from: that it is there, that deb and rpm carry the same, that systemd takes
-//! the units, and that the program takes the commands in them. `tools/try-packages` installs one.
+//! What packages are made from: that it is there, that deb and rpm carry the same, that systemd
+//! takes the units, and that the program takes the commands in them. `tools/try-packages` installs
+//! one.
 
 #![expect(
     clippy::unwrap_used,

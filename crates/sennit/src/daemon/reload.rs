@@ -1,7 +1,7 @@
 //! Another config without a cut.
 //!
-//! The file is read, checked and compared on a thread that carries no packets; what is made of it is
-//! handed on as a whole, or not at all. A file with errors changes nothing.
+//! The file is read, checked and compared on a thread that carries no packets; what is made of it
+//! is handed on as a whole, or not at all. A file with errors changes nothing.
 
 use std::{
     fmt,
