@@ -28,15 +28,20 @@ const LAST_STEP: f64 = 0.08;
 const NEAR_EVERY: Duration = Duration::from_millis(150);
 const NEAR_FOR: Duration = Duration::from_secs(5);
 const NEAR: f64 = 0.92;
-const BEYOND: f64 = 1.05;
+const BEYOND: f64 = 1.15;
 /// Rates that differ by less than this part are those of a link that does not change.
 const ALIKE: f64 = 0.15;
 /// Of what is given out, what must arrive for the link to count as fully used.
-const USED: f64 = 0.9;
+const USED: f64 = 0.93;
 /// In bytes under way: with less there is no queue that anybody can measure.
 const LEAST_QUEUE: f64 = 8.0 * 1500.0;
 /// Windows last a round trip, and so long at least and at most.
 const SPANS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
+/// Of what was known before, the least that is believed of a queue that stood for no whole window
+/// yet, and for one: acknowledgements come in bunches, and hosts are late.
+const BELIEVED: [f64; 2] = [0.98, 0.7];
+/// Windows in a row with a short delay that easing does not end until it is taken for the path's.
+const VAIN_EASES: u32 = 12;
 /// Cuts in a row that do not shorten the delay until it is taken for the path's.
 const VAIN: u32 = 5;
 /// Less than this no link carries that is worth sharing, in bytes per second.
@@ -78,6 +83,8 @@ pub(super) struct Seen {
 pub(super) struct Found {
     /// When it was last looked at, and what had arrived by then.
     last: Option<(Instant, u64)>,
+    /// The time before that.
+    second_last: Option<(Instant, u64)>,
     span: Duration,
     /// What the link carries, in bytes per second; 0 while that is not known.
     carries: f64,
@@ -92,8 +99,11 @@ pub(super) struct Found {
     cut: Option<(Instant, Duration)>,
     /// When the next step up may be made.
     rises_at: Option<Instant>,
-    /// Windows in a row in which a queue stood.
-    late: u32,
+    /// Since when the rate is measured at which a queue drains, what had arrived by then, and how
+    /// many whole windows that are.
+    stands: Option<(Instant, u64, u32)>,
+    /// Windows in a row in which a delay was too short to be sure of.
+    eased: u32,
     /// What was there before the cuts in a row, the delay then, and how many they are.
     streak: Option<(f64, Duration, u32)>,
     /// Delay that is the path's own.
@@ -123,6 +133,7 @@ impl Found {
     pub(super) fn update(&mut self, seen: &Seen, now: Instant) -> u64 {
         let arrived = seen.sent.saturating_sub(seen.in_flight);
         let before = self.last.replace((now, arrived));
+        let second = std::mem::replace(&mut self.second_last, before);
         let Some(delay) = seen.delay else {
             if seen.in_flight > 0 && self.carries > 0.0 {
                 self.cause = Cause::Stalled;
@@ -131,35 +142,51 @@ impl Found {
             return self.given as u64;
         };
         self.span = seen.rtt;
-        let Some((since, earlier)) = before else {
-            return self.given as u64;
-        };
         if std::mem::take(&mut self.stalled) {
             return self.given as u64;
         }
-        let seconds = now.saturating_duration_since(since).as_secs_f64();
-        let rate = arrived.saturating_sub(earlier) as f64 / seconds.max(1e-3);
+        let Some(since) = second.or(before) else {
+            return self.given as u64;
+        };
         self.own = self.own.min(delay);
         let delay = delay - self.own;
         self.queue = Some(delay);
         if delay >= LATE {
-            self.late += 1;
-            self.handle_queue(rate, delay, seen, now);
+            self.handle_queue(arrived, delay, seen, now);
         } else {
-            self.late = 0;
-            self.handle_clear(rate, delay, seen, now);
+            self.stands = None;
+            self.handle_clear(rate_since(since, arrived, now), delay, seen, now);
         }
         self.given as u64
     }
 
-    /// A queue stands in the link, through which so much arrives.
-    fn handle_queue(&mut self, rate: f64, delay: Duration, seen: &Seen, now: Instant) {
-        let first = self.carries == 0.0;
+    /// A queue stands in the link, through which so much has arrived.
+    fn handle_queue(&mut self, arrived: u64, delay: Duration, seen: &Seen, now: Instant) {
+        self.eased = 0;
+        let known = self.carries > 0.0;
+        let begins = self.stands.is_none();
+        let (since, earlier, windows) = match self.stands {
+            Some((since, earlier, windows)) => (since, earlier, windows + 1),
+            None => (now, arrived, 0),
+        };
+        self.stands = Some((since, earlier, windows));
+        let rate = rate_since((since, earlier), arrived, now);
         let round = seen.rtt + delay;
         // What waits in a queue is under way; who has less under way waits for a host.
-        let fits = rate * round.as_secs_f64() / 2.0;
+        let fits = rate.max(self.carries) * round.as_secs_f64() / 2.0;
         let fills = seen.in_flight as f64 >= fits.max(LEAST_QUEUE);
-        if !fills || first && self.late < 2 || !first && self.rests(now) {
+        let sure = windows >= BELIEVED.len() as u32;
+        if !fills || !known && !sure || known && self.rests(now) {
+            return;
+        }
+        let rate = match BELIEVED.get(windows as usize) {
+            Some(part) => rate.max(part * self.carries),
+            None => rate.max(LEAST),
+        };
+        if begins {
+            // It may be gone with the next packet.
+            self.carries = rate;
+            self.drain(delay, round);
             return;
         }
         let (start, at_first, cuts) = self.streak.unwrap_or((self.carries.max(rate), delay, 0));
@@ -173,19 +200,31 @@ impl Found {
             return;
         }
         self.streak = Some((start, at_first, cuts + 1));
-        self.carries = rate.max(LEAST);
+        self.carries = if known { rate.min(self.carries) } else { rate };
         if cuts == 0 {
             let alike = |(before, _): (f64, Instant)| {
                 (1.0 - ALIKE..1.0 + ALIKE).contains(&(self.carries / before))
             };
             self.steady = self.ceiling.is_none_or(alike);
         }
-        self.ceiling = Some((self.carries, now));
+        let before = self.ceiling.filter(|_| self.steady);
+        let ceiling = before.map_or(self.carries, |(before, _)| {
+            f64::midpoint(before, self.carries)
+        });
+        self.ceiling = Some((ceiling, now));
         self.step = FIRST_STEP;
-        let drain = delay.as_secs_f64() / (2.0 * round.as_secs_f64());
-        self.given = self.carries * (GIVEN - drain).max(LEAST_GIVEN);
+        self.drain(delay, round);
         self.cut = Some((now, round));
         self.rises_at = Some(now + round);
+        if sure {
+            self.stands = Some((now, arrived, 0));
+        }
+    }
+
+    /// Gives out less than the link carries until a queue is gone.
+    fn drain(&mut self, delay: Duration, round: Duration) {
+        let drain = delay.as_secs_f64() / (2.0 * round.as_secs_f64());
+        self.given = self.carries * (GIVEN - drain).max(LEAST_GIVEN);
         self.cause = Cause::Queue;
     }
 
@@ -196,9 +235,10 @@ impl Found {
         }
         self.streak = None;
         if delay > CLEAR {
-            self.ease(seen, now);
+            self.ease(delay, seen, now);
             return;
         }
+        self.eased = 0;
         let before = self.given;
         self.given = GIVEN * self.carries;
         self.cause = Cause::Clear;
@@ -206,10 +246,7 @@ impl Found {
         if !seen.held || rate < USED * before || early {
             return;
         }
-        let near = self.ceiling.is_some_and(|(ceiling, at)| {
-            let recent = now.saturating_duration_since(at) < NEAR_FOR;
-            self.steady && recent && (NEAR * ceiling..BEYOND * ceiling).contains(&self.carries)
-        });
+        let near = self.is_near(now);
         self.cause = Cause::Rises;
         self.carries *= 1.0 + self.step;
         self.given = GIVEN * self.carries;
@@ -222,10 +259,27 @@ impl Found {
         }
     }
 
+    /// Whether the rate is about the one at which a queue showed of late, of a steady link.
+    fn is_near(&self, now: Instant) -> bool {
+        self.ceiling.is_some_and(|(ceiling, at)| {
+            let recent = now.saturating_duration_since(at) < NEAR_FOR;
+            self.steady && recent && (NEAR * ceiling..BEYOND * ceiling).contains(&self.carries)
+        })
+    }
+
     /// A queue too short to be sure of: a step down, so that it does not stay.
-    fn ease(&mut self, seen: &Seen, now: Instant) {
+    fn ease(&mut self, delay: Duration, seen: &Seen, now: Instant) {
         if (seen.in_flight as f64) < LEAST_QUEUE || self.rests(now) {
             return;
+        }
+        self.eased += 1;
+        if self.eased > VAIN_EASES {
+            self.own += delay;
+            self.eased = 0;
+            return;
+        }
+        if self.is_near(now) {
+            self.ceiling = self.ceiling.map(|(ceiling, _)| (ceiling, now));
         }
         self.carries *= 1.0 - FIRST_STEP;
         self.given = GIVEN * self.carries;
@@ -240,6 +294,12 @@ impl Found {
         self.cut
             .is_some_and(|(at, span)| now.saturating_duration_since(at) < span)
     }
+}
+
+/// In bytes per second, what arrived since then.
+fn rate_since((since, before): (Instant, u64), arrived: u64, now: Instant) -> f64 {
+    let seconds = now.saturating_duration_since(since).as_secs_f64();
+    arrived.saturating_sub(before) as f64 / seconds.max(1e-3)
 }
 
 #[cfg(test)]
