@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::host::{Host, Role};
 use crate::lab::Lab;
 use crate::plan::{Dual, EDGE, Subnet};
+use crate::scenario::Marked;
 use crate::site::{Site, numbered};
 
 /// One link between edge and hub.
@@ -272,19 +273,32 @@ impl<'a> LinkHandle<'a> {
         self.edge().ip(&lines)
     }
 
-    /// Lets the edge's firewall drop everything in a direction, or nothing at all.
+    /// Lets the edge's firewall drop everything in a direction, or both firewalls nothing at all.
     pub fn set_drop(&self, direction: Option<Direction>) -> Result<(), Error> {
         let device = self.device();
-        let table = format!("table inet lab_{device}");
-        let mut script = format!("{table}\ndelete {table}\n");
-        if let Some(direction) = direction {
-            let (hook, key) = match direction {
-                Direction::Up => ("postrouting", "oifname"),
-                Direction::Down => ("prerouting", "iifname"),
-            };
-            let chain = format!("type filter hook {hook} priority -300\n{key} \"{device}\" drop\n");
-            let _ = writeln!(script, "{table} {{\nchain firewall {{\n{chain}}}\n}}");
-        }
+        let Some(direction) = direction else {
+            self.lab.host(Role::Hub).nft(&firewall(&device, None))?;
+            return self.edge().nft(&firewall(&device, None));
+        };
+        let (hook, key) = match direction {
+            Direction::Up => ("postrouting", "oifname"),
+            Direction::Down => ("prerouting", "iifname"),
+        };
+        let rule = (hook, format!("{key} \"{device}\" drop\n"));
+        self.edge().nft(&firewall(&device, Some(rule)))
+    }
+
+    /// Lets both firewalls drop a part of what arrives with a mark. Who sends it does not know.
+    pub(crate) fn drop_marked(&self, marked: Marked) -> Result<(), Error> {
+        let device = self.device();
+        let Marked { dscp, percent } = marked;
+        let rule = |ip: &str| {
+            format!(
+                "iifname \"{device}\" {ip} dscp {dscp} numgen random mod 100 < {percent} drop\n"
+            )
+        };
+        let script = firewall(&device, Some(("prerouting", rule("ip") + &rule("ip6"))));
+        self.lab.host(Role::Hub).nft(&script)?;
         self.edge().nft(&script)
     }
 
@@ -308,6 +322,17 @@ impl<'a> LinkHandle<'a> {
     fn now(&self) -> MutexGuard<'a, [Config; 2]> {
         self.link.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A firewall for a device with these rules at a hook instead of what it has; or none.
+fn firewall(device: &str, rules: Option<(&str, String)>) -> String {
+    let table = format!("table inet lab_{device}");
+    let mut script = format!("{table}\ndelete {table}\n");
+    if let Some((hook, rules)) = rules {
+        let chain = format!("type filter hook {hook} priority -300\n{rules}");
+        let _ = writeln!(script, "{table} {{\nchain firewall {{\n{chain}}}\n}}");
+    }
+    script
 }
 
 /// The lines that put addresses on a device and bring it up.

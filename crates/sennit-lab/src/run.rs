@@ -273,6 +273,9 @@ impl Player<'_> {
             Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
             Action::DropIn => link.set_drop(Some(Direction::Down)),
             Action::DropOut => link.set_drop(Some(Direction::Up)),
+            Action::DropMarked => fault
+                .marked
+                .map_or(Ok(()), |marked| link.drop_marked(marked)),
             Action::Accept => link.set_drop(None),
             Action::NatForget => link.break_nat(NatFault::Forget),
             Action::NatWedge => link.break_nat(NatFault::Wedge),

@@ -70,6 +70,8 @@
 //!   at_s = 3
 //!   link = "fast"                  # of `edge = 1`, if there are several
 //!   action = "outage"              # silent; see `Action` for the others
+//!   marked = { dscp = 8, percent = 10 }
+//!                                  # with "drop_marked": the mark, and how many are dropped
 //!   for_s = 2                      # then it ends by itself; absent = it stays
 //!   every_s = 5                    # and happens again,
 //!   times = 4                      # so many times in all
@@ -109,7 +111,7 @@ use crate::host::Role;
 use crate::lab::Spec;
 use crate::tunnel::TunnelKind;
 
-pub use fault::{Action, Fault};
+pub use fault::{Action, Fault, Marked};
 pub use link::{LinkTable, Shape};
 pub use published::{Better, Published};
 pub use traffic::{Idle, Packets, Ping, Quic, Tcp, Traffic, Udp, Via};

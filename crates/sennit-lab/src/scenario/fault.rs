@@ -19,6 +19,8 @@ pub struct Fault {
     pub action: Action,
     /// The change, with `action = "set"`.
     pub set: Option<Shape>,
+    /// The mark of the packets that are dropped, and how many, with `action = "drop_marked"`.
+    pub marked: Option<Marked>,
     /// The direction of an outage or change; absent = both.
     pub direction: Option<Direction>,
     /// How long it lasts; absent = until something else ends it.
@@ -28,6 +30,16 @@ pub struct Fault {
     /// How often it happens.
     #[serde(default = "once")]
     times: u32,
+}
+
+/// Packets with a mark of which a part is lost: what one class sends, if it has a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Marked {
+    /// The outer packet's, as a number.
+    pub dscp: u8,
+    /// How many of them, each by chance.
+    pub percent: u8,
 }
 
 /// What a fault does.
@@ -58,7 +70,9 @@ pub enum Action {
     DropIn,
     /// The edge's firewall drops what leaves by the link; senders on the edge get an error.
     DropOut,
-    /// The edge's firewall drops nothing any more.
+    /// Both firewalls drop a part of what arrives on the link with the mark in `marked`.
+    DropMarked,
+    /// The firewalls drop nothing any more.
     Accept,
     /// The link's NAT box loses all mappings: connections have other ports from then on.
     NatForget,
@@ -102,6 +116,7 @@ impl Action {
             | Self::AddressRemove
             | Self::DropIn
             | Self::DropOut
+            | Self::DropMarked
             | Self::NatForget
             | Self::NatWedge
             | Self::Revoke
@@ -129,6 +144,7 @@ impl Action {
             | Self::AddressChange
             | Self::DropIn
             | Self::DropOut
+            | Self::DropMarked
             | Self::Accept
             | Self::NatForget
             | Self::NatWedge => false,
@@ -142,7 +158,7 @@ impl Action {
             Self::CarrierDown => Some(Self::CarrierUp),
             Self::DeviceDown => Some(Self::DeviceUp),
             Self::AddressRemove | Self::AddressChange => Some(Self::AddressAdd),
-            Self::DropIn | Self::DropOut => Some(Self::Accept),
+            Self::DropIn | Self::DropOut | Self::DropMarked => Some(Self::Accept),
             Self::Restore
             | Self::CarrierUp
             | Self::DeviceUp
@@ -169,6 +185,14 @@ impl Fault {
         }
         if (self.action == Action::Set) != self.set.is_some() {
             return Err("`set` and action = \"set\" belong together".into());
+        }
+        if (self.action == Action::DropMarked) != self.marked.is_some() {
+            return Err("`marked` and action = \"drop_marked\" belong together".into());
+        }
+        if let Some(Marked { dscp, percent }) = self.marked
+            && (dscp > 63 || !(1..=100).contains(&percent))
+        {
+            return Err("`marked`: dscp is 0 to 63, percent 1 to 100".into());
         }
         if self.for_s.is_some() && self.action.end().is_none() {
             return Err(format!(
@@ -217,6 +241,7 @@ impl Fault {
                     at_s: Seconds(at + lasts.0),
                     action,
                     set: None,
+                    marked: None,
                     ..single.clone()
                 });
             [Some(single), end].into_iter().flatten()

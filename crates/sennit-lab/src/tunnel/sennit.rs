@@ -93,6 +93,7 @@ impl<'a> Sennit<'a> {
             | Action::AddressChange
             | Action::DropIn
             | Action::DropOut
+            | Action::DropMarked
             | Action::Accept
             | Action::NatForget
             | Action::NatWedge => Ok(()),
