@@ -175,13 +175,15 @@ impl Found {
         // What waits in a queue is under way; who has less under way waits for a host.
         let fits = rate.max(self.carries) * round.as_secs_f64() / 2.0;
         let fills = seen.in_flight as f64 >= fits.max(LEAST_QUEUE);
-        let sure = windows >= BELIEVED.len() as u32;
+        // A queue as long as the path is none of hosts.
+        let long = known && windows > 0 && delay >= seen.rtt;
+        let sure = long || windows >= BELIEVED.len() as u32;
         if !fills || !known && !sure || known && self.rests(now) {
             return;
         }
         let rate = match BELIEVED.get(windows as usize) {
-            Some(part) => rate.max(part * self.carries),
-            None => rate.max(LEAST),
+            Some(part) if !sure => rate.max(part * self.carries),
+            Some(_) | None => rate.max(LEAST),
         };
         if begins {
             // It may be gone with the next packet.
