@@ -15,13 +15,14 @@
 //! differences count, so the clocks of the two ends need not agree.
 
 mod late;
+mod repeats;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
-use self::late::Late;
+use self::{late::Late, repeats::Repeats};
 use crate::{Dedup, Floor, frame::Header};
 
 /// Packets held per flow: 0.2 s at 250 Mbit/s.
@@ -77,6 +78,7 @@ pub struct Resequencer<T> {
     started: Instant,
     stats: ResequenceStats,
     late: Late,
+    repeats: Repeats,
     /// How long packets are held because those before them may come back by repairs, and until when
     /// that is so.
     repairs: Option<(Duration, Instant)>,
@@ -133,6 +135,7 @@ impl<T> Resequencer<T> {
             started: now,
             stats: ResequenceStats::default(),
             late: Late::default(),
+            repeats: Repeats::default(),
             repairs: None,
         }
     }
@@ -235,6 +238,9 @@ impl<T> Resequencer<T> {
             self.bytes -= flow.release_run(&mut release);
         }
         let ahead = flow.ahead(header.seq);
+        if header.ordered {
+            self.repeats.count(flow.is_repeat(ahead, header));
+        }
         if ahead < 0 {
             self.stats.late += 1;
             if header.ordered {
@@ -305,7 +311,7 @@ impl<T> Resequencer<T> {
         let repair = if repair.is_zero() {
             repair
         } else {
-            repair + self.late.longer(now)
+            repair * self.repeats.rounds() + self.late.longer(now)
         };
         let overtaken = self
             .paths
@@ -459,6 +465,16 @@ impl<T> Flow<T> {
     /// How far a number on the wire is ahead of the next.
     fn ahead(&self, seq: u32) -> i64 {
         i64::from(seq.wrapping_sub(self.next as u32) as i32)
+    }
+
+    /// Whether a packet that is so far ahead was sent again: it left after one that follows it.
+    fn is_repeat(&self, ahead: i64, header: &Header) -> bool {
+        let newest = self.held.back().and_then(Option::as_ref);
+        let left_after = |held: &Held<T>| {
+            let after = header.sent_micros.wrapping_sub(held.sent_micros);
+            after as i32 > 0 && ahead < self.held.len() as i64
+        };
+        ahead < 0 || newest.is_some_and(left_after)
     }
 
     fn hold(&mut self, ahead: usize, held: Held<T>) {

@@ -209,7 +209,8 @@ fn a_transfer_has_most_of_what_a_lossy_link_carries() {
     for (loss, kind, streams, part) in [
         (1, Kind::Tcp, 1, 0.9),
         (5, Kind::Tcp, 1, 0.5),
-        (10, Kind::Tcp, 1, 0.1),
+        (10, Kind::Tcp, 1, 0.6),
+        (30, Kind::Tcp, 1, 0.12),
         (30, Kind::Tcp, 4, 0.5),
     ] {
         let carried = carries(loss, kind, streams);
