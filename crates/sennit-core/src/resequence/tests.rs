@@ -161,9 +161,27 @@ fn a_repair_is_waited_for() {
     assert_eq!(receiver.released, [0]);
     receiver.packet(1, 0, 31, 41, true);
     assert_eq!(receiver.released, [0, 1, 2, 3]);
+    // One of a few was sent again, so several repairs are waited for; but not for ever.
     receiver.packet(5, 0, 50, 60, true);
-    receiver.expire(receiver.start + MS * 120);
+    receiver.expire(receiver.start + MS * 200);
+    assert_eq!(receiver.released, [0, 1, 2, 3]);
+    receiver.expire(receiver.start + MS * 320);
     assert_eq!(receiver.released, [0, 1, 2, 3, 5]);
+}
+
+#[test]
+fn one_repair_is_waited_for_where_few_are_needed() {
+    let mut receiver = Receiver::new();
+    receiver.repair = MS * 40;
+    for seq in 0..8000 {
+        receiver.packet(seq, 0, seq, seq + 10, true);
+    }
+    receiver.released.clear();
+    receiver.packet(8001, 0, 8001, 8011, true);
+    receiver.expire(receiver.start + MS * 8045);
+    assert_eq!(receiver.released, []);
+    receiver.expire(receiver.start + MS * 8060);
+    assert_eq!(receiver.released, [8001]);
 }
 
 #[test]
