@@ -261,10 +261,10 @@ fn a_limit_holds_and_what_it_leaves_others_take() {
     assert!(default > 30.0, "{default:.1}");
 }
 
-/// What comes down in two seconds after one in which it settles, in Mbit/s.
+/// What comes down in a second after one in which it settles, in Mbit/s.
 fn settled(world: &mut World, transfer: &mut Transfer) -> f64 {
     transfer.run(world, 1000 * MS);
-    transfer.measure(world, 2000 * MS)
+    transfer.measure(world, 1000 * MS)
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod reload;
 mod shell;
 mod show;
 mod sites;
+mod speedtest;
 mod starter;
 mod status;
 mod test;
@@ -117,6 +118,8 @@ enum Command {
     Sim(lab::LabArgs),
     /// Measure what a network carries, by QUIC between two hosts, without a tunnel or root
     Test(test::TestArgs),
+    /// Measure what the tunnel carries, or one link of it, with the hub's help
+    Speedtest(speedtest::SpeedtestArgs),
     /// Print the script by which a shell completes commands
     Completions(shell::CompletionsArgs),
     /// Print the manual page, or write those of all commands
@@ -456,6 +459,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Lab(args) => lab::run(&args, cli.log.as_deref()),
         Command::Sim(_) => lab::instead("sim", cli.log.as_deref()),
         Command::Test(args) => test::run(&args),
+        Command::Speedtest(args) => speedtest::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
         Command::Predict(args) => predict::run(&args, cli.log.as_deref()),
@@ -487,6 +491,7 @@ impl Command {
             | Self::Check(_)
             | Self::Cleanup(_)
             | Self::Test(_)
+            | Self::Speedtest(_)
             | Self::Completions(_)
             | Self::Man(_)
             | Self::Predict(_)

@@ -96,6 +96,8 @@ pub struct HubConfig {
     pub api: ApiConfig,
     /// No handshake without post-quantum key exchange.
     pub require_pq: bool,
+    /// Sites may measure what their tunnels carry.
+    pub speedtest: bool,
     /// Who is told of events.
     pub notify: Vec<Notify>,
     /// What the hub sends to a site on all its links together, in bits per second.

@@ -76,6 +76,10 @@ pub enum LinkOrder {
     Cut {
         milliseconds: u32,
     },
+    /// Carry nothing for as long as this, as if it were paused; from now, whatever was said before.
+    Rest {
+        milliseconds: u32,
+    },
 }
 
 /// What a link is to carry at most until the edge ends. What is absent stays as it is, and with 0

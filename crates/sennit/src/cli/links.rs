@@ -105,12 +105,16 @@ pub(super) fn run(args: &LinksArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn status(client: &mut Client) -> Result<Status, Failure> {
+pub(super) fn status(client: &mut Client) -> Result<Status, Failure> {
     super::status::read(&client.request(&Request::Status)?)
 }
 
 /// Has the edge obey an order for a link.
-fn order(client: &mut Client, link: &str, order: LinkOrder) -> Result<LinkAnswer, Failure> {
+pub(super) fn order(
+    client: &mut Client,
+    link: &str,
+    order: LinkOrder,
+) -> Result<LinkAnswer, Failure> {
     let request = Request::Link {
         link: link.into(),
         order,

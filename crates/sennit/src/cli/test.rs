@@ -1,6 +1,6 @@
 //! `sennit test`.
 
-mod read;
+pub(super) mod read;
 mod rounds;
 mod told;
 
@@ -23,7 +23,7 @@ use crate::loadtest::profile::Profile;
 use crate::loadtest::report::Report;
 use crate::loadtest::requests::{self, Requests};
 use crate::loadtest::{Pin, Plan, server};
-use told::Told;
+pub(super) use told::Told;
 
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
@@ -306,7 +306,7 @@ fn exit(report: &Report) -> Exit {
     }
 }
 
-fn failure(error: &TestError) -> Failure {
+pub(super) fn failure(error: &TestError) -> Failure {
     let exit = match error {
         TestError::NoServer { .. } | TestError::OtherProtocol { .. } => Exit::Unreachable,
         TestError::Interrupted => Exit::Interrupted,
@@ -334,7 +334,7 @@ fn failure(error: &TestError) -> Failure {
 }
 
 /// A flag that Ctrl-C and SIGTERM set; a second Ctrl-C ends the program at once.
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let code = i32::from(Exit::Interrupted as u8);
     flag::register_conditional_shutdown(SIGINT, code, Arc::clone(&stop))

@@ -85,6 +85,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     let (reach, bearer_reach) = (reach("reach"), reach("bearer_reach"));
     let site_limit = hub.string("site_limit", values::rate, findings);
     let require_pq = hub.boolean("require_pq", findings);
+    let speedtest = hub.boolean("speedtest", findings);
     hub.finish(findings);
     Some(HubConfig {
         listen: listen.into_iter().map(Spanned::into_inner).collect(),
@@ -100,6 +101,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         connect_udp: None,
         api: ApiConfig::default(),
         require_pq: require_pq.unwrap_or(false),
+        speedtest: speedtest.unwrap_or(false),
         notify: Vec::new(),
         site_limit: site_limit.map(Spanned::into_inner),
         classes: Vec::new(),

@@ -320,6 +320,13 @@ fn hub() -> Vec<Key> {
             "Whether a handshake without post-quantum key exchange fails. An edge behind a box that \
              drops\nlarge handshakes then has no tunnel.",
         ),
+        key(
+            "speedtest",
+            Kind::Boolean,
+            Without::Value("false".into()),
+            "Whether sites that may reach the hub can measure what their tunnels carry \
+             (`sennit speedtest`).\nA server then listens inside the tunnel, at UDP port 4774.",
+        ),
     ]
 }
 

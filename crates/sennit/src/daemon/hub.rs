@@ -14,6 +14,7 @@ mod machine;
 mod owners;
 pub(super) mod relay;
 mod running;
+mod speedtest;
 
 use std::{
     path::Path,
@@ -117,6 +118,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let store = Store::open(&config.state)?;
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
     let (gateway, directory) = (Arc::new(gateway), Arc::new(Directory::default()));
+    speedtest::start(&config, stop.lifeline())?;
     let neighbours = Neighbours {
         verdicts: Arc::clone(&verdict_slots),
         directory: Arc::clone(&directory),

@@ -88,7 +88,7 @@ pub(super) fn per_second(text: &str) -> Result<f64, String> {
 }
 
 /// `500k`, `20M`, `1G`, in bytes.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn bytes(text: &str) -> Result<u64, String> {
     let text = text.strip_suffix('B').unwrap_or(text);
     let scales = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
     let scale = scales.iter().find(|(unit, _)| text.ends_with(*unit));

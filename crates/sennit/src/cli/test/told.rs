@@ -11,7 +11,7 @@ use crate::loadtest::exporter::Exporter;
 use crate::loadtest::second::Second;
 
 /// Whoever wants to hear.
-pub(super) struct Told {
+pub(in crate::cli) struct Told {
     terminal: bool,
     files: Vec<Lines>,
     exporter: Option<Exporter>,
@@ -30,7 +30,7 @@ struct Lines {
 }
 
 impl Told {
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         ndjson: Option<&Path>,
         csv: Option<&Path>,
         prometheus: Option<SocketAddr>,
@@ -62,13 +62,13 @@ impl Told {
     }
 
     /// Says something to whoever sits there.
-    pub(super) fn say(&self, text: &str) {
+    pub(in crate::cli) fn say(&self, text: &str) {
         if self.terminal {
             eprintln!("{text}");
         }
     }
 
-    pub(super) fn tell(&mut self, second: &Second) {
+    pub(in crate::cli) fn tell(&mut self, second: &Second) {
         if self.terminal {
             eprintln!("{}", in_words(second));
         }
@@ -82,7 +82,7 @@ impl Told {
     }
 
     /// What could not be written, if anything.
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(in crate::cli) fn failure(&self) -> Option<Failure> {
         let failed = self.files.iter().find_map(Lines::failure)?;
         Some(Failure::runtime(failed))
     }

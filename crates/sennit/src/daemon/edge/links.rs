@@ -58,6 +58,8 @@ struct Link {
     rank: u8,
     /// It loses everything until then, as its operator wants to see what happens.
     cut_until: Option<Instant>,
+    /// It carries nothing until then, as another is measured.
+    rests_until: Option<Instant>,
     /// Largest IP packet that its interface sends, if that was found.
     mtu: Option<u32>,
     /// Since when that is so.
@@ -75,6 +77,8 @@ struct Refusal {
 const LEAVING: Duration = Duration::from_secs(2);
 /// Why a link is down whose operator wants it so.
 pub(crate) const PAUSED: &str = "paused by the operator";
+/// Why a link is down that rests.
+const RESTS: &str = "it rests while another link is measured";
 /// A firewall that refuses some packets and lets others pass is told of for so long.
 const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
@@ -202,11 +206,20 @@ impl Links {
                 link.cut_until = cut.then_some(until);
                 io.set_cut(socket, cut);
             }
+            LinkOrder::Rest { milliseconds } => {
+                let until = now + Duration::from_millis(milliseconds.into());
+                let rests_until = Some(until).filter(|until| *until > now);
+                let was_resting = std::mem::replace(&mut link.rests_until, rests_until);
+                if was_resting.is_some() != rests_until.is_some() {
+                    link.since = now;
+                    edge.handle_link(link.update(index), now);
+                }
+            }
         }
     }
 
-    /// Ends the cuts whose time is over, and closes the sockets of links that are gone.
-    pub(super) fn handle_timeout(&mut self, io: &mut Io, now: Instant) {
+    /// Ends cuts and rests whose time is over, and closes the sockets of links that are gone.
+    pub(super) fn handle_timeout(&mut self, edge: &mut Edge, io: &mut Io, now: Instant) {
         for (socket, _) in self.leaving.extract_if(.., |(_, at)| *at <= now) {
             for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
                 drop_socket(socket.0 as usize, any, io);
@@ -220,19 +233,24 @@ impl Links {
                     tracing::info!(link = link.config.name, cut = false, "drill");
                 }
             }
+            if link.rests_until.take_if(|until| *until <= now).is_some() {
+                link.since = now;
+                edge.handle_link(link.update(index), now);
+            }
         }
     }
 
     /// When [`Self::handle_timeout`] has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let leaving = self.leaving.iter().map(|(_, at)| *at);
-        let cuts = self.all().filter_map(|(_, link)| link.cut_until);
-        cuts.chain(leaving).min()
+        let timed = self.all();
+        let timed = timed.flat_map(|(_, link)| [link.cut_until, link.rests_until]);
+        timed.flatten().chain(leaving).min()
     }
 
     /// How packets leave by each link, with what was found at its interface.
     pub(super) fn ways(&self, found: &[Found]) -> Vec<Way> {
-        let links = self.all().filter(|(_, link)| !link.paused);
+        let links = self.all().filter(|(_, link)| !link.is_off());
         let ways = links.filter_map(|(index, link)| {
             Some(Way {
                 socket: SocketId(index as u32),
@@ -318,6 +336,7 @@ impl Link {
             paused: false,
             rank: config.tier,
             cut_until: None,
+            rests_until: None,
             mtu: None,
             since: Instant::now(),
         }
@@ -387,8 +406,8 @@ impl Link {
                 tier: self.rank,
                 weight: self.config.weight,
             },
-            v4: self.bound[0].is_some() && !self.paused,
-            v6: self.bound[1].is_some() && !self.paused,
+            v4: self.bound[0].is_some() && !self.is_off(),
+            v6: self.bound[1].is_some() && !self.is_off(),
             mtu: self.mtu,
         }
     }
@@ -426,11 +445,17 @@ impl Link {
         })
     }
 
+    /// Whether its operator wants it to carry nothing, for now or until it is resumed.
+    fn is_off(&self) -> bool {
+        self.paused || self.rests_until.is_some()
+    }
+
     fn status(&self, now: Instant) -> LinkStatus {
-        let up = self.bound.iter().any(Option::is_some) && !self.paused;
+        let up = self.bound.iter().any(Option::is_some) && !self.is_off();
         let (cause, reason) = match &self.complaint {
             Some(Complaint { cause, text }) => (Some(*cause), Some(text.clone())),
             None if self.paused => (Some(LinkCause::Paused), Some(PAUSED.to_owned())),
+            None if self.is_off() => (Some(LinkCause::Paused), Some(RESTS.to_owned())),
             None => (None, None),
         };
         LinkStatus {

@@ -442,7 +442,7 @@ impl Machine for EdgeMachine {
         for (socket, error) in io.take_refusals() {
             self.links.handle_refusal(socket.0 as usize, &error, now);
         }
-        self.links.handle_timeout(io, now);
+        self.links.handle_timeout(&mut self.edge, io, now);
         if let Some(lead) = &mut self.lead {
             lead.outlook
                 .look(&self.resolved, &self.letter_slots[0], now);
