@@ -192,7 +192,7 @@ impl<R: Runs> Reloader<R> {
     fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> ReloadAnswer {
         let (config, entries, warnings) = match self.read() {
             Ok(read) => read,
-            Err(answer) => return answer,
+            Err(answer) => return *answer,
         };
         let mut state = self.lock();
         let Planned {
@@ -207,7 +207,7 @@ impl<R: Runs> Reloader<R> {
         );
         let applied = match self.apply(&mut state, next) {
             Ok(applied) => applied,
-            Err(error) => return refusal(error.to_string()),
+            Err(error) => return *refusal(error.to_string()),
         };
         let changed = changes.iter().map(|change| change.what.clone());
         self.journal.note(Event::Reloaded {
@@ -268,7 +268,7 @@ impl<R: Runs> Reloader<R> {
 
     /// The file as a config with its keys, and what was warned of, in words; or the answer that it
     /// cannot be taken.
-    fn read(&self) -> Result<(R::Config, Vec<Entry>, String), ReloadAnswer> {
+    fn read(&self) -> Result<(R::Config, Vec<Entry>, String), Box<ReloadAnswer>> {
         let source = config::read_file(&self.file).map_err(|source| {
             let path = self.file.clone();
             refusal(ConfigError::Read { path, source }.to_string())
@@ -335,19 +335,18 @@ impl<R: Runs> Reloader<R> {
 }
 
 /// Nothing was changed, for this reason.
-fn refusal(report: String) -> ReloadAnswer {
-    ReloadAnswer {
+fn refusal(report: String) -> Box<ReloadAnswer> {
+    Box::new(ReloadAnswer {
         schema: ReloadAnswer::SCHEMA.into(),
         report,
         ..ReloadAnswer::default()
-    }
+    })
 }
 
 /// Nothing was changed, for the errors of the file.
-fn refused(report: &Report) -> ReloadAnswer {
+fn refused(report: &Report) -> Box<ReloadAnswer> {
     let located = report.located().map(serde_json::to_value);
-    ReloadAnswer {
-        findings: located.filter_map(Result::ok).collect(),
-        ..refusal(report.to_string())
-    }
+    let mut refusal = refusal(report.to_string());
+    refusal.findings = located.filter_map(Result::ok).collect();
+    refusal
 }
