@@ -1,8 +1,8 @@
 //! `sennit speedtest`: what the tunnel carries, and what one link of it does.
 //!
-//! The hub serves the tests of `sennit test` inside the tunnel, if its config says so, and this is a
-//! client like any program behind the edge. To measure one link the others rest meanwhile. That is a
-//! lease: the edge ends it by itself when nobody renews it, however this command ends.
+//! The hub serves the tests of `sennit test` inside the tunnel, if its config says so, and this is
+//! a client like any program behind the edge. To measure one link the others rest meanwhile. That
+//! is a lease: the edge ends it by itself when nobody renews it, however this command ends.
 
 mod resting;
 

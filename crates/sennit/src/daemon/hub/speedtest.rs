@@ -1,8 +1,8 @@
 //! The server by which sites measure their tunnels.
 //!
-//! It is that of `sennit test`, at an address of the hub inside the tunnel, where only sites come. It
-//! has a thread of its own, and its packets pass the TUN device like those of any other host behind
-//! the hub.
+//! It is that of `sennit test`, at an address of the hub inside the tunnel, where only sites come.
+//! It has a thread of its own, and its packets pass the TUN device like those of any other host
+//! behind the hub.
 
 use std::{
     net::SocketAddr,
