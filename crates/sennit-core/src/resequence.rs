@@ -308,10 +308,12 @@ impl<T> Resequencer<T> {
         if repair >= ENDLESS {
             return held.arrived + repair;
         }
-        let repair = if repair.is_zero() {
-            repair
+        let late = self.late.longer(now);
+        let (repairs, repair) = if repair.is_zero() {
+            (repair, repair)
         } else {
-            repair * self.repeats.rounds() + self.late.longer(now)
+            let all = (repair * self.repeats.rounds()).min(LONGEST.max(repair));
+            (all + late, repair + late)
         };
         let overtaken = self
             .paths
@@ -321,9 +323,8 @@ impl<T> Resequencer<T> {
             .max()
             .map_or(held.arrived, |at| at.max(held.arrived));
         let apart = self.apart(now) + repair;
-        let longest = apart.max(LONGEST) + self.late.longer(now);
-        let longest = longest.min(LONGEST_OF_ALL);
-        let at = (overtaken + repair).min(held.arrived + longest);
+        let longest = (apart.max(LONGEST) + late).min(LONGEST_OF_ALL);
+        let at = (overtaken + repairs).min(held.arrived + longest);
         match self.repairs {
             Some((wait, until)) if now < until => at.max(held.arrived + wait),
             Some(_) | None => at,

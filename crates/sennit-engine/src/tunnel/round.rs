@@ -65,6 +65,8 @@ pub(super) struct Round {
     pub(super) only_acks: Option<bool>,
     /// Room in noq's queue after a batch was put there; what it sends of it makes more.
     launched: Option<usize>,
+    /// What is lost of the batch on one of its paths is missed.
+    is_missed: bool,
     /// The paths as the scheduler sees them in this round.
     pub(super) views: Vec<PathView>,
     pub(super) batch: Batch,
@@ -84,6 +86,7 @@ impl Round {
             goes_on: false,
             only_acks: None,
             launched: None,
+            is_missed: false,
             views: Vec::new(),
             batch: Batch::default(),
             sent: Sent::default(),
@@ -138,6 +141,7 @@ impl Tunnel {
                 Sending::Data => {
                     self.round.sending = match self.fill_batch(pipe, now) {
                         Some(batch) => {
+                            self.round.is_missed = false;
                             self.launch(pipe, batch, batch.without_first().first().is_some())
                         }
                         None => Sending::Rest,
@@ -450,16 +454,25 @@ impl Tunnel {
         codec.encode(buffer, checksum, &header)
     }
 
+    /// Whether what leaves on a path that is not known yet, or not trusted, is not missed there,
+    /// because it leaves on another one where it is.
+    fn is_spare(&self, path: usize, left: PathSet) -> bool {
+        // Acknowledgements may go out on a path before the first look at the paths.
+        let spare = |path: usize| {
+            let view = self.round.views.get(path);
+            view.is_some_and(|it| it.worth == Worth::Unknown || it.copies != Copies::None)
+        };
+        spare(path) && (self.round.is_missed || left.iter().any(|other| !spare(other)))
+    }
+
     /// Queues the batch inside noq with only the first path's gate open.
     fn launch(&mut self, pipe: &mut Pipe, paths: PathSet, copied: bool) -> Sending {
         let Some(path) = paths.first() else {
             return Sending::Data;
         };
         self.lend(path, PathStatus::Available);
-        // What leaves on a path that is not known yet, or not trusted, is not missed there.
-        // Acknowledgements may go out on a path before the first look at the paths.
-        let spare = |view: &PathView| view.worth == Worth::Unknown || view.copies != Copies::None;
-        let is_spare = copied && self.round.views.get(path).is_some_and(spare);
+        let is_spare = copied && self.is_spare(path, paths.without_first());
+        self.round.is_missed |= !is_spare;
         let watches = self.watches_losses(pipe) && !is_spare;
         let again = paths.without_first().first().is_some();
         let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());
