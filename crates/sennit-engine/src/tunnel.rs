@@ -26,7 +26,6 @@ mod reports;
 mod round;
 
 use std::{
-    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -49,7 +48,7 @@ use crate::{
     ids::{LinkId, SocketId},
     path::{Path, number},
     pipe::Pipe,
-    transport::{DATAGRAM_BUFFER, MAX_PATHS, SPARE_PATHS},
+    transport::{DATAGRAM_BUFFER, MAX_PATHS},
     treatment::Treatment,
 };
 
@@ -82,8 +81,6 @@ pub(crate) struct Tunnel {
     longest: usize,
     /// Datagrams of requests that are no tunnel, if the connection may have such.
     unbound: Option<Vec<Unbound>>,
-    /// The peer may open paths.
-    allows_paths: bool,
 }
 
 /// Stream, context and payload of a datagram.
@@ -114,7 +111,6 @@ impl Tunnel {
             chunk: BytesMut::new(),
             longest: usize::MAX,
             unbound: None,
-            allows_paths: false,
         }
     }
 
@@ -142,21 +138,8 @@ impl Tunnel {
 
     /// The peer may from now on open paths.
     pub(crate) fn allow_paths(&mut self, now: Instant) {
-        self.allows_paths = true;
-        self.allow_spare_paths(now);
-    }
-
-    /// The peer may open some more paths than there are: connection IDs for all that it may ever
-    /// have would fill several large packets.
-    fn allow_spare_paths(&mut self, now: Instant) {
-        if !self.allows_paths {
-            return;
-        }
-        let count = NonZeroU32::MIN.saturating_add(self.paths.len() as u32 + SPARE_PATHS - 1);
         // Fails only for a peer that does not speak multipath.
-        let _ = self
-            .conn
-            .set_max_concurrent_paths(now, count.min(MAX_PATHS));
+        let _ = self.conn.set_max_concurrent_paths(now, MAX_PATHS);
     }
 
     /// Packets that are sent twice are few; a copy must not be withheld because the other path's
@@ -209,7 +192,6 @@ impl Tunnel {
         self.paths.extend(path);
         self.paths.sort_by_key(|path| path.id);
         self.set_floors();
-        self.allow_spare_paths(now);
         self.abort_batch(pipe);
     }
 
