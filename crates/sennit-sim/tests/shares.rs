@@ -291,3 +291,25 @@ fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
         assert_eq!(made(&world), before, "the tunnels stay");
     }
 }
+
+/// A slow link is taken for what it is, and not for one with a queue.
+#[test]
+fn a_link_whose_rate_moves_is_not_starved() {
+    for (turns, least) in [(0, 4.0), (2, 1.0)] {
+        let mut world = world(usual(None));
+        world.set_turns(turns * MS, turns * MS);
+        let now = world.now();
+        let mut transfer = Transfer::new(Kind::Tcp, Direction::Up, 16, now);
+        let rates = [40, 10, 30, 5, 20, 50, 8, 45, 12, 25];
+        let mut carried = [0.0, 0.0];
+        for carried in &mut carried {
+            for rate in rates {
+                let rate = Some(Bitrate::mbit(rate));
+                world.change(0, |config| (config.rate, config.delay) = (rate, 20 * MS));
+                *carried += transfer.measure(&mut world, 1000 * MS) / rates.len() as f64;
+            }
+        }
+        println!("hosts act every {turns} ms: {carried:.1?} of 24.5 Mbit/s");
+        assert!(carried[1] > least, "{carried:.1?} Mbit/s");
+    }
+}

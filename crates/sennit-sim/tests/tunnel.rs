@@ -701,7 +701,8 @@ fn what_links_lose_by_chance_is_repaired() {
     let status = &world.edge.status()[0];
     // What waits at the end is not lost.
     assert!(ratio > 0.99, "{:.2} % arrive: {status:?}", 100.0 * ratio);
-    assert!(status.stats.repaired > 1000, "{status:?}");
+    // What codes bring back is not sent again.
+    assert!(status.stats.repaired > 500, "{status:?}");
     // One of 160 000 is lost four times.
     assert!(status.stats.unrepaired <= 5, "{status:?}");
     assert_eq!(status.queue.dropped, 0, "{status:?}");

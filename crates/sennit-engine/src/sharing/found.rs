@@ -11,10 +11,15 @@
 
 use std::time::{Duration, Instant};
 
+use crate::acks::ACK_DELAY;
+
 /// Round trips that are longer by this much wait in a queue of the link; what is less may be hosts.
 const LATE: Duration = Duration::from_millis(3);
 /// Below this there is none; in between the rate is eased.
 const CLEAR: Duration = Duration::from_micros(1500);
+/// A packet of this size takes a while itself on a slow link, and so does the next, for which its
+/// acknowledgement waits. In bytes.
+const PACKET: f64 = 1500.0;
 /// Of what the link carries, what is given out while no queue stands in it.
 const GIVEN: f64 = 0.97;
 /// While a queue drains, no less than this part is given out.
@@ -151,7 +156,7 @@ impl Found {
         self.own = self.own.min(delay);
         let delay = delay - self.own;
         self.queue = Some(delay);
-        if delay >= LATE {
+        if delay >= LATE + self.slow() {
             self.handle_queue(arrived, delay, seen, now);
         } else {
             self.stands = None;
@@ -236,7 +241,7 @@ impl Found {
             return;
         }
         self.streak = None;
-        if delay > CLEAR {
+        if delay > CLEAR + self.slow() {
             self.ease(delay, seen, now);
             return;
         }
@@ -289,6 +294,15 @@ impl Found {
         let pause = if self.steady { NEAR_EVERY } else { seen.rtt };
         self.rises_at = Some(now + pause);
         self.cause = Cause::Clear;
+    }
+
+    /// By how much round trips are longer on a link of this rate although no queue stands there.
+    fn slow(&self) -> Duration {
+        if self.given == 0.0 {
+            return Duration::ZERO;
+        }
+        let packet = Duration::from_secs_f64(PACKET / self.given.max(LEAST));
+        packet + packet.min(ACK_DELAY)
     }
 
     /// Whether the last step down has not shown yet.
@@ -346,7 +360,7 @@ mod tests {
                     2.0 * carries * seconds
                 };
                 let through = (self.queue + offered).min(carries * seconds);
-                self.queue += offered - through;
+                self.queue = (self.queue + offered - through).max(0.0);
                 (self.sent, self.arrived) = (self.sent + offered, self.arrived + through);
                 self.now += span;
                 let delay = Duration::from_secs_f64(self.queue / carries) + self.longer;

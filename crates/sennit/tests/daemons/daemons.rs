@@ -272,12 +272,9 @@ fn daemons_survive_a_hang_up_and_say_what_it_does() {
         return;
     };
     let (mut hub, mut edge) = world.start_pair(&Edge::default());
-    for (daemon, words) in [
-        (&mut hub, ["SIGHUP", "restart"]),
-        (&mut edge, ["reload", "changes"]),
-    ] {
+    for daemon in [&mut hub, &mut edge] {
         daemon.signal(Signal::HUP);
-        daemon.wait_for_log(&words);
+        daemon.wait_for_log(&["reload", "changes"]);
         daemon.assert_alive();
     }
     ping(edge.host, HUB_INNER[0]);
