@@ -422,8 +422,6 @@ impl Edge {
         if !self.is_cut_off(index, now) {
             return self.end_race(index, now);
         }
-        self.slots[index].dial.forget(id);
-        self.end_race(index, now);
         self.slots[index].dial.keep_spare(id, now);
         self.settle(now);
     }

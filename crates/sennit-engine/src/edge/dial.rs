@@ -86,7 +86,7 @@ pub(super) struct Dial {
     answer_by: Option<Instant>,
     /// Since when all paths are down while no link changed.
     cut_off: Option<Instant>,
-    /// A connection that is ready, and takes the place of the one that is cut off then.
+    /// The attempt that is ready, and takes the place of the connection that is cut off then.
     spare: Option<(ConnId, Instant)>,
     next_look: Option<Instant>,
 }
@@ -117,18 +117,14 @@ impl Dial {
 
     /// The attempts that nobody needs any more, to be closed.
     fn take_attempts(&mut self) -> Vec<ConnId> {
-        let spare = self.spare.take().map(|(id, _)| id);
+        self.spare = None;
         let attempts = std::mem::take(&mut self.attempts);
-        attempts
-            .into_values()
-            .map(|(id, _)| id)
-            .chain(spare)
-            .collect()
+        attempts.into_values().map(|(id, _)| id).collect()
     }
 
     /// One attempt has won while the connection before it may still come back.
     pub(super) fn keep_spare(&mut self, id: ConnId, now: Instant) {
-        self.spare = Some((id, now + OLD_FIRST));
+        self.spare.get_or_insert((id, now + OLD_FIRST));
     }
 
     /// The attempts over a link, to be closed.
@@ -136,7 +132,9 @@ impl Dial {
         let over = self
             .attempts
             .extract_if(.., |(link, _, _), _| *link == socket);
-        over.map(|(_, (id, _))| id).collect()
+        let over: Vec<ConnId> = over.map(|(_, (id, _))| id).collect();
+        self.spare = self.spare.filter(|(spare, _)| !over.contains(spare));
+        over
     }
 
     /// Whether an attempt over a link is under way.
@@ -170,7 +168,7 @@ impl Dial {
         self.hold(link, wait, now);
     }
 
-    pub(super) fn forget(&mut self, id: ConnId) {
+    fn forget(&mut self, id: ConnId) {
         self.attempts.retain(|_, (attempt, _)| *attempt != id);
         self.spare = self.spare.filter(|(spare, _)| *spare != id);
     }

@@ -142,7 +142,7 @@ impl Tunnel {
                     self.round.sending = match self.fill_batch(pipe, now) {
                         Some(batch) => {
                             self.round.is_missed = false;
-                            self.launch(pipe, batch, batch.without_first().first().is_some())
+                            self.launch(pipe, batch)
                         }
                         None => Sending::Rest,
                     };
@@ -179,7 +179,8 @@ impl Tunnel {
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
         if let Some(paths) = self.acks_due(now) {
-            self.launch(pipe, paths, false);
+            self.round.is_missed = false;
+            self.launch(pipe, paths);
             self.round.sending = Sending::Acks(paths);
             return None;
         }
@@ -466,12 +467,12 @@ impl Tunnel {
     }
 
     /// Queues the batch inside noq with only the first path's gate open.
-    fn launch(&mut self, pipe: &mut Pipe, paths: PathSet, copied: bool) -> Sending {
+    fn launch(&mut self, pipe: &mut Pipe, paths: PathSet) -> Sending {
         let Some(path) = paths.first() else {
             return Sending::Data;
         };
         self.lend(path, PathStatus::Available);
-        let is_spare = copied && self.is_spare(path, paths.without_first());
+        let is_spare = self.is_spare(path, paths.without_first());
         self.round.is_missed |= !is_spare;
         let watches = self.watches_losses(pipe) && !is_spare;
         let again = paths.without_first().first().is_some();
@@ -526,7 +527,7 @@ impl Tunnel {
         }
         let left = paths.without_first();
         if left.first().is_some() {
-            return self.launch(pipe, left, true);
+            return self.launch(pipe, left);
         }
         self.open_gates();
         Sending::Data
