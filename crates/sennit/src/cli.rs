@@ -11,6 +11,7 @@ mod events;
 mod exit;
 mod grants;
 mod host;
+mod hub;
 mod lab;
 mod links;
 mod output;
@@ -31,14 +32,13 @@ mod wait;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use self::exit::{Exit, Failure};
-use crate::config::{self, ConfigError, EdgeConfig, HubConfig, Loaded, Prefix};
+use crate::config::{self, ConfigError, EdgeConfig, Loaded, Prefix};
 use crate::described::DescribedPacket;
-use crate::identity::{Authority, HubIdentity};
 use crate::remote::Remote;
 use crate::site::SiteName;
 use crate::{daemon, logging};
@@ -60,11 +60,11 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 From nothing to a tunnel:
-  hub$  sennit hub init --state /var/lib/sennit
-  hub$  sennit hub --config /var/lib/sennit/hub.toml
-  hub$  sennit invite van-07 --hub 203.0.113.10:443 --state /var/lib/sennit
-  edge$ sennit join TOKEN --route-all --state /var/lib/sennit
-  edge$ sennit edge --config /var/lib/sennit/edge.toml
+  hub$  sennit hub init
+  hub$  sennit hub                             # or systemctl enable --now sennit-hub
+  hub$  sennit invite van-07 --hub 203.0.113.10:443
+  edge$ sennit join TOKEN --route-all
+  edge$ sennit edge                            # or systemctl enable --now sennit-edge
   edge$ sennit status --wait up
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config invalid,
@@ -73,7 +73,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a hub in the foreground, or make its identity
-    Hub(HubArgs),
+    Hub(hub::HubArgs),
     /// Run an edge in the foreground
     Edge(EdgeArgs),
     /// Make unreachable what belongs into the tunnel, from before an edge starts (at boot)
@@ -131,41 +131,6 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "\
-Examples:
-  sennit hub init --state /var/lib/sennit
-  sennit hub --config /etc/sennit/hub.toml"
-)]
-struct HubArgs {
-    #[command(subcommand)]
-    command: Option<HubCommand>,
-    /// The hub's config
-    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/hub.toml")]
-    config: PathBuf,
-}
-
-#[derive(Debug, Subcommand)]
-enum HubCommand {
-    /// Make the hub's identity: keys, certificates and an empty store
-    ///
-    /// An identity that is there is never overwritten.
-    Init {
-        #[command(flatten)]
-        state: StateArg,
-        /// A DNS name or IP address under which third-party clients know the hub; repeatable
-        #[arg(long = "name", value_name = "NAME", value_parser = values::server_name)]
-        names: Vec<String>,
-    },
-    /// Print the hub's CA certificate (PEM), for third-party CONNECT-IP clients
-    Ca {
-        #[command(flatten)]
-        state: StateArg,
-    },
-}
-
-#[derive(Debug, Args)]
 struct StateArg {
     /// Directory with the identity
     #[arg(long = "state", value_name = "DIR", default_value = config::DEFAULT_STATE)]
@@ -176,7 +141,7 @@ struct StateArg {
 #[command(after_help = "Example:\n  sennit edge --config /etc/sennit/edge.toml")]
 struct EdgeArgs {
     /// The edge's config
-    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/edge.toml")]
+    #[arg(long, value_name = "FILE", default_value = config::DEFAULT_EDGE_FILE)]
     config: PathBuf,
 }
 
@@ -232,7 +197,8 @@ struct JoinArgs {
     /// Have everything go into the tunnel, by the first config
     #[arg(long)]
     route_all: bool,
-    /// Where to write the first config [default: edge.toml in the state directory]
+    /// Where to write the first config [default: /etc/sennit/edge.toml, or edge.toml in another
+    /// state directory than the usual one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Do not ask the hub whether the token is good; the first connection does
@@ -422,14 +388,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(cli: Cli) -> Result<Exit, Failure> {
     logging::start(cli.log.as_deref(), cli.command.default_log()).map_err(Failure::usage)?;
     match cli.command {
-        Command::Hub(HubArgs {
-            command: Some(command),
-            ..
-        }) => hub(command),
-        Command::Hub(HubArgs {
-            command: None,
-            config,
-        }) => daemon::hub::run(load(HubConfig::load(&config))?, &config).map(|()| Exit::Ok),
+        Command::Hub(args) => hub::run(args),
         Command::Edge(EdgeArgs { config }) => {
             daemon::edge::run(&load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
         }
@@ -470,7 +429,8 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 impl Command {
     fn default_log(&self) -> &'static str {
         match self {
-            Self::Hub(HubArgs { command: None, .. }) | Self::Edge(_) | Self::Lab(_) => "info",
+            Self::Hub(args) if args.runs() => "info",
+            Self::Edge(_) | Self::Lab(_) => "info",
             Self::Hub(_)
             | Self::Guard(_)
             | Self::Invite(_)
@@ -508,20 +468,4 @@ fn load<C>(loaded: Result<Loaded<C>, ConfigError>) -> Result<C, Failure> {
         eprintln!("{warnings}\n");
     }
     Ok(config)
-}
-
-fn hub(command: HubCommand) -> Result<Exit, Failure> {
-    match command {
-        HubCommand::Init { state, names } => {
-            let identity = HubIdentity::init(&state.dir, &names, SystemTime::now())?;
-            eprintln!("This hub is {}.", identity.authority.fingerprint());
-            eprintln!(
-                "Its identity is in {}; whoever has ca.key from there is the hub.",
-                state.dir.display()
-            );
-            starter::write_hub(&state.dir)?;
-            Ok(Exit::Ok)
-        }
-        HubCommand::Ca { state } => output::print(&Authority::load(&state.dir)?.pem()),
-    }
 }

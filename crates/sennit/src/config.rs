@@ -54,6 +54,10 @@ pub type Prefix = ipnet::IpNet;
 
 /// Where `sennit join` and `sennit hub init` keep identities unless told otherwise.
 pub const DEFAULT_STATE: &str = "/var/lib/sennit";
+/// The config that a hub reads if nobody names another, and that its unit names.
+pub const DEFAULT_HUB_FILE: &str = "/etc/sennit/hub.toml";
+/// The same of an edge.
+pub const DEFAULT_EDGE_FILE: &str = "/etc/sennit/edge.toml";
 /// Control socket of a hub unless `control` says otherwise.
 pub const DEFAULT_HUB_CONTROL: &str = "/run/sennit/hub.sock";
 /// Control socket of an edge unless `control` says otherwise.

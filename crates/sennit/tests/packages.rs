@@ -164,3 +164,45 @@ fn systemd_takes_the_units_and_they_expose_little() {
         assert!(exposed.status.success(), "{}: {said}", unit.display());
     }
 }
+
+/// The config that a unit has its daemon read.
+fn config_of(unit: &str) -> String {
+    let text = fs::read_to_string(workspace().join("packaging/systemd").join(unit)).unwrap();
+    let line = text.lines().find(|line| line.starts_with("ExecStart="));
+    let (_, file) = line.unwrap().split_once("--config ").unwrap();
+    file.to_owned()
+}
+
+#[test]
+fn what_hub_init_and_join_write_is_what_the_units_read() {
+    let script = format!(
+        "mount -t tmpfs none /etc && mount -t tmpfs none /var/lib || exit 99
+         set -e
+         \"$SENNIT\" hub init 2>/dev/null
+         \"$SENNIT\" check --strict {hub}
+         token=$(\"$SENNIT\" invite van-07 --hub 203.0.113.10:443 2>/dev/null)
+         \"$SENNIT\" join \"$token\" --offline --force --link lte=lo --route-all 2>/dev/null
+         \"$SENNIT\" check {edge}",
+        hub = config_of("sennit-hub.service"),
+        edge = config_of("sennit-edge.service"),
+    );
+    // A host of its own, as far as these two folders go.
+    let ran = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .env("SENNIT", env!("CARGO_BIN_EXE_sennit"))
+        .output();
+    let ran = match ran {
+        Ok(ran) if ran.status.code() != Some(99) && !is_refused(&ran.stderr) => ran,
+        _ => return println!("SKIPPED: needs user namespaces"),
+    };
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}{errors}");
+    for words in ["hub.toml: a hub", "edge.toml: an edge with 1 link"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+fn is_refused(said: &[u8]) -> bool {
+    String::from_utf8_lossy(said).starts_with("unshare:")
+}

@@ -11,7 +11,7 @@ use clap::Args;
 
 use self::redact::Redaction;
 use super::{Exit, Failure, output, status};
-use crate::config::{Config, EdgeConfig};
+use crate::config::{Config, DEFAULT_EDGE_FILE, EdgeConfig};
 use crate::control::{Client, Request};
 use crate::daemon::edge::doctor;
 use crate::date;
@@ -31,7 +31,7 @@ Public addresses, hardware addresses, host and site names, and tokens are replac
 same ones everywhere. Keys are never read. Nothing is sent anywhere: look at it, and send it yourself.")]
 pub(super) struct BugreportArgs {
     /// The daemon's config
-    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/edge.toml")]
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_EDGE_FILE)]
     config: PathBuf,
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]

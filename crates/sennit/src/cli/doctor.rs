@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 
 use super::{Exit, Failure, load, output};
-use crate::config::{EdgeConfig, Severity};
+use crate::config::{DEFAULT_EDGE_FILE, EdgeConfig, Severity};
 use crate::daemon::edge::doctor::{self, Diagnosis, Finding, LinkFacts, Nat};
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ It looks at this host, and by each link at the hub, and changes nothing. It need
 edge. Exit code 6: it has found something.")]
 pub(super) struct DoctorArgs {
     /// The edge's config
-    #[arg(long, value_name = "FILE", default_value = "/etc/sennit/edge.toml")]
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_EDGE_FILE)]
     config: PathBuf,
     /// Print JSON (sennit.doctor/1)
     #[arg(long)]

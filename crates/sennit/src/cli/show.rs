@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{Exit, Failure, output};
-use crate::config::{self, Config, ConfigError, Entry};
+use crate::config::{self, Config, ConfigError, DEFAULT_EDGE_FILE, Entry};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -23,7 +23,7 @@ enum ConfigCommand {
     /// Show what a config file says
     Show {
         /// A hub's or an edge's config
-        #[arg(value_name = "FILE", default_value = "/etc/sennit/edge.toml")]
+        #[arg(value_name = "FILE", default_value = DEFAULT_EDGE_FILE)]
         file: PathBuf,
         /// Also what holds without being said
         #[arg(long)]

@@ -124,7 +124,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
              before {until}:"
         );
     }
-    eprintln!("  sennit edge --config {}", config.display());
+    starter::say_start("edge", &config);
     Ok(Exit::Ok)
 }
 

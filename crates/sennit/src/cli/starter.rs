@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::Failure;
-use crate::config::{ConfigError, EdgeConfig};
+use crate::config::{
+    ConfigError, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE, EdgeConfig,
+};
 use crate::identity::EdgeIdentity;
 
 /// What goes into the first config of an edge.
 #[derive(Debug, Default)]
 pub(super) struct Wishes<'a> {
-    /// Where the config goes, if not into the state directory.
+    /// Where the config goes, if not where one usually is.
     pub(super) file: Option<&'a Path>,
     /// The links; if there are none, the interfaces with a default route.
     pub(super) links: &'a [StarterLink],
@@ -59,16 +61,15 @@ pub(super) fn write(
         links => links.to_vec(),
     };
     let text = text(&absolute(state), identity, &links, wishes.route_all);
-    let in_state = state.join("edge.toml");
-    let path = wishes.file.unwrap_or(&in_state);
+    let path = place(wishes.file, state, Path::new(DEFAULT_EDGE_FILE));
     EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
         .map_err(ConfigError::Invalid)?;
-    write_new(path, &text, "look at its links and routes")?;
-    Ok(path.into())
+    write_new(&path, &text, "look at its links and routes")?;
+    Ok(path)
 }
 
-/// Writes `hub.toml` into `state` unless it is there.
-pub(super) fn write_hub(state: &Path) -> Result<(), Failure> {
+/// Writes the hub's config unless it is there; its path.
+pub(super) fn write_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Failure> {
     let text = format!(
         "[hub]\nlisten = [\"0.0.0.0:443\", \"[::]:443\"]\nstate = {}\n\
          pool = [\"10.200.0.0/16\", \"fd5e:1::/64\"]   # sites get their addresses from here\n\
@@ -80,11 +81,28 @@ pub(super) fn write_hub(state: &Path) -> Result<(), Failure> {
          bearer_reach = [\"internet\"]                # by clients with a bearer token\n",
         quoted(&absolute(state)),
     );
-    write_new(
-        &state.join("hub.toml"),
-        &text,
-        "look at its addresses and reach",
-    )
+    let path = place(file, state, Path::new(DEFAULT_HUB_FILE));
+    write_new(&path, &text, "look at its addresses and reach")?;
+    Ok(path)
+}
+
+/// Says how to start a daemon with this config.
+pub(super) fn say_start(role: &str, config: &Path) {
+    if [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new).contains(&config) {
+        eprintln!("  systemctl enable --now sennit-{role}\nor without systemd:\n  sennit {role}");
+    } else {
+        eprintln!("  sennit {role} --config {}", config.display());
+    }
+}
+
+/// Where a config goes: where somebody wants it, else where the unit reads it. Another state
+/// directory than the usual one is another daemon's, whose config goes there too.
+fn place(wanted: Option<&Path>, state: &Path, usual: &Path) -> PathBuf {
+    match (wanted, usual.file_name()) {
+        (Some(wanted), _) => wanted.into(),
+        (None, Some(name)) if state != Path::new(DEFAULT_STATE) => state.join(name),
+        (None, _) => usual.into(),
+    }
 }
 
 fn write_new(path: &Path, text: &str, advice: &str) -> Result<(), Failure> {
@@ -178,6 +196,19 @@ fn quoted(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_config_goes_where_its_unit_reads_it_unless_the_state_is_elsewhere() {
+        let usual = Path::new(DEFAULT_HUB_FILE);
+        let placed = |wanted: Option<&str>, state: &str| {
+            place(wanted.map(Path::new), Path::new(state), usual)
+        };
+
+        assert_eq!(placed(None, "/var/lib/sennit"), usual);
+        assert_eq!(placed(None, "/var/lib/sennit/"), usual);
+        assert_eq!(placed(None, "/srv/a"), Path::new("/srv/a/hub.toml"));
+        assert_eq!(placed(Some("/x.toml"), "/srv/a"), Path::new("/x.toml"));
+    }
 
     #[test]
     fn links_are_the_interfaces_with_a_default_route() {
