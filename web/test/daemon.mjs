@@ -18,10 +18,12 @@ export const POLICY =
 
 export class Daemon {
   /** `status` makes the document for a number of seconds since the start. */
-  constructor(status, { token, role = "read" } = {}) {
+  constructor(status, { token, role = "read", answers = {} } = {}) {
     this.status = status;
     this.token = token;
     this.role = role;
+    /** What is answered to other requests, like `GET /v1/speedtest`, made of what they bring. */
+    this.answers = answers;
     this.seconds = 0;
     this.commands = [];
     /** What was asked for of each stream. */
@@ -90,6 +92,12 @@ export class Daemon {
       this.commands.push(JSON.parse(body));
       response.setHeader("content-type", "application/json");
       response.end("{}");
+    } else if (this.answers[`${request.method} ${path}`]) {
+      let body = "";
+      for await (const part of request) body += part;
+      const { status = 200, document } = this.answers[`${request.method} ${path}`](body && JSON.parse(body));
+      response.writeHead(status, { "content-type": "application/json" });
+      response.end(JSON.stringify(document));
     } else {
       problem(404, "there is no such resource");
     }

@@ -124,6 +124,48 @@ test("who may operate pauses a link, and loses it only when sure", async (t) => 
   assert.equal(await reader.page.getByRole("button", { name: /Pause/ }).count(), 0);
 });
 
+test("who may operate measures a link, sees how far it is, and what it carries", async (t) => {
+  const wishes = [];
+  const test = { schema: "sennit.speedtest/1", state: "none", most_bytes: 1, measured: [], interrupted: false };
+  const way = (bits_per_second) => ({ bits_per_second, bytes: 1, seconds: 8, idle_rtt_seconds: 0.03, loaded_rtt_seconds: 0.06 });
+  let polls = 0;
+  const answers = {
+    "POST /v1/speedtest": (wish) => {
+      wishes.push(wish);
+      if (!wish.metered) return { status: 409, document: { code: "metered", detail: "lte-a may carry 20 MB in each direction" } };
+      return { document: { ...test, state: "running", measured: [{ link: "lte-a" }] } };
+    },
+    "GET /v1/speedtest": () => {
+      polls += 1;
+      const now = { link: "lte-a", way: "up", elapsed_seconds: 4, most_seconds: 8, bits_per_second: 5e6 };
+      if (polls < 4) return { document: { ...test, state: "running", measured: [{ link: "lte-a" }], now } };
+      const measured = [{ link: "lte-a", down: way(42e6), up: way(5.5e6) }];
+      return { document: { ...test, state: "done", measured } };
+    },
+  };
+  const { page, faults } = await look(t, edge, { daemon: { role: "operate", answers }, seconds: 5 });
+  const card = page.locator(".card").nth(1);
+  await card.getByRole("button", { name: "Speed test of lte-a" }).click();
+  await card.getByText("lte-a may carry 20 MB in each direction").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await card.getByRole("button", { name: "Measure lte-a" }).click();
+  const progress = card.getByRole("progressbar", { name: "Measuring lte-a" });
+  await card.getByText("up 5.0 Mb/s").waitFor();
+  assert.equal(await progress.getAttribute("value"), "0.75");
+  assert.ok(await page.getByRole("button", { name: "Speed test of the tunnel" }).isDisabled());
+  assert.deepEqual(await violations(page), []);
+  await picture(page, "speedtest-runs");
+  await card.getByText("42 Mb/s").waitFor();
+  assert.match(await card.getByRole("status").textContent(), /lte-a carries.*down.*42 Mb\/s.*30 ms.*60 ms.*up.*5\.5 Mb\/s/s);
+  assert.deepEqual(await violations(page), []);
+  await picture(page, "speedtest");
+  assert.deepEqual(wishes, [
+    { links: ["lte-a"], metered: false },
+    { links: ["lte-a"], metered: true },
+  ]);
+  assert.deepEqual(faults, []);
+});
+
 test("names are shown, not run", async (t) => {
   for (const status of [(s) => edge(s, { hostile: HOSTILE }), (s) => hub(s, { hostile: HOSTILE })]) {
     const { page, faults } = await look(t, status, { seconds: 5 });

@@ -20,6 +20,7 @@ pub use self::server::{BindError, Server};
 
 use crate::{
     config::Change, described::DescribedPacket, flow::FlowName, journal::Wanted, site::SiteName,
+    speedtest::SpeedtestOrder,
     status::LinkStatus,
 };
 
@@ -58,6 +59,9 @@ pub enum Request {
     },
     /// Confirm the last reload.
     Keep,
+    /// What the tunnel or a link carries is measured, or somebody looks at that; the answer is a
+    /// [`crate::speedtest::Speedtest`] (edge).
+    Speedtest { order: SpeedtestOrder },
     /// What links have carried, the [`crate::usage::UsageDocument`] (edge).
     Usage,
 }

@@ -24,6 +24,7 @@ pub mod notify;
 pub mod reach;
 pub mod remote;
 pub mod site;
+pub mod speedtest;
 mod sqlite;
 pub mod status;
 pub mod store;

@@ -2,6 +2,20 @@
 
 import type { Status } from "./status";
 
+type Role = "read" | "operate" | "admin";
+
+/** Why the daemon did not do something. */
+export interface Problem {
+  /** A word for programs. */
+  code: string;
+  detail: string;
+}
+
+export interface Answer<T> {
+  document?: T;
+  problem?: Problem;
+}
+
 export type Phase = "connecting" | "live" | "lost" | "locked" | "refused";
 
 const TOKEN = "sennit-token";
@@ -33,8 +47,8 @@ export class Live {
   #flows = false;
   /** Of a hub the page shows sites and no paths, which are most of what it has to say. */
   #paths = true;
-  /** Whether the daemon takes orders from this reader. */
-  operates = $state(false);
+  /** What the daemon lets this reader do; nothing before it has said so. */
+  #role = $state<Role>();
   #abort = new AbortController();
   #stopped = false;
 
@@ -150,21 +164,34 @@ export class Live {
   async #learnRole() {
     const response = await fetch("/v1", { headers: this.headers(), cache: "no-store" });
     if (!response.ok) return;
-    const { role } = await response.json();
-    this.operates = role === "operate" || role === "admin";
+    this.#role = (await response.json()).role;
+  }
+
+  /** Whether the daemon takes orders from this reader. */
+  get operates(): boolean {
+    return this.#role === "operate" || this.#role === "admin";
+  }
+
+  /** Whether it also shows and changes what it runs with, and who may join. */
+  get administers(): boolean {
+    return this.#role === "admin";
   }
 
   /** Has the daemon do something; what is wrong with it, or nothing. */
   async command(command: object): Promise<string> {
+    return (await this.call("POST", "/v1/command", command)).problem?.detail ?? "";
+  }
+
+  /** What the daemon answers, or why it does not. */
+  async call<T>(method: string, path: string, body?: object): Promise<Answer<T>> {
+    const headers = this.headers();
+    if (body) headers["content-type"] = "application/json";
     try {
-      const response = await fetch("/v1/command", {
-        method: "POST",
-        headers: { ...this.headers(), "content-type": "application/json" },
-        body: JSON.stringify(command),
-      });
-      return response.ok ? "" : await detail(response);
+      const response = await fetch(path, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
+      if (response.ok) return { document: (await response.json()) as T };
+      return { problem: await problem(response) };
     } catch {
-      return "The daemon does not answer.";
+      return { problem: { code: "lost", detail: "The daemon does not answer." } };
     }
   }
 
@@ -191,12 +218,17 @@ export class Live {
 }
 
 /** What a problem document says (RFC 9457). */
-export async function detail(response: Response): Promise<string> {
+async function problem(response: Response): Promise<Problem> {
   try {
-    const problem = await response.json();
-    if (typeof problem.detail === "string") return problem.detail;
+    const { code, detail } = await response.json();
+    if (typeof detail === "string") return { code: String(code), detail };
   } catch {
     // It is none, and its number has to do.
   }
-  return `It answers ${response.status}.`;
+  return { code: "", detail: `It answers ${response.status}.` };
+}
+
+/** The sentence of a problem document. */
+export async function detail(response: Response): Promise<string> {
+  return (await problem(response)).detail;
 }

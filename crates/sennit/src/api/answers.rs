@@ -24,6 +24,7 @@ use crate::{
     journal::Wanted,
     metrics::{self, Format, Sources},
     site::SiteName,
+    speedtest::{SpeedtestOrder, SpeedtestWish},
     status::{self, FlowReason, LinkStatus, SiteStatus, State, Status, TunnelStatus, flow_reasons},
 };
 
@@ -267,13 +268,17 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         | control::Request::Events { .. }
         | control::Request::Packet { .. }
         | control::Request::Flow { .. }
-        | control::Request::Usage => Role::Read,
+        | control::Request::Usage
+        | control::Request::Speedtest {
+            order: SpeedtestOrder::Look,
+        } => Role::Read,
         control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
             Role::Read
         }
         control::Request::Disconnect { .. }
         | control::Request::Link { .. }
-        | control::Request::Limit { .. } => Role::Operate,
+        | control::Request::Limit { .. }
+        | control::Request::Speedtest { .. } => Role::Operate,
         control::Request::Reload { .. } | control::Request::Keep => Role::Admin,
     }
 }
@@ -283,6 +288,15 @@ pub(super) async fn any_command(call: Call) -> Result<Response, Problem> {
         .map_err(|error| Problem::bad_request(format!("the body is no command: {error}")))?;
     check_role(call.role, Some(role_for(&request)))?;
     command(call, request).await
+}
+
+pub(super) async fn speedtest(call: Call, order: SpeedtestOrder) -> Result<Response, Problem> {
+    command(call, control::Request::Speedtest { order }).await
+}
+
+pub(super) async fn start_speedtest(call: Call) -> Result<Response, Problem> {
+    let wish = call.document::<SpeedtestWish>()?.unwrap_or_default();
+    speedtest(call, SpeedtestOrder::Start(wish)).await
 }
 
 /// Has the daemon do something.

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{MethodFilter, on},
 };
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
@@ -174,6 +175,15 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
 impl Call {
     pub(super) fn part(&self, name: &str) -> String {
         self.path.get(name).cloned().unwrap_or_default()
+    }
+
+    /// What the body says, if there is one.
+    pub(super) fn document<T: DeserializeOwned>(&self) -> Result<Option<T>, Problem> {
+        if self.body.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |error| Problem::bad_request(format!("the body is not as it must be: {error}"));
+        serde_json::from_slice(&self.body).map(Some).map_err(wrong)
     }
 
     pub(super) fn flag(&self, name: &str, usual: bool) -> Result<bool, Problem> {

@@ -30,7 +30,8 @@ pub fn openapi() -> Value {
             "description": "It was not done",
             "content": { "application/problem+json": { "schema": problem } },
         });
-        path[route.method.as_str().to_lowercase()] = json!({
+        let method = route.method.as_str().to_lowercase();
+        path[&method] = json!({
             "summary": route.summary,
             "operationId": operation(&route),
             "parameters": parameters(&route),
@@ -40,6 +41,11 @@ pub fn openapi() -> Value {
                 "default": bad,
             },
         });
+        if let Some(takes) = route.takes {
+            let schema = takes(&mut generator);
+            path[&method]["requestBody"] =
+                json!({ "content": { "application/json": { "schema": schema } } });
+        }
     }
     json!({
         "openapi": "3.1.0",

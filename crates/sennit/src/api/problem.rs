@@ -74,6 +74,7 @@ impl Problem {
             "busy" => StatusCode::SERVICE_UNAVAILABLE,
             "not_found" => StatusCode::NOT_FOUND,
             "bad_request" => StatusCode::BAD_REQUEST,
+            code if code.starts_with("no_such_") => StatusCode::NOT_FOUND,
             "internal" => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::CONFLICT,
         };

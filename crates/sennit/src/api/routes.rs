@@ -11,7 +11,7 @@ use super::{
     Role,
     answers::{
         Classes, Done, Flows, Health, Index, Links, Sites, any_command, disconnect, events, flows,
-        health, history, json, metrics, one, whole,
+        health, history, json, metrics, one, speedtest, start_speedtest, whole,
     },
     call::Call,
     describe, live,
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     history::History,
     journal::Events,
+    speedtest::{Speedtest, SpeedtestOrder, SpeedtestWish},
     status::{LinkStatus, SiteStatus, State, Status},
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Route {
     pub(super) summary: &'static str,
     /// What may stand in the query, each with what it is for.
     pub(super) query: &'static [(&'static str, &'static str)],
+    /// The body, if it may have one.
+    pub(super) takes: Option<fn(&mut SchemaGenerator) -> Schema>,
     pub(super) gives: Gives,
     pub(super) answer: fn(Call) -> Answer,
 }
@@ -68,6 +71,7 @@ fn get(
         role: Some(Role::Read),
         summary,
         query: &[],
+        takes: None,
         gives,
         answer,
     }
@@ -266,6 +270,33 @@ pub(super) fn routes() -> Vec<Route> {
                 "End the tunnels of a site at a hub; it may come back at once",
                 Gives::Json(schema::<Done>),
                 |call| Box::pin(disconnect(call)),
+            )
+        },
+        get(
+            "/v1/speedtest",
+            "The speed test of an edge that runs, or ran last",
+            Gives::Json(schema::<Speedtest>),
+            |call| Box::pin(speedtest(call, SpeedtestOrder::Look)),
+        ),
+        Route {
+            method: Method::POST,
+            role: Some(Role::Operate),
+            takes: Some(schema::<SpeedtestWish>),
+            ..get(
+                "/v1/speedtest",
+                "Measure what the tunnel carries, or links of it one by one; 409 if a test runs already",
+                Gives::Json(schema::<Speedtest>),
+                |call| Box::pin(start_speedtest(call)),
+            )
+        },
+        Route {
+            method: Method::DELETE,
+            role: Some(Role::Operate),
+            ..get(
+                "/v1/speedtest",
+                "Stop the speed test that runs",
+                Gives::Json(schema::<Speedtest>),
+                |call| Box::pin(speedtest(call, SpeedtestOrder::Stop)),
             )
         },
         Route {

@@ -27,7 +27,12 @@ mod sharing;
 mod sorted;
 mod watch;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
 use sennit_core::ClassId;
 use sennit_linux::{
@@ -48,6 +53,7 @@ use crate::{
     cli::Failure,
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     journal::Event,
+    speedtest::Speedtests,
 };
 use accounts::Accounts;
 pub use ask::{Asked, ask};
@@ -91,12 +97,14 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let reloader = Reloader::new(file.into(), &running, journal.clone(), change);
     let reloader = Arc::new(reloader);
     let accounts = Accounts::start(&reloader, &journal, &question_slots, &letter_slots);
-    let front = Arc::new(Front {
+    let accounts = accounts.map_err(Failure::runtime)?;
+    let front = Arc::new_cyclic(|front: &Weak<Front>| Front {
         reloader: Arc::clone(&reloader),
-        accounts: accounts.map_err(Failure::runtime)?,
+        accounts,
         started,
         workers: question_slots,
         journal: journal.clone(),
+        speedtests: Speedtests::new(front.clone()),
     });
     let books = (journal.clone(), config.state.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;

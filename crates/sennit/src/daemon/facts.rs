@@ -53,6 +53,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Limit { .. }
         | Request::Reload { .. }
         | Request::Keep
+        | Request::Speedtest { .. }
         | Request::Usage => FlowsWanted::default(),
     }
 }

@@ -285,7 +285,10 @@ impl Ask for Front {
                 let done = mailbox::ask_all(&self.workers, &request);
                 done.map_or_else(Response::Refused, |_| Response::done())
             }
-            Request::Link { .. } | Request::Limit { .. } | Request::Usage => {
+            Request::Link { .. }
+            | Request::Limit { .. }
+            | Request::Usage
+            | Request::Speedtest { .. } => {
                 Response::refused("not_an_edge", "a hub has no links of its own")
             }
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),

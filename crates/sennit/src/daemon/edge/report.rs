@@ -23,6 +23,7 @@ use crate::{
     date,
     journal::Journal,
     site::SiteName,
+    speedtest::Speedtests,
     status::{
         LinkCause, LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA,
         State, Status, TunnelStatus, WorkerStatus,
@@ -95,6 +96,7 @@ pub(super) struct Front {
     pub(super) started: Instant,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
     pub(super) journal: Journal,
+    pub(super) speedtests: Speedtests,
 }
 
 impl Ask for Front {
@@ -126,6 +128,7 @@ impl Ask for Front {
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
             Request::Usage => self.accounts.document(),
+            Request::Speedtest { ref order } => self.speedtests.answer(order),
         }
     }
 }

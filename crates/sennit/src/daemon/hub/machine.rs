@@ -276,6 +276,7 @@ impl HubMachine {
             | Request::Limit { .. }
             | Request::Reload { .. }
             | Request::Keep
+            | Request::Speedtest { .. }
             | Request::Usage => {}
             Request::Disconnect { site } => {
                 self.hub.expel(site.as_str(), "the site is revoked", now);

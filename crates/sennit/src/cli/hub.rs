@@ -1,0 +1,83 @@
+//! `sennit hub`: the daemon, and what makes one ready.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+
+use super::{Exit, Failure, StateArg, load, output, starter, values};
+use crate::config::{self, HubConfig};
+use crate::daemon;
+use crate::identity::{Authority, HubIdentity};
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  sennit hub init                    # then: systemctl enable --now sennit-hub
+  sennit hub --config /etc/sennit/hub.toml"
+)]
+pub(super) struct HubArgs {
+    #[command(subcommand)]
+    command: Option<HubCommand>,
+    /// The hub's config
+    #[arg(long, value_name = "FILE", default_value = config::DEFAULT_HUB_FILE)]
+    config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum HubCommand {
+    /// Make the hub's identity (keys, certificates and an empty store) and its first config
+    ///
+    /// Neither an identity nor a config that is there is overwritten.
+    Init {
+        #[command(flatten)]
+        state: StateArg,
+        /// Where to write the first config [default: /etc/sennit/hub.toml, or hub.toml in another
+        /// state directory than the usual one]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// A DNS name or IP address under which third-party clients know the hub; repeatable
+        #[arg(long = "name", value_name = "NAME", value_parser = values::server_name)]
+        names: Vec<String>,
+    },
+    /// Print the hub's CA certificate (PEM), for third-party CONNECT-IP clients
+    Ca {
+        #[command(flatten)]
+        state: StateArg,
+    },
+}
+
+impl HubArgs {
+    /// Whether the daemon is to run.
+    pub(super) fn runs(&self) -> bool {
+        self.command.is_none()
+    }
+}
+
+pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
+    match args.command {
+        None => {
+            let config = load(HubConfig::load(&args.config))?;
+            daemon::hub::run(config, &args.config).map(|()| Exit::Ok)
+        }
+        Some(HubCommand::Init {
+            state,
+            config,
+            names,
+        }) => {
+            let identity = HubIdentity::init(&state.dir, &names, SystemTime::now())?;
+            eprintln!("This hub is {}.", identity.authority.fingerprint());
+            eprintln!(
+                "Its identity is in {}; whoever has ca.key from there is the hub.",
+                state.dir.display()
+            );
+            let file = starter::write_hub(&state.dir, config.as_deref())?;
+            eprintln!("Start it:");
+            starter::say_start("hub", &file);
+            Ok(Exit::Ok)
+        }
+        Some(HubCommand::Ca { state }) => output::print(&Authority::load(&state.dir)?.pem()),
+    }
+}
