@@ -1,5 +1,6 @@
 //! What passes now: the difference of two looks at a daemon.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -25,7 +26,7 @@ pub(super) struct Now {
     pub(super) uptime_seconds: f64,
     /// Of an edge.
     pub(super) links: Vec<Row>,
-    /// Of an edge its classes, of a hub its sites.
+    /// Of an edge its classes, of a hub its sites, those first that need a look.
     pub(super) tunnels: Vec<Row>,
 }
 
@@ -104,6 +105,7 @@ impl Now {
             let paths: Vec<&PathStatus> = tunnels.iter().flat_map(|it| &it.paths).collect();
             let carried = [old, &tunnels].map(carried_by_tunnels);
             let why = tunnels.iter().find_map(|it| it.reason.clone());
+            let why = why.or_else(|| paths.iter().find_map(|path| path_trouble(path)));
             Row {
                 name,
                 up: tunnels.iter().all(|tunnel| tunnel.state == State::Up),
@@ -111,6 +113,10 @@ impl Now {
                 ..Row::new(&paths, carried, span)
             }
         });
+        let mut tunnels: Vec<Row> = tunnels.collect();
+        if status.role == Role::Hub {
+            tunnels.sort_by_key(Row::need);
+        }
         Self {
             schema: "sennit.top/1",
             role: status.role,
@@ -119,12 +125,37 @@ impl Now {
             device: status.device.clone(),
             uptime_seconds: status.uptime_seconds,
             links: links.collect(),
-            tunnels: tunnels.collect(),
+            tunnels,
         }
     }
 }
 
+/// How much a site needs a look; the least needs it most.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Need {
+    up: bool,
+    paths_missing: Reverse<usize>,
+    lost_permille: Reverse<u32>,
+}
+
+/// What is wrong with a path, by the name of its link.
+fn path_trouble(path: &PathStatus) -> Option<String> {
+    let reason = path.reason.as_ref()?;
+    Some(match &path.link {
+        Some(link) if path.state != PathState::Up => format!("{link}: {reason}"),
+        _ => return None,
+    })
+}
+
 impl Row {
+    fn need(&self) -> Need {
+        Need {
+            up: self.up,
+            paths_missing: Reverse(self.paths - self.paths_up),
+            lost_permille: Reverse((self.loss_ratio.unwrap_or(0.0) * 1e3) as u32),
+        }
+    }
+
     fn new(paths: &[&PathStatus], [before, now]: [Carried; 2], span: f64) -> Self {
         // What was counted by a path that is gone since is not to be had any more.
         let rate = |before: u64, now: u64| {
@@ -187,5 +218,41 @@ mod tests {
         let of_class = row(&now.tunnels, class).unwrap();
         assert_eq!(of_class.received_bytes_per_second, 250.0);
         assert_eq!(of_class.sent_bytes_per_second, 0.0);
+    }
+
+    #[test]
+    fn a_hub_lists_the_sites_first_that_need_a_look() {
+        let mut status: Status =
+            serde_json::from_str(include_str!("../../../tests/schema/full.json")).unwrap();
+        status.role = Role::Hub;
+        let mut tunnel = status.tunnels.swap_remove(0);
+        tunnel.state = State::Up;
+        tunnel.reason = None;
+        tunnel.paths.truncate(1);
+        let path = &mut tunnel.paths[0];
+        (path.state, path.loss_ratio) = (PathState::Up, Some(0.0));
+        let site = |name: &str, change: &dyn Fn(&mut TunnelStatus)| {
+            let mut tunnel = tunnel.clone();
+            tunnel.site = name.parse().unwrap();
+            change(&mut tunnel);
+            tunnel
+        };
+        status.tunnels = vec![
+            site("all-well", &|_| {}),
+            site("down", &|it| it.state = State::Down),
+            site("half", &|it| {
+                let path = &mut it.paths[0];
+                (path.link, path.state) = (Some("lte".into()), PathState::Down);
+                path.reason = Some("nothing is heard".into());
+            }),
+            site("lossy", &|it| it.paths[0].loss_ratio = Some(0.2)),
+        ];
+        let now = Instant::now();
+
+        let seen = Now::between(&Seen::new(status.clone(), now), &Seen::new(status, now));
+
+        let names: Vec<&str> = seen.tunnels.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["down", "half", "lossy", "all-well"]);
+        assert_eq!(seen.tunnels[1].why, "lte: nothing is heard");
     }
 }

@@ -86,10 +86,23 @@ fn heading(now: &Now, area: Rect, buffer: &mut Buffer) {
     let uptime = status::duration(now.uptime_seconds);
     let rest = format!("  {role} on {}, running for {uptime}", now.device);
     let line = Line::from_iter([Span::styled(word, Style::new().fg(color)), rest.into()]);
-    let reason = now.reason.clone().unwrap_or_default();
+    let sites = (now.role == Role::Hub).then(|| sites(&now.tunnels));
+    let reason = now.reason.clone().or(sites).unwrap_or_default();
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
     line.render(first, buffer);
     Line::from(reason).render(second, buffer);
+}
+
+/// How many sites there are, and what passes between them and the hub.
+fn sites(rows: &[Row]) -> String {
+    let sum = |of: fn(&Row) -> f64| status::rate(rows.iter().map(of).sum());
+    format!(
+        "{} of {} sites up, sends {}, receives {}",
+        rows.iter().filter(|row| row.up).count(),
+        rows.len(),
+        sum(|row| row.sent_bytes_per_second),
+        sum(|row| row.received_bytes_per_second),
+    )
 }
 
 fn table<'a>(title: &'a str, rows: &[&'a Row], width: u16) -> Table<'a> {
@@ -133,6 +146,32 @@ fn line(row: &Row) -> widgets::Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hub_says_how_many_sites_there_are() {
+        let row = |name: &str, up: bool| Row {
+            name: name.into(),
+            up,
+            sent_bytes_per_second: 625_000.0,
+            ..Row::default()
+        };
+        let now = Now {
+            schema: "sennit.top/1",
+            role: Role::Hub,
+            state: State::Up,
+            reason: None,
+            device: "hub".into(),
+            uptime_seconds: 90.0,
+            links: Vec::new(),
+            tunnels: vec![row("van", false), row("ship", true)],
+        };
+
+        let text = text(&now, 120);
+
+        assert!(text.contains("1 of 2 sites up, sends 10.0 Mb/s"), "{text}");
+        let van = text.lines().find(|line| line.starts_with("van")).unwrap();
+        assert!(van.contains("down"), "{text}");
+    }
 
     #[test]
     fn a_look_as_text_has_a_line_for_each_link_and_class() {
