@@ -166,6 +166,120 @@ test("who may operate measures a link, sees how far it is, and what it carries",
   assert.deepEqual(faults, []);
 });
 
+/** An edge's config as the daemon keeps, checks and tries it. */
+function editable(file) {
+  const kept = { file, trial: undefined, asked: [] };
+  const checked = ({ text }) => {
+    const wrong = text.includes("mtu = 12");
+    const findings = wrong
+      ? [{ severity: "error", line: 3, column: 7, message: "an MTU below 1280", help: "write at least 1280" }]
+      : [];
+    const changes = [{ what: "edge.mtu", before: "1400", after: "1300" }];
+    const diff = text === kept.file ? "" : `--- file\n+++ edited\n@@ -1,3 +1,3 @@\n-mtu = 1400\n+mtu = 1300\n`;
+    return { document: { valid: !wrong, findings, host: [], changes: wrong ? [] : changes, needs_restart: [], diff } };
+  };
+  const answers = {
+    "GET /v1/config": () => ({ document: { file: "/etc/sennit/edge.toml", text: kept.file, version: "v1" } }),
+    "POST /v1/config/check": checked,
+    "PUT /v1/config": (wish) => {
+      kept.asked.push(wish);
+      kept.trial = wish.text;
+      return { document: { applied: true, report: "" } };
+    },
+    "POST /v1/config/keep": () => {
+      kept.file = kept.trial;
+      return { document: {} };
+    },
+    "POST /v1/config/revert": () => ({ document: {} }),
+  };
+  return { kept, answers };
+}
+
+test("who administers edits the config, sees what is wrong, tries it and keeps it", async (t) => {
+  const text = "# mine\n[edge]\nmtu = 1400\n";
+  const { kept, answers } = editable(text);
+  const { page, faults } = await look(t, edge, { daemon: { role: "admin", answers }, seconds: 5 });
+  await page.getByText("Config", { exact: true }).click();
+  const area = page.getByRole("textbox", { name: "/etc/sennit/edge.toml" });
+  assert.equal(await area.inputValue(), text);
+  const attempt = page.getByRole("button", { name: "Try it for 60 s" });
+  assert.ok(await attempt.isDisabled());
+
+  await area.fill(text.replace("1400", "12"));
+  await page.getByText("an MTU below 1280").waitFor();
+  assert.ok(await attempt.isDisabled());
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("button", { name: "Line 3, column 7" }).click();
+  assert.equal(await area.evaluate((it) => it.value.slice(it.selectionStart, it.selectionEnd)), "12");
+  await picture(page, "config-error");
+
+  await area.fill(text.replace("1400", "1300"));
+  await page.getByText("edge.mtu: 1400 → 1300").waitFor();
+  assert.match(await page.getByRole("region", { name: "What you have changed" }).textContent(), /-mtu = 1400\n\+mtu = 1300/);
+  await attempt.click();
+  await page.getByRole("timer").waitFor();
+  assert.match(await page.getByRole("timer").textContent(), /Taken back in (60|59) s/);
+  assert.deepEqual(await violations(page), []);
+  await picture(page, "config-trial");
+  await page.getByRole("button", { name: "Keep" }).click();
+  await page.getByText("It stays, and is in /etc/sennit/edge.toml.").waitFor();
+  assert.equal(kept.file, "# mine\n[edge]\nmtu = 1300\n");
+  assert.deepEqual(kept.asked, [{ text: kept.file, version: "v1", confirm_seconds: 60 }]);
+  assert.deepEqual(faults, []);
+  const operator = await look(t, edge, { daemon: { role: "operate", answers }, seconds: 1 });
+  assert.equal(await operator.page.getByText("Config", { exact: true }).count(), 0);
+});
+
+test("the config editor fits a phone, and shows text as text", async (t) => {
+  const { answers } = editable(`# ${HOSTILE}\n[edge]\nmtu = 1400\n`);
+  const options = { viewport: { width: 360, height: 740 } };
+  const { page, faults } = await look(t, edge, { daemon: { role: "admin", answers }, options, seconds: 2 });
+  await page.getByText("Config", { exact: true }).click();
+  await page.getByRole("textbox", { name: "/etc/sennit/edge.toml" }).fill("mtu = 12");
+  await page.getByText("an MTU below 1280").waitFor();
+  assert.equal(await overflow(page), 0);
+  assert.equal(await page.locator("main script, main img").count(), 0);
+  assert.deepEqual(faults, []);
+});
+
+test("who administers a hub invites a site, and gets a token and its QR code", async (t) => {
+  const wishes = [];
+  const open = [{ site: "ship-3", created: "2026-11-26T10:00:00Z", expires: "2026-11-27T10:00:00Z", expired: false }];
+  const answers = {
+    "GET /v1/invitations": () => ({ document: { port: 443, invitations: open } }),
+    "POST /v1/invitations": (wish) => {
+      wishes.push(wish);
+      if (wish.lans.length > 0) return { status: 400, document: { code: "bad_request", detail: "127.0.0.0/8 cannot be behind a site" } };
+      open.unshift({ ...open[0], site: wish.site });
+      const qr = ["1111111", "1000001", "1011101", "1011101", "1011101", "1000001", "1111111"];
+      return { document: { site: wish.site, token: "sennit_AQAAAA", expires: "2026-11-27T14:00:00Z", qr } };
+    },
+  };
+  const { page, faults } = await look(t, hub, { daemon: { role: "admin", answers }, seconds: 3 });
+  await page.getByText("Invitations", { exact: true }).click();
+  await page.getByText("ship-3").waitFor();
+  await page.getByLabel("Site", { exact: true }).fill("van-99");
+  await page.getByLabel("Where it reaches this hub").fill("203.0.113.10:443, [2001:db8::1]:443");
+  await page.getByLabel("Networks behind it").fill("127.0.0.0/8");
+  await page.getByRole("button", { name: "Invite" }).click();
+  await page.getByText("cannot be behind a site").waitFor();
+  await page.getByLabel("Networks behind it").fill("");
+  await page.getByRole("button", { name: "Invite" }).click();
+  const code = page.getByRole("img", { name: "The token as a QR code" });
+  await code.waitFor();
+  assert.equal(await page.getByRole("textbox", { name: "Token" }).inputValue(), "sennit_AQAAAA");
+  assert.match(await code.locator("path").getAttribute("d"), /^M0 0h7v1h-7zM0 1h1v1h-1zM6 1h1v1h-1z/);
+  await page.getByText("van-99").last().waitFor();
+  assert.deepEqual(wishes[1], { site: "van-99", hubs: ["203.0.113.10:443", "[2001:db8::1]:443"], lans: [] });
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(faults, []);
+  await picture(page, "invitations");
+  for (const [status, role] of [[hub, "operate"], [edge, "admin"]]) {
+    const other = await look(t, status, { daemon: { role, answers }, seconds: 1 });
+    assert.equal(await other.page.getByText("Invitations", { exact: true }).count(), 0);
+  }
+});
+
 test("names are shown, not run", async (t) => {
   for (const status of [(s) => edge(s, { hostile: HOSTILE }), (s) => hub(s, { hostile: HOSTILE })]) {
     const { page, faults } = await look(t, status, { seconds: 5 });

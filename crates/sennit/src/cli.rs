@@ -150,7 +150,7 @@ struct EdgeArgs {
 Examples:
   sennit invite van-07 --hub 203.0.113.10:443 --hub '[2001:db8::1]:443'
   sennit invite van-07 --hub 203.0.113.10:443 --lan 192.168.8.0/24
-  sennit invite ship-3 --hub vpn.example.org:443
+  sennit invite ship-3 --hub vpn.example.org:443 --qr
   sennit invite phone --bearer       # for a CONNECT-IP client that is not Sennit")]
 struct InviteArgs {
     /// Name of the site: 1 to 63 of a-z, 0-9 and `-`
@@ -170,6 +170,9 @@ struct InviteArgs {
     /// Print a bearer token for a third-party CONNECT-IP client instead
     #[arg(long, conflicts_with = "hubs")]
     bearer: bool,
+    /// Also show the token as a QR code, for a telephone
+    #[arg(long)]
+    qr: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,

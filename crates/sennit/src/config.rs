@@ -46,6 +46,7 @@ pub use self::host::{HostFinding, look_at_host};
 pub use self::matching::{Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 use self::section::{Section, kind_of};
+pub use self::values::SECRET_IN_CONFIG;
 use crate::reach::Reach;
 use crate::remote::Remote;
 
@@ -56,7 +57,7 @@ pub type Prefix = ipnet::IpNet;
 pub const DEFAULT_STATE: &str = "/var/lib/sennit";
 /// The config that a hub reads if nobody names another, and that its unit names.
 pub const DEFAULT_HUB_FILE: &str = "/etc/sennit/hub.toml";
-/// The same of an edge.
+/// The config that an edge reads if nobody names another, and that its unit names.
 pub const DEFAULT_EDGE_FILE: &str = "/etc/sennit/edge.toml";
 /// Control socket of a hub unless `control` says otherwise.
 pub const DEFAULT_HUB_CONTROL: &str = "/run/sennit/hub.sock";

@@ -12,6 +12,7 @@ mod server;
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,7 +20,12 @@ pub use self::client::{Client, ClientError};
 pub use self::server::{BindError, Server};
 
 use crate::{
-    config::Change, described::DescribedPacket, flow::FlowName, journal::Wanted, site::SiteName,
+    config::{Change, HostFinding, Severity},
+    described::DescribedPacket,
+    flow::FlowName,
+    journal::Wanted,
+    remote::Remote,
+    site::SiteName,
     speedtest::SpeedtestOrder,
     status::LinkStatus,
 };
@@ -57,13 +63,166 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confirm_seconds: Option<u32>,
     },
-    /// Confirm the last reload.
+    /// Confirm the last reload, or keep what is on trial.
     Keep,
+    /// Show the config, check another text of it, try that, or take it back.
+    Config { order: ConfigOrder },
     /// What the tunnel or a link carries is measured, or somebody looks at that; the answer is a
     /// [`crate::speedtest::Speedtest`] (edge).
     Speedtest { order: SpeedtestOrder },
+    /// Invite a site, or list those that have not joined yet (hub).
+    Invitations { order: InvitationsOrder },
     /// What links have carried, the [`crate::usage::UsageDocument`] (edge).
     Usage,
+}
+
+/// What somebody wants of the config who edits it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigOrder {
+    /// The answer is a [`ConfigText`].
+    Show,
+    /// The answer is a [`ConfigCheck`].
+    Check { text: String },
+    /// Run with this text, which takes the place of the one of this version in the file: at once,
+    /// or when it is kept. What is not kept within this time is taken back. The answer is a
+    /// [`ReloadAnswer`].
+    Apply {
+        text: String,
+        version: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confirm_seconds: Option<u32>,
+    },
+    /// Take back at once what was not confirmed.
+    Revert,
+}
+
+/// The text of the config file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigText {
+    /// `sennit.config-text/1`.
+    pub schema: String,
+    /// Where it is.
+    pub file: String,
+    pub text: String,
+    /// Tells this text from others of the same file; whoever replaces it names it.
+    pub version: String,
+    /// What runs at the moment, if it is not in the file yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<String>,
+    /// After so long what was changed last is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverts_in_seconds: Option<f64>,
+}
+
+/// What there is to say of a text before it is tried.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ConfigCheck {
+    /// `sennit.config-check/1`.
+    pub schema: &'static str,
+    /// Whether the daemon would take it.
+    pub valid: bool,
+    pub findings: Vec<ConfigFinding>,
+    /// What this host has or lacks for it.
+    pub host: Vec<HostFinding>,
+    /// What would take effect at once.
+    pub changes: Vec<Change>,
+    /// What would take effect when the daemon is started again.
+    pub needs_restart: Vec<Change>,
+    /// The lines that differ from the file, as `diff -u` shows them; empty if none do.
+    pub diff: String,
+}
+
+/// One thing that is wrong or odd in a config. Lines and columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ConfigFinding {
+    pub severity: Severity,
+    pub line: usize,
+    pub column: usize,
+    pub message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+impl ConfigText {
+    pub const SCHEMA: &str = "sennit.config-text/1";
+}
+
+impl ConfigCheck {
+    pub const SCHEMA: &str = "sennit.config-check/1";
+}
+
+/// What somebody wants of invitations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InvitationsOrder {
+    /// The answer is [`Invitations`].
+    List,
+    /// The answer is [`Invited`].
+    Invite(InviteWish),
+}
+
+/// Who is to be invited, as for `sennit invite`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InviteWish {
+    pub site: SiteName,
+    /// Where the site reaches this hub, like `203.0.113.10:443`.
+    #[schemars(with = "Vec<String>")]
+    pub hubs: Vec<Remote>,
+    /// Prefixes that the site may announce as its LAN.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lans: Vec<String>,
+    /// How long the token is good, 60 to 2678400; a day without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u32>,
+}
+
+/// A token that lets a site in, which is shown this once; also what `sennit invite --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Invited {
+    /// `sennit.invite/1`.
+    pub schema: String,
+    pub site: String,
+    /// `invite`, or `bearer` for a client that is not Sennit.
+    pub kind: String,
+    pub token: String,
+    /// Absent if it is good until it is revoked.
+    pub expires: Option<String>,
+    /// The token as a QR code, row by row: `1` is dark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qr: Option<Vec<String>>,
+}
+
+/// The invitations that nobody has used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Invitations {
+    /// `sennit.invitations/1`.
+    pub schema: &'static str,
+    /// The first on which the hub listens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    pub invitations: Vec<InvitedSite>,
+}
+
+/// An invitation that nobody has used. Its token is not kept anywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct InvitedSite {
+    pub site: String,
+    pub created: String,
+    pub expires: String,
+    /// It is of no use any more.
+    pub expired: bool,
+}
+
+impl Invited {
+    pub const SCHEMA: &str = "sennit.invite/1";
+}
+
+impl Invitations {
+    pub const SCHEMA: &str = "sennit.invitations/1";
 }
 
 /// What an operator wants of a link. None of it outlives the daemon.
@@ -107,7 +266,7 @@ pub struct LinkAnswer {
 }
 
 /// What a daemon answers to a request to reload, and what `sennit reload --json` prints.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReloadAnswer {
     pub schema: String,
     /// Otherwise nothing has changed.

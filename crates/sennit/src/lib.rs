@@ -21,6 +21,7 @@ pub mod loadtest;
 mod logging;
 pub mod metrics;
 pub mod notify;
+mod qr;
 pub mod reach;
 pub mod remote;
 pub mod site;

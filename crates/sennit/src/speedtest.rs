@@ -1,7 +1,7 @@
 //! Speed tests that a running edge makes: of the tunnel, and of one link of it.
 //!
-//! The hub serves the tests of `sennit test` inside the tunnel, if its config says so, and a test is
-//! a client like any program behind the edge, on a thread of its own. To measure one link the
+//! The hub serves the tests of `sennit test` inside the tunnel, if its config says so. A test is a
+//! client like any program behind the edge, on a thread of its own. To measure one link the
 //! others rest meanwhile. That is a lease, which ends by itself however the test ends. There is one
 //! test at a time, whoever asks for it.
 
@@ -176,7 +176,7 @@ pub struct Speedtests {
 }
 
 /// The test that runs, or ran last.
-pub(self) struct Last {
+struct Last {
     test: Speedtest,
     stop: Arc<AtomicBool>,
     /// When somebody asked after it.

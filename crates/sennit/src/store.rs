@@ -80,6 +80,14 @@ pub struct TokenRecord {
     pub site_revoked: bool,
 }
 
+/// An invitation that nobody has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenInvitation {
+    pub site: SiteName,
+    pub created: SystemTime,
+    pub expires: SystemTime,
+}
+
 /// A certificate that was issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRecord {
@@ -183,6 +191,25 @@ impl Store {
                 params![hash, site.as_str(), kind.name(), seconds(now), expires.map(seconds)],
             )?;
             Ok(())
+        })
+    }
+
+    /// The invitations that nobody has used, the newest first.
+    pub fn invitations(&self) -> Result<Vec<OpenInvitation>> {
+        self.run(|db| {
+            let mut query = db.prepare(
+                "SELECT site, tokens.created, expires FROM tokens JOIN sites ON sites.name = site
+                 WHERE kind = 'invite' AND used_by IS NULL AND sites.revoked IS NULL
+                 ORDER BY tokens.created DESC, site",
+            )?;
+            let rows = query.query_map([], |row| {
+                Ok(OpenInvitation {
+                    site: site_name(row, 0)?,
+                    created: instant(row.get(1)?),
+                    expires: instant(row.get::<_, Option<i64>>(2)?.unwrap_or(i64::MAX)),
+                })
+            })?;
+            rows.collect()
         })
     }
 

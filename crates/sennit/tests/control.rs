@@ -45,7 +45,12 @@ fn echo(request: Request) -> Response {
         Request::Link { link, .. } | Request::Limit { link, .. } => {
             Response::refused("no_such_link", format!("no link `{link}`"))
         }
-        Request::Reload { .. } | Request::Keep | Request::Usage => Response::done(),
+        Request::Reload { .. }
+        | Request::Keep
+        | Request::Config { .. }
+        | Request::Invitations { .. }
+        | Request::Speedtest { .. }
+        | Request::Usage => Response::done(),
     }
 }
 

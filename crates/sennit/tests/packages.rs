@@ -217,7 +217,7 @@ fn convert(uci: &str) -> Output {
     let mut awk = Command::new("awk")
         .arg("-f")
         .arg(workspace().join("packaging/openwrt/files/uci-to-toml"))
-        .env("SENNIT_DEVICE_OF", "echo dev-")
+        .env("SENNIT_DEVICE_OF", "printf dev-%s")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -265,7 +265,7 @@ fn the_config_of_openwrt_becomes_one_that_check_takes() {
     assert!(checked.status.success(), "{said}\n{text}");
     assert!(said.contains("an edge with 2 links"), "{said}");
     let table: Table = text.parse().unwrap();
-    assert_eq!(table["link"][0]["interface"].as_str(), Some("dev- wan"));
+    assert_eq!(table["link"][0]["interface"].as_str(), Some("dev-wan"));
     assert_eq!(table["edge"]["routes"].as_array().unwrap().len(), 2);
     assert!(table["edge"].get("enabled").is_none());
 }

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Role,
@@ -18,7 +18,7 @@ use super::{
     watch::{self, Scope},
 };
 use crate::{
-    control,
+    control::{self, ConfigOrder, InvitationsOrder},
     flow::FlowName,
     history::Step,
     journal::Wanted,
@@ -279,7 +279,10 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         | control::Request::Link { .. }
         | control::Request::Limit { .. }
         | control::Request::Speedtest { .. } => Role::Operate,
-        control::Request::Reload { .. } | control::Request::Keep => Role::Admin,
+        control::Request::Reload { .. }
+        | control::Request::Keep
+        | control::Request::Invitations { .. }
+        | control::Request::Config { .. } => Role::Admin,
     }
 }
 
@@ -297,6 +300,58 @@ pub(super) async fn speedtest(call: Call, order: SpeedtestOrder) -> Result<Respo
 pub(super) async fn start_speedtest(call: Call) -> Result<Response, Problem> {
     let wish = call.document::<SpeedtestWish>()?.unwrap_or_default();
     speedtest(call, SpeedtestOrder::Start(wish)).await
+}
+
+pub(super) async fn config(call: Call, order: ConfigOrder) -> Result<Response, Problem> {
+    command(call, control::Request::Config { order }).await
+}
+
+/// A text of the config.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CheckWish {
+    text: String,
+}
+
+pub(super) async fn check_config(call: Call) -> Result<Response, Problem> {
+    let CheckWish { text } = call.needed()?;
+    config(call, ConfigOrder::Check { text }).await
+}
+
+/// A text that is to take the place of another.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApplyWish {
+    text: String,
+    /// Of the text that was shown.
+    version: String,
+    /// It is taken back after this time unless it is kept, and is in the file only then; without it
+    /// it is in the file at once.
+    #[serde(default)]
+    confirm_seconds: Option<u32>,
+}
+
+pub(super) async fn apply_config(call: Call) -> Result<Response, Problem> {
+    let ApplyWish {
+        text,
+        version,
+        confirm_seconds,
+    } = call.needed()?;
+    let order = ConfigOrder::Apply {
+        text,
+        version,
+        confirm_seconds,
+    };
+    config(call, order).await
+}
+
+pub(super) async fn invitations(call: Call, order: InvitationsOrder) -> Result<Response, Problem> {
+    command(call, control::Request::Invitations { order }).await
+}
+
+pub(super) async fn invite(call: Call) -> Result<Response, Problem> {
+    let wish = call.needed()?;
+    invitations(call, InvitationsOrder::Invite(wish)).await
 }
 
 /// Has the daemon do something.

@@ -21,8 +21,9 @@ use super::{
 };
 use crate::status::Status;
 
-/// What a body may have at most; each is a few words.
-const BODY_BYTES: usize = 64 << 10;
+/// What a body may have at most where it is a few words, and where it is a config.
+pub(super) const BODY_BYTES: usize = 64 << 10;
+pub(super) const CONFIG_BYTES: usize = 2 << 20;
 /// For the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
@@ -105,7 +106,7 @@ async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
     let body = match route.method {
         Method::GET => Bytes::new(),
-        _ => read_body(&parts.headers, body).await?,
+        _ => read_body(&parts.headers, body, route.body_bytes).await?,
     };
     let call = Call {
         path: path.collect(),
@@ -138,12 +139,12 @@ pub(super) fn check_role(has: Option<Role>, needs: Option<Role>) -> Result<(), P
 }
 
 /// A form of another page has no such type, so it is refused even where no token is asked for.
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+async fn read_body(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Problem> {
     let late = |_| {
         let status = StatusCode::REQUEST_TIMEOUT;
         Problem::new(status, "timeout", "the body did not come in time")
     };
-    let bytes = timeout(BODY_WITHIN, to_bytes(body, BODY_BYTES))
+    let bytes = timeout(BODY_WITHIN, to_bytes(body, most))
         .await
         .map_err(late)?;
     let bytes = bytes.map_err(|_| {
@@ -151,7 +152,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
         Problem::new(
             status,
             "too_large",
-            format!("a body has at most {BODY_BYTES} bytes"),
+            format!("this body has at most {most} bytes"),
         )
     })?;
     let kind = headers.get(header::CONTENT_TYPE);
@@ -184,6 +185,12 @@ impl Call {
         }
         let wrong = |error| Problem::bad_request(format!("the body is not as it must be: {error}"));
         serde_json::from_slice(&self.body).map(Some).map_err(wrong)
+    }
+
+    /// What the body says.
+    pub(super) fn needed<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let missing = || Problem::bad_request("a body is needed");
+        self.document()?.ok_or_else(missing)
     }
 
     pub(super) fn flag(&self, name: &str, usual: bool) -> Result<bool, Problem> {

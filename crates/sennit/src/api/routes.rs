@@ -10,14 +10,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::{
     Role,
     answers::{
-        Classes, Done, Flows, Health, Index, Links, Sites, any_command, disconnect, events, flows,
-        health, history, json, metrics, one, speedtest, start_speedtest, whole,
+        ApplyWish, CheckWish, Classes, Done, Flows, Health, Index, Links, Sites, any_command,
+        apply_config, check_config, command, config, disconnect, events, flows, health, history,
+        invitations, invite, json, metrics, one, speedtest, start_speedtest, whole,
     },
-    call::Call,
+    call::{BODY_BYTES, CONFIG_BYTES, Call},
     describe, live,
     problem::Problem,
 };
 use crate::{
+    control::{
+        ConfigCheck, ConfigOrder, ConfigText, Invitations, InvitationsOrder, InviteWish, Invited,
+        ReloadAnswer, Request,
+    },
     history::History,
     journal::Events,
     speedtest::{Speedtest, SpeedtestOrder, SpeedtestWish},
@@ -38,6 +43,7 @@ pub(super) struct Route {
     pub(super) query: &'static [(&'static str, &'static str)],
     /// The body, if it may have one.
     pub(super) takes: Option<fn(&mut SchemaGenerator) -> Schema>,
+    pub(super) body_bytes: usize,
     pub(super) gives: Gives,
     pub(super) answer: fn(Call) -> Answer,
 }
@@ -72,6 +78,7 @@ fn get(
         summary,
         query: &[],
         takes: None,
+        body_bytes: BODY_BYTES,
         gives,
         answer,
     }
@@ -297,6 +304,79 @@ pub(super) fn routes() -> Vec<Route> {
                 "Stop the speed test that runs",
                 Gives::Json(schema::<Speedtest>),
                 |call| Box::pin(speedtest(call, SpeedtestOrder::Stop)),
+            )
+        },
+        Route {
+            role: Some(Role::Admin),
+            ..get(
+                "/v1/invitations",
+                "At a hub, the invitations that nobody has used",
+                Gives::Json(schema::<Invitations>),
+                |call| Box::pin(invitations(call, InvitationsOrder::List)),
+            )
+        },
+        Route {
+            method: Method::POST,
+            role: Some(Role::Admin),
+            takes: Some(schema::<InviteWish>),
+            ..get(
+                "/v1/invitations",
+                "Let a site in: a token that is good once, which is shown this once",
+                Gives::Json(schema::<Invited>),
+                |call| Box::pin(invite(call)),
+            )
+        },
+        Route {
+            role: Some(Role::Admin),
+            ..get(
+                "/v1/config",
+                "The text of the config file",
+                Gives::Json(schema::<ConfigText>),
+                |call| Box::pin(config(call, ConfigOrder::Show)),
+            )
+        },
+        Route {
+            method: Method::POST,
+            role: Some(Role::Admin),
+            takes: Some(schema::<CheckWish>),
+            body_bytes: CONFIG_BYTES,
+            ..get(
+                "/v1/config/check",
+                "What there is to say of another text, and what it would change; nothing is changed",
+                Gives::Json(schema::<ConfigCheck>),
+                |call| Box::pin(check_config(call)),
+            )
+        },
+        Route {
+            method: Method::PUT,
+            role: Some(Role::Admin),
+            takes: Some(schema::<ApplyWish>),
+            body_bytes: CONFIG_BYTES,
+            ..get(
+                "/v1/config",
+                "Run with another text, for good or until it is taken back; `applied` says whether it does",
+                Gives::Json(schema::<ReloadAnswer>),
+                |call| Box::pin(apply_config(call)),
+            )
+        },
+        Route {
+            method: Method::POST,
+            role: Some(Role::Admin),
+            ..get(
+                "/v1/config/keep",
+                "What is on trial stays, and goes into the file",
+                Gives::Json(schema::<Done>),
+                |call| Box::pin(command(call, Request::Keep)),
+            )
+        },
+        Route {
+            method: Method::POST,
+            role: Some(Role::Admin),
+            ..get(
+                "/v1/config/revert",
+                "Take back at once what is on trial",
+                Gives::Json(schema::<Done>),
+                |call| Box::pin(config(call, ConfigOrder::Revert)),
             )
         },
         Route {

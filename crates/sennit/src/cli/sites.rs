@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, grants, output, starter};
 use crate::config::Prefix;
-use crate::control::{Client, ClientError, Request};
+use crate::control::{Client, ClientError, Invited, Request};
 use crate::daemon::{self, edge::Asked};
 use crate::date;
 use crate::identity::{self, Authority, EdgeIdentity, Invitation};
+use crate::qr;
 use crate::reach::Reach;
 use crate::status::{RefusedPrefix, Role, Status, TunnelStatus, duration};
 use crate::store::{SiteRecord, Store};
@@ -25,16 +26,6 @@ const DEFAULT_TTL: Duration = Duration::from_secs(86_400);
 const MAX_TOKEN_BYTES: u64 = 16 * 1024;
 /// For a daemon to hear that a site was revoked.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What `invite --json` prints.
-#[derive(Serialize)]
-struct InviteDocument<'a> {
-    schema: &'static str,
-    site: &'a str,
-    kind: &'static str,
-    token: &'a str,
-    expires: Option<String>,
-}
 
 pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     let now = SystemTime::now();
@@ -56,12 +47,12 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     }
     let expires = expires.map(date::seconds);
     if args.json {
-        let site = args.site.as_str();
-        return output::print_json(&InviteDocument {
-            schema: "sennit.invite/1",
-            site,
-            kind,
-            token: &token,
+        return output::print_json(&Invited {
+            schema: Invited::SCHEMA.into(),
+            site: args.site.to_string(),
+            kind: kind.into(),
+            qr: args.qr.then(|| qr::rows(&token)).flatten(),
+            token,
             expires,
         });
     }
@@ -73,6 +64,10 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
         );
     } else {
         eprintln!("On the edge, once, {until}:  sennit join TOKEN");
+    }
+    if let Some(code) = args.qr.then(|| qr::on_terminal(&token)).flatten() {
+        // Beside the token, which alone is what a pipe wants.
+        eprint!("{code}");
     }
     output::print(&format!("{token}\n"))
 }

@@ -1,7 +1,7 @@
 //! `sennit speedtest`: what the tunnel carries, and what one link of it does.
 //!
-//! The running edge measures ([`crate::speedtest`]), and this asks it to, follows it and prints what
-//! it has found. If this command dies, the test ends by itself.
+//! The running edge measures ([`crate::speedtest`]). This asks it to, follows it and prints what it
+//! has found. If this command dies, the test ends by itself.
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
@@ -112,10 +112,7 @@ fn start(client: &mut Client, mut wish: SpeedtestWish) -> Result<(), Failure> {
     }
 }
 
-fn order(
-    client: &mut Client,
-    order: SpeedtestOrder,
-) -> Result<serde_json::Value, ClientError> {
+fn order(client: &mut Client, order: SpeedtestOrder) -> Result<serde_json::Value, ClientError> {
     client.request(&Request::Speedtest { order })
 }
 
@@ -154,7 +151,9 @@ fn follow(client: &mut Client, stop: &AtomicBool) -> Result<Speedtest, Failure> 
         }
         if told && test.now != before {
             before.clone_from(&test.now);
-            test.now.iter().for_each(|now| eprintln!("{}", in_words(now)));
+            test.now
+                .iter()
+                .for_each(|now| eprintln!("{}", in_words(now)));
         }
         thread::sleep(LOOK);
     }

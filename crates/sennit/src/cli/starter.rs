@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::Failure;
-use crate::config::{
-    ConfigError, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE, EdgeConfig,
-};
+use crate::config::{ConfigError, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE, EdgeConfig};
 use crate::identity::EdgeIdentity;
 
 /// What goes into the first config of an edge.
@@ -88,7 +86,10 @@ pub(super) fn write_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Fa
 
 /// Says how to start a daemon with this config.
 pub(super) fn say_start(role: &str, config: &Path) {
-    if [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new).contains(&config) {
+    if [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE]
+        .map(Path::new)
+        .contains(&config)
+    {
         eprintln!("  systemctl enable --now sennit-{role}\nor without systemd:\n  sennit {role}");
     } else {
         eprintln!("  sennit {role} --config {}", config.display());

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
@@ -30,7 +31,7 @@ pub struct Entry {
 }
 
 /// A key that one of two files has otherwise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// Like `edge.mtu`, `link lte: tier` or `class calls`.
     pub what: String,

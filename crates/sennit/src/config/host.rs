@@ -5,18 +5,26 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use sennit_linux::netlink::{Interface, Netlink};
 use serde::Serialize;
 
 use super::{EdgeConfig, Prefix, Severity};
 
 /// One thing that does not fit together here and now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostFinding {
     pub severity: Severity,
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
+}
+
+impl HostFinding {
+    /// Whether the config cannot run here.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
 }
 
 impl fmt::Display for HostFinding {

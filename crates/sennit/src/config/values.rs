@@ -433,11 +433,14 @@ pub(super) fn socket_path(typed: &str) -> Result<PathBuf, Wrong> {
     path(typed)
 }
 
+/// What is said where a secret stands in the config itself.
+pub const SECRET_IN_CONFIG: &str = "a secret does not belong into the config";
+
 /// `file:PATH`: a secret is never in the config itself.
 pub(super) fn secret_file(typed: &str) -> Result<PathBuf, Wrong> {
     match typed.strip_prefix("file:") {
         Some(file) => path(file),
-        None => Err(Wrong::new("a secret does not belong into the config")
+        None => Err(Wrong::new(SECRET_IN_CONFIG)
             .help("put it into a file that only root can read, and write file:/etc/sennit/bearer")),
     }
 }

@@ -53,6 +53,8 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Limit { .. }
         | Request::Reload { .. }
         | Request::Keep
+        | Request::Invitations { .. }
+        | Request::Config { .. }
         | Request::Speedtest { .. }
         | Request::Usage => FlowsWanted::default(),
     }

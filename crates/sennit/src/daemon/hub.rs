@@ -10,6 +10,7 @@
 mod change;
 mod directory;
 mod gateway;
+mod invitations;
 mod machine;
 mod owners;
 pub(super) mod relay;
@@ -293,6 +294,8 @@ impl Ask for Front {
             }
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
+            Request::Invitations { ref order } => invitations::answer(&self.config, order),
+            Request::Config { order } => self.reloader.handle_config(&order),
         }
     }
 }

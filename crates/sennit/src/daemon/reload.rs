@@ -3,6 +3,9 @@
 //! The file is read, checked and compared on a thread that carries no packets; what is made of it
 //! is handed on as a whole, or not at all. A file with errors changes nothing.
 
+mod edit;
+mod save;
+
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -14,10 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::edit::Trial;
 use super::mailbox::Slot;
 use crate::{
     cli::Failure,
-    config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report, Severity},
+    config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report},
     control::{Refused, ReloadAnswer, Response},
     journal::{Event, Journal},
 };
@@ -41,6 +45,9 @@ pub(super) trait Runs: Sized + Send + Sync + 'static {
     /// The config and its keys.
     fn parts(&self) -> (&Self::Config, &[Entry]);
 }
+
+/// A config with its keys, and what was warned of, in words.
+type Parsed<R> = (<R as Runs>::Config, Vec<Entry>, String);
 
 /// What a reload comes to.
 #[derive(Debug)]
@@ -138,6 +145,10 @@ struct State<R> {
     /// Counts reloads, so that who waits for one to be confirmed sees that there was another.
     turn: u64,
     pending: bool,
+    /// When it is taken back, if it is pending.
+    reverts_at: Option<Instant>,
+    /// The text that runs, if it is not in the file yet.
+    trial: Option<Trial>,
 }
 
 impl<R> fmt::Debug for Reloader<R> {
@@ -163,6 +174,8 @@ impl<R: Runs> Reloader<R> {
                 confirmed: Arc::clone(running),
                 turn: 0,
                 pending: false,
+                reverts_at: None,
+                trial: None,
             }),
         }
     }
@@ -190,11 +203,25 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> ReloadAnswer {
-        let (config, entries, warnings) = match self.read() {
-            Ok(read) => read,
+        let parsed = match self.read() {
+            Ok(parsed) => parsed,
             Err(answer) => return *answer,
         };
         let mut state = self.lock();
+        let answer = self.go_over(&mut state, parsed, confirm);
+        if answer.applied && confirm.is_none() {
+            state.confirmed = Arc::clone(&state.running);
+        }
+        answer
+    }
+
+    /// Goes on with a config; if that is not confirmed in time, with what was before.
+    fn go_over(
+        self: &Arc<Self>,
+        state: &mut State<R>,
+        (config, entries, warnings): Parsed<R>,
+        confirm: Option<Duration>,
+    ) -> ReloadAnswer {
         let Planned {
             next,
             changes,
@@ -205,7 +232,7 @@ impl<R: Runs> Reloader<R> {
             needs_restart = needs_restart.len(),
             "reload"
         );
-        let applied = match self.apply(&mut state, next) {
+        let applied = match self.apply(state, next) {
             Ok(applied) => applied,
             Err(error) => return *refusal(error.to_string()),
         };
@@ -215,9 +242,10 @@ impl<R: Runs> Reloader<R> {
         });
         state.turn += 1;
         state.pending = confirm.is_some();
-        match confirm {
-            Some(span) => self.revert_after(span, state.turn),
-            None => state.confirmed = Arc::clone(&state.running),
+        state.reverts_at = confirm.map(|span| Instant::now() + span);
+        state.trial = None;
+        if let Some(span) = confirm {
+            self.revert_after(span, state.turn);
         }
         let busy = "the daemon is busy: it will have changed over in a moment".to_owned();
         ReloadAnswer {
@@ -253,9 +281,13 @@ impl<R: Runs> Reloader<R> {
     /// What was changed last stays.
     pub(super) fn keep(&self) -> Response {
         let mut state = self.lock();
-        if !std::mem::take(&mut state.pending) {
+        if !state.pending {
             return Response::refused("nothing_to_keep", "no reload waits to be confirmed");
         }
+        if let Err(refused) = self.save_trial(&mut state) {
+            return Response::Refused(refused);
+        }
+        state.pending = false;
         state.turn += 1;
         state.confirmed = Arc::clone(&state.running);
         Response::done()
@@ -266,24 +298,28 @@ impl<R: Runs> Reloader<R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file as a config with its keys, and what was warned of, in words; or the answer that it
-    /// cannot be taken.
-    fn read(&self) -> Result<(R::Config, Vec<Entry>, String), Box<ReloadAnswer>> {
+    /// The file, or the answer that it cannot be taken.
+    fn read(&self) -> Result<Parsed<R>, Box<ReloadAnswer>> {
         let source = config::read_file(&self.file).map_err(|source| {
             let path = self.file.clone();
             refusal(ConfigError::Read { path, source }.to_string())
         })?;
+        self.parse(&source)
+    }
+
+    /// A text of the file, or the answer that it cannot be taken.
+    fn parse(&self, source: &[u8]) -> Result<Parsed<R>, Box<ReloadAnswer>> {
         let file = self.file.display().to_string();
-        let loaded = R::parse(&file, &source).map_err(|report| refused(&report))?;
+        let loaded = R::parse(&file, source).map_err(|report| refused(&report))?;
         let host = R::look_at_host(&loaded.config).into_iter();
         let wrong: Vec<String> = host
-            .filter(|finding| finding.severity == Severity::Error)
+            .filter(HostFinding::is_error)
             .map(|finding| finding.to_string())
             .collect();
         if !wrong.is_empty() {
             return Err(refusal(wrong.join("\n\n")));
         }
-        let entries = config::effective(&String::from_utf8_lossy(&source));
+        let entries = config::effective(&String::from_utf8_lossy(source));
         let warnings = if loaded.warnings.is_empty() {
             String::new()
         } else {
@@ -317,17 +353,26 @@ impl<R: Runs> Reloader<R> {
 
     fn revert(&self, turn: u64) {
         let mut state = self.lock();
-        if state.turn != turn || !state.pending {
-            return;
+        if state.turn == turn && state.pending {
+            self.take_back(&mut state);
         }
-        tracing::warn!("nobody has confirmed the reload: back to the config of before");
+    }
+
+    /// Nobody wants what was changed last.
+    fn take_back(&self, state: &mut State<R>) {
+        tracing::warn!("the change of the config is taken back");
         self.journal.note(Event::ReloadReverted);
+        self.go_back(state);
+    }
+
+    fn go_back(&self, state: &mut State<R>) {
         state.pending = false;
+        state.trial = None;
         let confirmed = Arc::clone(&state.confirmed);
         // Links and classes that the reload took away come back in the places that they have now.
         let (config, entries) = confirmed.parts();
         let planned = state.running.plan(config, entries);
-        match self.apply(&mut state, planned.next) {
+        match self.apply(state, planned.next) {
             Ok(_) => state.confirmed = Arc::clone(&state.running),
             Err(error) => tracing::error!(%error, "the config of before cannot be had"),
         }

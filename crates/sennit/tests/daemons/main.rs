@@ -7,8 +7,9 @@
 //! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
 //! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
 //! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
-//! reads its config anew), [`sorted`] (the kernel chooses the class), [`speedtest`] (a tunnel is
-//! measured) and [`input`] (packets that nobody should have sent).
+//! reads its config anew), [`editing`] (somebody writes it from afar), [`sorted`] (the kernel
+//! chooses the class), [`speedtest`] (a tunnel is measured) and [`input`] (packets that nobody
+//! should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
 #![expect(
@@ -19,6 +20,7 @@
 mod absent;
 mod daemons;
 mod doctor;
+mod editing;
 mod hostile;
 mod input;
 mod joining;

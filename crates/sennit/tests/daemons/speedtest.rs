@@ -1,13 +1,12 @@
 //! A tunnel and one link of it are measured.
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
 use sennit::status::LinkState;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::editing::http;
 use crate::traffic::{Answers, Pings};
 use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, link, run};
 
@@ -96,47 +95,43 @@ fn there_is_one_test_at_a_time_and_whoever_may_operate_stops_it() {
         ..Edge::default()
     });
     edge.wait_until_up();
-    let ask = |method: &str, more: &str| {
-        let mut socket = UnixStream::connect(world.path("van.sock")).unwrap();
-        let head = format!(
-            "{method} /v1/speedtest HTTP/1.1\r\nhost: van\r\nconnection: close\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{more}",
-            more.len(),
-        );
-        socket.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let told: Value = serde_json::from_str(body).unwrap();
-        (head.split(' ').nth(1).unwrap().to_owned(), told)
-    };
+    let ask = |method: &str, more: Value| http(&edge, method, "/v1/speedtest", &more);
+    let look = || ask("GET", Value::Null).1;
 
-    assert_eq!(ask("GET", "").1["state"], "none");
-    let (code, told) = ask("POST", r#"{"links":["b"]}"#);
-    assert_eq!((&*code, &told["code"]), ("404", &"no_such_link".into()));
-    let (code, told) = ask("POST", r#"{"milliseconds":30000}"#);
-    assert_eq!((&*code, &told["state"]), ("200", &"running".into()), "{told}");
-    let (code, told) = ask("POST", "{}");
-    assert_eq!((&*code, &told["code"]), ("409", &"speedtest_runs".into()));
+    assert_eq!(look()["state"], "none");
+    let (code, told) = ask("POST", json!({ "links": ["b"] }));
+    assert_eq!((code, &told["code"]), (404, &json!("no_such_link")));
+    let (code, told) = ask("POST", json!({ "milliseconds": 30_000 }));
+    assert_eq!((code, &told["state"]), (200, &json!("running")), "{told}");
+    let (code, told) = ask("POST", json!({}));
+    assert_eq!((code, &told["code"]), (409, &json!("speedtest_runs")));
     let ended = speedtest(&world, &edge, &[]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("runs already"), "{}", ended.stderr);
     let wait = |what: &str, is_so: &dyn Fn(&Value) -> bool| {
         for _ in 0..400 {
-            let (_, told) = ask("GET", "");
+            let told = look();
             if is_so(&told) {
                 return told;
             }
             thread::sleep(Duration::from_millis(50));
         }
-        panic!("{what}: {}", ask("GET", "").1);
+        panic!("{what}: {}", look());
     };
-    let told = wait("progress", &|told| told["now"]["bits_per_second"].is_number());
+    let told = wait("progress", &|told| {
+        told["now"]["bits_per_second"].is_number()
+    });
     assert_eq!(told["now"]["way"], "down", "{told}");
-    ask("DELETE", "");
+    ask("DELETE", Value::Null);
     let told = wait("its end", &|told| told["state"] != "running");
-    assert_eq!((&told["state"], &told["interrupted"]), (&"done".into(), &true.into()));
-    assert!(told["measured"][0]["down"]["bytes"].as_u64().unwrap() > 0, "{told}");
+    assert_eq!(
+        (&told["state"], &told["interrupted"]),
+        (&json!("done"), &json!(true))
+    );
+    assert!(
+        told["measured"][0]["down"]["bytes"].as_u64().unwrap() > 0,
+        "{told}"
+    );
 }
 
 #[test]

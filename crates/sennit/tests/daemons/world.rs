@@ -357,7 +357,7 @@ pub(crate) fn wait_for<T: Debug>(
 /// A hub or an edge; its log is shown when a test fails.
 pub(crate) struct Daemon<'w> {
     pub(crate) host: &'w Host,
-    control: PathBuf,
+    pub(crate) control: PathBuf,
     log: PathBuf,
     command: Command,
     process: Running,

@@ -127,6 +127,8 @@ impl Ask for Front {
             },
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
+            Request::Invitations { .. } => Response::refused("not_a_hub", "an edge invites nobody"),
+            Request::Config { ref order } => self.reloader.handle_config(order),
             Request::Usage => self.accounts.document(),
             Request::Speedtest { ref order } => self.speedtests.answer(order),
         }

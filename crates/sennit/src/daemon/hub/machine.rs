@@ -276,6 +276,8 @@ impl HubMachine {
             | Request::Limit { .. }
             | Request::Reload { .. }
             | Request::Keep
+            | Request::Invitations { .. }
+            | Request::Config { .. }
             | Request::Speedtest { .. }
             | Request::Usage => {}
             Request::Disconnect { site } => {
