@@ -137,6 +137,43 @@ fn any_command_of_the_control_socket_is_taken_from_those_who_may() {
 }
 
 #[test]
+fn the_config_and_invitations_are_for_administrators() {
+    let world = World::new();
+    let length = "content-length: 0\r\n";
+    for path in [
+        "GET /v1/config",
+        "PUT /v1/config",
+        "POST /v1/config/check",
+        "POST /v1/config/keep",
+        "POST /v1/config/revert",
+        "GET /v1/invitations",
+        "POST /v1/invitations",
+    ] {
+        let [nobody, operator] = [None, Some(OPERATOR)].map(|token| world.ask(path, token, length));
+        assert_eq!((nobody.code, operator.code), (401, 403), "{path}");
+    }
+    let start = "POST /v1/speedtest";
+    assert_eq!(world.ask(start, Some(world::READER), length).code, 403);
+    let foreign = format!("{length}origin: http://evil.example\r\n");
+    assert_eq!(world.ask(start, Some(OPERATOR), &foreign).code, 403);
+    assert_eq!(world.ask(start, Some(OPERATOR), length).code, 200);
+}
+
+#[test]
+fn a_config_may_be_longer_than_other_bodies() {
+    let world = World::new();
+    let post = |path: &str, bytes: usize| {
+        let body = serde_json::json!({ "text": "#".repeat(bytes) }).to_string();
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+        let about = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
+        talk(world.unix(), &format!("{head}{about}\r\n{body}")).code
+    };
+    assert_eq!(post("/v1/config/check", 1 << 20), 200);
+    assert_eq!(post("/v1/invitations", 100_000), 413);
+}
+
+#[test]
 fn live_data_come_as_events() {
     let world = World::new();
     let mut stream = world.connect();
