@@ -38,6 +38,7 @@ use crate::{
     ids::{ConnId, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
+    resumption::Watched,
     transport::Settings,
 };
 
@@ -49,6 +50,8 @@ struct Role {
     remote: SocketAddr,
     exchange: dial::Exchange,
     stage: Stage,
+    /// The request that left as early data.
+    early: Option<StreamId>,
     /// Paths that noq was asked to open.
     opening: BTreeMap<PathId, SocketId>,
 }
@@ -85,13 +88,15 @@ struct Slot {
 /// before it.
 const BRIDGED_FOR: Duration = Duration::from_millis(1500);
 
+type Crypto = Watched<QuicClientConfig>;
+
 /// The edge state machine.
 pub struct Edge {
     node: Node<Role>,
     config: EdgeConfig,
-    crypto: Arc<QuicClientConfig>,
+    crypto: Arc<Crypto>,
     /// For links on which post-quantum handshakes go unanswered.
-    classic: Option<Arc<QuicClientConfig>>,
+    classic: Option<Arc<Crypto>>,
     first_ids: FirstIds,
     purpose: Purpose,
     links: BTreeMap<SocketId, LinkUpdate>,
@@ -108,6 +113,8 @@ pub struct Edge {
     hub_shares: bool,
     /// It takes other terms of tunnels that are up.
     hub_changes: bool,
+    /// What the hub has said of itself, for a request that leaves before it can say it again.
+    hub_settings: Option<masque::Settings>,
     fragments: FragmentTable,
     /// The classes of flows, if the rules look at sizes.
     sized: Option<FlowTable>,
@@ -130,9 +137,9 @@ impl Edge {
         purpose: Purpose,
         now: Instant,
     ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
-        let crypto = Arc::new(QuicClientConfig::try_from(tls)?);
-        let classic = config.classic.clone().map(QuicClientConfig::try_from);
-        let classic = classic.transpose()?.map(Arc::new);
+        let watched = |tls| QuicClientConfig::try_from(tls).map(Watched).map(Arc::new);
+        let crypto = watched(tls)?;
+        let classic = config.classic.clone().map(watched).transpose()?;
         let count = if matches!(purpose, Purpose::Tunnels) {
             config.classes.len()
         } else {
@@ -162,6 +169,7 @@ impl Edge {
             hub_inside: Vec::new(),
             hub_shares: true,
             hub_changes: false,
+            hub_settings: None,
             fragments: FragmentTable::default(),
             sized: None,
             errors: Errors::new(now),
@@ -450,6 +458,7 @@ impl Edge {
         slot.dial.won(id, now);
         self.end_race(index, now);
         self.adopt(id, PathId::ZERO, socket, now);
+        self.go_on_with_early(id);
         let conn = self.node.get(id);
         let is_known = conn.is_some_and(|conn| conn.h3.http.peer_settings().is_some());
         if is_known || matches!(self.purpose, Purpose::Enrol(_)) {

@@ -123,6 +123,8 @@ pub struct TunnelStatus {
     pub numbered: bool,
     /// The group of the key exchange, once there is a connection.
     pub group: Option<NamedGroup>,
+    /// The handshake resumed an earlier session.
+    pub resumed: bool,
     /// The handshake offered classic groups alone, because others went unanswered on its link.
     pub fell_back: bool,
     /// Whether striping pays, under `bond`.
@@ -151,6 +153,7 @@ impl TunnelStatus {
             fec: FecStatus::new(treatment.fec),
             numbered: false,
             group: None,
+            resumed: false,
             fell_back: false,
             striping: Striping::default(),
             paths: Vec::new(),

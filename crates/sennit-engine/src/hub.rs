@@ -8,6 +8,7 @@
 
 mod change;
 mod config;
+mod grant;
 mod pipes;
 mod proxied;
 mod requests;
@@ -24,7 +25,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_proto::{PathId, ServerConfig, crypto::rustls::QuicServerConfig};
+use noq_proto::{PathId, ServerConfig};
 use sennit_core::{ClassId, Congestion};
 use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
@@ -45,6 +46,7 @@ use crate::{
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
     path::number,
+    resumption,
     transport::Settings,
     treatment::Treatment,
 };
@@ -67,10 +69,11 @@ struct Role {
 #[derive(Debug)]
 enum Stage {
     Stranger,
-    /// Waits for the caller's answer.
+    /// Waits for the caller's answer, or has it and waits for the handshake to be complete.
     Asking {
         stream: StreamId,
         hello: Option<Hello>,
+        granted: Option<Grant>,
     },
     Posting {
         stream: StreamId,
@@ -104,12 +107,28 @@ impl Role {
         }
     }
 
+    /// What was granted to it before its handshake is complete.
+    fn granted(&self) -> Option<&Grant> {
+        match &self.stage {
+            Stage::Asking { granted, .. } => granted.as_ref(),
+            Stage::Stranger
+            | Stage::Posting { .. }
+            | Stage::Up { .. }
+            | Stage::Proxied(_)
+            | Stage::Closing => None,
+        }
+    }
+
     /// Whether the request on `stream` is the one that is not answered yet.
     fn awaits(&self, stream: StreamId) -> bool {
         match &self.stage {
-            Stage::Asking { stream: asked, .. } | Stage::Posting { stream: asked, .. } => {
-                *asked == stream
+            Stage::Asking {
+                stream: asked,
+                granted: None,
+                ..
             }
+            | Stage::Posting { stream: asked, .. } => *asked == stream,
+            Stage::Asking { .. } => false,
             Stage::Stranger | Stage::Up { .. } | Stage::Proxied(_) | Stage::Closing => false,
         }
     }
@@ -142,7 +161,7 @@ impl Hub {
         tls: Arc<rustls::ServerConfig>,
         now: Instant,
     ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
-        let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+        let mut server = ServerConfig::with_crypto(Arc::new(resumption::Server::new(tls)?));
         let mut transport = settings.transport(Congestion::Auto);
         transport.max_concurrent_multipath_paths(STRANGERS_PATHS);
         server.transport_config(Arc::new(transport));
@@ -287,7 +306,16 @@ impl Hub {
 
     /// Closes all tunnels of a site, which was revoked.
     pub fn expel(&mut self, site: &str, reason: &str, now: Instant) {
-        self.close_all(self.sites.tunnels(site), reason, now);
+        let early = self
+            .node
+            .iter()
+            .filter(|(_, conn)| match conn.role.granted() {
+                Some(grant) => grant.site == site,
+                None => false,
+            });
+        let mut tunnels: Vec<ConnId> = early.map(|(id, _)| id).collect();
+        tunnels.extend(self.sites.tunnels(site));
+        self.close_all(tunnels, reason, now);
     }
 
     /// Closes all tunnels that were granted to a credential, which is not good any more.
@@ -297,9 +325,11 @@ impl Hub {
                 credential: its, ..
             } => its == credential,
             Stage::Proxied(proxied) => proxied.hangs_on(credential),
-            Stage::Stranger | Stage::Asking { .. } | Stage::Posting { .. } | Stage::Closing => {
-                false
+            Stage::Asking { .. } => {
+                let granted = conn.role.granted();
+                granted.is_some_and(|grant| grant.credential == *credential)
             }
+            Stage::Stranger | Stage::Posting { .. } | Stage::Closing => false,
         };
         let held = self.node.iter().filter(|(_, conn)| holds(conn));
         self.close_all(held.map(|(id, _)| id).collect(), reason, now);
@@ -381,6 +411,7 @@ impl Hub {
             NodeEvent::Connected(id) => {
                 self.adopt(id, PathId::ZERO, now);
                 self.update_keys(id);
+                self.begin(id, now);
             }
             NodeEvent::Lost(id, reason) | NodeEvent::TurnedAway(id, reason) => {
                 self.leave(id, reason, now);

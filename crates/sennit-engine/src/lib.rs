@@ -39,6 +39,7 @@ mod path;
 mod pipe;
 mod protection;
 mod recovery;
+mod resumption;
 mod sharing;
 mod thin;
 mod transport;

@@ -72,6 +72,8 @@ pub(crate) struct Conn<R> {
     first_local: Local,
     wake: Option<Instant>,
     finish: Finish,
+    /// There are streams although the handshake is not done.
+    pub(crate) may_write: bool,
     /// The pipe that it is plugged into.
     pipe: Option<PipeId>,
     /// Its class, once that is known.
@@ -236,6 +238,7 @@ impl<R> Node<R> {
                 first_local,
                 wake: None,
                 finish: Finish::default(),
+                may_write: false,
                 pipe: None,
                 class: ClassId::default(),
                 dscp: 0,

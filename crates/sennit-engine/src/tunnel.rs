@@ -31,10 +31,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_proto::{
-    ClosePathError, Connection, FourTuple, PathId, VarInt, crypto::rustls::HandshakeData,
-};
-use rustls::NamedGroup;
+use noq_proto::{ClosePathError, Connection, FourTuple, PathId, VarInt};
 use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 use sennit_masque::StreamId;
 
@@ -48,6 +45,7 @@ use crate::{
     ids::{LinkId, SocketId},
     path::{Path, number},
     pipe::Pipe,
+    resumption::Agreed,
     transport::{DATAGRAM_BUFFER, MAX_PATHS},
     treatment::Treatment,
 };
@@ -117,6 +115,11 @@ impl Tunnel {
     /// It is plugged into a pipe, which packets go through that look like this.
     pub(crate) fn open(&mut self, codec: Codec) {
         self.codec = Some(codec);
+    }
+
+    /// Packets that come before it is plugged into a pipe wait for that.
+    pub(crate) fn keep_early(&mut self) {
+        self.early.wait();
     }
 
     /// It is plugged into a pipe no longer.
@@ -234,17 +237,19 @@ impl Tunnel {
         paths.find(|path| path.network == network)?.on
     }
 
-    /// The group of the key exchange, once the handshake has agreed on one.
-    fn group(&self) -> Option<NamedGroup> {
+    /// What the handshake has agreed on, once it has.
+    fn agreed(&self) -> Option<Box<Agreed>> {
         let data = self.conn.crypto_session().handshake_data()?;
-        let data = data.downcast::<HandshakeData>().ok()?;
-        data.negotiated_key_exchange_group
+        data.downcast().ok()
     }
 
     /// Fills in what the tunnel knows of itself.
     pub(crate) fn describe(&mut self, status: &mut TunnelStatus) {
         status.numbered = self.is_numbered();
-        status.group = self.group();
+        if let Some(agreed) = self.agreed() {
+            status.group = agreed.group;
+            status.resumed = agreed.resumed;
+        }
         status.striping = self.scheduler.striping();
         let halves = self.takes_halves();
         let Self { paths, conn, .. } = self;

@@ -94,6 +94,12 @@ pub fn response_fields() -> Fields {
     Fields::default().with("capsule-protocol", "?1")
 }
 
+/// Whether a request is for a tunnel, well-formed or not.
+#[must_use]
+pub fn is_meant(head: &RequestHead) -> bool {
+    head.is_connect() && head.protocol.as_deref() == Some(PROTOCOL)
+}
+
 /// Whether a message says that it uses capsules (RFC 9297 §3.4). Its parameters mean nothing yet,
 /// and anything but a single true is the same as nothing.
 #[must_use]

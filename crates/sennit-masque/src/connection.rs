@@ -191,6 +191,12 @@ impl Connection {
         self.peer_settings.as_ref()
     }
 
+    /// Takes the peer's settings to be those of an earlier connection until they come (RFC 9114
+    /// §7.2.4.2).
+    pub const fn remember(&mut self, settings: Settings) {
+        self.peer_settings = Some(settings);
+    }
+
     /// Closes the connection, for an error that was noticed elsewhere or for none.
     pub fn close(&mut self, code: Code, reason: &'static str) {
         if !std::mem::replace(&mut self.closed, true) {

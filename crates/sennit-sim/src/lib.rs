@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Grant, Hub, HubClasses,
@@ -100,6 +100,8 @@ pub struct World {
     pub hub_events: Vec<(Duration, HubEvent)>,
     /// What the links told senders whose packets were too big, oldest first.
     pub told_mtu: Vec<TooBig>,
+    /// What reached the hub, while somebody listens there.
+    pub tapped: Option<Vec<BytesMut>>,
     buffer: Vec<u8>,
     /// Events without time passing.
     stuck: u32,
@@ -230,6 +232,14 @@ impl World {
         world.plug_in()
     }
 
+    /// A world of one class whose hub takes no early data.
+    pub fn without_early_data(links: &[LinkSpec], seed: u64, start: Instant) -> Self {
+        let config = edge_config(vec![class("default", Policy::Bond)], Classifier::default());
+        let mut authority = Authority::new();
+        authority.early = false;
+        Self::unplugged(links, config, authority, seed, start).plug_in()
+    }
+
     fn with_edge(
         links: &[LinkSpec],
         config: EdgeConfig,
@@ -271,6 +281,7 @@ impl World {
             edge_events: Vec::new(),
             hub_events: Vec::new(),
             told_mtu: Vec::new(),
+            tapped: None,
             buffer: Vec::new(),
             stuck: 0,
             refuses: None,
@@ -558,6 +569,9 @@ impl World {
                 .poll_output(self.repeats_after, self.now)
             {
                 if wire.to == hub_address() {
+                    if let Some(tapped) = &mut self.tapped {
+                        tapped.push(wire.bytes.clone());
+                    }
                     let local = Local {
                         socket: SocketId(0),
                         ip: Some(wire.to.ip()),
@@ -568,6 +582,23 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Sends the hub a packet that somebody has recorded.
+    pub fn replay(&mut self, from: SocketAddr, bytes: &BytesMut) {
+        let local = Local {
+            socket: SocketId(0),
+            ip: Some(hub_address().ip()),
+        };
+        let wire = Wire {
+            from,
+            to: hub_address(),
+            ecn: 0,
+            bytes: bytes.clone(),
+        };
+        self.hub
+            .handle_datagrams(received(local, &wire, self.now), wire.bytes, self.now);
+        self.settle();
     }
 
     /// Drains both machines, or has them drained at their next turn.
@@ -684,7 +715,7 @@ fn new_edge(config: &EdgeConfig, authority: &Authority, seed: u64, now: Instant)
 fn hub_config() -> HubConfig {
     HubConfig {
         addresses: vec![IpAddr::from([10, 200, 0, 1])],
-        max_strangers: 100,
+        max_strangers: 1 << 16,
         site_limit: None,
         classes: HubClasses::default(),
         udp_flows: 0,

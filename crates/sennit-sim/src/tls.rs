@@ -23,6 +23,8 @@ pub struct Authority {
     root: CertificateDer<'static>,
     hub: CertificateDer<'static>,
     key: Vec<u8>,
+    /// Its hubs take early data.
+    pub early: bool,
 }
 
 impl Authority {
@@ -50,6 +52,7 @@ impl Authority {
             root: issuer.der().clone(),
             hub: hub.der().clone(),
             key: key.serialize_der(),
+            early: true,
         }
     }
 
@@ -75,6 +78,7 @@ impl Authority {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h3".to_vec()];
+        config.enable_early_data = true;
         Arc::new(config)
     }
 
@@ -88,6 +92,7 @@ impl Authority {
             .with_single_cert(vec![self.hub.clone()], key)
             .expect("our own certificate is valid");
         config.alpn_protocols = vec![b"h3".to_vec()];
+        config.max_early_data_size = if self.early { u32::MAX } else { 0 };
         Arc::new(config)
     }
 }

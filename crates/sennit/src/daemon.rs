@@ -236,6 +236,7 @@ mod tests {
             reason: None,
             since_seconds: 1.0,
             key_exchange: None,
+            resumed: false,
             sent_bytes: 0,
             received_bytes: 0,
             wrong_source_packets: 0,

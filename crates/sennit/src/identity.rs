@@ -15,7 +15,9 @@ mod edge;
 mod enroll;
 mod files;
 mod invitation;
+mod kept;
 mod secret;
+mod tickets;
 mod tls;
 
 use std::io;
@@ -32,6 +34,7 @@ pub use self::enroll::{
 pub use self::files::warn_if_exposed;
 pub use self::invitation::{Invitation, InvitationError, invite, invite_bearer};
 pub use self::secret::{Fingerprint, Secret};
+pub use self::tickets::Tickets;
 pub use self::tls::{ALPN, ClientTls, client_config, proxy_config, server_config};
 
 /// Why an identity could not be made, read or used on this host.

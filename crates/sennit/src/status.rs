@@ -190,6 +190,9 @@ pub struct TunnelStatus {
     /// The group of the TLS key exchange, by its name in the registry of IANA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_exchange: Option<String>,
+    /// The TLS handshake resumed an earlier session, so that no certificate had to be shown.
+    #[serde(default)]
+    pub resumed: bool,
     /// Inner packets.
     pub sent_bytes: u64,
     /// Inner packets.

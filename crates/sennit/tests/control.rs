@@ -373,6 +373,7 @@ fn sample() -> Status {
             reason: None,
             since_seconds: 61.0,
             key_exchange: None,
+            resumed: false,
             sent_bytes: 1_024,
             received_bytes: 5_368_709_120,
             wrong_source_packets: 0,

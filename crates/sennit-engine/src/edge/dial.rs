@@ -470,6 +470,7 @@ impl Edge {
             remote,
             exchange,
             stage: Stage::Handshake,
+            early: None,
             opening: BTreeMap::new(),
         };
         let local = Local { socket, ip: None };
@@ -484,6 +485,7 @@ impl Edge {
                 if let Some(conn) = self.node.get_mut(id) {
                     conn.dscp = dscp;
                 }
+                self.request_early(id);
                 let slot = &mut self.slots[index];
                 slot.dial.attempts.insert(to, (id, since));
                 slot.dial.look_at(since + ATTEMPT);

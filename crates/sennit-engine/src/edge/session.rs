@@ -27,7 +27,10 @@ impl Edge {
             masque::Event::Settings(settings) if !settings.h3_datagram => {
                 self.give_up(id, "the hub takes no HTTP datagrams".into(), now);
             }
-            masque::Event::Settings(_) => self.request(id, now),
+            masque::Event::Settings(settings) => {
+                self.hub_settings = Some(settings);
+                self.request(id, now);
+            }
             masque::Event::Response { stream, head } => {
                 self.handle_response(id, stream, &head, now);
             }
@@ -42,6 +45,43 @@ impl Edge {
             masque::Event::Failed { error, .. } => self.give_up(id, error.to_string(), now),
             masque::Event::GoAway => self.give_up(id, "the hub is going away".into(), now),
             masque::Event::Request { .. } | masque::Event::Stopped { .. } => {}
+        }
+    }
+
+    /// Sends the request for a tunnel with the first packets of a handshake that resumes, if the
+    /// hub may take it then. Only a class without a tunnel does so: the hub takes the connection
+    /// for the class's own as soon as the handshake is complete.
+    pub(super) fn request_early(&mut self, id: ConnId) {
+        let (Purpose::Tunnels, Some(settings)) = (&self.purpose, self.hub_settings) else {
+            return;
+        };
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let slot = &self.slots[conn.role.slot];
+        if slot.live.is_some() || !conn.tunnel.conn.has_0rtt() {
+            return;
+        }
+        let Some(stream) = conn.h3.open_request(&mut conn.tunnel.conn) else {
+            return;
+        };
+        let head = tunnel_request(&self.config, slot, conn.role.remote.port());
+        conn.h3.http.remember(settings);
+        if conn.h3.http.send_request(stream, &head, None).is_ok() {
+            conn.role.early = Some(stream);
+        }
+        conn.may_write = true;
+    }
+
+    /// The handshake is complete: a request that the hub has taken as early data is made.
+    pub(super) fn go_on_with_early(&mut self, id: ConnId) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if let Some(stream) = conn.role.early.take()
+            && conn.tunnel.conn.accepted_0rtt()
+        {
+            conn.role.stage = Stage::Requested(stream);
         }
     }
 

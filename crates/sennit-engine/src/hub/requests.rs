@@ -6,8 +6,7 @@ use std::{net::IpAddr, time::Instant};
 use bytes::{Bytes, BytesMut};
 use noq_proto::PathId;
 use rustls::pki_types::CertificateDer;
-use sennit_core::{ClassId, Delivery, Policy};
-use sennit_fec::Fec;
+
 use sennit_masque::{
     self as masque, Capsule, Code, RequestHead, ResponseHead, StreamId,
     capsule::{
@@ -16,15 +15,14 @@ use sennit_masque::{
     connect_ip, connect_udp,
 };
 
-use super::{Grant, Hub, HubEvent, RequestId, Role, Stage, pipes::Owner, sites::Announced};
+use super::{Hub, HubEvent, RequestId, Role, Stage, sites::Announced};
 use crate::{
-    codec::{Codec, Peer, split_capsule},
+    codec::split_capsule,
     facts::LinkLabel,
-    hello::{self, ENROL_PATH, Hello, REPLACED, Wishes},
+    hello::{self, ENROL_PATH, Hello, Wishes},
     ids::ConnId,
     node::Conn,
     path::number,
-    treatment::Treatment,
 };
 use sennit_packet::Prefix;
 
@@ -37,91 +35,6 @@ const MAX_REQUESTS: u32 = 8;
 const MAX_BODY: usize = 16 << 10;
 
 impl Hub {
-    /// Grants a tunnel.
-    pub fn grant(&mut self, request: RequestId, grant: Grant, now: Instant) {
-        let RequestId { conn: id, stream } = request;
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let hello = match &mut conn.role.stage {
-            Stage::Asking {
-                stream: asked,
-                hello,
-            } if *asked == stream => hello.take(),
-            _ => return,
-        };
-        let inside = hello.is_some().then_some(&self.config.addresses[..]);
-        if let Err(error) = answer(conn, stream, &grant, inside) {
-            tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
-            return;
-        }
-        conn.tunnel.allow_paths(now);
-        conn.tunnel.party = grant.site.as_str().into();
-        let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
-        let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
-        let wishes = hello.as_ref().map(|hello| hello.wishes.clone());
-        let wishes = wishes.unwrap_or_default();
-        conn.dscp = wishes.dscp;
-        let (name, class, treatment) = class_of(hello);
-        conn.tunnel.set_treatment(treatment);
-        let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
-        conn.role.stage = Stage::Up {
-            site: site.clone(),
-            class,
-            name: name.clone(),
-            stream,
-            treatment,
-            credential: grant.credential,
-            sennit: peer != Peer::Standard,
-        };
-        self.strangers.remove(id);
-        let replaced = self.sites.enter(grant, class, id);
-        self.sites.name_class(&site, class, &name);
-        self.share(&site, (class, &name), wishes, now);
-        if is_fallback {
-            self.sites.set_fallback(&site, class);
-        }
-        self.plug(
-            id,
-            (&site, class),
-            (Codec::new(stream, peer), treatment),
-            now,
-        );
-        if let Some(old) = replaced {
-            self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
-            if let Some(conn) = self.node.get_mut(old) {
-                conn.role.stage = Stage::Closing;
-            }
-        }
-        self.events.push_back(HubEvent::TunnelUp {
-            site,
-            class: name,
-            class_id: class,
-            addresses,
-        });
-    }
-
-    /// Plugs a tunnel into the pipe of its class, with what waits there.
-    fn plug(
-        &mut self,
-        id: ConnId,
-        (site, class): (&str, ClassId),
-        (codec, treatment): (Codec, Treatment),
-        now: Instant,
-    ) {
-        let owner = Owner {
-            site: site.to_owned(),
-            class,
-        };
-        let make = || self.node.add_pipe(treatment, now);
-        let pipe = self.pipes.take(owner, make);
-        if let Some(pipe) = self.node.pipe_mut(pipe) {
-            pipe.recovery.set_delivery(treatment.delivery);
-            pipe.protection.set_fec(treatment.fec);
-        }
-        self.node.plug(id, (pipe, class), codec, now);
-    }
-
     /// Refuses a tunnel or an enrolment, saying why.
     pub fn refuse(&mut self, request: RequestId, status: u16, reason: &str, now: Instant) {
         if self.conclude(request, now) {
@@ -182,6 +95,12 @@ impl Hub {
 
     fn handle_request(&mut self, id: ConnId, stream: StreamId, head: &RequestHead, now: Instant) {
         let request = RequestId { conn: id, stream };
+        let conn = self.node.get(id);
+        let is_early = conn.is_some_and(|conn| conn.tunnel.conn.is_handshaking());
+        if is_early && !connect_ip::is_meant(head) {
+            // Only a tunnel can wait for the handshake once it is granted (RFC 8470 §5.2).
+            return self.turn_down(request, 425, "not before the handshake is complete");
+        }
         if self.config.udp_flows > 0 && connect_udp::is_meant(head) {
             return self.handle_udp_request(request, head, now);
         }
@@ -215,7 +134,11 @@ impl Hub {
             certificates: certificates(conn),
             bearer: bearer(head),
         };
-        conn.role.stage = Stage::Asking { stream, hello };
+        conn.role.stage = Stage::Asking {
+            stream,
+            hello,
+            granted: None,
+        };
         self.events.push_back(event);
     }
 
@@ -288,7 +211,12 @@ impl Hub {
             return;
         };
         match &conn.role.stage {
-            Stage::Up { stream: tunnel, .. } if *tunnel == stream => {
+            Stage::Up { stream: tunnel, .. }
+            | Stage::Asking {
+                stream: tunnel,
+                granted: Some(_),
+                ..
+            } if *tunnel == stream => {
                 self.node
                     .close(id, Code::H3_NO_ERROR.0, "the tunnel ended", now);
                 self.leave(id, "the peer ended the tunnel".into(), now);
@@ -406,39 +334,6 @@ impl Hub {
     }
 }
 
-/// Answers a request that is granted; `inside` if the peer is a Sennit.
-fn answer(
-    conn: &mut Conn<Role>,
-    stream: StreamId,
-    grant: &Grant,
-    inside: Option<&[IpAddr]>,
-) -> Result<(), masque::SendError> {
-    let mut head = ResponseHead::new(200);
-    head.fields = connect_ip::response_fields();
-    if let Some(inside) = inside {
-        head.fields.push(hello::NAME, hello::answer(inside));
-    }
-    let http = &mut conn.h3.http;
-    http.respond(stream, &head, false)?;
-    http.send_capsule(stream, &assignment(&grant.addresses, &[]))?;
-    http.send_capsule(stream, &everywhere(&grant.addresses))
-}
-
-/// The class that a peer asks for, and how it is treated. A plain RFC 9484 client has one tunnel,
-/// on one path at a time.
-fn class_of(hello: Option<Hello>) -> (String, ClassId, Treatment) {
-    let plain = Treatment {
-        policy: Policy::Failover,
-        delivery: Delivery::Datagram,
-        fec: Fec::Off,
-        ..Treatment::default()
-    };
-    match hello {
-        Some(hello) => (hello.class, hello.index, hello.treatment),
-        None => ("default".to_owned(), ClassId::default(), plain),
-    }
-}
-
 /// A refusal as it goes on the wire: a reason that is too long is cut.
 pub(super) fn refused_prefix((prefix, reason): &(Prefix, String)) -> Option<RefusedPrefix> {
     let printable = reason.chars().filter(|c| !c.is_control());
@@ -470,7 +365,7 @@ pub(super) fn certificates(conn: &Conn<Role>) -> Vec<CertificateDer<'static>> {
 }
 
 /// ADDRESS_ASSIGN of whole addresses; requests of the same family are answered by number.
-fn assignment(addresses: &[IpAddr], requests: &[RequestedAddress]) -> Capsule {
+pub(super) fn assignment(addresses: &[IpAddr], requests: &[RequestedAddress]) -> Capsule {
     let mut open: Vec<&RequestedAddress> = requests.iter().collect();
     let mut assigned: Vec<AssignedAddress> = addresses
         .iter()
@@ -490,7 +385,7 @@ fn assignment(addresses: &[IpAddr], requests: &[RequestedAddress]) -> Capsule {
 }
 
 /// ROUTE_ADVERTISEMENT of the whole internet, in the families that the site has addresses of.
-fn everywhere(addresses: &[IpAddr]) -> Capsule {
+pub(super) fn everywhere(addresses: &[IpAddr]) -> Capsule {
     let range = |start: IpAddr, end: IpAddr| IpAddressRange::new(start, end, 0).ok();
     let v4 =
         range([0; 4].into(), [255; 4].into()).filter(|_| addresses.iter().any(IpAddr::is_ipv4));

@@ -6,7 +6,7 @@ use noq_proto::{ConnectionError, Event, PathAbandonReason, PathEvent, TransportE
 use sennit_masque::Code;
 
 use super::{Node, NodeEvent};
-use crate::{ids::ConnId, path::Path, pipe::Pipe, tunnel::Tunnel};
+use crate::{h3::H3, ids::ConnId, path::Path, pipe::Pipe, tunnel::Tunnel};
 
 impl<R> Node<R> {
     /// Lets one connection react to what happened to it. The order matters: its paths are judged by
@@ -78,7 +78,14 @@ impl<R> Node<R> {
         }
         while let Some(event) = conn.tunnel.conn.poll() {
             match event {
-                Event::Connected => events.push_back(NodeEvent::Connected(id)),
+                Event::Connected => {
+                    let is_client = conn.tunnel.conn.side().is_client();
+                    if is_client && conn.may_write && !conn.tunnel.conn.accepted_0rtt() {
+                        // The server has seen nothing of it, and noq has forgotten the streams.
+                        conn.h3 = H3::client();
+                    }
+                    events.push_back(NodeEvent::Connected(id));
+                }
                 Event::ConnectionLost { reason } => {
                     let text = reason.to_string();
                     events.push_back(match reason {
@@ -95,15 +102,17 @@ impl<R> Node<R> {
                     closed |= matches!(event, PathEvent::Abandoned { .. });
                     digest_path(&mut conn.tunnel, pipe, id, event, events);
                 }
+                // A server knows now how many streams it may open, and has the keys to write. Its
+                // settings are no secret, and spare the client the round trip of waiting for them.
+                Event::HandshakeDataReady => conn.may_write |= conn.tunnel.conn.side().is_server(),
                 Event::DatagramReceived
                 | Event::DatagramsUnblocked
-                | Event::HandshakeDataReady
                 | Event::HandshakeConfirmed
                 | Event::NatTraversal(_) => {}
             }
         }
-        // There are no streams before the handshake is done.
-        if !conn.tunnel.conn.is_handshaking() {
+        // Otherwise there are no streams before the handshake is done.
+        if conn.may_write || !conn.tunnel.conn.is_handshaking() {
             conn.h3.pump(&mut conn.tunnel.conn, now);
         }
         while let Some(event) = conn.h3.poll_event() {

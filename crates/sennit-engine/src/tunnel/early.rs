@@ -25,13 +25,18 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Only who asked waits for an answer: a hub keeps nothing for strangers.
+    /// Only who asked waits for an answer: a hub keeps nothing for strangers ([`Self::wait`]).
     pub(super) fn new(asks: bool) -> Self {
         Self {
             waiting: Vec::new(),
             bytes: 0,
             over: !asks,
         }
+    }
+
+    /// Who asked for the tunnel is granted it, once its handshake is complete.
+    pub(super) fn wait(&mut self) {
+        self.over = false;
     }
 
     /// Keeps a datagram; false if there is nothing to wait for, or no room.

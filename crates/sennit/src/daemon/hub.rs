@@ -50,7 +50,7 @@ use crate::{
     config::{HubConfig, RUN_DIRECTORY},
     control::{Refused, Request, Response},
     date,
-    identity::{self, HubIdentity},
+    identity::{self, HubIdentity, Tickets},
     journal::{Event, Journal},
     status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
     store::Store,
@@ -114,7 +114,9 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let mut windows = std::mem::take(&mut relay.windows).into_iter();
     let mut ios: Vec<Io> = pollers.iter().cloned().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
-    let tls = Arc::new(identity::server_config(&identity, config.require_pq)?);
+    let tickets = Arc::new(Tickets::load(&config.state, SystemTime::now()));
+    let tls = identity::server_config(&identity, Arc::clone(&tickets), config.require_pq)?;
+    let tls = Arc::new(tls);
     let reset_key = reset_key(&identity);
     let store = Store::open(&config.state)?;
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
@@ -131,6 +133,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
         store,
         identity.authority,
         Arc::clone(&config),
+        tickets,
         neighbours,
         stop.lifeline(),
     )?;

@@ -43,7 +43,7 @@ use super::{
 use crate::{
     cli::Failure,
     config::HubConfig,
-    identity::{self, Admission, Authority, Proof, Refusal},
+    identity::{self, Admission, Authority, Proof, Refusal, Tickets},
     journal::{Event, Journal},
     lan::Host,
     reach::Reach,
@@ -150,6 +150,7 @@ struct Registrar {
     store: Store,
     authority: Authority,
     config: Arc<HubConfig>,
+    tickets: Arc<Tickets>,
     neighbours: Neighbours,
     generation: i64,
     /// What tunnels were granted to; those that have ended stay until they are not good any more.
@@ -172,6 +173,7 @@ pub(super) fn start(
     store: Store,
     authority: Authority,
     config: Arc<HubConfig>,
+    tickets: Arc<Tickets>,
     neighbours: Neighbours,
     lifeline: Lifeline,
 ) -> Result<SyncSender<Query>, Failure> {
@@ -181,6 +183,7 @@ pub(super) fn start(
         store,
         authority,
         config,
+        tickets,
         neighbours,
         admitted: BTreeMap::new(),
         confined: BTreeMap::new(),
@@ -345,6 +348,7 @@ impl Registrar {
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             let clock = SystemTime::now();
+            self.tickets.rotate(clock);
             self.look_for_changes(clock);
             self.review(clock, |admission| {
                 admission.expires.is_some_and(|at| clock >= at)

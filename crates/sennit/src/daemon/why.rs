@@ -276,6 +276,7 @@ mod tests {
             fec: Default::default(),
             numbered: true,
             group: None,
+            resumed: false,
             fell_back: false,
             striping: Default::default(),
             paths,

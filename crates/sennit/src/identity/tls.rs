@@ -4,15 +4,18 @@
 //! networks that drop large ClientHellos. Nothing here turns verification off: a hub is known by
 //! the pin of its authority, a foreign proxy by its CA, a site by a certificate of the hub's
 //! authority.
-//! Sessions are never resumed, so that every connection is proved by its own certificate, a fresh
-//! one is used at once, and a revoked one is seen at once.
+//!
+//! A session may be resumed by a ticket of the hub's ([`Tickets`]). In it is the certificate that
+//! the site showed, which is looked up at each request like one that was shown. A fresh certificate
+//! comes with a fresh configuration, which has no tickets. Half of the tickets are of sessions in
+//! the memory of the hub, each for one use, and with those an edge may send early data.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, Tls12Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::{self, kx_group, sign};
 use rustls::crypto::{
     CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, ring, verify_tls12_signature,
@@ -20,7 +23,7 @@ use rustls::crypto::{
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, OtherError,
@@ -28,11 +31,19 @@ use rustls::{
 };
 
 use super::files;
+use super::kept::Kept;
+use super::tickets::Tickets;
 use super::{Credential, EdgeIdentity, Fingerprint, HubIdentity, IdentityError};
 use crate::config::Proxy;
 
 /// HTTP/3 (RFC 9114 §3.1).
 pub const ALPN: &[u8] = b"h3";
+
+/// Tickets for each connection: an edge that lost it tries all its links at once. One has about six
+/// hundred bytes, most of them the site's certificate.
+const TICKETS: usize = 4;
+/// Sessions in memory: two for each connection, of about a kilobyte.
+const SESSIONS: usize = 4096;
 
 /// What a connection to a far side needs.
 pub struct ClientTls {
@@ -70,10 +81,16 @@ fn towards_hub(
     let config = match &identity.credential {
         Credential::Pending { .. } => builder.with_no_client_auth(),
         Credential::Enrolled { chain, .. } => builder
-            .with_client_auth_cert(chain.clone(), identity.private_key())
+            // The hub has the rest, and what is shown is in each ticket.
+            .with_client_auth_cert(
+                chain.iter().take(1).cloned().collect(),
+                identity.private_key(),
+            )
             .map_err(failed)?,
     };
-    Ok(finish(config))
+    let mut config = finish(config);
+    config.enable_early_data = true;
+    Ok(config)
 }
 
 /// TLS of an edge towards a CONNECT-IP proxy at `address` that is not a Sennit hub.
@@ -101,6 +118,7 @@ pub fn proxy_config(proxy: &Proxy, host: &str) -> Result<ClientTls, IdentityErro
 /// a handshake without post-quantum key exchange fails.
 pub fn server_config(
     identity: &HubIdentity,
+    tickets: Arc<Tickets>,
     require_pq: bool,
 ) -> Result<ServerConfig, IdentityError> {
     let groups: &[_] = if require_pq { &POST_QUANTUM } else { &USUAL };
@@ -120,7 +138,10 @@ pub fn server_config(
         .with_single_cert(identity.chain.clone(), identity.key.clone_key())
         .map_err(failed)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.send_tls13_tickets = 0;
+    config.ticketer = tickets;
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    config.max_early_data_size = u32::MAX;
+    config.send_tls13_tickets = TICKETS;
     Ok(config)
 }
 
@@ -145,7 +166,8 @@ fn client(
 
 fn finish(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.resumption = Resumption::disabled();
+    config.resumption =
+        Resumption::store(Arc::new(Kept::default())).tls12_resumption(Tls12Resumption::Disabled);
     config
 }
 

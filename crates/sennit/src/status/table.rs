@@ -210,7 +210,8 @@ impl Text {
             self.note(reason);
         }
         if let Some(group) = &tunnel.key_exchange {
-            self.note(&format!("key exchange {group}"));
+            let how = if tunnel.resumed { ", resumed" } else { "" };
+            self.note(&format!("key exchange {group}{how}"));
         }
         if tunnel.wrong_source_packets > 0 {
             let count = tunnel.wrong_source_packets;

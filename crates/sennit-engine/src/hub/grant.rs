@@ -1,0 +1,176 @@
+//! How a tunnel begins.
+//!
+//! A request may come as early data (RFC 8446 §2.3), before its sender has proved that it is there
+//! now. It is answered at once, and only the sender can read that. But nothing else happens until
+//! the handshake is complete: no tunnel is replaced and no packet goes its way.
+
+use std::{net::IpAddr, time::Instant};
+
+use sennit_core::{ClassId, Delivery, Policy};
+use sennit_fec::Fec;
+use sennit_masque::{self as masque, Code, ResponseHead, StreamId, connect_ip};
+
+use super::{
+    Grant, Hub, HubEvent, RequestId, Role, Stage,
+    pipes::Owner,
+    requests::{assignment, everywhere},
+};
+use crate::{
+    codec::{Codec, Peer},
+    hello::{self, Hello, REPLACED},
+    ids::ConnId,
+    node::Conn,
+    treatment::Treatment,
+};
+
+impl Hub {
+    /// Grants a tunnel.
+    pub fn grant(&mut self, request: RequestId, grant: Grant, now: Instant) {
+        let RequestId { conn: id, stream } = request;
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Stage::Asking {
+            stream: asked,
+            hello,
+            granted: None,
+        } = &conn.role.stage
+        else {
+            return;
+        };
+        if *asked != stream {
+            return;
+        }
+        let inside = hello.is_some().then_some(&self.config.addresses[..]);
+        if let Err(error) = answer(conn, stream, &grant, inside) {
+            tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
+            return;
+        }
+        if let Stage::Asking { granted, .. } = &mut conn.role.stage {
+            *granted = Some(grant);
+        }
+        if conn.tunnel.conn.is_handshaking() {
+            // Its first packets come right behind the end of the handshake.
+            conn.tunnel.keep_early();
+        } else {
+            self.begin(id, now);
+        }
+    }
+
+    /// Begins the tunnel that was granted, if one was: its peer is there.
+    pub(super) fn begin(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Stage::Asking {
+            stream,
+            hello,
+            granted,
+        } = &mut conn.role.stage
+        else {
+            return;
+        };
+        let Some(grant) = granted.take() else {
+            return;
+        };
+        let (stream, hello) = (*stream, hello.take());
+        conn.tunnel.allow_paths(now);
+        conn.tunnel.party = grant.site.as_str().into();
+        let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
+        let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
+        let wishes = hello.as_ref().map(|hello| hello.wishes.clone());
+        let wishes = wishes.unwrap_or_default();
+        conn.dscp = wishes.dscp;
+        let (name, class, treatment) = class_of(hello);
+        conn.tunnel.set_treatment(treatment);
+        let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
+        conn.role.stage = Stage::Up {
+            site: site.clone(),
+            class,
+            name: name.clone(),
+            stream,
+            treatment,
+            credential: grant.credential,
+            sennit: peer != Peer::Standard,
+        };
+        self.strangers.remove(id);
+        let replaced = self.sites.enter(grant, class, id);
+        self.sites.name_class(&site, class, &name);
+        self.share(&site, (class, &name), wishes, now);
+        if is_fallback {
+            self.sites.set_fallback(&site, class);
+        }
+        self.plug(
+            id,
+            (&site, class),
+            (Codec::new(stream, peer), treatment),
+            now,
+        );
+        if let Some(old) = replaced {
+            self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
+            if let Some(conn) = self.node.get_mut(old) {
+                conn.role.stage = Stage::Closing;
+            }
+        }
+        self.events.push_back(HubEvent::TunnelUp {
+            site,
+            class: name,
+            class_id: class,
+            addresses,
+        });
+    }
+
+    /// Plugs a tunnel into the pipe of its class, with what waits there.
+    fn plug(
+        &mut self,
+        id: ConnId,
+        (site, class): (&str, ClassId),
+        (codec, treatment): (Codec, Treatment),
+        now: Instant,
+    ) {
+        let owner = Owner {
+            site: site.to_owned(),
+            class,
+        };
+        let make = || self.node.add_pipe(treatment, now);
+        let pipe = self.pipes.take(owner, make);
+        if let Some(pipe) = self.node.pipe_mut(pipe) {
+            pipe.recovery.set_delivery(treatment.delivery);
+            pipe.protection.set_fec(treatment.fec);
+        }
+        self.node.plug(id, (pipe, class), codec, now);
+    }
+}
+
+/// Answers a request that is granted; `inside` if the peer is a Sennit.
+fn answer(
+    conn: &mut Conn<Role>,
+    stream: StreamId,
+    grant: &Grant,
+    inside: Option<&[IpAddr]>,
+) -> Result<(), masque::SendError> {
+    let mut head = ResponseHead::new(200);
+    head.fields = connect_ip::response_fields();
+    if let Some(inside) = inside {
+        head.fields.push(hello::NAME, hello::answer(inside));
+    }
+    let http = &mut conn.h3.http;
+    http.respond(stream, &head, false)?;
+    http.send_capsule(stream, &assignment(&grant.addresses, &[]))?;
+    http.send_capsule(stream, &everywhere(&grant.addresses))
+}
+
+/// The class that a peer asks for, and how it is treated. A plain RFC 9484 client has one tunnel,
+/// on one path at a time.
+fn class_of(hello: Option<Hello>) -> (String, ClassId, Treatment) {
+    let plain = Treatment {
+        policy: Policy::Failover,
+        delivery: Delivery::Datagram,
+        fec: Fec::Off,
+        ..Treatment::default()
+    };
+    match hello {
+        Some(hello) => (hello.class, hello.index, hello.treatment),
+        None => ("default".to_owned(), ClassId::default(), plain),
+    }
+}
