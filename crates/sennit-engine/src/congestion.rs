@@ -72,6 +72,10 @@ pub(crate) trait Control: Debug + Send + Sync {
     fn held_up(&self) -> Duration {
         Duration::ZERO
     }
+    /// The path's round trip, if it turned out to be longer than it was; once.
+    fn take_longer(&mut self) -> Option<Duration> {
+        None
+    }
     /// Whether the window doubles every round trip.
     fn in_slow_start(&self) -> bool {
         false

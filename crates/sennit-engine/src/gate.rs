@@ -465,6 +465,13 @@ impl Gate {
         state.min_rtt_micros.store(micros, Relaxed);
     }
 
+    /// The path is longer than it was: what was measured before is no measure of its queue.
+    fn lengthen(&mut self, rtt: Duration, now: Instant) {
+        self.least_rtt = Some(Floor::new(rtt, now));
+        let micros = rtt.as_micros() as u64;
+        self.state.min_rtt_micros.store(micros, Relaxed);
+    }
+
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
     /// use here: between two batches of the driver, noq always sees an empty queue.
     fn window_unused(&self) -> bool {
@@ -593,6 +600,9 @@ impl Controller for Gate {
             window_unused: self.window_unused(),
         };
         self.control.on_ack(&ack, read);
+        if let Some(rtt) = self.control.take_longer() {
+            self.lengthen(rtt, now);
+        }
         self.publish();
     }
 

@@ -134,3 +134,29 @@ fn another_satellite_is_no_congestion() {
     assert!(seen.part > 0.8, "{:.2}", seen.part);
     assert!(seen.ping(0.99) < MS * 300, "{:?}", seen.ping(0.99));
 }
+
+/// BBR took the longer round trip for a queue of its own, and sent less each round: 12 Mbit/s were
+/// left a minute later. And nobody waited any more for what is sent again.
+#[test]
+fn a_path_that_becomes_much_longer_is_no_queue() {
+    let goodput = |at_first: u32| {
+        let link: LinkSpec = format!("100/{at_first}/0.1%").parse().expect("a link");
+        let mut world = World::new(&[link], Policy::Bond, 1, Instant::now());
+        assert!(world.connect(1), "{:?}", world.edge.status());
+        let mut before = Transfer::new(Kind::Quic, Direction::Up, 4, world.now());
+        before.run(&mut world, WARM_UP);
+        world.change(0, |link| link.delay = 150 * MS);
+        let mut flows = Transfer::new(Kind::Quic, Direction::Up, 4, world.now());
+        flows.run(&mut world, WARM_UP);
+        flows.measure(&mut world, SPAN)
+    };
+    let always = goodput(150);
+    for at_first in [5, 10] {
+        let became = goodput(at_first);
+        println!(
+            "300 ms, {} before: {became:.1} of {always:.1}",
+            2 * at_first
+        );
+        assert!(became > 0.45 * always, "{became:.1} of {always:.1}");
+    }
+}

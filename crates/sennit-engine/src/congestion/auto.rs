@@ -324,6 +324,12 @@ impl Auto {
         self.crowded = 0;
         self.lossy = 0;
     }
+
+    /// The path is another, or longer than it was.
+    fn forget_rtt(&mut self) {
+        self.least_rtt = None;
+        self.crowded = 0;
+    }
 }
 
 impl Control for Auto {
@@ -357,8 +363,7 @@ impl Control for Auto {
         if let Running::Cubic(_, model) = &mut self.running {
             model.forget_rtt();
         }
-        self.least_rtt = None;
-        self.crowded = 0;
+        self.forget_rtt();
     }
 
     fn on_mtu(&mut self, mtu: u16) {
@@ -386,6 +391,14 @@ impl Control for Auto {
 
     fn held_up(&self) -> Duration {
         self.control().held_up()
+    }
+
+    fn take_longer(&mut self) -> Option<Duration> {
+        let longer = self.control_mut().take_longer();
+        if longer.is_some() {
+            self.forget_rtt();
+        }
+        longer
     }
 
     fn in_slow_start(&self) -> bool {

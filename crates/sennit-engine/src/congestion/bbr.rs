@@ -186,7 +186,7 @@ impl Control for Bbr {
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         let Some(acked) = ack.acked else { return };
         if let Mode::ProbeRtt(probe) = &mut self.mode {
-            probe.on_rtt(acked.rtt);
+            probe.on_rtt(acked.rtt, now);
         }
         let ended = self.model.update(&acked, now);
         if let Some(round) = &ended {

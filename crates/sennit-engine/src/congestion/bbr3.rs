@@ -10,7 +10,7 @@
 //! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
 //! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
 //! | down | 0.75 | 2 | when the queue is gone |
-//! | probe rtt | 1 | 0.5 | after 200 ms, if the least round trip was not seen for 10 s |
+//! | probe rtt | 1 | 0.5 | after 200 ms; begins if the least round trip was not seen for 10 s, or cannot be it any more |
 //!
 //! Gains and limits are those of draft-ietf-ccwg-bbr-06; the cycle of eight round trips is that of
 //! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
@@ -67,6 +67,15 @@ const DOWN_PHASES: u32 = 5;
 /// What is left of the bound after a loss (draft §2.7, "Beta").
 const BETA: f64 = 0.7;
 
+/// What may be in flight makes no queue longer than this times the path; this much more is no
+/// jitter, and no host that is late.
+const EXPLAINED: f64 = 2.5;
+const MIN_DOUBT: Duration = Duration::from_millis(10);
+/// A path is another if it is longer by this factor.
+const LONGER: f64 = 1.5;
+/// The least round trip is doubted so often at most: a rate that is gone looks the same at first.
+const DOUBT_EVERY: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Startup,
@@ -101,6 +110,10 @@ pub(super) struct Bbr3 {
     mode: Mode,
     /// Upper bound of what may be in flight, found by losing more.
     bound: Option<u64>,
+    /// When the least round trip was last doubted.
+    doubted: Option<Instant>,
+    /// The round trip, if it turned out to be a longer one.
+    longer: Option<Duration>,
     window: u64,
 }
 
@@ -110,6 +123,8 @@ impl Bbr3 {
         Self {
             mode: Mode::Startup,
             bound: None,
+            doubted: None,
+            longer: None,
             window: model.initial_window(),
             model,
         }
@@ -124,6 +139,8 @@ impl Bbr3 {
                 Mode::Startup
             },
             bound: None,
+            doubted: None,
+            longer: None,
             window,
             model: model.making_up(0.0),
         }
@@ -222,7 +239,9 @@ impl Bbr3 {
             Mode::ProbeRtt(mut probe) => {
                 match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
                     Some(least) => {
-                        self.model.set_min_rtt(least, now);
+                        if probe.tells(least) {
+                            self.move_rtt(least, now);
+                        }
                         self.cruise();
                     }
                     None => self.mode = Mode::ProbeRtt(probe),
@@ -239,6 +258,32 @@ impl Bbr3 {
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
         if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
             self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
+        }
+    }
+
+    /// The path's round trip is this one.
+    fn move_rtt(&mut self, least: Duration, now: Instant) {
+        if least > self.model.min_rtt().mul_f64(LONGER) {
+            // What was too much for a shorter path need not be for this one.
+            self.bound = None;
+            self.longer = Some(least);
+        }
+        self.model.set_min_rtt(least, now);
+    }
+
+    /// A round is over of which even the shortest round trip is longer than all that may be in
+    /// flight makes it at the path's rate: the path is longer than it was, or its rate is gone. Were
+    /// the former taken for the latter, each round would bring as much less than the last.
+    fn doubt_rtt(&mut self, round: &Round, now: Instant) {
+        let probes = matches!(self.mode, Mode::ProbeRtt(_));
+        let rests = self
+            .doubted
+            .is_some_and(|at| now.saturating_duration_since(at) < DOUBT_EVERY);
+        let explained = self.model.min_rtt().mul_f64(EXPLAINED) + self.held_up() + MIN_DOUBT;
+        let fills = self.model.is_full() && !self.model.is_limited();
+        if fills && !probes && !rests && round.shortest > explained {
+            self.doubted = Some(now);
+            self.mode = Mode::ProbeRtt(ProbeRtt::of(round.shortest));
         }
     }
 
@@ -361,11 +406,12 @@ impl Control for Bbr3 {
         let Some(acked) = ack.acked else { return };
         let before = self.mode;
         if let Mode::ProbeRtt(probe) = &mut self.mode {
-            probe.on_rtt(acked.rtt);
+            probe.on_rtt(acked.rtt, now);
         }
         let ended = self.model.update(&acked, now);
         if let Some(round) = &ended {
             self.end_round(round, ack.in_flight, now);
+            self.doubt_rtt(round, now);
         }
         self.advance(ack.in_flight, ended.is_some(), now);
         self.set_window(&acked);
@@ -402,6 +448,10 @@ impl Control for Bbr3 {
 
     fn held_up(&self) -> Duration {
         self.model.held_up()
+    }
+
+    fn take_longer(&mut self) -> Option<Duration> {
+        self.longer.take()
     }
 
     fn in_slow_start(&self) -> bool {

@@ -181,7 +181,7 @@ impl Control for Follow {
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
         let Some(acked) = ack.acked else { return };
         if let Some(probe) = &mut self.probe {
-            probe.on_rtt(acked.rtt);
+            probe.on_rtt(acked.rtt, now);
         }
         self.rtt = acked.rtt;
         let round = self.model.update(&acked, now);
