@@ -17,6 +17,7 @@
 #              needs Node, and without it the program says where the page would be that it is not built
 # make page-test
 #              the page in Chromium: what it shows, with a keyboard, on a phone, by the rules of accessibility
+# make fuzz    each fuzz target for a minute (SECONDS=60), from the corpus that is committed
 # make install the program without its lab, and its systemd units, under PREFIX
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
@@ -45,7 +46,7 @@ TO_INTEROPERATE := go:golang-go
 TO_COMPARE := wg:wireguard-tools
 TO_BUILD_PAGE := node:nodejs npm:npm
 
-.PHONY: demo test lint bench bench-linerate seeds build packages install page page-test
+.PHONY: demo test lint bench bench-linerate seeds build packages install page page-test fuzz
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -93,6 +94,13 @@ page:
 page-test:
 	-@tools/need $(TO_BUILD_PAGE) $(if $(CHROMIUM),,chromium:chromium)
 	@tools/page test
+
+SECONDS ?= 60
+
+# libFuzzer is written in C++.
+fuzz:
+	@tools/need cargo c++:build-essential
+	tools/fuzz $(SECONDS) $(TARGETS)
 
 seeds: build
 	@tools/need $(TO_MEASURE)
