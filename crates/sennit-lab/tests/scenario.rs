@@ -171,6 +171,39 @@ fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
+fn what_one_class_sends_can_be_dropped_by_its_mark() {
+    let step = format!("{LINK}[[step]]\nname = \"s\"\n[[step.fault]]\nat_s = 1\n");
+    let drop = |rest: &str| format!("{step}link = \"a\"\naction = \"drop_marked\"\n{rest}\n");
+
+    let parsed = Scenario::parse(&drop("marked = { dscp = 8, percent = 30 }\nfor_s = 2"));
+
+    let scenario = parsed.expect("it is right");
+    let fault = &scenario.step[0].fault[0];
+    assert_eq!(fault.action, Action::DropMarked);
+    assert_eq!(fault.marked.map(|it| (it.dscp, it.percent)), Some((8, 30)));
+    let together = "`marked` and action = \"drop_marked\" belong together";
+    assert!(error(&drop("")).contains(together));
+    let outage = "link = \"a\"\naction = \"outage\"\nmarked = { dscp = 8, percent = 3 }\n";
+    assert!(error(&format!("{step}{outage}")).contains(together));
+    for (dscp, percent) in [(64, 10), (8, 0), (8, 101)] {
+        let wrong = drop(&format!(
+            "marked = {{ dscp = {dscp}, percent = {percent} }}"
+        ));
+        assert!(
+            error(&wrong).contains("dscp is 0 to 63, percent 1 to 100"),
+            "{wrong}"
+        );
+    }
+    for wrong in ["marked = { dscp = 8 }", "marked = { percent = 8 }"] {
+        assert!(error(&drop(wrong)).contains("missing field"), "{wrong}");
+    }
+    let unknown = drop("marked = { dscp = 8, percent = 1, flow = 2 }");
+    assert!(error(&unknown).contains("unknown field"));
+    let whose = format!("{step}action = \"drop_marked\"\nmarked = {{ dscp = 8, percent = 1 }}\n");
+    assert!(error(&whose).contains("`link` is missing"));
+}
+
+#[test]
 fn a_token_bucket_has_a_rate_and_a_queue_and_nothing_else() {
     let link = format!("{LINK}kind = \"tbf\"\n");
     let plain = format!("{link}rate_mbit = 20\nqueue_ms = 40\nup = {{ rate_mbit = 5 }}\n");
