@@ -68,6 +68,28 @@ pub enum Cause {
     Stalled,
 }
 
+impl Cause {
+    /// Its number on the wire is its place here.
+    const ALL: [Self; 5] = [
+        Self::Unknown,
+        Self::Queue,
+        Self::Clear,
+        Self::Rises,
+        Self::Stalled,
+    ];
+
+    pub(super) fn number(self) -> u8 {
+        let mut all = Self::ALL.iter();
+        all.position(|&cause| cause == self).unwrap_or(0) as u8
+    }
+
+    /// A number that nobody knows yet says nothing.
+    pub(super) fn of(number: u8) -> Self {
+        let known = Self::ALL.get(usize::from(number));
+        known.copied().unwrap_or_default()
+    }
+}
+
 /// What all classes together saw of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -176,13 +198,10 @@ impl Found {
         };
         self.stands = Some((since, earlier, windows));
         let rate = rate_since((since, earlier), arrived, now);
-        let round = seen.rtt + delay;
-        // What waits in a queue is under way; who has less under way waits for a host.
-        let fits = rate.max(self.carries) * round.as_secs_f64() / 2.0;
-        let fills = seen.in_flight as f64 >= fits.max(LEAST_QUEUE);
         // A queue as long as the path is none of hosts.
         let long = known && windows > 0 && delay >= seen.rtt;
         let sure = long || windows >= BELIEVED.len() as u32;
+        let fills = self.fills(rate, delay, seen);
         if !fills || !known && !sure || known && self.rests(now) {
             return;
         }
@@ -190,12 +209,27 @@ impl Found {
             Some(part) if !sure => rate.max(part * self.carries),
             Some(_) | None => rate.max(LEAST),
         };
+        let round = seen.rtt + delay;
         if begins {
             // It may be gone with the next packet.
             self.carries = rate;
             self.drain(delay, round);
-            return;
+        } else if self.lower(rate, delay, round, now) && sure {
+            self.stands = Some((now, arrived, 0));
         }
+    }
+
+    /// Whether as much is under way as fills the link at this rate. What waits in a queue is under
+    /// way; who has less waits for a host.
+    fn fills(&self, rate: f64, delay: Duration, seen: &Seen) -> bool {
+        let round = seen.rtt + delay;
+        let fits = rate.max(self.carries) * round.as_secs_f64() / 2.0;
+        seen.in_flight as f64 >= fits.max(LEAST_QUEUE)
+    }
+
+    /// Takes this for what the link carries while its queue drains; false if the delay is the
+    /// path's, and so stays.
+    fn lower(&mut self, rate: f64, delay: Duration, round: Duration, now: Instant) -> bool {
         let (start, at_first, cuts) = self.streak.unwrap_or((self.carries.max(rate), delay, 0));
         if cuts >= VAIN && delay >= at_first.mul_f64(0.8) {
             // It is as long as ever: this is how long the path is.
@@ -204,11 +238,21 @@ impl Found {
             self.carries = start;
             self.given = GIVEN * start;
             self.cause = Cause::Clear;
-            return;
+            return false;
         }
         self.streak = Some((start, at_first, cuts + 1));
+        let known = self.carries > 0.0;
         self.carries = if known { rate.min(self.carries) } else { rate };
-        if cuts == 0 {
+        self.note_ceiling(cuts == 0, now);
+        self.drain(delay, round);
+        self.cut = Some((now, round));
+        self.rises_at = Some(now + round);
+        true
+    }
+
+    /// A queue showed at what the link carries now, for the `first` time since it was clear.
+    fn note_ceiling(&mut self, first: bool, now: Instant) {
+        if first {
             let alike = |(before, _): (f64, Instant)| {
                 (1.0 - ALIKE..1.0 + ALIKE).contains(&(self.carries / before))
             };
@@ -220,12 +264,6 @@ impl Found {
         });
         self.ceiling = Some((ceiling, now));
         self.step = FIRST_STEP;
-        self.drain(delay, round);
-        self.cut = Some((now, round));
-        self.rises_at = Some(now + round);
-        if sure {
-            self.stands = Some((now, arrived, 0));
-        }
     }
 
     /// Gives out less than the link carries until a queue is gone.
