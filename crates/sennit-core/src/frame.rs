@@ -17,6 +17,8 @@
 //! | 18 | an [`Offer`]: a template of a flow's headers |
 //! | 20 | [`ThinHeader`], then a thin packet ([`sennit_packet::thin`]) |
 //!
+//! The items of a report that tell how classes fare are [`Fare`] and [`Queue`].
+//!
 //! Contexts from 10 on are used only if the other side said that it takes them.
 //!
 //! A partial checksum is the sum of the pseudo header alone, as a kernel leaves it to a network
@@ -25,11 +27,13 @@
 //!
 //! All numbers are big endian.
 
+mod fares;
 mod source;
 mod thin;
 
 use std::time::Duration;
 
+pub use fares::{Fare, Queue};
 pub use source::{SourceHead, SourceHeader, Tidings};
 pub use thin::{Offer, ThinHeader};
 
@@ -181,6 +185,10 @@ pub struct Report {
     pub paths: Vec<PathReport>,
     /// Templates that have arrived: flow and edition of each [`Offer`].
     pub templates: Vec<(u8, u8)>,
+    /// How the tunnel's class fares on its paths.
+    pub fares: Vec<Fare>,
+    /// The queue of its class.
+    pub queue: Option<Queue>,
 }
 
 /// One line of a [`Report`].
@@ -225,6 +233,8 @@ impl Report {
     const ITEM_TEMPLATES: u8 = 18;
     /// More templates than this are not reported at once: what one item holds.
     pub const MAX_TEMPLATES: usize = u8::MAX as usize / 2;
+    /// More fares than this are not told at once: a report fits into any packet.
+    pub const MAX_FARES: usize = 4;
 
     /// Appends this report as every Sennit understands it.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -251,13 +261,20 @@ impl Report {
             let pairs: Vec<u8> = known.flat_map(|&(flow, edition)| [flow, edition]).collect();
             item(Self::ITEM_TEMPLATES, &pairs);
         }
+        for fare in self.fares.iter().take(Self::MAX_FARES) {
+            item(Fare::ITEM, &fare.encode());
+        }
+        if let Some(queue) = self.queue {
+            item(Queue::ITEM, &queue.encode());
+        }
     }
 
     /// Reads a report of items. Items of unknown types are skipped, and so is what follows in an
     /// item after what is known of it. `None` if an item is cut short, there are too many paths, or
     /// the time is missing.
     pub fn decode_items(mut payload: &[u8]) -> Option<Self> {
-        let (mut sent_micros, mut paths, mut templates) = (None, Vec::new(), Vec::new());
+        let mut sent_micros = None;
+        let mut report = Self::default();
         while !payload.is_empty() {
             let (&[kind, len], rest) = payload.split_first_chunk()?;
             let (value, rest) = rest.split_at_checked(len.into())?;
@@ -267,25 +284,28 @@ impl Report {
                     sent_micros = Some(u32::from_be_bytes(*value.first_chunk()?));
                 }
                 Self::ITEM_PATH => {
-                    paths.push(PathReport::decode(*value.first_chunk()?));
-                    if paths.len() > Self::MAX_PATHS {
+                    report.paths.push(PathReport::decode(*value.first_chunk()?));
+                    if report.paths.len() > Self::MAX_PATHS {
                         return None;
                     }
                 }
                 Self::ITEM_TEMPLATES => {
                     let (pairs, _) = value.as_chunks();
-                    templates = pairs
+                    report.templates = pairs
                         .iter()
                         .map(|&[flow, edition]| (flow, edition))
                         .collect();
                 }
+                Fare::ITEM if report.fares.len() < Self::MAX_FARES => {
+                    report.fares.push(Fare::decode(value)?);
+                }
+                Queue::ITEM => report.queue = Some(Queue::decode(value)?),
                 _ => {}
             }
         }
         Some(Self {
             sent_micros: sent_micros?,
-            paths,
-            templates,
+            ..report
         })
     }
 
@@ -300,7 +320,7 @@ impl Report {
         Some(Self {
             sent_micros: u32::from_be_bytes(sent_micros),
             paths,
-            templates: Vec::new(),
+            ..Self::default()
         })
     }
 }
@@ -355,7 +375,7 @@ mod tests {
                     shrunk: false,
                 },
             ],
-            templates: Vec::new(),
+            ..Report::default()
         };
         let mut wire = Vec::new();
         report.encode(&mut wire);
@@ -374,6 +394,8 @@ mod tests {
                 shrunk: true,
             }],
             templates: vec![(7, 1), (255, 0)],
+            fares: vec![Fare::default(); Report::MAX_FARES],
+            queue: Some(Queue::default()),
         };
         let mut wire = Vec::new();
         report.encode_items(&mut wire);
@@ -383,10 +405,10 @@ mod tests {
         let mut grown = wire.clone();
         grown[7] += 2;
         grown.splice(13..13, [9, 9]);
-        assert_eq!(Report::decode_items(&grown), Some(report));
+        assert_eq!(Report::decode_items(&grown), Some(report.clone()));
         for cut in 1..wire.len() {
             let read = Report::decode_items(&wire[..cut]);
-            assert!(read.is_none_or(|it| it.paths.is_empty() || it.templates.is_empty()));
+            assert_ne!(read.as_ref(), Some(&report));
         }
         assert_eq!(Report::decode_items(&wire[6..]), None, "without a time");
         assert_eq!(Report::decode_items(&[]), None);

@@ -63,6 +63,8 @@ pub(crate) struct Abilities {
     pub(crate) thin: bool,
     /// Packets that repairs protect, repairs, and tidings of them.
     pub(crate) repairs: bool,
+    /// How its classes fare in the direction that the hub sends, which a hub tells.
+    pub(crate) fares: bool,
 }
 
 impl Abilities {
@@ -73,16 +75,18 @@ impl Abilities {
         items: true,
         thin: true,
         repairs: true,
+        fares: true,
     };
 
     /// How each is said in the handshake, and where it is kept.
-    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 5] {
+    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 6] {
         [
             ("checksums", "partial", &mut self.partial),
             ("halves", "joined", &mut self.halves),
             ("reports", "items", &mut self.items),
             ("headers", "thin", &mut self.thin),
             ("repairs", "symbols", &mut self.repairs),
+            ("fares", "told", &mut self.fares),
         ]
     }
 
@@ -191,7 +195,7 @@ impl Codec {
         self.peer != Peer::Standard
     }
 
-    fn abilities(&self) -> Abilities {
+    pub(crate) fn abilities(&self) -> Abilities {
         match self.peer {
             Peer::Standard => Abilities::default(),
             Peer::Sennit(abilities) => abilities,

@@ -16,7 +16,7 @@ use sennit_core::{
     schedule::Striping,
 };
 
-pub use sennit_core::frame::Tidings;
+pub use sennit_core::frame::{Queue, Tidings};
 pub use sennit_fec::{Code, DecoderStats, Fec};
 
 pub use crate::{
@@ -115,6 +115,8 @@ pub struct TunnelStatus {
     pub backlog: usize,
     /// Counters of its queue since the first tunnel of the class came up.
     pub queue: QueueStats,
+    /// The queue at the hub, as it told that to an edge, and when.
+    pub queue_down: Option<(Queue, Instant)>,
     /// Counters of the tunnel.
     pub stats: TunnelStats,
     /// How its packets are protected.
@@ -149,6 +151,7 @@ impl TunnelStatus {
             since,
             backlog: 0,
             queue: QueueStats::default(),
+            queue_down: None,
             stats: TunnelStats::default(),
             fec: FecStatus::new(treatment.fec),
             numbered: false,
@@ -241,6 +244,19 @@ pub struct PathStatus {
     /// What the class has of the link in the direction that this end sends, if classes share it by
     /// rules.
     pub shared: Option<PathShare>,
+    /// The same of the other direction, as the hub told it to an edge.
+    pub shared_down: Option<Told>,
+}
+
+/// What a hub told of a class on a path.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// What the class has of the link.
+    pub share: PathShare,
+    /// What was lost of all that the hub sent on the path, 0 to 1.
+    pub loss: f64,
+    /// When this was heard.
+    pub at: Instant,
 }
 
 /// What a class has of a link, in bytes per second.

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;
-//!         fec=auto;checksums=partial;halves=joined;reports=items;headers=thin;repairs=symbols
+//!         fec=auto;checksums=partial;halves=joined;reports=items;headers=thin;repairs=symbols;
+//!         fares=told
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
@@ -17,7 +18,8 @@
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
 //! `halves=joined` that it takes those of [`CONTEXT_HALF`], `reports=items` that it takes reports
 //! of [`CONTEXT_ITEMS`], `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and [`CONTEXT_THIN`],
-//! and `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them
+//! `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them, and
+//! `fares=told` that reports may, and do, tell an edge how its classes fare at the hub
 //! ([`Abilities`]). An edge whose class has whole headers does not say `headers`.
 //!
 //! How the classes share the links is said by [`terms`].
@@ -140,16 +142,30 @@ impl Hello {
         })
     }
 
+    /// What a hub makes of it that does not know shares unless it `shares`.
+    pub(crate) fn as_known(mut self, shares: bool) -> Self {
+        if !shares {
+            self.wishes = Wishes::default();
+            self.abilities.fares = false;
+        }
+        self
+    }
+
     /// What can be sent to who said this.
     pub(crate) fn peer(&self) -> Peer {
         Peer::Sennit(self.abilities)
     }
 }
 
-/// The answer of a hub that understood, and that has these addresses in the tunnel.
-pub(crate) fn answer(inside: &[IpAddr]) -> String {
-    let mut answer = format!("{VERSION}{}", Abilities::OURS.encode());
-    for (key, word) in [terms::KEPT, terms::CHANGE] {
+/// The answer of a hub that understood, that has these addresses in the tunnel, and that knows
+/// shares or does not.
+pub(crate) fn answer(inside: &[IpAddr], shares: bool) -> String {
+    let abilities = Abilities {
+        fares: shares,
+        ..Abilities::OURS
+    };
+    let mut answer = format!("{VERSION}{}", abilities.encode());
+    for (key, word) in [terms::KEPT, terms::CHANGE].iter().filter(|_| shares) {
         answer += &format!(";{key}={word}");
     }
     if !inside.is_empty() {
@@ -248,7 +264,7 @@ mod tests {
             ..Abilities::default()
         };
         let none = Abilities::default();
-        assert_eq!(answered(&answer(&[])), Peer::Sennit(Abilities::OURS));
+        assert_eq!(answered(&answer(&[], true)), Peer::Sennit(Abilities::OURS));
         assert_eq!(answered("1;checksums=partial"), Peer::Sennit(partial));
         assert_eq!(answered("1; later=1"), Peer::Sennit(none));
         assert_eq!(answered("2;checksums=partial"), Peer::Standard);
@@ -256,8 +272,8 @@ mod tests {
 
     #[test]
     fn a_hub_says_that_it_shares_links() {
-        assert!(keeps_shares(&answer(&[])));
-        assert!(changes_terms(&answer(&[])));
+        assert!(keeps_shares(&answer(&[], true)));
+        assert!(changes_terms(&answer(&[], true)));
         assert!(!changes_terms("1;shares=kept"));
         assert!(!keeps_shares("1;checksums=partial"));
     }
@@ -267,9 +283,12 @@ mod tests {
         let both: Vec<IpAddr> = ["10.200.0.1", "fd5e:1::1"]
             .map(|address| address.parse().unwrap())
             .into();
-        assert_eq!(inside(&answer(&both)), both);
-        assert_eq!(answered(&answer(&both)), Peer::Sennit(Abilities::OURS));
-        assert!(inside(&answer(&[])).is_empty());
+        assert_eq!(inside(&answer(&both, true)), both);
+        assert_eq!(
+            answered(&answer(&both, true)),
+            Peer::Sennit(Abilities::OURS)
+        );
+        assert!(inside(&answer(&[], true)).is_empty());
         assert!(inside("1;inside=0.0.0.0,127.0.0.1,10.9.0.1").is_empty());
         assert_eq!(inside("1;inside=x,10.9.0.1").len(), 1);
     }

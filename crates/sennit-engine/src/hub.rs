@@ -148,6 +148,8 @@ pub struct Hub {
     strangers: Strangers,
     to_tun: VecDeque<Bytes>,
     events: VecDeque<HubEvent>,
+    /// It shares links as edges ask for.
+    shares: bool,
 }
 
 impl Hub {
@@ -176,6 +178,7 @@ impl Hub {
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
+            shares: true,
         })
     }
 

@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::ClassId;
+use sennit_core::{ClassId, frame::Fare};
 
 use crate::{
     facts::{LinkFacts, PathShare},
     ids::{ConnId, LinkId, SocketId},
-    sharing::{Grant, Look, Sharing, Tins},
+    sharing::{self, Grant, Look, Sharing, Tins},
     transport::MOST_LINKS,
 };
 
@@ -119,6 +119,13 @@ impl Seat<'_> {
                 .tins
                 .note_path(self.class, in_flight, round_trips, now);
         }
+    }
+
+    /// How its class fares on a link of which its `path` lost so many millionths, as the other end
+    /// is told it.
+    pub(crate) fn fare(&self, link: LinkId, path: u32, lost: u32, now: Instant) -> Option<Fare> {
+        let (share, others) = self.shared(link)?.tins.describe(self.class, Some(now));
+        Some(sharing::fare(path, &share, others, lost))
     }
 
     fn shared(&self, link: LinkId) -> Option<&Shared> {

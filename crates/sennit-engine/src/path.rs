@@ -9,6 +9,7 @@ use std::{
 use noq_proto::{Connection, FourTuple, PathId, PathStats, PathStatus, coding::Encodable};
 use sennit_core::{
     Health, Pacer, PathState, PathView, Worth,
+    frame::Fare,
     health::{Copies, Reason},
     recent::Recent,
 };
@@ -99,6 +100,8 @@ pub(crate) struct Path {
     refused: Option<(Instant, Instant)>,
     /// It carries less than it could, as other classes had their turn on its link.
     pub(crate) held: bool,
+    /// How the class fares on it in the direction that the hub sends, and when it said so.
+    pub(crate) fare: Option<(Fare, Instant)>,
 }
 
 /// What of `budget` can be used: noq sends nothing unless a packet of full size would fit.
@@ -150,6 +153,7 @@ impl Path {
             opened: false,
             refused: None,
             held: false,
+            fare: None,
         })
     }
 
@@ -416,6 +420,7 @@ impl Path {
             mtu_source: self.gate.size_source(),
             small: self.gate.is_small(),
             shared: None,
+            shared_down: None,
         }
     }
 }

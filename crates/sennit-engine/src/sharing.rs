@@ -9,6 +9,7 @@
 //!
 //! Where nothing is configured there is no [`Sharing`], and nothing is asked.
 
+mod fare;
 mod found;
 mod tins;
 
@@ -23,8 +24,11 @@ use sennit_core::ClassId;
 use crate::facts::PathShare;
 
 pub use self::found::Cause;
-use self::tins::{Bucket, Clock};
-pub(crate) use self::tins::{Grant, Look, Tins};
+use self::tins::{Bucket, Clock, Others};
+pub(crate) use self::{
+    fare::{fare, heard},
+    tins::{Grant, Look, Tins},
+};
 
 /// What is guaranteed to a class on every link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +154,17 @@ impl Sharing {
 
     /// How a class fares on a link.
     pub(crate) fn describe(&self, tins: &Tins, class: ClassId, now: Option<Instant>) -> PathShare {
-        tins.describe(class, &self.plan.names, now)
+        let (share, others) = tins.describe(class, now);
+        let name = |(class, rate)| {
+            (
+                self.plan.names.get(&class).cloned().unwrap_or_default(),
+                rate,
+            )
+        };
+        PathShare {
+            others: others.into_iter().map(name).collect(),
+            ..share
+        }
     }
 
     /// What a class may send on a link now, of what it `look`s for. One that is held by its own

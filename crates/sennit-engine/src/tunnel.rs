@@ -14,6 +14,7 @@
 mod ack_path;
 mod batch;
 mod early;
+mod fares;
 mod fitting;
 mod health;
 mod inbound;
@@ -36,8 +37,8 @@ use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 use sennit_masque::StreamId;
 
 use self::{
-    early::Early, health::Activity, opening::Opening, plan::Patience, reports::Reports,
-    round::Round,
+    early::Early, fares::Fares, health::Activity, opening::Opening, plan::Patience,
+    reports::Reports, round::Round,
 };
 use crate::{
     codec::Codec,
@@ -73,6 +74,7 @@ pub(crate) struct Tunnel {
     patience: Patience,
     activity: Activity,
     reports: Reports,
+    fares: Fares,
     /// Room for halves of packets.
     chunk: BytesMut,
     /// The longest inner packet that some usable path carries.
@@ -106,6 +108,7 @@ impl Tunnel {
             patience: Patience::default(),
             activity: Activity::new(now),
             reports: Reports::new(now),
+            fares: Fares::default(),
             chunk: BytesMut::new(),
             longest: usize::MAX,
             unbound: None,

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::{ClassId, Classifier, Delivery, Policy, Rule};
-use sennit_engine::{ClassConfig, HubEvent, Plan, Share, Terms};
+use sennit_engine::{
+    ClassConfig, HubEvent, Plan, Share, Terms,
+    facts::{PathShare, PathStatus, TunnelStatus},
+};
 use sennit_netem::{Bitrate, Config, Queue};
 use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World, class};
 
@@ -53,6 +56,10 @@ fn plan(shares: [Option<Share>; 3], rate: Option<u64>) -> Plan {
         .collect();
     Plan {
         classes: (0..).map(ClassId).zip(shares.map(terms)).collect(),
+        names: (0..)
+            .map(ClassId)
+            .zip(["critical", "default", "bulk"].map(Into::into))
+            .collect(),
         up: caps.clone(),
         down: caps,
         ..Plan::default()
@@ -261,7 +268,101 @@ fn a_limit_holds_and_what_it_leaves_others_take() {
     assert!(default > 30.0, "{default:.1}");
 }
 
-/// What comes down in a second after one in which it settles, in Mbit/s.
+#[test]
+fn a_link_is_bounded_and_freed_without_a_cut() {
+    let (classes, classifier) = classes();
+    let mut world = World::with_classes(&[link()], classes, classifier, 1, Instant::now());
+    assert!(world.connect(1));
+    let before = made(&world);
+    let now = world.now();
+    let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 10, now).with_ping(20 * MS, now);
+    let free = settled(&mut world, &mut transfer);
+    let first = transfer.pings().len();
+    world.share(plan([None, None, None], Some(10 * MBIT)));
+    let bound = settled(&mut world, &mut transfer);
+    world.share(Plan::default());
+    let again = settled(&mut world, &mut transfer);
+
+    let all = transfer.pings();
+    let lost = pings(&all[first..all.len() - 20]).lost;
+    let said = format!("{free:.1}, {bound:.1}, {again:.1} Mbit/s, {lost} lost");
+    println!("{said}");
+    assert!((6.0..10.0).contains(&bound), "{said}");
+    assert!(free > 38.0 && again > 30.0, "{said}");
+    assert_eq!((lost, made(&world)), (0, before), "{said}");
+}
+
+/// What is known of the only path of a class.
+fn path_of(all: Vec<TunnelStatus>, class: &str) -> (TunnelStatus, PathStatus) {
+    let tunnel = all.into_iter().find(|tunnel| tunnel.class == class);
+    let tunnel = tunnel.expect("the class");
+    let path = tunnel.paths[0].clone();
+    (tunnel, path)
+}
+
+#[test]
+fn an_edge_knows_how_its_classes_fare_at_the_hub() {
+    for rate in [Some(50 * MBIT), None] {
+        let mut world = world(usual(rate));
+        let now = world.now();
+        let mut transfer =
+            Transfer::new(Kind::Tcp, Direction::Down, 10, now).with_ping(20 * MS, now);
+        transfer.run(&mut world, 5000 * MS);
+        for class in ["critical", "default", "bulk"] {
+            let (at_edge, here) = path_of(world.edge.status(), class);
+            let (at_hub, there) = path_of(world.hub.status(), class);
+            let told = here.shared_down;
+            let told = told.unwrap_or_else(|| panic!("the hub tells nothing of {class}, {rate:?}"));
+            let known = there.shared.expect("the hub shares");
+            let said = format!("{class} of {rate:?}: {told:?}, at the hub {known:?}");
+            assert!(world.now() - told.at < 1500 * MS, "{said}");
+            assert_eq!(told.share.configured, rate.is_some(), "{said}");
+            // A second and a half lie between both.
+            let close = |told: u64, known: u64, by: f64| {
+                (told as f64 - known as f64).abs() <= by * known as f64 + 1000.0
+            };
+            let by = if rate.is_some() { 0.01 } else { 0.3 };
+            assert!(close(told.share.link_rate, known.link_rate, by), "{said}");
+            assert!(close(told.share.guaranteed, known.guaranteed, by), "{said}");
+            assert!(close(told.share.rate, known.rate, 0.5), "{said}");
+            let names = |share: &PathShare| {
+                let others = share.others.iter();
+                others.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&told.share), names(&known), "{said}");
+            let (queue, _) = at_edge.queue_down.expect("the hub tells");
+            let known = at_hub.queue;
+            assert!(queue.dropped <= known.dropped, "{queue:?}, {known:?}");
+            assert!(queue.dropped + 200 >= known.dropped, "{queue:?}, {known:?}");
+        }
+        let bulk = path_of(world.edge.status(), "bulk");
+        assert!(bulk.1.shared_down.expect("the hub tells").share.held);
+        assert!(bulk.0.queue_down.expect("the hub tells").0.stood > Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_hub_that_does_not_know_shares_leaves_the_edge_its_own_direction() {
+    let (classes, classifier) = classes();
+    let plan = usual(Some(50 * MBIT));
+    let mut world = World::with_plan(&[link()], classes, classifier, plan, 1, Instant::now());
+    world.hub.forget_shares();
+    assert!(world.connect(1));
+    assert!(world.edge.shares_alone());
+    let now = world.now();
+    let mut transfer = Transfer::new(Kind::Tcp, Direction::Up, 10, now)
+        .and(Kind::Tcp, Direction::Down, 2, now)
+        .with_ping(20 * MS, now);
+    transfer.run(&mut world, 3000 * MS);
+
+    let (tunnel, bulk) = path_of(world.edge.status(), "bulk");
+    assert!(bulk.shared.expect("the edge shares").held);
+    assert!(bulk.shared_down.is_none() && tunnel.queue_down.is_none());
+    let (_, there) = path_of(world.hub.status(), "bulk");
+    assert!(there.shared.is_none());
+}
+
+/// What is carried in a second after one in which it settles, in Mbit/s.
 fn settled(world: &mut World, transfer: &mut Transfer) -> f64 {
     transfer.run(world, 1000 * MS);
     transfer.measure(world, 1000 * MS)

@@ -41,8 +41,9 @@ impl Hub {
         if *asked != stream {
             return;
         }
-        let inside = hello.is_some().then_some(&self.config.addresses[..]);
-        if let Err(error) = answer(conn, stream, &grant, inside) {
+        let says = || hello::answer(&self.config.addresses, self.shares);
+        let says = hello.is_some().then(says);
+        if let Err(error) = answer(conn, stream, &grant, says) {
             tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
             return;
         }
@@ -73,7 +74,8 @@ impl Hub {
         let Some(grant) = granted.take() else {
             return;
         };
-        let (stream, hello) = (*stream, hello.take());
+        let hello = hello.take().map(|hello| hello.known(self.shares));
+        let stream = *stream;
         conn.tunnel.allow_paths(now);
         conn.tunnel.party = grant.site.as_str().into();
         let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
@@ -142,17 +144,17 @@ impl Hub {
     }
 }
 
-/// Answers a request that is granted; `inside` if the peer is a Sennit.
+/// Answers a request that is granted; a Sennit is told what this one is.
 fn answer(
     conn: &mut Conn<Role>,
     stream: StreamId,
     grant: &Grant,
-    inside: Option<&[IpAddr]>,
+    says: Option<String>,
 ) -> Result<(), masque::SendError> {
     let mut head = ResponseHead::new(200);
     head.fields = connect_ip::response_fields();
-    if let Some(inside) = inside {
-        head.fields.push(hello::NAME, hello::answer(inside));
+    if let Some(says) = says {
+        head.fields.push(hello::NAME, says);
     }
     let http = &mut conn.h3.http;
     http.respond(stream, &head, false)?;

@@ -11,6 +11,13 @@ use crate::{
 };
 
 impl Hub {
+    /// From now on it is like the hubs that knew nothing of shares, so that tests can see what an
+    /// edge does there.
+    #[doc(hidden)]
+    pub fn forget_shares(&mut self) {
+        self.shares = false;
+    }
+
     /// Shares the links of a site as it wishes, as far as this hub grants that.
     pub(super) fn share(
         &mut self,

@@ -37,6 +37,8 @@ impl<R> Node<R> {
         };
         status.fec = pipe.protection.status(conn.tunnel.takes_repairs());
         conn.tunnel.describe(status);
+        let ours = self.links.sharing(None).map(|sharing| sharing.plan());
+        conn.tunnel.describe_fares(status, ours);
         for path in &mut status.paths {
             let mut known = conn.tunnel.paths.iter();
             let link = known.find(|known| number(known.id) == path.id);

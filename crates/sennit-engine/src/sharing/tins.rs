@@ -184,6 +184,9 @@ impl Tin {
     }
 }
 
+/// Classes, and what each sends, in bytes per second.
+pub(crate) type Others = Vec<(ClassId, u64)>;
+
 /// One link in one direction.
 #[derive(Debug)]
 pub(crate) struct Tins {
@@ -400,13 +403,8 @@ impl Tins {
         self.due.store(at + found.span().as_nanos() as u64, Relaxed);
     }
 
-    /// How a class fares here.
-    pub(super) fn describe(
-        &self,
-        class: ClassId,
-        names: &BTreeMap<ClassId, String>,
-        now: Option<Instant>,
-    ) -> PathShare {
+    /// How a class fares here, and what the others sent of late.
+    pub(crate) fn describe(&self, class: ClassId, now: Option<Instant>) -> (PathShare, Others) {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let latest = self.tins.values().map(|tin| tin.recent.since.load(Relaxed));
         let at = now
@@ -417,9 +415,9 @@ impl Tins {
         let others = self.tins.iter().filter(|&(&other, _)| other != class);
         let others = others.filter_map(|(other, tin)| {
             let rate = tin.recent.rate(at);
-            (rate > 0).then(|| (names.get(other).cloned().unwrap_or_default(), rate))
+            (rate > 0).then_some((*other, rate))
         });
-        PathShare {
+        let share = PathShare {
             link_rate: self.rate.load(Relaxed),
             configured: self.cap.is_some(),
             cause: found.cause(),
@@ -427,8 +425,9 @@ impl Tins {
             guaranteed: tin.map_or(0, |tin| tin.guaranteed.load(Relaxed)),
             rate: tin.map_or(0, |tin| tin.recent.rate(at)),
             held: tin.is_some_and(|tin| tin.recent.was_held(at)),
-            others: others.collect(),
-        }
+            others: Vec::new(),
+        };
+        (share, others.collect())
     }
 }
 

@@ -191,6 +191,7 @@ impl Tunnel {
         self.set_floors();
         self.view_paths(now);
         self.take_seat(pipe, seat, now);
+        self.look_at_fares(pipe, seat, now);
         self.leave_out_small();
         self.find_leader(now);
         let outlook = Outlook {

@@ -65,6 +65,11 @@ impl Reports {
         self.next = now;
     }
 
+    /// There is something to tell, and room for it now.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.next = self.next.min(now);
+    }
+
     /// Bad news are not new, and told again now and then; more often if `hurries`.
     pub(super) fn repeat(&mut self, hurries: bool, now: Instant) {
         let again = if hurries { REPORT_AGAIN } else { REPORT_IDLE };
@@ -136,11 +141,13 @@ impl Tunnel {
                     && path.gate.size_source() == SizeSource::BlackHole,
             })
             .collect();
-        let report = Report {
+        let mut report = Report {
             sent_micros: pipe.numbering.clock(now),
             paths,
             templates: self.codec.as_mut()?.poll_templates(),
+            ..Report::default()
         };
+        self.fares.take(&mut report);
         Some(self.codec()?.report(&report))
     }
 
@@ -169,6 +176,7 @@ impl Tunnel {
             return;
         }
         self.reports.newest = report.sent_micros;
+        self.handle_fares(report, now);
         for entry in &report.paths {
             let id = PathId::from(entry.path);
             if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sennit_core::frame::{Half, Header, PathReport, Report};
+use sennit_core::frame::{Fare, Half, Header, PathReport, Queue, Report};
 
 use crate::Seed;
 use crate::script::Script;
@@ -35,12 +35,33 @@ fn frames() -> Vec<Seed> {
         Report {
             sent_micros: 7,
             paths,
-            templates: Vec::new(),
+            ..Report::default()
         }
         .encode(&mut wire);
         wire
     };
+    let items = {
+        let mut wire = Vec::new();
+        let fare = Fare {
+            path: 1,
+            held: true,
+            link_rate: 6_250_000,
+            others: vec![(0, 125_000), (2, 1_000_000)],
+            ..Fare::default()
+        };
+        Report {
+            sent_micros: 7,
+            paths: (0..2).map(entry).collect(),
+            templates: vec![(1, 2)],
+            fares: vec![fare; 2],
+            queue: Some(Queue::default()),
+        }
+        .encode_items(&mut wire);
+        wire
+    };
     let inputs = [
+        ("report-items", items.clone()),
+        ("report-items-cut", items[..items.len() - 50].to_vec()),
         ("header", [&header.encode()[..], b"packet"].concat()),
         ("half", [&half.encode()[..], b"half", b"padding"].concat()),
         ("report", report(3)),
