@@ -42,6 +42,20 @@ function path(id, link, more) {
   };
 }
 
+/** What a class has of a link in one direction. */
+function shared(rate, carries, more) {
+  return {
+    link_bytes_per_second: carries,
+    link_cause: "clear",
+    link_queue_seconds: 0.001,
+    guaranteed_bytes_per_second: carries / 5,
+    given_bytes_per_second: carries / 2,
+    sent_bytes_per_second: rate,
+    held: false,
+    ...more,
+  };
+}
+
 function tunnel(seconds, name, more) {
   return {
     class: name,
@@ -207,8 +221,21 @@ export function edge(seconds, { hostile = "", lostAt = Infinity } = {}) {
         sent_bytes: carried(seconds, 0.2 * MB, 0.02 * MB, 9),
         received_bytes: carried(seconds, 0.2 * MB, 0.02 * MB, 9),
         queue: { waiting_bytes: 0, delay_seconds: 0, dropped_packets: 0, marked_packets: 0, overflowed_packets: 0 },
+        queue_down: {
+          waiting_bytes: 0,
+          delay_seconds: 0.003,
+          dropped_packets: 4,
+          marked_packets: 5,
+          overflowed_packets: 6,
+          told_seconds: 0.4,
+        },
         paths: [
-          path(0, `starlink${hostile}`, { share_ratio: 0.5, why: "each packet takes two links" }),
+          path(0, `starlink${hostile}`, {
+            share_ratio: 0.5,
+            why: "each packet takes two links",
+            shared: shared(0.2 * MB, 20 * MB, { held: true }),
+            shared_down: shared(0.3 * MB, 180 * MB, { loss_ratio: 0, told_seconds: 0.4 }),
+          }),
           ...(gone
             ? []
             : [path(1, `lte-a${hostile}`, { share_ratio: 0.5, why: "each packet takes two links" })]),

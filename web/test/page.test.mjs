@@ -73,6 +73,18 @@ test("an edge: verdict, links with reasons, classes, flows with reasons", async 
   await picture(page, "edge-light");
 });
 
+test("what a class has of a link is shown in both directions", async (t) => {
+  const { page, faults } = await look(t, edge, { seconds: 2 });
+  const rows = await page.locator("section:has(> #shared) tbody tr").all();
+  const cells = (row) => row.locator("th, td").allInnerTexts();
+  const words = await Promise.all(rows.map(async (row) => (await cells(row)).join("|")));
+  assert.deepEqual(words, [
+    "voice|starlink|up, held|20 Mb/s|10 Mb/s|200 kb/s|0.0 ms|0|0|1.0 ms",
+    "voice|starlink|down|180 Mb/s|90 Mb/s|300 kb/s|3.0 ms|10|5|1.0 ms",
+  ]);
+  assert.deepEqual(faults, []);
+});
+
 test("bounds of a link are shown, and whose they are", async (t) => {
   const bounded = (s) => {
     const status = edge(s);

@@ -27,6 +27,23 @@ export interface Link extends Traffic {
   limited_by_operator?: boolean;
 }
 
+/** What a class has of a link, in one direction. */
+export interface SharedLink {
+  link_bytes_per_second?: number;
+  given_bytes_per_second?: number;
+  sent_bytes_per_second: number;
+  link_queue_seconds?: number;
+  held: boolean;
+}
+
+export interface Queue {
+  waiting_bytes: number;
+  delay_seconds: number;
+  dropped_packets: number;
+  marked_packets: number;
+  overflowed_packets: number;
+}
+
 export interface Path {
   id: number;
   link?: string;
@@ -41,6 +58,8 @@ export interface Path {
   cwnd_bytes: number;
   mtu_bytes: number;
   share_ratio?: number;
+  shared?: SharedLink;
+  shared_down?: SharedLink;
   why?: string;
 }
 
@@ -63,7 +82,8 @@ export interface Tunnel {
   reason?: string;
   sent_bytes: number;
   received_bytes: number;
-  queue?: { waiting_bytes: number; dropped_packets: number; overflowed_packets: number };
+  queue?: Queue;
+  queue_down?: Queue;
   order?: { held_packets: number; late_packets: number; missed_packets: number };
   repair?: { repeated_packets: number; abandoned_packets: number };
   paths: Path[];
