@@ -131,13 +131,15 @@ fn a_limited_link_says_so_and_is_free_again_when_that_is_lifted() {
     let missing = sennit(&world, &edge, &["links", "limit", "nobody", "up=8Mbit"]);
     assert_eq!(missing.code, Some(3), "{}", missing.stderr);
 
+    let age = || tunnel(&edge.status(), "default").unwrap().since_seconds;
+    let before = age();
+    let beside = Pings::start(edge.host, HUB_INNER[0], 400);
     let words = ["links", "limit", "a", "up=8Mbit", "down=4Mbit", "--json"];
     let limited = document(&sennit(&world, &edge, &words));
     assert_eq!(
         limited["link"]["up_limit_bytes_per_second"], 1e6,
         "{limited:#}"
     );
-    edge.wait_until_up();
     let enforced = |rate: f64| {
         move |status: &Status| {
             let shared = path(status, "default", "a").and_then(|path| path.shared.as_ref());
@@ -158,11 +160,47 @@ fn a_limited_link_says_so_and_is_free_again_when_that_is_lifted() {
     assert!(edge.status().links[0].limited_by_operator);
 
     sennit(&world, &edge, &["links", "limit", "a", "off"]);
-    edge.wait_until_up();
-    edge.wait("nothing to bound it", |status| {
-        path(status, "default", "a").is_some_and(|path| path.shared.is_none())
+    for side in [&edge, &hub] {
+        side.wait("nothing to bound it", |status| {
+            path(status, "default", "a").is_some_and(|path| path.shared.is_none())
+        });
+    }
+    assert_eq!(beside.finish(), Answers::all(400));
+    assert!(age() > before, "it is the tunnel of before");
+}
+
+#[test]
+fn an_edge_says_why_a_download_is_held_at_the_hub() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge {
+        links: &[("a", "wan-a", "down = '4Mbit'")],
+        classes: "[[class]]\nname = 'bulk'\nmatch = ['tcp']\nshare = '50%'\n",
+        ..Edge::default()
     });
-    ping(edge.host, HUB_INNER[0]);
+    let download = Conversation::start(edge.host, world.host(Role::Hub), HUB_INNER[0]);
+    edge.wait("the hub to say that the download is held", |status| {
+        let told = path(status, "bulk", "a").and_then(|path| path.shared_down.as_ref());
+        told.is_some_and(|told| told.held && told.sent_bytes_per_second > 0.0)
+    });
+
+    let status = edge.status();
+    let told = path(&status, "bulk", "a").unwrap();
+    let down = told.shared_down.as_ref().unwrap();
+    assert_eq!(down.link_cause, "configured");
+    let carries = down.link_bytes_per_second.unwrap();
+    assert!((450e3..=500e3).contains(&carries), "{down:?}");
+    assert!(told.why.contains(" down on a"), "{}", told.why);
+    assert!(told.why.contains(", says the hub"), "{}", told.why);
+    assert!(tunnel(&status, "bulk").unwrap().queue_down.is_some());
+    let text = sennit(&world, &edge, &["status"]).stdout;
+    let row = |line: &str| line.starts_with("  a  ") && line.contains("  down  ");
+    assert!(text.lines().any(row), "{text}");
+    let why = sennit(&world, &edge, &["why", "a"]).stdout;
+    let words: Vec<&str> = why.split_whitespace().collect();
+    assert!(words.join(" ").contains("says the hub"), "{why}");
+    download.finish();
 }
 
 // ---- reload -------------------------------------------------------------------------------------
