@@ -221,6 +221,7 @@ mod tests {
             fec: Default::default(),
             share_ratio: None,
             shared: None,
+            shared_down: None,
             why: String::new(),
         }
     }
@@ -242,6 +243,7 @@ mod tests {
             wrong_source_packets: 0,
             wrong_destination_packets: 0,
             queue: QueueStatus::default(),
+            queue_down: None,
             order: OrderStatus::default(),
             repair: RepairStatus::default(),
             headers: HeaderStatus::default(),

@@ -1,15 +1,20 @@
 //! What a daemon counts and measures, for Prometheus.
 //!
-//! Each metric is one entry of [`METRICS`]: its name, kind and unit, what it means, and how it is
+//! Each metric is one entry of [`all`]: its name, kind and unit, what it means, and how it is
 //! read from the status. [`text`] writes them all in the text format of Prometheus or in that of
 //! OpenMetrics, and [`chapter`] as a page of the book.
 
+mod shares;
 mod table;
 mod write;
 
-pub use self::table::METRICS;
 pub use self::write::{Format, chapter, text};
 use crate::{journal::Tally, status::Status};
+
+/// All of them, in the order in which they are written.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    table::METRICS.iter().chain(shares::METRICS)
+}
 
 /// One metric.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod fec;
 mod kinds;
 mod reasons;
 mod schema;
+mod shared;
 mod table;
 
 use std::net::{IpAddr, SocketAddr};
@@ -28,6 +29,7 @@ pub use self::reasons::{
     render_flows, render_reasons,
 };
 pub use self::schema::json_schema;
+pub use self::shared::{FarQueueStatus, SharedStatus};
 pub use self::table::render;
 pub(crate) use self::table::{bounds, bytes, duration, limits, rate};
 
@@ -206,6 +208,9 @@ pub struct TunnelStatus {
     pub wrong_destination_packets: u64,
     #[serde(default)]
     pub queue: QueueStatus,
+    /// At an edge: the queue at the hub, as the hub tells it, where classes share links by rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_down: Option<FarQueueStatus>,
     #[serde(default)]
     pub order: OrderStatus,
     #[serde(default)]
@@ -407,32 +412,10 @@ pub struct PathStatus {
     /// share links by rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<SharedStatus>,
+    /// At an edge: the same of the direction in which the hub sends, as the hub tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_down: Option<SharedStatus>,
     /// Why it carries what it carries.
     #[serde(default)]
     pub why: String,
-}
-
-/// What a class has of a link that it shares with others, in the direction that this side sends:
-/// up at an edge, down at a hub. Headers of all layers are counted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SharedStatus {
-    /// What is given out of the link to all classes; absent while it is not known what it carries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link_bytes_per_second: Option<f64>,
-    /// Why it is that much: `configured`, or what was last seen: `unknown`, `queue`, `clear`,
-    /// `rises` or `stalled`.
-    pub link_cause: String,
-    /// How long a packet stands in the link's own queue; absent where the config says the rate, or
-    /// nothing was measured yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link_queue_seconds: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guaranteed_bytes_per_second: Option<f64>,
-    /// What the others leave to it, and what is guaranteed to it at least.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub given_bytes_per_second: Option<f64>,
-    /// Within the last second or two.
-    pub sent_bytes_per_second: f64,
-    /// It had to wait for others within the last second.
-    pub held: bool,
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sennit::journal::Tally;
-use sennit::metrics::{Format, Kind, METRICS, Metric, Sources, chapter, text};
+use sennit::metrics::{Format, Kind, Metric, Sources, all, chapter, text};
 use sennit::status::{PathState, Status};
 
 fn workspace() -> PathBuf {
@@ -86,9 +86,9 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn each_metric_is_declared_once_with_its_unit_in_its_name() {
-    let names: BTreeSet<String> = METRICS.iter().map(Metric::sample_name).collect();
-    assert_eq!(names.len(), METRICS.len());
-    for metric in METRICS {
+    let names: BTreeSet<String> = all().map(Metric::sample_name).collect();
+    assert_eq!(names.len(), all().count());
+    for metric in all() {
         assert!(metric.name.starts_with("sennit_"), "{}", metric.name);
         assert!(!metric.name.ends_with("_total"), "{}", metric.name);
         assert!(metric.help.ends_with('.'), "{}", metric.name);
@@ -99,7 +99,7 @@ fn each_metric_is_declared_once_with_its_unit_in_its_name() {
                 metric.name
             );
         }
-        assert!(metric.labels.len() <= 3, "{}", metric.name);
+        assert!(metric.labels.len() <= 4, "{}", metric.name);
     }
 }
 
@@ -124,6 +124,22 @@ fn both_formats_say_the_same_and_can_be_read() {
         1.0
     );
     assert_eq!(series[&format!("sennit_path_rtt_seconds{path}")], 0.04);
+}
+
+#[test]
+fn shares_are_told_of_both_directions() {
+    let series = parse(&written(&full(), Format::Prometheus));
+
+    let of = "site=\"van-07\",class=\"default\",link=\"lte\"";
+    for (direction, sent, held) in [("up", 4e6, 1.0), ("down", 8e6, 0.0)] {
+        let labels = format!("{{{of},direction=\"{direction}\"}}");
+        let name = |name: &str| series[&format!("sennit_shared_{name}{labels}")];
+        assert_eq!(name("sent_bytes_per_second"), sent);
+        assert_eq!(name("held"), held);
+    }
+    let queue = "sennit_tunnel_down_queue_dropped_packets_total";
+    let labels = "{site=\"van-07\",class=\"default\"}";
+    assert_eq!(series[&format!("{queue}{labels}")], 4.0);
 }
 
 #[test]
@@ -172,7 +188,7 @@ fn named(file: &Path) -> BTreeSet<String> {
 
 #[test]
 fn dashboard_and_rules_name_metrics_that_there_are() {
-    let known: BTreeSet<String> = METRICS.iter().map(Metric::sample_name).collect();
+    let known: BTreeSet<String> = all().map(Metric::sample_name).collect();
     for file in [
         "packaging/grafana/sennit.json",
         "packaging/prometheus/sennit.rules.yml",
@@ -185,7 +201,7 @@ fn dashboard_and_rules_name_metrics_that_there_are() {
     let dashboard = fs::read(workspace().join("packaging/grafana/sennit.json")).unwrap();
     let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 10);
-    assert!(METRICS.iter().any(|it| it.kind == Kind::Counter));
+    assert!(all().any(|it| it.kind == Kind::Counter));
 }
 
 /// Where there is one: on the path, or where `tools/promtool` puts it.

@@ -17,7 +17,7 @@ use sennit_engine::{
     facts::{self, ChoiceReason, FlowsWanted, LinkFacts, SizeSource},
 };
 
-use super::why::{place, shared, why};
+use super::why::{place, queue_down, shared, shared_down, why};
 use crate::{
     config::{Delivery, Policy},
     control::Request,
@@ -146,6 +146,7 @@ fn tunnel(
             marked_packets: tunnel.queue.marked,
             overflowed_packets: tunnel.queue.overflowed,
         },
+        queue_down: tunnel.queue_down.map(|told| queue_down(told, now)),
         order: OrderStatus {
             held_packets: tunnel.stats.order.held,
             missed_packets: tunnel.stats.order.missed,
@@ -229,6 +230,7 @@ fn path(
         fec: fec::path(path.symbols),
         share_ratio: share,
         shared: path.shared.as_ref().map(shared),
+        shared_down: path.shared_down.as_ref().map(|told| shared_down(told, now)),
         why: String::new(),
     }
 }

@@ -9,7 +9,7 @@ use sennit_core::{PathState, Policy, Worth, health::Reason};
 use sennit_engine::facts::{Choice, ChoiceReason, FecReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
-pub(super) use self::sharing::shared;
+pub(super) use self::sharing::{queue_down, shared, shared_down};
 use crate::status::duration;
 
 /// A share below this is probes and acknowledgements.
@@ -26,8 +26,11 @@ pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: 
     text += &fallen_back(tunnel, index).unwrap_or_default();
     let path = &tunnel.paths[index];
     if let Some(share) = &path.shared {
-        text += &sharing::held(&tunnel.class, &path.link.name, share, tunnel.queue.stood)
-            .unwrap_or_default();
+        let way = (sharing::Way::Ours, tunnel.queue.stood);
+        text += &sharing::held(&tunnel.class, &path.link.name, share, way).unwrap_or_default();
+    }
+    if let Some(told) = &path.shared_down {
+        text += &sharing::held_there(tunnel, &path.link.name, told, now).unwrap_or_default();
     }
     text += &protected(tunnel).unwrap_or_default();
     text
@@ -255,6 +258,7 @@ mod tests {
             mtu_source: SizeSource::Probed,
             small: false,
             shared: None,
+            shared_down: None,
             symbols: Default::default(),
         }
     }
@@ -271,6 +275,7 @@ mod tests {
             reason: String::new(),
             since: Instant::now(),
             backlog: 0,
+            queue_down: None,
             queue: Default::default(),
             stats: TunnelStats::default(),
             fec: Default::default(),

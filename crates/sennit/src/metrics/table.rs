@@ -53,8 +53,8 @@ fn paths(from: &Sources<'_>, to: &mut Samples, value: fn(&OnLink<'_>) -> Option<
     }
 }
 
-/// All of them, in the order in which they are written.
-pub const METRICS: &[Metric] = &[
+/// Those of the daemon, its links, tunnels and paths.
+pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "sennit_build_info",
         kind: Kind::Gauge,

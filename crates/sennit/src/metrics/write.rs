@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Kind, METRICS, Metric, Samples, Sources};
+use super::{Kind, Metric, Samples, Sources, all};
 
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Metric {
 /// All metrics.
 pub fn text(sources: &Sources<'_>, format: Format) -> String {
     let mut text = String::new();
-    for metric in METRICS {
+    for metric in all() {
         let mut samples = Samples::default();
         (metric.read)(sources, &mut samples);
         if !samples.0.is_empty() {
@@ -101,7 +101,7 @@ fn escaped(value: &str) -> String {
 pub fn chapter() -> String {
     let mut text =
         String::from("| metric | kind | labels | what it is |\n| --- | --- | --- | --- |\n");
-    for metric in METRICS {
+    for metric in all() {
         let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
         let _ = writeln!(
             text,

@@ -1,5 +1,7 @@
 //! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
 
+mod shares;
+
 use super::{
     LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
     WorkerStatus,
@@ -227,6 +229,7 @@ impl Text {
         }
         if !tunnel.paths.is_empty() {
             self.paths(&tunnel.paths);
+            self.shares(tunnel, role);
         }
     }
 
