@@ -143,7 +143,7 @@ impl Hello {
     }
 
     /// What a hub makes of it that does not know shares unless it `shares`.
-    pub(crate) fn as_known(mut self, shares: bool) -> Self {
+    pub(crate) fn known(mut self, shares: bool) -> Self {
         if !shares {
             self.wishes = Wishes::default();
             self.abilities.fares = false;
