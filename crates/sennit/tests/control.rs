@@ -309,6 +309,7 @@ fn path(link: &str, state: PathState) -> PathStatus {
         fec: Default::default(),
         share_ratio: Some(0.69),
         shared: None,
+        shared_down: None,
         why: "first choice: it has the least delay".into(),
     }
 }
@@ -345,6 +346,7 @@ fn sample() -> Status {
         rate_bytes_per_second: None,
         share_ratio: None,
         shared: None,
+        shared_down: None,
         ..path("lte-a", PathState::Down)
     };
     Status {
@@ -379,6 +381,7 @@ fn sample() -> Status {
             wrong_source_packets: 0,
             wrong_destination_packets: 0,
             queue: QueueStatus::default(),
+            queue_down: None,
             order: OrderStatus::default(),
             repair: RepairStatus::default(),
             headers: HeaderStatus::default(),
