@@ -244,7 +244,7 @@ pub struct PathStatus {
     /// What the class has of the link in the direction that this end sends, if classes share it by
     /// rules.
     pub shared: Option<PathShare>,
-    /// The same of the other direction, as the hub told it to an edge.
+    /// What the class has of it in the other direction, as the hub told an edge.
     pub shared_down: Option<Told>,
 }
 

@@ -1,10 +1,11 @@
 //! How the classes of a site fare in the direction that the sender of a [`Report`](super::Report)
 //! sends: on the links that they share, and in their queues.
 //!
-//! | item | value |
-//! | --- | --- |
-//! | 2 | path (32), flags (8), cause (8), link's queue (32), link (32), guaranteed (32), rate (32), lost (32), count (8), { class (8), rate (32) } ... |
-//! | 3 | waiting (32), stood (32), dropped (64), marked (64), overflowed (64) |
+//! ```text
+//! 2: path (32), flags (8), cause (8), link's queue (32), link (32), guaranteed (32), rate (32),
+//!    lost (32), count (8), { class (8), rate (32) } ...
+//! 3: waiting (32), stood (32), dropped (64), marked (64), overflowed (64)
+//! ```
 //!
 //! Rates are in kbit/s, times in microseconds, losses in millionths. What no link could be like is
 //! taken for the nearest that it could.

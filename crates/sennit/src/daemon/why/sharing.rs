@@ -70,7 +70,7 @@ pub(super) fn held(
     ))
 }
 
-/// The same of what a hub told.
+/// What a class has to do with the others in the direction that the hub sends, as it told.
 pub(super) fn held_there(
     tunnel: &TunnelStatus,
     link: &str,
