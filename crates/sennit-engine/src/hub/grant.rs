@@ -4,7 +4,7 @@
 //! now. It is answered at once, and only the sender can read that. But nothing else happens until
 //! the handshake is complete: no tunnel is replaced and no packet goes its way.
 
-use std::{net::IpAddr, time::Instant};
+use std::time::Instant;
 
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_fec::Fec;
