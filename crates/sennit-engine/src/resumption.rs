@@ -113,11 +113,15 @@ impl Session for WatchedSession {
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        // rustls has some of it as soon as a server asks for another ClientHello.
+        let Answer::Whole { resumed } = self.answer else {
+            return None;
+        };
         let data = self.inner.handshake_data()?;
         let data = data.downcast::<HandshakeData>().ok()?;
         Some(Box::new(Agreed {
             group: data.negotiated_key_exchange_group,
-            resumed: matches!(self.answer, Answer::Whole { resumed: true }),
+            resumed,
         }))
     }
 

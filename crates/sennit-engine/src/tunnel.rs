@@ -240,6 +240,11 @@ impl Tunnel {
         paths.find(|path| path.network == network)?.on
     }
 
+    /// Whether this is the server, and has agreed with the client on all but what is to be proved.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.conn.side().is_server() && self.agreed().is_some()
+    }
+
     /// What the handshake has agreed on, once it has.
     fn agreed(&self) -> Option<Box<Agreed>> {
         let data = self.conn.crypto_session().handshake_data()?;

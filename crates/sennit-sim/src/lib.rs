@@ -232,11 +232,9 @@ impl World {
         world.plug_in()
     }
 
-    /// A world of one class whose hub takes no early data.
-    pub fn without_early_data(links: &[LinkSpec], seed: u64, start: Instant) -> Self {
+    /// A world of one class with an authority that was told what its hubs are like.
+    pub fn of(authority: Authority, links: &[LinkSpec], seed: u64, start: Instant) -> Self {
         let config = edge_config(vec![class("default", Policy::Bond)], Classifier::default());
-        let mut authority = Authority::new();
-        authority.early = false;
         Self::unplugged(links, config, authority, seed, start).plug_in()
     }
 

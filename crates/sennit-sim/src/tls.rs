@@ -25,6 +25,8 @@ pub struct Authority {
     key: Vec<u8>,
     /// Its hubs take early data.
     pub early: bool,
+    /// Its hubs take no key exchange that an edge begins with, and ask for another ClientHello.
+    pub asks_again: bool,
 }
 
 impl Authority {
@@ -53,6 +55,7 @@ impl Authority {
             hub: hub.der().clone(),
             key: key.serialize_der(),
             early: true,
+            asks_again: false,
         }
     }
 
@@ -85,7 +88,11 @@ impl Authority {
     /// For a hub that this authority vouches for.
     pub fn server(&self) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
-        let mut config = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+        let mut provider = aws_lc_rs::default_provider();
+        if self.asks_again {
+            provider.kx_groups = vec![kx_group::SECP256R1];
+        }
+        let mut config = ServerConfig::builder_with_provider(provider.into())
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has TLS 1.3")
             .with_no_client_auth()

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use sennit_core::Policy;
 use sennit_engine::{EdgeEvent, HubEvent};
 use sennit_netem::{Bitrate, Config};
-use sennit_sim::{EDGE, LinkSpec, SERVER, World, udp};
+use sennit_sim::{Authority, EDGE, LinkSpec, SERVER, World, udp};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -63,7 +63,9 @@ fn a_request_in_the_first_packets_saves_a_round_trip_and_a_ticket_alone_none() {
         let early = again(&mut world);
         assert!(is_resumed(&mut world));
 
-        let mut world = World::without_early_data(&[link(rtt)], 1, Instant::now());
+        let mut authority = Authority::new();
+        authority.early = false;
+        let mut world = World::of(authority, &[link(rtt)], 1, Instant::now());
         first_packet(&mut world);
         let resumed = again(&mut world);
         assert!(is_resumed(&mut world));
@@ -97,6 +99,17 @@ fn a_tunnel_is_resumed_after_an_outage_and_begun_anew_with_a_hub_that_knows_noth
     assert!(world.run_until(SECOND * 60, |world| !world.edge.status()[0].up));
     assert!(world.connect(1));
     assert!(!is_resumed(&mut world), "its sessions are gone");
+}
+
+#[test]
+fn a_hub_that_asks_for_another_hello_writes_nothing_before_it_and_then_resumes_as_well() {
+    let mut authority = Authority::new();
+    authority.asks_again = true;
+    let mut world = World::of(authority, &[link(50)], 1, Instant::now());
+    assert!(first_packet(&mut world) > MS * 150, "a round trip more");
+    assert!(!is_resumed(&mut world));
+    again(&mut world);
+    assert!(is_resumed(&mut world));
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl<R> Node<R> {
                 }
                 // A server knows now how many streams it may open, and has the keys to write. Its
                 // settings are no secret, and spare the client the round trip of waiting for them.
-                Event::HandshakeDataReady => conn.may_write |= conn.tunnel.conn.side().is_server(),
+                Event::HandshakeDataReady => conn.may_write |= conn.tunnel.has_answered(),
                 Event::DatagramReceived
                 | Event::DatagramsUnblocked
                 | Event::HandshakeConfirmed
