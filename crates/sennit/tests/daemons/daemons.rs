@@ -174,7 +174,6 @@ fn assert_survives_restart(end: fn(&mut Daemon<'_>)) {
     let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
     conversation.expect_progress(1 << 19);
 
-    let ended = Instant::now();
     end(&mut hub);
     hub.start_again();
     hub.wait_for_log(&["hub is ready"]);
@@ -185,9 +184,6 @@ fn assert_survives_restart(end: fn(&mut Daemon<'_>)) {
     });
     edge.wait_until_up();
     let took = ready.elapsed();
-    // Each link uses up a ticket in each four seconds in which no hub answers.
-    let is_resumed = edge.status().tunnels.iter().any(|tunnel| tunnel.resumed);
-    assert!(is_resumed || ready - ended > Duration::from_secs(7));
     // It takes at most three seconds on a machine that has nothing else to do.
     assert!(took < Duration::from_secs(8), "{took:?}");
     conversation.expect_progress(1 << 19);
