@@ -4,6 +4,8 @@
 // packets pass both ways.
 //
 // It prints one line, "up" and the inner addresses in use, and runs until its input ends.
+//
+// It is also both ends of the QUIC performance protocol, by quic-go.
 package main
 
 import (
@@ -15,7 +17,9 @@ import (
 
 const usage = `usage: interop client --device NAME --hub ADDR:PORT --name NAME --ca FILE --bearer FILE
        interop proxy  --device NAME --listen ADDR:PORT --name NAME --cert FILE --key FILE
-                      --bearer FILE --own ADDR,ADDR --assign ADDR,ADDR`
+                      --bearer FILE --own ADDR,ADDR --assign ADDR,ADDR
+       interop perf-server --listen ADDR:PORT
+       interop perf-client --server ADDR:PORT [--down BYTES] [--up BYTES] [--streams N]`
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -34,6 +38,10 @@ func run(args []string) error {
 		return client(ctx, args[1:])
 	case "proxy":
 		return proxy(ctx, args[1:])
+	case "perf-server":
+		return perfServer(ctx, args[1:])
+	case "perf-client":
+		return perfClient(args[1:])
 	default:
 		return fmt.Errorf("%s", usage)
 	}

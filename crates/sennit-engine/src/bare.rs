@@ -21,7 +21,7 @@ use noq_proto::{
     Dir, EcnCodepoint, Endpoint, EndpointConfig, EndpointEvent, Event, FourTuple, IdleTimeout,
     Incoming, PathId, ReadError, SendDatagramError, ServerConfig, StreamEvent, StreamId,
     TransportConfig, VarInt, WriteError,
-    crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig},
+    crypto::rustls::{HandshakeData, NoInitialCipherSuite, QuicClientConfig, QuicServerConfig},
 };
 use sennit_core::Congestion;
 
@@ -99,6 +99,8 @@ pub enum BareEvent {
     Readable(ConnId, Stream),
     /// A stream that was full takes data again.
     Writable(ConnId, Stream),
+    /// All of a stream, its end too, is acknowledged.
+    Delivered(ConnId, Stream),
     /// There is room for datagrams again.
     DatagramRoom(ConnId),
     /// A datagram that arrived at that time.
@@ -414,6 +416,15 @@ impl Bare {
         }
     }
 
+    /// Of the streams that have something to send, those of the highest number send first; at first
+    /// each has 0.
+    pub fn set_priority(&mut self, id: ConnId, stream: Stream, priority: i32) {
+        if let Some(conn) = self.get(id) {
+            // A stream that is over has nothing to send.
+            let _ = conn.send_stream(stream.0).set_priority(priority);
+        }
+    }
+
     /// Gives up what was written and is not delivered yet.
     pub fn reset(&mut self, id: ConnId, stream: Stream) {
         if let Some(conn) = self.get(id) {
@@ -431,8 +442,14 @@ impl Bare {
     /// in order has more than 1024 gaps, and a large window that overflows a queue has as many.
     pub fn count(&mut self, id: ConnId, stream: Stream) -> usize {
         let mut bytes = 0;
-        self.take(id, stream, false, |data| bytes += data.len());
+        self.drain(id, stream, |data| bytes += data.len());
         bytes
+    }
+
+    /// Hands what has arrived on a stream to `sink` in whatever order, as [`Self::count`] counts;
+    /// whether the stream is over. What was read in order before may be read so from then on.
+    pub fn drain(&mut self, id: ConnId, stream: Stream, sink: impl FnMut(&[u8])) -> bool {
+        self.take(id, stream, false, sink)
     }
 
     fn take(
@@ -494,6 +511,25 @@ impl Bare {
     }
 
     // ---- what is known of a connection ---------------------------------------------------------
+
+    /// The application protocol that both ends agreed on (ALPN, RFC 7301), once they have.
+    #[must_use]
+    pub fn protocol(&self, id: ConnId) -> Option<Vec<u8>> {
+        self.handshake(id)?.protocol
+    }
+
+    /// Whether the keys come from X25519MLKEM768.
+    #[must_use]
+    pub fn is_post_quantum(&self, id: ConnId) -> bool {
+        let handshake = self.handshake(id);
+        let group = handshake.and_then(|data| data.negotiated_key_exchange_group);
+        group == Some(rustls::NamedGroup::X25519MLKEM768)
+    }
+
+    fn handshake(&self, id: ConnId) -> Option<Box<HandshakeData>> {
+        let quic = &self.conns.get(&id)?.quic;
+        quic.crypto_session().handshake_data()?.downcast().ok()
+    }
 
     /// Another congestion controller for what this end sends.
     pub fn set_congestion(&mut self, id: ConnId, word: Congestion) {
@@ -666,7 +702,10 @@ impl Bare {
                     StreamEvent::Writable { id: stream } | StreamEvent::Stopped { id: stream, .. },
                 ) => events.push_back(BareEvent::Writable(id, Stream(stream))),
                 Event::DatagramsUnblocked => events.push_back(BareEvent::DatagramRoom(id)),
-                Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
+                Event::Stream(StreamEvent::Finished { id: stream }) => {
+                    events.push_back(BareEvent::Delivered(id, Stream(stream)));
+                }
+                Event::Stream(StreamEvent::Available { .. })
                 | Event::DatagramReceived
                 | Event::HandshakeDataReady
                 | Event::HandshakeConfirmed

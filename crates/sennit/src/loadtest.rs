@@ -13,6 +13,7 @@
 //! | [`words`] | what the two ends say to each other |
 //! | [`load`] | streams and messages of one end, sent and counted |
 //! | [`probe`] | round trips by the network's own times |
+//! | [`perf`] | the protocol of other stacks for the same, at both ends |
 //! | [`server`], [`client`] | the two ends |
 
 pub mod client;
@@ -23,6 +24,7 @@ pub mod gate;
 mod load;
 pub mod metric;
 mod page;
+mod perf;
 mod probe;
 pub mod profile;
 pub mod report;

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -143,6 +143,71 @@ fn our_edge_is_a_client_of_a_connect_ip_go_proxy() {
     for address in ["10.77.0.2", "fd77::2"] {
         ping(proxy, address);
         assert_tcp_both_ways(proxy, edge, address.parse().unwrap());
+    }
+}
+
+/// The QUIC performance protocol, with quic-go at the other end.
+#[test]
+fn quic_go_is_a_client_and_a_server_of_performance_tests() {
+    let Some(go) = interop() else { return };
+    let mut server = Command::new(SENNIT);
+    server.args(["test", "server", "--perf", "--listen", "127.0.0.1:0"]);
+    let (server, line) = first_line(server.stderr(Stdio::piped()), |child| {
+        Box::new(child.stderr.take().unwrap())
+    });
+    let address = line.strip_prefix("Listening on ").unwrap();
+    let address = address.strip_suffix(" (UDP).").unwrap();
+    let theirs = Command::new(go)
+        .args(["perf-client", "--server", address])
+        .args(["--down", "3000001", "--up", "2000003", "--streams", "3"])
+        .output();
+    let theirs = theirs.unwrap();
+    let said = String::from_utf8_lossy(&theirs.stdout);
+    assert_eq!(said.trim(), "received 12000004", "{theirs:?}");
+    drop(server);
+
+    let mut server = Command::new(go);
+    server.args(["perf-server", "--listen", "127.0.0.1:0"]);
+    server.stdin(Stdio::piped());
+    let (_server, line) = first_line(server.stdout(Stdio::piped()), |child| {
+        Box::new(child.stdout.take().unwrap())
+    });
+    let address = line.strip_prefix("up ").unwrap();
+    let ours = Command::new(SENNIT)
+        .args(["test", "client", address, "--perf", "--json"])
+        .args(["--direction", "both", "--bytes", "20M", "--streams", "4"])
+        .output();
+    let ours = ours.unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&ours.stdout).unwrap();
+    for way in ["up", "down"] {
+        let bytes = report[way]["bytes"].as_u64();
+        assert_eq!(bytes, Some(20_000_000), "{way}: {report}");
+    }
+    assert!(
+        report["rtt"]["idle"]["count"].as_u64() > Some(5),
+        "{report}"
+    );
+}
+
+/// A program that runs until it is dropped, and the first line that it said.
+fn first_line(
+    command: &mut Command,
+    says: impl FnOnce(&mut Child) -> Box<dyn std::io::Read>,
+) -> (Ends, String) {
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(says(&mut child))
+        .read_line(&mut line)
+        .unwrap();
+    (Ends(child), line.trim().to_owned())
+}
+
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -256,6 +256,53 @@ fn configurations_are_compared_round_by_round() {
 }
 
 #[test]
+fn perf_is_spoken_with_who_serves_it() {
+    let server = Server::start(&["--perf"]);
+    let args = [
+        "--perf",
+        "--direction",
+        "both",
+        "--duration",
+        "1",
+        "--streams",
+        "2",
+    ];
+    let output = server.client(&args).output();
+
+    let found = report(&output.unwrap(), 0);
+
+    for way in [&found.up, &found.down] {
+        let way = way.as_ref().unwrap();
+        assert!(way.bytes > 1_000_000 && way.flows == 2, "{way:?}");
+    }
+    assert!(found.rtt.loaded.count > 5 && found.protocol == "perf");
+    assert!(found.handshake.post_quantum_seconds.is_some());
+    // Whoever speaks ours is served beside it.
+    let ours = server.client(&["--duration", "0.2"]).output();
+    assert_eq!(report(&ours.unwrap(), 0).protocol, "sennit-test/1");
+
+    let bytes = server
+        .client(&["--perf", "--bytes", "3M", "--connections", "2"])
+        .output();
+    let down = report(&bytes.unwrap(), 0).down.unwrap();
+    assert_eq!(down.bytes, 3_000_000);
+}
+
+#[test]
+fn a_server_without_perf_is_told_from_none() {
+    let server = Server::start(&[]);
+    let output = server
+        .client(&["--perf", "--timeout", "1"])
+        .output()
+        .unwrap();
+    assert_fails(&output, 4, "does not serve `perf`");
+    let both = sennit(&["server", "--perf", "--token", "secret"])
+        .output()
+        .unwrap();
+    assert_fails(&both, 2, "--token");
+}
+
+#[test]
 fn streams_keep_to_a_rate() {
     let server = Server::start(&[]);
     let args = ["--duration", "1", "--streams", "3", "--rate", "4Mbit"];

@@ -10,7 +10,9 @@
 //! | cruise | 1, or 0.95 while a queue stands | 2 | after some round trips |
 //! | up | 1.25 | 2.25 | when that much is in flight, or too much is lost |
 //! | down | 0.75 | 2 | when the queue is gone |
-//! | probe rtt | 1 | 0.5 | after 200 ms; begins if the least round trip was not seen for 10 s, or cannot be it any more |
+//! | probe rtt | 1 | 0.5 | after 200 ms |
+//!
+//! It probes the round trip if the least was not seen for 10 s, or cannot be the least any more.
 //!
 //! Gains and limits are those of draft-ietf-ccwg-bbr-06; the cycle of eight round trips is that of
 //! draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4, because links of ours change their rate
@@ -271,9 +273,9 @@ impl Bbr3 {
         self.model.set_min_rtt(least, now);
     }
 
-    /// A round is over of which even the shortest round trip is longer than all that may be in
-    /// flight makes it at the path's rate: the path is longer than it was, or its rate is gone. Were
-    /// the former taken for the latter, each round would bring as much less than the last.
+    /// A round is over of which even the shortest round trip is longer than a queue of ours makes
+    /// it. The path is longer than it was, or its rate is gone. Were the former taken for the
+    /// latter, each round would bring less than the last.
     fn doubt_rtt(&mut self, round: &Round, now: Instant) {
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
         let rests = self

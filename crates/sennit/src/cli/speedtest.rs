@@ -272,6 +272,7 @@ fn options(server: SocketAddr, plan: Plan) -> client::Options {
         seed: 1,
         handshakes: None,
         responsiveness: false,
+        perf: false,
     }
 }
 

@@ -54,6 +54,9 @@ struct ServerArgs {
     /// What clients must say with --token [default: anybody may test]
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
+    /// Serve clients of other stacks too (ALPN `perf`, draft-banks-quic-performance)
+    #[arg(long, conflicts_with = "token")]
+    perf: bool,
     /// The longest test that a client may plan, in seconds
     #[arg(long, value_name = "S", default_value = "300", value_parser = values::seconds)]
     max_duration: Duration,
@@ -70,6 +73,7 @@ Examples:
   sennit test client '[2001:db8::1]:4774' --message 1000 --rate 5Mbit --json
   sennit test client 203.0.113.10 --requests --requests-per-second 200 --connections 10
   sennit test client 203.0.113.10 --responsiveness --connections 8 --warmup 4
+  sennit test client 203.0.113.10:4433 --perf --direction both
   sennit test client 203.0.113.10 --repeat 9 --compare cc=cubic,bbr3 --profile mobile
   sennit test client 203.0.113.10 --profile LTE --gate 'p95_rtt < 80ms' --gate 'loss < 1%'
 
@@ -133,6 +137,9 @@ struct ClientArgs {
     /// Measure round trips a minute beside the load (draft-ietf-ippm-responsiveness)
     #[arg(long, conflicts_with_all = ["message", "bytes"])]
     responsiveness: bool,
+    /// The server is of another stack: speak the protocol that those have for it (ALPN `perf`)
+    #[arg(long, conflicts_with_all = ["message", "rate", "requests", "handshakes", "responsiveness", "token", "ramp", "compare"])]
+    perf: bool,
     /// Run the test so many times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: Option<u16>,
@@ -198,6 +205,7 @@ fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
         token: args.token.clone(),
         most_seconds: args.max_duration,
         most_clients: args.max_clients.into(),
+        perf: args.perf,
     })
     .map_err(Failure::runtime)?;
     let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
@@ -264,6 +272,7 @@ fn options(args: &ClientArgs) -> Result<client::Options, Failure> {
         seed: args.seed,
         handshakes: args.handshakes,
         responsiveness: args.responsiveness,
+        perf: args.perf,
     })
 }
 
@@ -320,6 +329,9 @@ pub(super) fn failure(error: &TestError) -> Failure {
         TestError::NoServer { .. } => failure.hint(
             "start `sennit test server` there, and see that firewalls let UDP through to its port",
         ),
+        TestError::OtherProtocol { perf: true, .. } => {
+            failure.hint("our own server does so with `sennit test server --perf`")
+        }
         TestError::OtherProtocol { .. } => {
             failure.hint("see which port `sennit test server` prints there, and `sennit version`")
         }

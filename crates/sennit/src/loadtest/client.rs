@@ -2,6 +2,7 @@
 
 mod error;
 mod figures;
+mod perf;
 mod talk;
 
 use std::{
@@ -21,6 +22,7 @@ use sennit_load::selfcheck::Check;
 use super::{
     emulation::Emulation,
     load::Load,
+    perf::Caller,
     probe::Probes,
     profile::Profile,
     report::{Handshakes, Report, RoundTrips},
@@ -30,7 +32,7 @@ use super::{
     tls::{self, Exchange, Pin},
     visits::Visits,
     wire::{self, Network, Wire},
-    words::{Answer, Ask, Lines, Plan},
+    words::{Answer, Ask, Lines, Plan, Tick},
 };
 
 /// What the round trip is without load, is looked at for so long.
@@ -63,6 +65,8 @@ pub struct Options {
     pub handshakes: Option<u16>,
     /// Whether responsiveness is measured beside the load.
     pub responsiveness: bool,
+    /// Whether the server is of another stack, and speaks the protocol that those have for it.
+    pub perf: bool,
 }
 
 /// Runs a test to its end, or until `stop`. If a link is to be emulated, it is checked first.
@@ -97,7 +101,10 @@ pub(super) fn run_over<N: Network>(
     progress: &mut dyn FnMut(&Second),
 ) -> Result<Report, TestError> {
     let mut client = Client::new(net, options, checks, stop)?;
-    let outcome = client.run(progress);
+    let outcome = match options.perf {
+        true => client.run_perf(progress),
+        false => client.run(progress),
+    };
     client.leave();
     outcome
 }
@@ -109,7 +116,7 @@ struct Client<'a, N> {
     stop: &'a AtomicBool,
     bare: Bare,
     net: N,
-    control: Option<(ConnId, Stream)>,
+    control: Option<ConnId>,
     lines: BTreeMap<(ConnId, Stream), Lines>,
     answers: BTreeMap<ConnId, Vec<Answer>>,
     connected: BTreeMap<ConnId, Instant>,
@@ -117,6 +124,8 @@ struct Client<'a, N> {
     far: Far,
     probes: Option<Probes>,
     load: Load,
+    /// Load for a server of another stack.
+    perf: Option<Caller>,
     asker: Option<Asker>,
     visits: Option<Visits>,
     /// With what newcomers knock.
@@ -153,6 +162,7 @@ impl<'a, N: Network> Client<'a, N> {
             far: Far::default(),
             probes: None,
             load: Load::new(&options.plan),
+            perf: options.perf.then(|| Caller::new(&options.plan)),
             asker: None,
             visits: None,
             tls: None,
@@ -164,7 +174,7 @@ impl<'a, N: Network> Client<'a, N> {
         let start = self.net.now();
         let control = self.connect(tls.clone())?;
         if let Err(error) = self.until_connected(control) {
-            return Err(self.look_closer(error)?);
+            return Err(self.look_closer(error, tls::client)?);
         }
         let mut handshake = Handshakes {
             post_quantum_seconds: self.handshake(control, start),
@@ -172,7 +182,7 @@ impl<'a, N: Network> Client<'a, N> {
         };
         let stream = self.open(control)?;
         self.bare.set_urgent(control);
-        self.control = Some((control, stream));
+        self.control = Some(control);
         self.ask(control, stream, &Ask::Run(self.options.plan.clone()));
         let Answer::Ready(session) = self.answer(control)? else {
             return Err(self.nonsense());
@@ -189,7 +199,7 @@ impl<'a, N: Network> Client<'a, N> {
         self.net.begin();
         let begun = self.begin(control, stream)?;
         let interrupted = self.let_run(begun, progress)?;
-        self.finish(begun, quiet_from, handshake, interrupted)
+        self.finish(stream, [quiet_from, begun], handshake, interrupted)
     }
 
     // ---- the load ------------------------------------------------------------------------------
@@ -225,7 +235,7 @@ impl<'a, N: Network> Client<'a, N> {
         let plan = &self.options.plan;
         let span = Duration::from_secs_f64(plan.warmup_seconds + plan.seconds);
         let end = begun + span;
-        let (mut told, mut before) = (begun, 0);
+        let (mut told, mut before) = (begun, 0_u64);
         while self.net.now() < end && !self.is_stopped() && !self.is_complete() {
             let until = (told + TOLD_EVERY).min(end);
             let ends = |client: &mut Self| client.is_complete().then_some(None);
@@ -235,12 +245,24 @@ impl<'a, N: Network> Client<'a, N> {
             }
             let now = self.net.now();
             if now.saturating_duration_since(told) > TOLD_EVERY / 2 {
-                let received = self.load.tick().bytes;
+                let received = self.arrived(now);
                 progress(&self.second(begun, told, received - before));
                 (told, before) = (now, received);
             }
         }
         Ok(self.is_stopped())
+    }
+
+    /// What has arrived here and counts.
+    fn arrived(&mut self, now: Instant) -> u64 {
+        let here = self.load.tick().bytes;
+        let Some([up, down]) = self.perf.as_ref().map(Caller::bytes) else {
+            return here;
+        };
+        let complete = self.is_complete();
+        let bytes = up.unwrap_or(0);
+        self.far.hear(Tick { bytes, complete }, now);
+        down.unwrap_or(0)
     }
 
     /// The time since `from`, in which so many bytes arrived here.
@@ -264,6 +286,9 @@ impl<'a, N: Network> Client<'a, N> {
     /// Whether all bytes have arrived that were to arrive.
     fn is_complete(&self) -> bool {
         let plan = &self.options.plan;
+        if let Some(perf) = &self.perf {
+            return plan.bytes.is_some() && perf.is_complete();
+        }
         let up = !plan.up || self.far.is_complete();
         let down = !plan.down || self.load.is_complete();
         plan.bytes.is_some() && up && down
@@ -271,8 +296,7 @@ impl<'a, N: Network> Client<'a, N> {
 
     /// Why the test cannot go on, if it cannot.
     fn broken(&self) -> Option<Ended> {
-        let (control, _) = self.control?;
-        let members = self.load.members().chain([control]);
+        let members = self.load.members().chain(self.control);
         members
             .into_iter()
             .find_map(|id| self.lost.get(&id).cloned())
@@ -280,8 +304,8 @@ impl<'a, N: Network> Client<'a, N> {
 
     fn finish(
         &mut self,
-        begun: Instant,
-        quiet_from: Instant,
+        stream: Stream,
+        [quiet_from, begun]: [Instant; 2],
         handshake: Handshakes,
         interrupted: bool,
     ) -> Result<Report, TestError> {
@@ -289,11 +313,9 @@ impl<'a, N: Network> Client<'a, N> {
         self.load.stop(&mut self.bare);
         self.asker.iter_mut().for_each(Asker::stop);
         self.visits.iter_mut().for_each(Visits::stop);
-        let newest = self.probes.as_ref().and_then(Probes::newest);
-        let drain = (newest.unwrap_or_default() * DRAIN_TRIPS + DRAIN).min(LONGEST_DRAIN);
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
-        self.pump(ended + drain, |_| None::<()>)?;
-        let (control, stream) = self.control.ok_or_else(|| self.nonsense())?;
+        self.drain(ended)?;
+        let control = self.control.ok_or_else(|| self.nonsense())?;
         let span = ended.saturating_duration_since(begun);
         let stop = Ask::Stop {
             messages: self.load.messages(),
@@ -307,28 +329,40 @@ impl<'a, N: Network> Client<'a, N> {
         };
         let sent = theirs.sent.messages;
         let ours = self.load.side(&mut self.bare, Some(sent), span, ended);
-        let trips = |from, to| {
-            let probes = self.probes.as_ref();
-            probes.map(|probes| probes.between(from, to))
-        };
-        let idle = trips(quiet_from, begun).unwrap_or_default();
-        let loaded = trips(begun, ended).unwrap_or_default();
-        let rtt = RoundTrips {
-            idle_histogram: idle.histogram,
-            loaded_histogram: loaded.histogram,
-            ..RoundTrips::new(idle.times, loaded.times, loaded.sent, loaded.lost)
-        };
+        let rtt = self.round_trips(quiet_from, begun, ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         self.add_questions(&mut report, &ours);
         Ok(report)
+    }
+
+    /// Waits for what is on its way when the load ends.
+    fn drain(&mut self, ended: Instant) -> Result<(), TestError> {
+        let newest = self.probes.as_ref().and_then(Probes::newest);
+        let drain = (newest.unwrap_or_default() * DRAIN_TRIPS + DRAIN).min(LONGEST_DRAIN);
+        self.pump(ended + drain, |_| None::<()>).map(drop)
+    }
+
+    /// Those of probes before and while the load ran.
+    fn round_trips(&self, quiet_from: Instant, begun: Instant, ended: Instant) -> RoundTrips {
+        let trips = |from, to| {
+            let probes = self.probes.as_ref();
+            probes
+                .map(|probes| probes.between(from, to))
+                .unwrap_or_default()
+        };
+        let (idle, loaded) = (trips(quiet_from, begun), trips(begun, ended));
+        RoundTrips {
+            idle_histogram: idle.histogram,
+            loaded_histogram: loaded.histogram,
+            ..RoundTrips::new(idle.times, loaded.times, loaded.sent, loaded.lost)
+        }
     }
 
     /// Says goodbye, if there is somebody.
     fn leave(&mut self) {
         let now = self.net.now();
         let members: Vec<_> = self.load.members().collect();
-        let control = self.control.map(|(control, _)| control);
-        for id in members.into_iter().chain(control) {
+        for id in members.into_iter().chain(self.control) {
             self.bare.close(id, DONE, "", now);
         }
         while self.bare.poll_event().is_some() {}

@@ -10,7 +10,7 @@ use std::{
 use bytes::{BufMut as _, Bytes, BytesMut};
 use sennit_engine::{Bare, BareEvent, BareStats, Stream};
 use sennit_load::{Arrivals, Schedule};
-use tally::Tally;
+pub(super) use tally::Tally;
 
 use super::words::{Memory, Plan, Received, Sent, Side, Tick};
 
@@ -328,7 +328,8 @@ impl Load {
             | BareEvent::Connected(_)
             | BareEvent::Opened(..)
             | BareEvent::Readable(..)
-            | BareEvent::Writable(..) => {}
+            | BareEvent::Writable(..)
+            | BareEvent::Delivered(..) => {}
         }
     }
 

@@ -50,12 +50,16 @@ impl Probes {
     /// A probe, if one is due; it is to leave at once. Those that this host was late for are not
     /// made up for: they would all measure the same moment.
     pub(super) fn poll(&mut self, now: Instant) -> Option<Bytes> {
+        Some(packet(ASK, self.next(now)?, Duration::ZERO))
+    }
+
+    /// The number of a probe, if one is due.
+    pub(super) fn next(&mut self, now: Instant) -> Option<u64> {
         self.schedule.take(now)?;
         while self.schedule.take(now).is_some() {}
-        let number = self.sent.len() as u64;
         self.sent.push(now);
         self.answered.push(None);
-        Some(packet(ASK, number, Duration::ZERO))
+        Some(self.sent.len() as u64 - 1)
     }
 
     /// Takes an answer that arrived.
@@ -63,6 +67,11 @@ impl Probes {
         let Some((ANSWER, number, kept)) = read(bytes) else {
             return;
         };
+        self.note(number, arrived, kept);
+    }
+
+    /// The probe of this number was answered, for which the far end took its time.
+    pub(super) fn note(&mut self, number: u64, arrived: Instant, kept: Duration) {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         if let Some((sent, answered)) = self.sent.get(number).zip(self.answered.get_mut(number)) {
             let trip = arrived.saturating_duration_since(*sent);

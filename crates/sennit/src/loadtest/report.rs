@@ -31,6 +31,8 @@ const BUSY: f64 = 0.9;
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
+    /// The protocol that both ends spoke (ALPN).
+    pub protocol: String,
     /// Address of the server.
     pub server: String,
     /// What was asked for, without the token.
@@ -294,12 +296,18 @@ impl Way {
     fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mbit = self.goodput_bits_per_second / 1e6;
         write!(f, "{name:10} {mbit:.2} Mbit/s over {:.2} s", self.seconds)?;
-        let lost = self.lost_packets as f64 / self.sent_packets.max(1) as f64 * 100.0;
-        write!(f, ", {lost:.2} % of packets sent again")?;
+        // A sender of another stack does not say.
+        if self.sent_packets > 0 {
+            let lost = self.lost_packets as f64 / self.sent_packets as f64 * 100.0;
+            write!(f, ", {lost:.2} % of packets sent again")?;
+        }
         if let Some(fairness) = self.fairness.filter(|_| self.flows > 1) {
             write!(f, ", fairness {fairness:.3} over {} flows", self.flows)?;
         }
-        writeln!(f, " ({})", self.controllers.join(", "))?;
+        if !self.controllers.is_empty() {
+            write!(f, " ({})", self.controllers.join(", "))?;
+        }
+        writeln!(f)?;
         let Some(messages) = &self.messages else {
             return Ok(());
         };

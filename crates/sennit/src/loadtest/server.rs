@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -12,15 +12,14 @@ use aws_lc_rs::{constant_time, rand};
 use bytes::Bytes;
 use sennit_core::Congestion;
 use sennit_engine::{Bare, BareConfig, BareEvent, ConnId, Stream};
-use sennit_linux::udp::LinkSocket;
 
 use super::{
-    PORT,
     load::{HEAD, Load},
+    perf::Responder,
     probe,
     requests::{Answerer, LONGEST},
     tls,
-    wire::{Network, Wire},
+    wire::{self, Network, Wire},
     words::{Answer, Ask, Lines, Plan, line},
 };
 
@@ -49,7 +48,7 @@ const NOT_WANTED: u32 = 1;
 /// How a server is.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens; `None`: at [`PORT`] of all addresses, of IPv4 and IPv6.
+    /// Where it listens; `None`: at [`super::PORT`] of all addresses, of IPv4 and IPv6.
     pub listen: Option<SocketAddr>,
     /// What clients must say, if anything.
     pub token: Option<String>,
@@ -57,6 +56,8 @@ pub struct Options {
     pub most_seconds: Duration,
     /// Clients at once.
     pub most_clients: usize,
+    /// Whether clients of other stacks are served too, by the protocol that they have for it.
+    pub perf: bool,
 }
 
 /// A server of tests on the sockets of this host.
@@ -73,6 +74,7 @@ pub(super) struct Serving<N> {
     /// What each connection says, on the one stream that it may have for it.
     lines: BTreeMap<ConnId, (Stream, Lines)>,
     answerer: Answerer,
+    responder: Responder,
     swept: Instant,
 }
 
@@ -98,7 +100,7 @@ impl Server {
     /// # Errors
     /// If an address cannot be listened on, or this host gives no random numbers.
     pub fn bind(options: Options) -> Result<Self, String> {
-        let sockets = listen(options.listen)?;
+        let sockets = wire::listen(options.listen)?;
         let wire = Wire::new(sockets, None).map_err(|error| error.to_string())?;
         Serving::over(wire, options).map(Self)
     }
@@ -130,7 +132,7 @@ impl Server {
 impl<N: Network> Serving<N> {
     /// A server on a network.
     pub(super) fn over(net: N, options: Options) -> Result<Self, String> {
-        let (tls, fingerprint) = tls::server()?;
+        let (tls, fingerprint) = tls::server(options.perf)?;
         let config = BareConfig {
             congestion: Congestion::Auto,
             idle: IDLE,
@@ -150,6 +152,7 @@ impl<N: Network> Serving<N> {
             sessions: BTreeMap::new(),
             lines: BTreeMap::new(),
             answerer: Answerer::default(),
+            responder: Responder::default(),
             swept,
         })
     }
@@ -164,7 +167,12 @@ impl<N: Network> Serving<N> {
     /// Tells all clients that it ends.
     fn leave(&mut self) -> io::Result<()> {
         let now = self.net.now();
-        let peers: Vec<_> = self.peers.keys().copied().collect();
+        let peers: Vec<_> = self
+            .peers
+            .keys()
+            .copied()
+            .chain(self.responder.peers())
+            .collect();
         for id in peers {
             self.bare.close(id, NOT_WANTED, "the server stops", now);
         }
@@ -227,6 +235,7 @@ impl<N: Network> Serving<N> {
         });
         let silent: Vec<_> = silent.map(|(&id, _)| id).collect();
         let late: Vec<_> = late.map(|(&id, _)| id).collect();
+        let late = [late, self.responder.late(self.options.most_seconds, now)].concat();
         for id in silent {
             self.send_away(id, "nothing was asked for");
         }
@@ -243,6 +252,8 @@ impl<N: Network> Serving<N> {
 
     fn handle_event(&mut self, event: BareEvent) {
         let now = self.net.now();
+        let event = self.responder.handle_event(&mut self.bare, event, now);
+        let Some(event) = event else { return };
         match event {
             BareEvent::Accepted(id, remote) => {
                 let peer = Peer {
@@ -297,6 +308,7 @@ impl<N: Network> Serving<N> {
             | BareEvent::Opened(id, _)
             | BareEvent::Readable(id, _)
             | BareEvent::Writable(id, _)
+            | BareEvent::Delivered(id, _)
             | BareEvent::DatagramRoom(id)
             | BareEvent::Datagram(id, ..) => id,
         };
@@ -315,6 +327,7 @@ impl<N: Network> Serving<N> {
     fn forget(&mut self, id: ConnId) {
         self.lines.remove(&id);
         self.answerer.forget(id);
+        self.responder.forget(id);
         let peer = self.peers.remove(&id);
         if let Some(session) = self.sessions.remove(&id) {
             for member in session.load.members() {
@@ -465,25 +478,6 @@ impl<N: Network> Serving<N> {
             self.bare.set_congestion(id, word);
         }
         Ok(())
-    }
-}
-
-/// Sockets at one address, or at all of this host.
-fn listen(address: Option<SocketAddr>) -> Result<Vec<LinkSocket>, String> {
-    if let Some(address) = address {
-        let socket = LinkSocket::listen(address).map_err(|error| error.to_string())?;
-        return Ok(vec![socket]);
-    }
-    let v4 = LinkSocket::listen((Ipv4Addr::UNSPECIFIED, PORT).into());
-    let v6 = LinkSocket::listen((Ipv6Addr::UNSPECIFIED, PORT).into());
-    match (v4, v6) {
-        // A host may have one of them only.
-        (Ok(v4), Ok(v6)) => Ok(vec![v4, v6]),
-        (Ok(socket), Err(error)) | (Err(error), Ok(socket)) => {
-            tracing::debug!(%error, "one address family only");
-            Ok(vec![socket])
-        }
-        (Err(error), Err(_)) => Err(error.to_string()),
     }
 }
 

@@ -19,10 +19,11 @@ use rustls::{
     version::TLS13,
 };
 
+use super::perf;
 use crate::identity::Fingerprint;
 
 /// The protocol of a test, in its first version.
-const ALPN: &[u8] = b"sennit-test/1";
+pub(super) const OURS: &str = "sennit-test/1";
 /// The name in a server's certificate.
 pub(super) const NAME: &str = "test.sennit";
 
@@ -50,8 +51,9 @@ pub(super) enum Exchange {
     Classic,
 }
 
-/// A server with a fresh certificate, and the fingerprint of it as text.
-pub(super) fn server() -> Result<(Arc<ServerConfig>, String), String> {
+/// A server with a fresh certificate, and the fingerprint of it as text. It speaks `perf` too if
+/// told so.
+pub(super) fn server(perf: bool) -> Result<(Arc<ServerConfig>, String), String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([NAME.to_owned()]).map_err(|error| words(&error))?;
@@ -66,7 +68,10 @@ pub(super) fn server() -> Result<(Arc<ServerConfig>, String), String> {
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .map_err(|error| words(&error))?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![OURS.into()];
+    config
+        .alpn_protocols
+        .extend(perf.then(|| perf::ALPN.to_vec()));
     // QUIC allows no other bound (RFC 9001 §4.6.1). A ticket is good for one connection.
     config.max_early_data_size = u32::MAX;
     Ok((Arc::new(config), fingerprint))
@@ -85,8 +90,20 @@ pub(super) fn client(pin: Option<Pin>, exchange: Exchange) -> Result<Arc<ClientC
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![OURS.into()];
     config.enable_early_data = true;
+    Ok(Arc::new(config))
+}
+
+/// A client as [`client`] has it, which speaks `perf` to a server of whatever stack. That may know
+/// no tickets and no early data.
+pub(super) fn perf_client(
+    pin: Option<Pin>,
+    exchange: Exchange,
+) -> Result<Arc<ClientConfig>, String> {
+    let mut config = ClientConfig::clone(&*client(pin, exchange)?);
+    config.alpn_protocols = vec![perf::ALPN.to_vec()];
+    config.enable_early_data = false;
     Ok(Arc::new(config))
 }
 

@@ -126,12 +126,18 @@ impl Network for Between {
 
 /// What a test over such a link says.
 fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
+    test_by(false, spec, seed, plan)
+}
+
+/// The same, perhaps by the protocol that other stacks speak.
+fn test_by(perf: bool, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
     let clock = Clock(Rc::new(Cell::new(Instant::now())));
     let options = server::Options {
         listen: None,
         token: None,
         most_seconds: Duration::from_secs(3600),
         most_clients: 1,
+        perf,
     };
     let net = Between {
         server: Serving::over(clock.clone(), options).expect("it needs random numbers only"),
@@ -148,6 +154,7 @@ fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
         seed,
         handshakes: None,
         responsiveness: false,
+        perf,
     };
     let stop = AtomicBool::new(false);
     client::run_over(net, &options, Vec::new(), &stop, &mut |_| {}).expect("the link is not dead")
@@ -253,5 +260,35 @@ fn a_stream_finds_the_goodput_that_headers_predict() {
         let predicted = (rate - probes) * (PACKET - OVERHEAD) as f64 / frame(PACKET);
         let error = report.goodput_bits_per_second / predicted - 1.0;
         assert!(error.abs() < 0.01, "{seed}: {error} {spec:?}");
+    }
+}
+
+/// What a server of another stack tells by its acknowledgements alone is as true.
+#[test]
+fn perf_finds_the_goodput_that_headers_predict_either_way() {
+    for (seed, up) in (1..=LINKS / 2).map(|seed| (seed, seed % 2 == 0)) {
+        let spec = some_link(seed, 0.0);
+        let rate = spec.down.rate.expect("it has one").as_bps() as f64;
+        let plan = Plan {
+            up,
+            down: !up,
+            streams: 2,
+            ..plan("cubic", 16.0, 6.0)
+        };
+
+        let report = test_by(true, &spec, seed, plan);
+
+        let frame = (PACKET + HEADERS + spec.down.frame_overhead) as f64;
+        let predicted = rate * (PACKET - OVERHEAD) as f64 / frame;
+        let way = if up { report.up } else { report.down };
+        let way = way.expect("there was load");
+        // Questions for a byte share the link, and what is not acknowledged to its end is left out.
+        let ratio = way.goodput_bits_per_second / predicted;
+        assert!(
+            (0.95..1.01).contains(&ratio),
+            "{seed} {up}: {ratio} {spec:?}"
+        );
+        assert_eq!((way.flows, report.protocol.as_str()), (2, "perf"));
+        assert!(report.rtt.idle.count > 5, "{:?}", report.rtt);
     }
 }

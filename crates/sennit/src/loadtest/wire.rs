@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -14,7 +14,7 @@ use sennit_linux::{
     udp::{EcnCodepoint, LinkSocket, ReceiveBuffers, Run, SendError, Transmit},
 };
 
-use super::emulation::Emulation;
+use super::{PORT, emulation::Emulation};
 
 /// Runs of packets sent before what has come is looked at: an acknowledgement waits no longer.
 const SENDS: usize = 64;
@@ -300,4 +300,23 @@ pub(super) fn any(remote: SocketAddr) -> SocketAddr {
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
     };
     SocketAddr::new(any, 0)
+}
+
+/// Sockets at one address, or at all of this host.
+pub(super) fn listen(address: Option<SocketAddr>) -> Result<Vec<LinkSocket>, String> {
+    if let Some(address) = address {
+        let socket = LinkSocket::listen(address).map_err(|error| error.to_string())?;
+        return Ok(vec![socket]);
+    }
+    let v4 = LinkSocket::listen((Ipv4Addr::UNSPECIFIED, PORT).into());
+    let v6 = LinkSocket::listen((Ipv6Addr::UNSPECIFIED, PORT).into());
+    match (v4, v6) {
+        // A host may have one of them only.
+        (Ok(v4), Ok(v6)) => Ok(vec![v4, v6]),
+        (Ok(socket), Err(error)) | (Err(error), Ok(socket)) => {
+            tracing::debug!(%error, "one address family only");
+            Ok(vec![socket])
+        }
+        (Err(error), Err(_)) => Err(error.to_string()),
+    }
 }

@@ -176,6 +176,7 @@ impl Course {
             seed: 1,
             handshakes: None,
             responsiveness: false,
+            perf: false,
         }
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn start(config: &HubConfig, lifeline: Lifeline) -> Result<(), Failur
         token: None,
         most_seconds: LONGEST,
         most_clients: MOST_CLIENTS,
+        perf: false,
     };
     let (bound, is_bound) = mpsc::channel();
     let run = move || {

@@ -16,10 +16,12 @@ pub enum TestError {
         refusal: Option<String>,
     },
     /// Somebody else is there.
-    #[error("{server} speaks QUIC, but it is no test server of this version")]
+    #[error("{server} speaks QUIC, but {}", other(*.perf))]
     OtherProtocol {
         /// Where.
         server: SocketAddr,
+        /// It was asked for the protocol of other stacks.
+        perf: bool,
     },
     /// Its certificate is another.
     #[error(
@@ -51,6 +53,13 @@ pub enum TestError {
     /// This host.
     #[error("this host: {0}")]
     Host(String),
+}
+
+fn other(perf: bool) -> &'static str {
+    match perf {
+        true => "it does not serve `perf`",
+        false => "it is no test server of this version",
+    }
 }
 
 fn because(refusal: Option<&str>) -> String {

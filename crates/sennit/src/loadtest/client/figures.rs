@@ -9,6 +9,7 @@ use super::{
         emulation::Emulated,
         report::{Cpu, Handshakes, PerConnection, Report, RoundTrips, SCHEMA, Way},
         responsiveness::Responsiveness,
+        tls,
         wire::Network,
         words::{Plan, Side},
     },
@@ -52,6 +53,7 @@ impl<N: Network> Client<'_, N> {
         }
         Report {
             schema: SCHEMA.into(),
+            protocol: tls::OURS.into(),
             server: self.options.server.to_string(),
             plan: Plan {
                 token: None,

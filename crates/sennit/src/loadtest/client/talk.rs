@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use rustls::ClientConfig;
 use sennit_engine::{BareEvent, ConnId, Ended, Stream};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
         probe::Probes,
         requests::Asker,
         server::DONE,
-        tls::{self, Exchange},
+        tls::{self, Exchange, Pin},
         visits::Visits,
         wire::Network,
         words::{Answer, Ask, Lines, line},
@@ -29,7 +30,7 @@ const CLOSER: Duration = Duration::from_secs(1);
 impl<N: Network> Client<'_, N> {
     // ---- connections ---------------------------------------------------------------------------
 
-    pub(super) fn connect(&mut self, tls: Arc<rustls::ClientConfig>) -> Result<ConnId, TestError> {
+    pub(super) fn connect(&mut self, tls: Arc<ClientConfig>) -> Result<ConnId, TestError> {
         let (server, now) = (self.options.server, self.net.now());
         let connecting = self.bare.connect(tls, server, tls::NAME, now);
         connecting.map_err(TestError::Host)
@@ -56,11 +57,15 @@ impl<N: Network> Client<'_, N> {
 
     /// A server that refuses a handshake after its first packet may do so in silence, as noq does;
     /// the classic one fits into one packet.
-    pub(super) fn look_closer(&mut self, error: TestError) -> Result<TestError, TestError> {
+    pub(super) fn look_closer(
+        &mut self,
+        error: TestError,
+        client: fn(Option<Pin>, Exchange) -> Result<Arc<ClientConfig>, String>,
+    ) -> Result<TestError, TestError> {
         if !matches!(error, TestError::NoServer { .. }) {
             return Ok(error);
         }
-        let id = self.connect(tls::client(self.options.pin, Exchange::Classic)?)?;
+        let id = self.connect(client(self.options.pin, Exchange::Classic)?)?;
         let until = self.net.now() + self.options.patience.min(CLOSER);
         let lost = |client: &mut Self| client.lost.get(&id).cloned();
         let ended = self.pump(until, lost)?;
@@ -73,7 +78,10 @@ impl<N: Network> Client<'_, N> {
     pub(super) fn explain(&self, ended: &Ended) -> TestError {
         let server = self.options.server;
         match ended {
-            Ended::OtherProtocol | Ended::OtherVersion => TestError::OtherProtocol { server },
+            Ended::OtherProtocol | Ended::OtherVersion => TestError::OtherProtocol {
+                server,
+                perf: self.options.perf,
+            },
             Ended::ByPeer(_, reason) => TestError::Refused {
                 server,
                 reason: reason.clone(),
@@ -98,7 +106,7 @@ impl<N: Network> Client<'_, N> {
     /// A connection only for its handshake; `None` if it failed.
     pub(super) fn time_handshake(
         &mut self,
-        tls: Arc<rustls::ClientConfig>,
+        tls: Arc<ClientConfig>,
     ) -> Result<Option<f64>, TestError> {
         let start = self.net.now();
         let id = self.connect(tls)?;
@@ -112,10 +120,7 @@ impl<N: Network> Client<'_, N> {
 
     /// How long a client that was here before waits for the answer to a question that it asks with
     /// its first packet; `None` if the server did not take it so early.
-    pub(super) fn time_early(
-        &mut self,
-        tls: Arc<rustls::ClientConfig>,
-    ) -> Result<Option<f64>, TestError> {
+    pub(super) fn time_early(&mut self, tls: Arc<ClientConfig>) -> Result<Option<f64>, TestError> {
         let start = self.net.now();
         let id = self.connect(tls)?;
         let early = self.bare.may_send_early(id);
@@ -137,7 +142,7 @@ impl<N: Network> Client<'_, N> {
     /// The connections of the load, each of which says whose it is.
     pub(super) fn join_all(
         &mut self,
-        tls: &Arc<rustls::ClientConfig>,
+        tls: &Arc<ClientConfig>,
         session: &str,
     ) -> Result<(), TestError> {
         for _ in 0..self.options.plan.connections {
@@ -187,9 +192,7 @@ impl<N: Network> Client<'_, N> {
 
     /// The server said something that has no place here.
     pub(super) fn nonsense(&self) -> TestError {
-        TestError::OtherProtocol {
-            server: self.options.server,
-        }
+        self.explain(&Ended::OtherProtocol)
     }
 
     // ---- events --------------------------------------------------------------------------------
@@ -214,6 +217,9 @@ impl<N: Network> Client<'_, N> {
             }
             self.probe()?;
             self.load.fill(&mut self.bare, self.net.now());
+            if let Some(perf) = &mut self.perf {
+                perf.fill(&mut self.bare);
+            }
             self.question()?;
             let probe = self.probes.as_ref().map(Probes::next_at);
             let asks = self.asker.as_ref().and_then(Asker::next_at);
@@ -229,14 +235,22 @@ impl<N: Network> Client<'_, N> {
 
     /// A probe leaves before anything else does.
     pub(super) fn probe(&mut self) -> Result<(), TestError> {
-        let Some((control, _)) = self.control else {
+        let (Some(control), Some(probes)) = (self.control, &mut self.probes) else {
             return Ok(());
         };
-        let probe = self.probes.as_mut().and_then(|p| p.poll(self.net.now()));
-        if let Some(probe) = probe {
+        let now = self.net.now();
+        if let Some(perf) = &mut self.perf {
+            let Some(number) = probes.next(now) else {
+                return Ok(());
+            };
+            perf.ping(&mut self.bare, control, number);
+        } else {
+            let Some(probe) = probes.poll(now) else {
+                return Ok(());
+            };
             self.bare.send_datagram(control, probe);
-            self.net.flush(&mut self.bare)?;
         }
+        self.net.flush(&mut self.bare)?;
         Ok(())
     }
 
@@ -292,6 +306,9 @@ impl<N: Network> Client<'_, N> {
 
     pub(super) fn handle_event(&mut self, event: BareEvent) -> Result<(), TestError> {
         let now = self.net.now();
+        if self.is_for_perf(&event, now) {
+            return Ok(());
+        }
         match event {
             BareEvent::Connected(id) if self.welcome(id) => {}
             BareEvent::Lost(id, _)
@@ -309,9 +326,7 @@ impl<N: Network> Client<'_, N> {
                     self.read_answers(id, stream)?;
                 }
             }
-            BareEvent::Datagram(id, bytes, arrived)
-                if self.control.is_some_and(|(control, _)| control == id) =>
-            {
+            BareEvent::Datagram(id, bytes, arrived) if self.control == Some(id) => {
                 if let Some(probes) = &mut self.probes {
                     probes.handle_answer(&bytes, arrived);
                 }

@@ -15,7 +15,7 @@ use super::super::words::{Memory, Plan, Received};
 type Flow = (ConnId, Option<Stream>);
 
 /// Counts what arrives in the time that counts.
-pub(super) struct Tally {
+pub(in super::super) struct Tally {
     from: Instant,
     span: Duration,
     /// So many bytes are all.
@@ -31,7 +31,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts from the end of the warm-up of a load that begins now.
-    pub(super) fn new(plan: &Plan, now: Instant) -> Self {
+    pub(in super::super) fn new(plan: &Plan, now: Instant) -> Self {
         let from = now + Duration::from_secs_f64(plan.warmup_seconds);
         Self {
             from,
@@ -45,7 +45,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn note(&mut self, flow: Flow, bytes: usize, at: Instant) {
+    pub(in super::super) fn note(&mut self, flow: Flow, bytes: usize, at: Instant) {
         if bytes == 0 || !(self.from..self.from + self.span).contains(&at) {
             return;
         }
@@ -67,16 +67,16 @@ impl Tally {
         }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in super::super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in super::super) fn is_complete(&self) -> bool {
         self.complete.is_some()
     }
 
     /// How long it has counted, at most for `span`.
-    pub(super) fn elapsed(&self, span: Duration, now: Instant) -> Duration {
+    pub(in super::super) fn elapsed(&self, span: Duration, now: Instant) -> Duration {
         let end = self.complete.map_or(now, |complete| complete.min(now));
         let elapsed = end.saturating_duration_since(self.from);
         elapsed
@@ -86,7 +86,7 @@ impl Tally {
     }
 
     /// What arrived within `span`, of so many flows.
-    pub(super) fn received(&self, span: Duration, flows: usize) -> Received {
+    pub(in super::super) fn received(&self, span: Duration, flows: usize) -> Received {
         let mut all: Vec<u64> = self.flows.values().copied().collect();
         // Of some flows nothing arrived.
         all.resize(all.len().max(flows), 0);

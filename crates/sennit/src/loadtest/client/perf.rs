@@ -1,0 +1,130 @@
+//! A test against a server of another stack, by the protocol that all have for it.
+
+use std::time::Instant;
+
+use sennit_engine::BareEvent;
+
+use super::{
+    super::{
+        perf::{self, Taken},
+        probe::Probes,
+        report::{Handshakes, Report},
+        second::Second,
+        tls::{self, Exchange},
+        wire::Network,
+        words::Side,
+    },
+    Client, NEVER, QUIET, TestError,
+};
+
+/// What to know of the figures: such a server says nothing.
+const NOTES: [&str; 2] = [
+    "what went up is what the server acknowledged, in pieces of 128 KiB",
+    "round trips are those of questions for one byte, with the time that the server took",
+];
+
+impl<N: Network> Client<'_, N> {
+    pub(super) fn run_perf(
+        &mut self,
+        progress: &mut dyn FnMut(&Second),
+    ) -> Result<Report, TestError> {
+        let handshake = self.meet()?;
+        let quiet_from = self.net.now();
+        self.probes = Some(Probes::new(quiet_from));
+        self.pump(quiet_from + QUIET, |_| None::<()>)?;
+        self.connect_all()?;
+        self.net.begin();
+        let begun = self.begin_perf();
+        let interrupted = self.let_run(begun, progress)?;
+        self.finish_perf([quiet_from, begun], handshake, interrupted)
+    }
+
+    /// The connection for questions, and how long handshakes take.
+    fn meet(&mut self) -> Result<Handshakes, TestError> {
+        let start = self.net.now();
+        let control = self.connect(tls::perf_client(self.options.pin, Exchange::PostQuantum)?)?;
+        if let Err(error) = self.until_connected(control) {
+            return Err(self.look_closer(error, tls::perf_client)?);
+        }
+        self.bare.set_urgent(control);
+        self.control = Some(control);
+        let classic = tls::perf_client(self.options.pin, Exchange::Classic)?;
+        Ok(Handshakes {
+            // The server may have wanted a classic one.
+            post_quantum_seconds: (self.bare.is_post_quantum(control))
+                .then(|| self.handshake(control, start))
+                .flatten(),
+            classic_seconds: self.time_handshake(classic)?,
+            ..Handshakes::default()
+        })
+    }
+
+    /// The connections of the load.
+    fn connect_all(&mut self) -> Result<(), TestError> {
+        let tls = tls::perf_client(self.options.pin, Exchange::PostQuantum)?;
+        for _ in 0..self.options.plan.connections {
+            let id = self.connect(tls.clone())?;
+            self.load.add(id);
+        }
+        let members: Vec<_> = self.load.members().collect();
+        members
+            .into_iter()
+            .try_for_each(|id| self.until_connected(id))
+    }
+
+    /// Load begins; when it counts: what is sent now arrives and is known a round trip later.
+    fn begin_perf(&mut self) -> Instant {
+        let now = self.net.now();
+        let trip = self.probes.as_ref().and_then(Probes::newest);
+        // Unless all bytes are waited for: then the first ones count as well.
+        let trip = trip.filter(|_| self.options.plan.bytes.is_none());
+        let begun = now + trip.unwrap_or_default();
+        self.load.start(&mut self.bare, false, now);
+        let members: Vec<_> = self.load.members().collect();
+        if let Some(perf) = &mut self.perf {
+            perf.start(&mut self.bare, &members, begun);
+        }
+        begun
+    }
+
+    fn finish_perf(
+        &mut self,
+        [quiet_from, begun]: [Instant; 2],
+        handshake: Handshakes,
+        interrupted: bool,
+    ) -> Result<Report, TestError> {
+        let ended = self.net.now();
+        let span = ended.saturating_duration_since(begun);
+        let received = self.perf.as_mut().map(|perf| {
+            perf.stop(&mut self.bare);
+            perf.received(span, ended)
+        });
+        let [up, down] = received.unwrap_or_default();
+        let ours = Side {
+            received: down,
+            ..self.load.side(&mut self.bare, None, span, ended)
+        };
+        let theirs = Side {
+            received: up,
+            ..Side::default()
+        };
+        let stopped = std::mem::replace(&mut self.stop, &NEVER);
+        self.drain(ended)?;
+        self.stop = stopped;
+        let rtt = self.round_trips(quiet_from, begun, ended);
+        let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
+        report.protocol = String::from_utf8_lossy(perf::ALPN).into_owned();
+        report.notes.extend(NOTES.map(str::to_owned));
+        Ok(report)
+    }
+
+    /// Whether an event is one of such a test.
+    pub(super) fn is_for_perf(&mut self, event: &BareEvent, now: Instant) -> bool {
+        let perf = self.perf.as_mut();
+        let taken = perf.map(|perf| perf.handle_event(&mut self.bare, event, now));
+        if let (Some(Taken::Ping(number)), Some(probes)) = (taken, &mut self.probes) {
+            probes.note(number, now, std::time::Duration::ZERO);
+        }
+        taken.is_some_and(|taken| taken != Taken::No)
+    }
+}
