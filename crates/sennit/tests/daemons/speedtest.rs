@@ -1,8 +1,12 @@
 //! A tunnel and one link of it are measured.
 
-use sennit::status::LinkState;
-use serde_json::Value;
+use std::thread;
+use std::time::Duration;
 
+use sennit::status::LinkState;
+use serde_json::{Value, json};
+
+use crate::editing::http;
 use crate::traffic::{Answers, Pings};
 use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, link, run};
 
@@ -77,6 +81,57 @@ fn a_link_is_measured_while_the_others_rest_and_carry_again_after_it() {
     let found = measured(&speedtest(&world, &edge, &words));
     assert_eq!(found[0].get("link"), None, "{found:#}");
     assert_eq!(found[0]["down"]["bytes"], 1_000_000, "{found:#}");
+}
+
+#[test]
+fn there_is_one_test_at_a_time_and_whoever_may_operate_stops_it() {
+    let Some(world) = World::new(&[link("a", 8, 4)]) else {
+        return;
+    };
+    let _hub = world.start_hub_with("speedtest = true\n");
+    world.join("van");
+    let edge = world.start_edge(&Edge {
+        links: &[("a", "wan-a", "")],
+        ..Edge::default()
+    });
+    edge.wait_until_up();
+    let ask = |method: &str, more: Value| http(&edge, method, "/v1/speedtest", &more);
+    let look = || ask("GET", Value::Null).1;
+
+    assert_eq!(look()["state"], "none");
+    let (code, told) = ask("POST", json!({ "links": ["b"] }));
+    assert_eq!((code, &told["code"]), (404, &json!("no_such_link")));
+    let (code, told) = ask("POST", json!({ "milliseconds": 30_000 }));
+    assert_eq!((code, &told["state"]), (200, &json!("running")), "{told}");
+    let (code, told) = ask("POST", json!({}));
+    assert_eq!((code, &told["code"]), (409, &json!("speedtest_runs")));
+    let ended = speedtest(&world, &edge, &[]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("runs already"), "{}", ended.stderr);
+    let wait = |what: &str, is_so: &dyn Fn(&Value) -> bool| {
+        for _ in 0..400 {
+            let told = look();
+            if is_so(&told) {
+                return told;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{what}: {}", look());
+    };
+    let told = wait("progress", &|told| {
+        told["now"]["bits_per_second"].is_number()
+    });
+    assert_eq!(told["now"]["way"], "down", "{told}");
+    ask("DELETE", Value::Null);
+    let told = wait("its end", &|told| told["state"] != "running");
+    assert_eq!(
+        (&told["state"], &told["interrupted"]),
+        (&json!("done"), &json!(true))
+    );
+    assert!(
+        told["measured"][0]["down"]["bytes"].as_u64().unwrap() > 0,
+        "{told}"
+    );
 }
 
 #[test]
