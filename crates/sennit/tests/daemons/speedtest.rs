@@ -132,6 +132,24 @@ fn there_is_one_test_at_a_time_and_whoever_may_operate_stops_it() {
         told["measured"][0]["down"]["bytes"].as_u64().unwrap() > 0,
         "{told}"
     );
+
+    // A command that is killed asks no more, and takes its test along.
+    let mut command = edge.host.command(SENNIT);
+    command.args(["speedtest", "--duration", "30", "--control"]);
+    let started = edge
+        .host
+        .spawn(command.arg(world.path("van.sock")))
+        .unwrap();
+    wait("the command's test", &|told| told["now"]["way"] == "down");
+    drop(started);
+    for _ in 0..4 {
+        // Whoever looks asks after it too.
+        thread::sleep(Duration::from_secs(5));
+        if look()["state"] != "running" {
+            return;
+        }
+    }
+    panic!("it goes on: {}", look());
 }
 
 #[test]
