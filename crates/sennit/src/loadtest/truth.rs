@@ -129,7 +129,7 @@ fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
     test_by(false, spec, seed, plan)
 }
 
-/// The same, perhaps by the protocol that other stacks speak.
+/// What a test over such a link says, perhaps by the protocol that other stacks speak.
 fn test_by(perf: bool, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
     let clock = Clock(Rc::new(Cell::new(Instant::now())));
     let options = server::Options {

@@ -58,8 +58,8 @@ enum What {
     Up(Sent),
 }
 
-/// A stream that goes up. The end of its answer, which is empty, and the acknowledgement come in any
-/// order, and each perhaps twice.
+/// A stream that goes up. The end of its answer, which is empty, and the acknowledgement come in
+/// any order, and each perhaps twice.
 #[derive(Clone, Copy)]
 struct Sent {
     /// The number of its flow.
@@ -187,11 +187,9 @@ impl Caller {
             return Taken::No;
         };
         match (event, what) {
-            (BareEvent::Readable(..), What::Ping(number)) => {
-                if bare.read(id, stream, |_| ()) {
-                    self.streams.remove(&(id, stream));
-                    return Taken::Ping(number);
-                }
+            (BareEvent::Readable(..), What::Ping(number)) if bare.read(id, stream, |_| ()) => {
+                self.streams.remove(&(id, stream));
+                return Taken::Ping(number);
             }
             (BareEvent::Readable(..), What::Down) => {
                 let bytes = bare.count(id, stream);
