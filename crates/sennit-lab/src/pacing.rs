@@ -225,7 +225,7 @@ fn page(args: &PacingArgs, measured: &[Measured], table: Table) -> Report {
             format!("{} of {} s for each rate", args.rounds, args.seconds),
         )
         .fact("machine", Machine::here().to_string())
-        .fact("command", std::env::args().collect::<Vec<_>>().join(" "))
+        .fact("command", crate::programs::command())
         .with(section)
 }
 

@@ -35,6 +35,24 @@ pub(crate) const TRAFFIC: [Program; 3] = [
     program("ss", "iproute2"),
 ];
 
+/// The command that this is, as it can be given again. The lab's own program is `sennit lab`,
+/// wherever it lies.
+pub(crate) fn command() -> String {
+    let given = std::env::args().skip(1);
+    let words = ["sennit", "lab"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(given);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A file as seen from where the command was given, if it lies below.
+pub(crate) fn shown(file: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let below = here.and_then(|here| file.strip_prefix(here).ok());
+    below.unwrap_or(file).display().to_string()
+}
+
 /// An error that names the packages of all programs that are not there.
 pub(crate) fn require(programs: &[Program]) -> Result<(), Error> {
     let missing = |program: &&Program| !is_there(Path::new(program.name));

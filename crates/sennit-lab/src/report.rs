@@ -20,6 +20,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::emulator::Strain;
 use crate::error::{Doing, Error};
+use crate::programs;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
 use crate::traffic::{BulkFigures, Figures};
@@ -213,9 +214,9 @@ impl Results {
                 .format(&Rfc3339)
                 .unwrap_or_default(),
             machine: Machine::here(),
-            sennit: sennit.display().to_string(),
+            sennit: programs::shown(sennit),
             commit: commit(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: programs::command(),
             rivals,
             self_check: checks,
             runs: 0,

@@ -29,7 +29,7 @@ pub(super) fn page(matrix: &Matrix, text: &str, rows: &[Row]) -> Report {
         )
         .fact("each", format!("{} virtual seconds", matrix.span()))
         .fact("machine", Machine::here().to_string())
-        .fact("command", std::env::args().collect::<Vec<_>>().join(" "))
+        .fact("command", crate::programs::command())
         .fact(
             "share",
             "goodput against the prediction from headers and loss alone; moving links have none",
