@@ -477,6 +477,8 @@ impl Edge {
         let dial = &mut self.slots[index].dial;
         if lasting {
             dial.turned_away(id, self.links.keys().copied(), now);
+            // Each handshake of a race would ask it again, with its first packets.
+            self.hub_settings = None;
         } else {
             dial.failed(id, link, now);
         }

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -558,9 +557,16 @@ fn the_lab_is_another_program_which_gets_all_arguments_and_ours() {
     assert_fails(&sennit, 3, "sennit-lab, which is neither beside");
 
     let lab = dir.path().join("sennit-lab");
-    let script = "#!/bin/sh\necho \"$SENNIT_LOG $SENNIT $*\"\nexit 9\n";
-    fs::write(&lab, script).unwrap();
-    fs::set_permissions(&lab, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = dir.path().join("script");
+    fs::write(
+        &script,
+        "#!/bin/sh\necho \"$SENNIT_LOG $SENNIT $*\"\nexit 9\n",
+    )
+    .unwrap();
+    // What this process wrote itself, a test beside this one may hold open while it starts another.
+    let mut install = Command::new("install");
+    let installed = install.arg("-m755").args([&script, &lab]).status().unwrap();
+    assert!(installed.success());
     let arguments = [
         "--log", "debug", "lab", "run", "x.toml", "--repeat", "2", "--help",
     ];
