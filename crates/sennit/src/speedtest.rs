@@ -226,7 +226,7 @@ impl Speedtests {
         let (stop, kept) = (Arc::clone(&last.stop), Arc::clone(&self.last));
         drop(last);
         if wish.attended {
-            attend(&stop, &self.last)?;
+            attend(&stop, &self.last).inspect_err(|_| self.release())?;
         }
         let thread = thread::Builder::new().name("speedtest".into());
         let spawned = thread.spawn(move || {

@@ -29,8 +29,8 @@ pub(crate) fn collection(title: &str, all: &[Results]) -> Result<Report, Error> 
     });
     report.lede = format!(
         "{known} published figures beside the same played here: {reached} are reached, and where \
-         one is not, the last column says why. Rates and delays are those of the documents, links \
-         are emulated on one machine."
+         one is not, the last column says why if that is known. Rates and delays are those of the \
+         documents, links are emulated on one machine."
     );
     if let Some(first) = all.first() {
         report.facts = page::facts(
