@@ -541,10 +541,20 @@ fn help_and_version_are_data() {
     assert!(succeed(&["invite", "--help"]).contains("Examples:"));
 }
 
+/// Puts a program somewhere by another process: what this one has written itself, a test beside this
+/// may hold open while it starts something, and then it cannot be started.
+fn install(from: &Path, to: &Path) {
+    let installed = Command::new("install")
+        .arg("-m755")
+        .args([from, to])
+        .status();
+    assert!(installed.unwrap().success());
+}
+
 /// A copy of the program, which has no lab beside it.
 fn without_lab(dir: &Path) -> Command {
     let program = dir.join("sennit");
-    fs::copy(env!("CARGO_BIN_EXE_sennit"), &program).unwrap();
+    install(Path::new(env!("CARGO_BIN_EXE_sennit")), &program);
     let mut command = Command::new(program);
     command.env("PATH", dir).env_remove("SENNIT_LOG");
     command
@@ -563,10 +573,7 @@ fn the_lab_is_another_program_which_gets_all_arguments_and_ours() {
         "#!/bin/sh\necho \"$SENNIT_LOG $SENNIT $*\"\nexit 9\n",
     )
     .unwrap();
-    // What this process wrote itself, a test beside this one may hold open while it starts another.
-    let mut install = Command::new("install");
-    let installed = install.arg("-m755").args([&script, &lab]).status().unwrap();
-    assert!(installed.success());
+    install(&script, &lab);
     let arguments = [
         "--log", "debug", "lab", "run", "x.toml", "--repeat", "2", "--help",
     ];
