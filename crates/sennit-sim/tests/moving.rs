@@ -139,12 +139,15 @@ fn another_satellite_is_no_congestion() {
 /// left a minute later. And nobody waited any more for what is sent again.
 #[test]
 fn a_path_that_becomes_much_longer_is_no_queue() {
+    // The two directions become longer one after the other.
     let goodput = |at_first: u32| {
         let link: LinkSpec = format!("100/{at_first}/0.1%").parse().expect("a link");
         let mut world = World::new(&[link], Policy::Bond, 1, Instant::now());
         assert!(world.connect(1), "{:?}", world.edge.status());
         let mut before = Transfer::new(Kind::Quic, Direction::Up, 4, world.now());
         before.run(&mut world, WARM_UP);
+        world.change(0, |link| link.delay = link.delay.max(80 * MS));
+        before.run(&mut world, 200 * MS);
         world.change(0, |link| link.delay = 150 * MS);
         let mut flows = Transfer::new(Kind::Quic, Direction::Up, 4, world.now());
         flows.run(&mut world, WARM_UP);

@@ -75,8 +75,10 @@ const EXPLAINED: f64 = 2.5;
 const MIN_DOUBT: Duration = Duration::from_millis(10);
 /// A path is another if it is longer by this factor.
 const LONGER: f64 = 1.5;
-/// The least round trip is doubted so often at most: a rate that is gone looks the same at first.
-const DOUBT_EVERY: Duration = Duration::from_secs(5);
+/// A doubt holds so long. One that was wrong is not raised again in this time: a rate that is gone
+/// looks the same at first. One that was right makes the next one easier: the two directions of a
+/// path become longer one after the other.
+const DOUBT_LASTS: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -112,8 +114,8 @@ pub(super) struct Bbr3 {
     mode: Mode,
     /// Upper bound of what may be in flight, found by losing more.
     bound: Option<u64>,
-    /// When the least round trip was last doubted.
-    doubted: Option<Instant>,
+    /// When the least round trip was last doubted, and whether the path was longer indeed.
+    doubted: Option<(Instant, bool)>,
     /// The round trip, if it turned out to be a longer one.
     longer: Option<Duration>,
     window: u64,
@@ -241,9 +243,7 @@ impl Bbr3 {
             Mode::ProbeRtt(mut probe) => {
                 match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
                     Some(least) => {
-                        if probe.tells(least) {
-                            self.move_rtt(least, now);
-                        }
+                        self.end_probe_rtt(probe, least, now);
                         self.cruise();
                     }
                     None => self.mode = Mode::ProbeRtt(probe),
@@ -263,8 +263,15 @@ impl Bbr3 {
         }
     }
 
-    /// The path's round trip is this one.
-    fn move_rtt(&mut self, least: Duration, now: Instant) {
+    /// Little was in flight for a moment, and this was the least round trip.
+    fn end_probe_rtt(&mut self, probe: ProbeRtt, least: Duration, now: Instant) {
+        let tells = probe.tells(least);
+        if probe.doubts() {
+            self.doubted = Some((now, tells));
+        }
+        if !tells {
+            return;
+        }
         if least > self.model.min_rtt().mul_f64(LONGER) {
             // What was too much for a shorter path need not be for this one.
             self.bound = None;
@@ -278,13 +285,16 @@ impl Bbr3 {
     /// latter, each round would bring less than the last.
     fn doubt_rtt(&mut self, round: &Round, now: Instant) {
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
-        let rests = self
+        let of_late = self
             .doubted
-            .is_some_and(|at| now.saturating_duration_since(at) < DOUBT_EVERY);
-        let explained = self.model.min_rtt().mul_f64(EXPLAINED) + self.held_up() + MIN_DOUBT;
-        let fills = self.model.is_full() && !self.model.is_limited();
-        if fills && !probes && !rests && round.shortest > explained {
-            self.doubted = Some(now);
+            .filter(|&(at, _)| now.saturating_duration_since(at) < DOUBT_LASTS);
+        let most = match of_late {
+            Some((_, false)) => return,
+            Some((_, true)) => LONGER,
+            None => EXPLAINED,
+        };
+        let explained = self.model.min_rtt().mul_f64(most) + self.held_up() + MIN_DOUBT;
+        if self.model.is_full() && !probes && round.shortest > explained {
             self.mode = Mode::ProbeRtt(ProbeRtt::of(round.shortest));
         }
     }

@@ -57,6 +57,11 @@ impl ProbeRtt {
         over.then_some(self.least)
     }
 
+    /// Whether it is because a round trip was too long that it probes.
+    pub(super) fn doubts(&self) -> bool {
+        self.doubted.is_some()
+    }
+
     /// Whether what was found is the path's round trip, and not what a queue makes of it.
     pub(super) fn tells(&self, least: Duration) -> bool {
         self.doubted
