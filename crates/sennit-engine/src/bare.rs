@@ -4,12 +4,13 @@
 //! The contract is that of the other machines: one mutation, then [`Bare::poll_event`] and
 //! [`Bare::poll_transmit`] until each is empty, then sleep until [`Bare::poll_timeout`].
 
+mod roster;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     fmt::{self, Display},
     net::{IpAddr, SocketAddr},
     num::NonZeroUsize,
-    ops::Bound,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,6 +24,7 @@ use noq_proto::{
     TransportConfig, VarInt, WriteError,
     crypto::rustls::{HandshakeData, NoInitialCipherSuite, QuicClientConfig, QuicServerConfig},
 };
+pub use roster::Roster;
 use sennit_core::Congestion;
 
 use crate::{
@@ -32,21 +34,6 @@ use crate::{
     gate::{Alone, AloneFactory},
     ids::ConnId,
 };
-
-/// A stream may have so much under way: 2.5 Gbit/s at 100 ms.
-const WINDOW: u32 = 32 << 20;
-/// Datagrams wait here until the driver drains them, within one batch of the socket.
-const DATAGRAM_BUFFER: usize = 4 << 20;
-/// A connection may have so many streams open that carry load.
-const STREAMS: u32 = 4096;
-/// A connection may have so many streams open on which both ends talk.
-const TALKS: u32 = 260;
-/// Packets of one send, as many as the kernel cuts.
-const SEGMENTS: NonZeroUsize = NonZeroUsize::new(32).expect("it is not zero");
-/// Stateless answers that wait; more are dropped, as the network may.
-const STATELESS_LIMIT: usize = 64;
-/// From this part of the places on, whoever comes must first show that the address is its own.
-const UNPROVEN: usize = 4;
 
 /// TLS's alert for a protocol that the peer does not speak (RFC 7301 §3.2), as QUIC's error code
 /// (RFC 9001 §4.8).
@@ -77,6 +64,18 @@ pub struct BareConfig {
 pub struct Stream(StreamId);
 
 impl Stream {
+    /// The stream of this number (RFC 9000 §2.1), of whatever stack.
+    #[must_use]
+    pub fn of(number: u64) -> Option<Self> {
+        VarInt::from_u64(number).ok().map(|it| Self(it.into()))
+    }
+
+    /// Its number (RFC 9000 §2.1).
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0.into()
+    }
+
     /// Whether both ends may write to it.
     #[must_use]
     pub fn goes_both_ways(self) -> bool {
@@ -194,7 +193,6 @@ struct Conn {
     handle: ConnectionHandle,
     remote: SocketAddr,
     client: bool,
-    wake: Option<Instant>,
     finish: Finish,
     /// When the datagrams arrived that it was given last.
     arrived: Option<Instant>,
@@ -207,12 +205,7 @@ pub struct Bare {
     conns: BTreeMap<ConnId, Conn>,
     by_handle: BTreeMap<usize, ConnId>,
     next_id: u64,
-    dirty: BTreeSet<ConnId>,
-    /// Connections that send before all others.
-    urgent: BTreeSet<ConnId>,
-    /// The one that sent last: the next one is next.
-    served: ConnId,
-    wakes: BTreeSet<(Instant, ConnId)>,
+    roster: Roster,
     events: VecDeque<BareEvent>,
     stateless: VecDeque<(BareTransmit, Vec<u8>)>,
     drained: Vec<(ConnId, EndpointEvent)>,
@@ -227,6 +220,21 @@ impl fmt::Debug for Bare {
 }
 
 impl BareConfig {
+    /// A stream may have so much under way: 2.5 Gbit/s at 100 ms.
+    pub const WINDOW: u32 = 32 << 20;
+    /// Datagrams wait here until the driver drains them, within one batch of the socket.
+    pub const DATAGRAM_BUFFER: usize = 4 << 20;
+    /// A connection may have so many streams open that carry load.
+    pub const STREAMS: u32 = 4096;
+    /// A connection may have so many streams open on which both ends talk.
+    pub const TALKS: u32 = 260;
+    /// Packets of one send, as many as the kernel cuts.
+    pub const SEGMENTS: NonZeroUsize = NonZeroUsize::new(32).expect("it is not zero");
+    /// Stateless answers that wait; more are dropped, as the network may.
+    pub const STATELESS_LIMIT: usize = 64;
+    /// From this part of the places on, whoever comes must first show that the address is its own.
+    pub const UNPROVEN: usize = 4;
+
     fn endpoint(&self) -> EndpointConfig {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.reset_key);
         let mut config = EndpointConfig::new(Arc::new(key));
@@ -249,13 +257,13 @@ impl BareConfig {
             .max_idle_timeout(Some(idle))
             .keep_alive_interval(Some(self.idle / 3))
             .ack_frequency_config(Some(ack_frequency))
-            .max_concurrent_bidi_streams(VarInt::from_u32(TALKS))
-            .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
-            .stream_receive_window(VarInt::from_u32(WINDOW))
-            .receive_window(VarInt::from_u32(2 * WINDOW))
-            .send_window(u64::from(WINDOW))
-            .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER))
-            .datagram_send_buffer_size(DATAGRAM_BUFFER)
+            .max_concurrent_bidi_streams(VarInt::from_u32(Self::TALKS))
+            .max_concurrent_uni_streams(VarInt::from_u32(Self::STREAMS))
+            .stream_receive_window(VarInt::from_u32(Self::WINDOW))
+            .receive_window(VarInt::from_u32(2 * Self::WINDOW))
+            .send_window(u64::from(Self::WINDOW))
+            .datagram_receive_buffer_size(Some(Self::DATAGRAM_BUFFER))
+            .datagram_send_buffer_size(Self::DATAGRAM_BUFFER)
             .allow_spin(false)
             .congestion_controller_factory(Arc::new(AloneFactory(self.congestion)));
         Arc::new(config)
@@ -292,10 +300,7 @@ impl Bare {
             conns: BTreeMap::new(),
             by_handle: BTreeMap::new(),
             next_id: 0,
-            dirty: BTreeSet::new(),
-            urgent: BTreeSet::new(),
-            served: ConnId(0),
-            wakes: BTreeSet::new(),
+            roster: Roster::default(),
             events: VecDeque::new(),
             stateless: VecDeque::new(),
             drained: Vec::new(),
@@ -335,13 +340,12 @@ impl Bare {
             handle,
             remote,
             client,
-            wake: None,
             finish: Finish::default(),
             arrived: None,
         };
         self.conns.insert(id, conn);
         self.by_handle.insert(handle.0, id);
-        self.dirty.insert(id);
+        self.roster.touch(id);
         id
     }
 
@@ -355,7 +359,7 @@ impl Bare {
 
     /// A connection sends before all others from now on; the others take turns.
     pub fn set_urgent(&mut self, id: ConnId) {
-        self.urgent.insert(id);
+        self.roster.set_urgent(id);
     }
 
     /// How many connections there are, those that just ended among them.
@@ -373,7 +377,7 @@ impl Bare {
     /// The connection, which will be looked at in the next drain.
     fn get(&mut self, id: ConnId) -> Option<&mut Connection> {
         let conn = self.conns.get_mut(&id)?;
-        self.dirty.insert(id);
+        self.roster.touch(id);
         Some(&mut conn.quic)
     }
 
@@ -590,7 +594,7 @@ impl Bare {
                 };
                 conn.quic.handle_event(event);
                 conn.arrived = Some(arrived);
-                self.dirty.insert(id);
+                self.roster.touch(id);
                 // The time of arrival is that of this packet only.
                 self.take_datagrams(id);
             }
@@ -618,7 +622,7 @@ impl Bare {
             let transmit = self.endpoint.refuse(incoming, &mut buffer);
             return self.queue_stateless(&transmit, buffer);
         }
-        if self.conns.len() >= most / UNPROVEN && !incoming.remote_address_validated() {
+        if self.conns.len() >= most / BareConfig::UNPROVEN && !incoming.remote_address_validated() {
             match self.endpoint.retry(incoming, &mut buffer) {
                 Ok(transmit) => self.queue_stateless(&transmit, buffer),
                 Err(error) => {
@@ -641,21 +645,16 @@ impl Bare {
     }
 
     fn queue_stateless(&mut self, transmit: &noq_proto::Transmit, buffer: Vec<u8>) {
-        if self.stateless.len() < STATELESS_LIMIT {
+        if self.stateless.len() < BareConfig::STATELESS_LIMIT {
             self.stateless.push_back((outgoing(transmit), buffer));
         }
     }
 
     /// Wakes the connections whose time has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.wakes.first()
-            && at <= now
-        {
-            self.wakes.pop_first();
+        while let Some(id) = self.roster.pop_due(now) {
             if let Some(conn) = self.conns.get_mut(&id) {
-                conn.wake = None;
                 conn.finish.handle_timeout(&mut conn.quic, now);
-                self.dirty.insert(id);
             }
         }
     }
@@ -665,8 +664,7 @@ impl Bare {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<BareEvent> {
         if self.events.is_empty() {
-            let dirty: Vec<ConnId> = self.dirty.iter().copied().collect();
-            for id in dirty {
+            for id in self.roster.touched() {
                 self.digest(id);
             }
         }
@@ -679,8 +677,7 @@ impl Bare {
 
     fn digest(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else {
-            self.dirty.remove(&id);
-            return;
+            return self.roster.forget(id);
         };
         let events = &mut self.events;
         while let Some(event) = conn.quic.poll() {
@@ -727,21 +724,9 @@ impl Bare {
             if let Some(conn) = self.conns.remove(&id) {
                 self.endpoint.handle_event(conn.handle, event);
                 self.by_handle.remove(&conn.handle.0);
-                if let Some(at) = conn.wake {
-                    self.wakes.remove(&(at, id));
-                }
             }
-            self.dirty.remove(&id);
-            self.urgent.remove(&id);
+            self.roster.forget(id);
         }
-    }
-
-    /// Whose turn it is to send.
-    fn next_dirty(&self) -> Option<ConnId> {
-        let urgent = self.urgent.iter().find(|id| self.dirty.contains(id));
-        let after = (Bound::Excluded(self.served), Bound::Unbounded);
-        let next = urgent.or_else(|| self.dirty.range(after).next());
-        next.or_else(|| self.dirty.first()).copied()
     }
 
     /// The next run of packets to send, its bytes appended to the empty `buffer`.
@@ -750,38 +735,24 @@ impl Bare {
             buffer.extend_from_slice(&bytes);
             return Some(transmit);
         }
-        while let Some(id) = self.next_dirty() {
-            if !self.urgent.contains(&id) {
-                self.served = id;
-            }
+        while let Some(id) = self.roster.take_turn() {
+            let mut wake = None;
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.finish.note_sending(&conn.quic);
-                if let Some(transmit) = conn.quic.poll_transmit(now, SEGMENTS, buffer) {
+                if let Some(transmit) = conn.quic.poll_transmit(now, BareConfig::SEGMENTS, buffer) {
                     return Some(outgoing(&transmit));
                 }
-                self.schedule_wake(id);
+                wake = conn.quic.poll_timeout();
             }
-            self.dirty.remove(&id);
+            self.roster.rest(id, wake);
         }
         None
-    }
-
-    fn schedule_wake(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(&id) else {
-            return;
-        };
-        let wake = conn.quic.poll_timeout();
-        if let Some(at) = conn.wake.take() {
-            self.wakes.remove(&(at, id));
-        }
-        self.wakes.extend(wake.map(|at| (at, id)));
-        conn.wake = wake;
     }
 
     /// When [`Self::handle_timeout`] should be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.wakes.first().map(|&(at, _)| at)
+        self.roster.poll_timeout()
     }
 }
 

@@ -48,7 +48,9 @@ mod tunnel;
 mod turns;
 mod ways;
 
-pub use bare::{Bare, BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, Ended, Stream};
+pub use bare::{
+    Bare, BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, Ended, Roster, Stream,
+};
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{
     ClassConfig, Edge, EdgeChange, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose,

@@ -13,6 +13,7 @@
 //! | [`words`] | what the two ends say to each other |
 //! | [`load`] | streams and messages of one end, sent and counted |
 //! | [`probe`] | round trips by the network's own times |
+//! | [`stack`] | the QUIC under it all: our engine's, or quinn's as a second opinion |
 //! | [`perf`] | the protocol of other stacks for the same, at both ends |
 //! | [`server`], [`client`] | the two ends |
 
@@ -27,11 +28,13 @@ mod page;
 mod perf;
 mod probe;
 pub mod profile;
+mod quinn;
 pub mod report;
 pub mod requests;
 pub mod responsiveness;
 pub mod second;
 pub mod server;
+pub mod stack;
 mod tls;
 #[cfg(test)]
 mod truth;

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sennit::loadtest::compare::Comparison;
 use sennit::loadtest::report::{Report, Way};
 use sennit::loadtest::second::Second;
+use sennit::loadtest::stack::StackName;
 use sennit_core::Congestion;
 use sennit_engine::{Bare, BareConfig, BareReceived};
 
@@ -303,6 +304,49 @@ fn a_server_without_perf_is_told_from_none() {
 }
 
 #[test]
+fn either_stack_is_served_by_either() {
+    let ours = Server::start(&["--perf"]);
+    let quinn = Server::start(&["--perf", "--stack", "quinn"]);
+    for (server, named, client) in [
+        (&ours, StackName::Sennit, "quinn"),
+        (&quinn, StackName::Quinn, "quinn"),
+        (&quinn, StackName::Quinn, "sennit"),
+    ] {
+        let test = |args: &[&str]| {
+            let mut command = server.client(&["--stack", client, "--duration", "0.5"]);
+            report(&command.args(args).output().unwrap(), 0)
+        };
+
+        let both = test(&["--direction", "both", "--streams", "2", "--cc", "bbr"]);
+        let asked = test(&["--requests", "--connections", "2"]);
+        let perf = test(&["--perf", "--direction", "up"]);
+
+        assert_eq!(both.server_stack, Some(named));
+        assert_eq!(both.client_stack.to_string(), client);
+        for way in [both.up, both.down] {
+            let way = way.unwrap();
+            assert!(way.bytes > 100_000 && way.flows == 2, "{way:?}");
+            assert_eq!(way.controllers, ["bbr"]);
+        }
+        assert!(both.rtt.loaded.count > 5, "{:?}", both.rtt);
+        assert!(both.handshake.zero_rtt_answer_seconds.is_some());
+        assert!(asked.requests.unwrap().answered > 20);
+        assert!(perf.up.unwrap().bytes > 100_000 && perf.server_stack.is_none());
+    }
+}
+
+#[test]
+fn a_stack_without_a_controller_says_so() {
+    let server = Server::start(&["--stack", "quinn"]);
+    let here = server
+        .client(&["--stack", "quinn", "--cc", "bbr3"])
+        .output();
+    assert_fails(&here.unwrap(), 2, "quinn has no congestion control `bbr3`");
+    let there = server.client(&["--cc", "follow"]).output().unwrap();
+    assert_fails(&there, 1, "quinn, has no congestion control `follow`");
+}
+
+#[test]
 fn streams_keep_to_a_rate() {
     let server = Server::start(&[]);
     let args = ["--duration", "1", "--streams", "3", "--rate", "4Mbit"];
@@ -351,6 +395,10 @@ fn addresses_and_numbers_that_mean_nothing_are_usage_errors() {
             "64 hexadecimal digits",
         ),
         (&["client", "127.0.0.1", "--message", "9000"], "17..=1100"),
+        (
+            &["client", "127.0.0.1", "--stack", "lsquic"],
+            "write sennit or quinn",
+        ),
         (&["server", "--listen", "here"], "invalid"),
     ] {
         assert_fails(&sennit(args).output().unwrap(), 2, reason);

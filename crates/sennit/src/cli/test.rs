@@ -22,6 +22,7 @@ use crate::loadtest::gate::Gate;
 use crate::loadtest::profile::Profile;
 use crate::loadtest::report::Report;
 use crate::loadtest::requests::{self, Requests};
+use crate::loadtest::stack::StackName;
 use crate::loadtest::{Pin, Plan, server};
 pub(super) use told::Told;
 
@@ -57,6 +58,9 @@ struct ServerArgs {
     /// Serve clients of other stacks too (ALPN `perf`, draft-banks-quic-performance)
     #[arg(long, conflicts_with = "token")]
     perf: bool,
+    /// The QUIC to serve with: that of the tunnel, or quinn's as a second opinion
+    #[arg(long, value_name = "sennit|quinn", default_value_t = StackName::Sennit)]
+    stack: StackName,
     /// The longest test that a client may plan, in seconds
     #[arg(long, value_name = "S", default_value = "300", value_parser = values::seconds)]
     max_duration: Duration,
@@ -74,6 +78,7 @@ Examples:
   sennit test client 203.0.113.10 --requests --requests-per-second 200 --connections 10
   sennit test client 203.0.113.10 --responsiveness --connections 8 --warmup 4
   sennit test client 203.0.113.10:4433 --perf --direction both
+  sennit test client 203.0.113.10 --stack quinn --profile LTE
   sennit test client 203.0.113.10 --repeat 9 --compare cc=cubic,bbr3 --profile mobile
   sennit test client 203.0.113.10 --profile LTE --gate 'p95_rtt < 80ms' --gate 'loss < 1%'
 
@@ -140,6 +145,9 @@ struct ClientArgs {
     /// The server is of another stack: speak the protocol that those have for it (ALPN `perf`)
     #[arg(long, conflicts_with_all = ["message", "rate", "requests", "handshakes", "responsiveness", "token", "ramp", "compare"])]
     perf: bool,
+    /// The QUIC to test with: that of the tunnel, or quinn's as a second opinion (cubic or bbr)
+    #[arg(long, value_name = "sennit|quinn", default_value_t = StackName::Sennit)]
+    stack: StackName,
     /// Run the test so many times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: Option<u16>,
@@ -206,6 +214,7 @@ fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
         most_seconds: args.max_duration,
         most_clients: args.max_clients.into(),
         perf: args.perf,
+        stack: args.stack,
     })
     .map_err(Failure::runtime)?;
     let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
@@ -233,6 +242,12 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
         return Err(Failure::usage(
             "--duration: a test of no time measures nothing",
         ));
+    }
+    if !args.stack.has(args.congestion) {
+        let (stack, word) = (args.stack, args.congestion);
+        return Err(Failure::usage(format!(
+            "--cc: {stack} has no congestion control `{word}`: write cubic or bbr"
+        )));
     }
     let loads = !args.requests && args.handshakes.is_none();
     let streams = loads && args.message.is_none();
@@ -273,6 +288,7 @@ fn options(args: &ClientArgs) -> Result<client::Options, Failure> {
         handshakes: args.handshakes,
         responsiveness: args.responsiveness,
         perf: args.perf,
+        stack: args.stack,
     })
 }
 

@@ -15,7 +15,7 @@ use std::{
 pub use error::TestError;
 use rustls::ClientConfig;
 use sennit_core::Congestion;
-use sennit_engine::{Bare, BareConfig, ConnId, Ended, Stream};
+use sennit_engine::{BareConfig, ConnId, Ended, Stream};
 use sennit_linux::udp::LinkSocket;
 use sennit_load::selfcheck::Check;
 
@@ -29,6 +29,7 @@ use super::{
     requests::Asker,
     second::{self, Far, Second},
     server::{DONE, IDLE, random},
+    stack::{Stack, StackName},
     tls::{self, Exchange, Pin},
     visits::Visits,
     wire::{self, Network, Wire},
@@ -67,6 +68,8 @@ pub struct Options {
     pub responsiveness: bool,
     /// Whether the server is of another stack, and speaks the protocol that those have for it.
     pub perf: bool,
+    /// The QUIC of this end.
+    pub stack: StackName,
 }
 
 /// Runs a test to its end, or until `stop`. If a link is to be emulated, it is checked first.
@@ -114,7 +117,7 @@ struct Client<'a, N> {
     /// What was found of the emulated link before the test.
     checks: Vec<Check>,
     stop: &'a AtomicBool,
-    bare: Bare,
+    quic: Box<dyn Stack>,
     net: N,
     control: Option<ConnId>,
     lines: BTreeMap<(ConnId, Stream), Lines>,
@@ -152,7 +155,7 @@ impl<'a, N: Network> Client<'a, N> {
             options,
             checks,
             stop,
-            bare: Bare::client(config),
+            quic: options.stack.client(config),
             net,
             control: None,
             lines: BTreeMap::new(),
@@ -181,7 +184,7 @@ impl<'a, N: Network> Client<'a, N> {
             ..Handshakes::default()
         };
         let stream = self.open(control)?;
-        self.bare.set_urgent(control);
+        self.quic.set_urgent(control);
         self.control = Some(control);
         self.ask(control, stream, &Ask::Run(self.options.plan.clone()));
         let Answer::Ready(session) = self.answer(control)? else {
@@ -208,7 +211,7 @@ impl<'a, N: Network> Client<'a, N> {
     fn begin(&mut self, control: ConnId, stream: Stream) -> Result<Instant, TestError> {
         self.ask(control, stream, &Ask::Start);
         let (sends, now) = (self.options.plan.up, self.net.now());
-        self.load.start(&mut self.bare, sends, now);
+        self.load.start(&mut *self.quic, sends, now);
         let Answer::Started = self.answer(control)? else {
             return Err(self.nonsense());
         };
@@ -310,7 +313,7 @@ impl<'a, N: Network> Client<'a, N> {
         interrupted: bool,
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
-        self.load.stop(&mut self.bare);
+        self.load.stop(&mut *self.quic);
         self.asker.iter_mut().for_each(Asker::stop);
         self.visits.iter_mut().for_each(Visits::stop);
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
@@ -328,7 +331,7 @@ impl<'a, N: Network> Client<'a, N> {
             return Err(self.nonsense());
         };
         let sent = theirs.sent.messages;
-        let ours = self.load.side(&mut self.bare, Some(sent), span, ended);
+        let ours = self.load.side(&mut *self.quic, Some(sent), span, ended);
         let rtt = self.round_trips(quiet_from, begun, ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         self.add_questions(&mut report, &ours);
@@ -363,11 +366,11 @@ impl<'a, N: Network> Client<'a, N> {
         let now = self.net.now();
         let members: Vec<_> = self.load.members().collect();
         for id in members.into_iter().chain(self.control) {
-            self.bare.close(id, DONE, "", now);
+            self.quic.close(id, DONE, "", now);
         }
-        while self.bare.poll_event().is_some() {}
+        while self.quic.poll_event().is_some() {}
         // Whoever does not hear it finds out by itself.
-        let _ = self.net.flush(&mut self.bare);
+        let _ = self.net.flush(&mut *self.quic);
     }
 }
 

@@ -8,10 +8,11 @@ use std::{
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use sennit_engine::{Bare, BareEvent, BareStats, Stream};
+use sennit_engine::{BareEvent, BareStats, Stream};
 use sennit_load::{Arrivals, Schedule};
 pub(super) use tally::Tally;
 
+use super::stack::Stack;
 use super::words::{Memory, Plan, Received, Sent, Side, Tick};
 
 /// What is written to a stream at once.
@@ -97,13 +98,13 @@ impl Load {
     }
 
     /// The load begins; this end sends, or only receives.
-    pub(super) fn start(&mut self, bare: &mut Bare, sends: bool, now: Instant) {
+    pub(super) fn start(&mut self, quic: &mut dyn Stack, sends: bool, now: Instant) {
         self.memory.note_idle();
         let step = self.plan.ramp_seconds / self.members.len().max(1) as f64;
         let step = Duration::from_secs_f64(step);
         let mut waiting = VecDeque::new();
         for (at, (&id, member)) in (0..).zip(&mut self.members) {
-            member.before = bare.stats(id).unwrap_or_default();
+            member.before = quic.stats(id).unwrap_or_default();
             waiting.extend(sends.then_some((now + step * at, id)));
         }
         self.run = Some(Run {
@@ -117,11 +118,11 @@ impl Load {
             tally: Tally::new(&self.plan, now),
             cpu: tally::cpu(),
         });
-        self.begin_due(bare, now);
+        self.begin_due(quic, now);
     }
 
     /// Lets the connections begin whose time has come.
-    fn begin_due(&mut self, bare: &mut Bare, now: Instant) {
+    fn begin_due(&mut self, quic: &mut dyn Stack, now: Instant) {
         let Some(run) = &mut self.run else { return };
         while let Some(&(at, id)) = run.waiting.front()
             && at <= now
@@ -134,7 +135,7 @@ impl Load {
             if self.plan.message_bytes.is_some() {
                 self.roomy.insert(id);
             } else {
-                let open = |_| bare.open(id, false);
+                let open = |_| quic.open(id, false);
                 member.streams = (0..self.plan.streams).map_while(open).collect();
                 self.ready.extend(member.streams.iter().map(|&s| (id, s)));
             }
@@ -179,60 +180,60 @@ impl Load {
     }
 
     /// Hands over what may be sent now.
-    pub(super) fn fill(&mut self, bare: &mut Bare, now: Instant) {
+    pub(super) fn fill(&mut self, quic: &mut dyn Stack, now: Instant) {
         let span = self.span();
         let Some(run) = self.run.as_ref().filter(|run| run.sends) else {
             return;
         };
         if now >= run.start + span {
-            return self.stop(bare);
+            return self.stop(quic);
         }
-        self.begin_due(bare, now);
+        self.begin_due(quic, now);
         let Some(run) = &self.run else { return };
         match run.schedule {
-            None if self.plan.message_bytes.is_some() => self.fill_with_messages(bare, now),
-            None => self.fill_streams(bare),
-            Some(schedule) => self.fill_at_rate(schedule, bare, now),
+            None if self.plan.message_bytes.is_some() => self.fill_with_messages(quic, now),
+            None => self.fill_streams(quic),
+            Some(schedule) => self.fill_at_rate(schedule, quic, now),
         }
     }
 
     /// Nothing more is sent.
-    pub(super) fn stop(&mut self, bare: &mut Bare) {
+    pub(super) fn stop(&mut self, quic: &mut dyn Stack) {
         if let Some(run) = self.run.as_mut().filter(|run| run.sends) {
             run.sends = false;
-            self.give_up(bare);
+            self.give_up(quic);
         }
     }
 
     /// What was written and has not left is not sent any more.
-    fn give_up(&mut self, bare: &mut Bare) {
+    fn give_up(&mut self, quic: &mut dyn Stack) {
         for (&id, member) in &self.members {
             for &stream in &member.streams {
-                bare.reset(id, stream);
+                quic.reset(id, stream);
             }
         }
         self.ready.clear();
         self.roomy.clear();
     }
 
-    fn fill_streams(&mut self, bare: &mut Bare) {
+    fn fill_streams(&mut self, quic: &mut dyn Stack) {
         while let Some((id, stream)) = self.ready.pop_first() {
-            while self.write(id, stream, BLOCK, bare) {}
+            while self.write(id, stream, BLOCK, quic) {}
         }
     }
 
     /// Whether a stream took some of a piece of so many bytes.
-    fn write(&mut self, id: Id, stream: Stream, piece: usize, bare: &mut Bare) -> bool {
+    fn write(&mut self, id: Id, stream: Stream, piece: usize, quic: &mut dyn Stack) -> bool {
         let Some(run) = self.run.as_mut().filter(|run| run.sends) else {
             return false;
         };
         let most = run.left.map_or(piece as u64, |left| left.min(piece as u64));
         let piece = self.block.slice(..(most as usize).min(BLOCK));
-        let written = bare.write(id, stream, &piece).unwrap_or(0);
+        let written = quic.write(id, stream, &piece).unwrap_or(0);
         if let Some(left) = &mut run.left {
             *left -= written as u64;
             if *left == 0 {
-                self.finish(bare);
+                self.finish(quic);
                 return false;
             }
         }
@@ -240,10 +241,10 @@ impl Load {
     }
 
     /// All is written that was to be; it still has to arrive.
-    fn finish(&mut self, bare: &mut Bare) {
+    fn finish(&mut self, quic: &mut dyn Stack) {
         for (&id, member) in &self.members {
             for &stream in &member.streams {
-                bare.finish(id, stream);
+                quic.finish(id, stream);
             }
         }
         self.ready.clear();
@@ -252,14 +253,14 @@ impl Load {
         }
     }
 
-    fn fill_with_messages(&mut self, bare: &mut Bare, now: Instant) {
+    fn fill_with_messages(&mut self, quic: &mut dyn Stack, now: Instant) {
         while let Some(id) = self.roomy.pop_first() {
-            while self.send_message(id, bare, now) {}
+            while self.send_message(id, quic, now) {}
         }
     }
 
-    fn fill_at_rate(&mut self, mut schedule: Schedule, bare: &mut Bare, now: Instant) {
-        while schedule.next_at() <= now && self.send_piece(bare, now) {
+    fn fill_at_rate(&mut self, mut schedule: Schedule, quic: &mut dyn Stack, now: Instant) {
+        while schedule.next_at() <= now && self.send_piece(quic, now) {
             schedule.take(now);
         }
         if let Some(run) = &mut self.run {
@@ -268,7 +269,7 @@ impl Load {
     }
 
     /// Whether whose turn it is had room for what is due at once.
-    fn send_piece(&mut self, bare: &mut Bare, now: Instant) -> bool {
+    fn send_piece(&mut self, quic: &mut dyn Stack, now: Instant) -> bool {
         let piece = self.piece() as usize;
         let Some(run) = self.run.as_mut().filter(|run| !run.begun.is_empty()) else {
             return false;
@@ -277,15 +278,15 @@ impl Load {
         let count = run.begun.len();
         let (id, round) = (run.begun[run.turn % count], run.turn / count);
         if self.plan.message_bytes.is_some() {
-            return self.send_message(id, bare, now);
+            return self.send_message(id, quic, now);
         }
         let streams = self.members.get(&id).map(|member| &member.streams);
         let stream = streams.and_then(|all| all.get(round % all.len().max(1)).copied());
-        stream.is_some_and(|stream| self.write(id, stream, piece, bare))
+        stream.is_some_and(|stream| self.write(id, stream, piece, quic))
     }
 
     /// Whether there was room.
-    fn send_message(&mut self, id: Id, bare: &mut Bare, now: Instant) -> bool {
+    fn send_message(&mut self, id: Id, quic: &mut dyn Stack, now: Instant) -> bool {
         let (Some(run), Some(member)) = (&self.run, self.members.get_mut(&id)) else {
             return false;
         };
@@ -296,18 +297,18 @@ impl Load {
         message.put_u64(member.messages);
         message.put_u64(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
         message.resize(bytes, 0x5a);
-        let sent = bare.send_datagram(id, message.freeze());
+        let sent = quic.send_datagram(id, message.freeze());
         member.messages += u64::from(sent);
         sent
     }
 
     /// Takes an event of one of its connections.
-    pub(super) fn handle_event(&mut self, bare: &mut Bare, event: &BareEvent, now: Instant) {
+    pub(super) fn handle_event(&mut self, quic: &mut dyn Stack, event: &BareEvent, now: Instant) {
         match event {
             BareEvent::Opened(id, stream) | BareEvent::Readable(id, stream)
                 if !stream.goes_both_ways() =>
             {
-                let bytes = bare.count(*id, *stream);
+                let bytes = quic.count(*id, *stream);
                 self.count((*id, Some(*stream)), bytes, now);
             }
             BareEvent::Writable(id, stream) if !stream.goes_both_ways() => {
@@ -378,14 +379,12 @@ impl Load {
     }
 
     /// Looks at the connections while they are there.
-    pub(super) fn look(&mut self, bare: &mut Bare) {
+    pub(super) fn look(&mut self, quic: &mut dyn Stack) {
         for (&id, member) in &mut self.members {
-            if let Some(stats) = bare.stats(id) {
+            if let Some(stats) = quic.stats(id) {
                 member.after = stats;
             }
-            if let Some(choice) = bare.choice(id) {
-                member.controller = Some(choice.controller.to_string());
-            }
+            member.controller = quic.controller(id).or(member.controller.take());
         }
     }
 
@@ -393,14 +392,17 @@ impl Load {
     /// messages.
     pub(super) fn side(
         &mut self,
-        bare: &mut Bare,
+        quic: &mut dyn Stack,
         sent: Option<u64>,
         span: Duration,
         now: Instant,
     ) -> Side {
-        self.look(bare);
+        self.look(quic);
         let Some(run) = &self.run else {
-            return Side::default();
+            return Side {
+                stack: quic.name(),
+                ..Side::default()
+            };
         };
         let span = run.tally.elapsed(span, now);
         let bulk = run.tally.received(span, self.flows());
@@ -432,6 +434,7 @@ impl Load {
             cpu_seconds: cpu.map(|time| time.as_secs_f64()),
             elapsed_seconds: now.saturating_duration_since(run.start).as_secs_f64(),
             memory: self.memory,
+            stack: quic.name(),
         }
     }
 

@@ -13,6 +13,7 @@ use super::{
     gate::Outcome,
     requests::RequestFigures,
     responsiveness::Responsiveness,
+    stack::StackName,
     visits::VisitFigures,
     words::{Memory, Plan},
 };
@@ -33,6 +34,12 @@ pub struct Report {
     pub schema: String,
     /// The protocol that both ends spoke (ALPN).
     pub protocol: String,
+    /// The QUIC of the client.
+    #[serde(default)]
+    pub client_stack: StackName,
+    /// The QUIC of the server; `None` if it does not tell.
+    #[serde(default)]
+    pub server_stack: Option<StackName>,
     /// Address of the server.
     pub server: String,
     /// What was asked for, without the token.
@@ -223,6 +230,7 @@ impl Display for Report {
             f,
             "{server}: {connections} connection(s), {load}, congestion control {congestion}"
         )?;
+        self.write_stacks(f)?;
         for (name, way) in [("up", &self.up), ("down", &self.down)] {
             if let Some(way) = way {
                 way.write(name, f)?;
@@ -258,6 +266,17 @@ impl Display for Report {
 }
 
 impl Report {
+    /// Only a run by another stack than ours is worth a line.
+    fn write_stacks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stacks = [Some(self.client_stack), self.server_stack];
+        if !stacks.contains(&Some(StackName::Quinn)) {
+            return Ok(());
+        }
+        let [client, server] =
+            stacks.map(|stack| stack.map_or("not told".into(), |it| it.to_string()));
+        writeln!(f, "stack      client {client}, server {server}")
+    }
+
     fn write_questions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |times: &TimeFigures| {
             let times = [times.p50_seconds, times.p95_seconds, times.p99_seconds];

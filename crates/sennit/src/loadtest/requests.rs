@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::stack::Stack;
 use bytes::{BufMut as _, Bytes, BytesMut};
-use sennit_engine::{Bare, ConnId, Stream};
+use sennit_engine::{ConnId, Stream};
 use sennit_load::{Bucket, Schedule, TimeFigures, Times};
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +116,7 @@ impl Asker {
     }
 
     /// Asks what is due.
-    pub(super) fn fill(&mut self, bare: &mut Bare, now: Instant) {
+    pub(super) fn fill(&mut self, quic: &mut dyn Stack, now: Instant) {
         if !self.asks {
             return;
         }
@@ -127,43 +128,43 @@ impl Asker {
                     }
                 }
                 while let Some(&due) = self.waiting.front()
-                    && self.ask_somewhere(due, bare)
+                    && self.ask_somewhere(due, quic)
                 {
                     self.waiting.pop_front();
                 }
             }
-            None => while self.ask_somewhere(now, bare) {},
+            None => while self.ask_somewhere(now, quic) {},
         }
     }
 
     /// Whether some connection had room for another request.
-    fn ask_somewhere(&mut self, due: Instant, bare: &mut Bare) -> bool {
+    fn ask_somewhere(&mut self, due: Instant, quic: &mut dyn Stack) -> bool {
         let count = self.members.len();
         (0..count).any(|_| {
             self.turn = (self.turn + 1) % count;
-            self.ask(self.members[self.turn], due, bare)
+            self.ask(self.members[self.turn], due, quic)
         })
     }
 
-    fn ask(&mut self, id: ConnId, due: Instant, bare: &mut Bare) -> bool {
+    fn ask(&mut self, id: ConnId, due: Instant, quic: &mut dyn Stack) -> bool {
         let open = self.open.entry(id).or_default();
         if *open >= self.requests.concurrency {
             return false;
         }
-        let Some(stream) = bare.open(id, true) else {
+        let Some(stream) = quic.open(id, true) else {
             return false;
         };
         *open += 1;
         self.asked.insert((id, stream), due);
-        bare.write(id, stream, &self.request);
-        bare.finish(id, stream);
+        quic.write(id, stream, &self.request);
+        quic.finish(id, stream);
         true
     }
 
     /// Takes what arrived on a stream, if it is an answer.
     pub(super) fn handle_readable(
         &mut self,
-        bare: &mut Bare,
+        quic: &mut dyn Stack,
         id: ConnId,
         stream: Stream,
         now: Instant,
@@ -172,7 +173,7 @@ impl Asker {
             return false;
         };
         let mut bytes = 0;
-        let over = bare.read(id, stream, |data| bytes += data.len());
+        let over = quic.read(id, stream, &mut |data| bytes += data.len());
         let counts = now >= self.counted_from && self.asks;
         self.bytes += if counts { bytes as u64 } else { 0 };
         if over {
@@ -227,12 +228,17 @@ enum Answer {
 
 impl Answerer {
     /// Takes what arrived of a request; `false` if it is none.
-    pub(super) fn handle_readable(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) -> bool {
+    pub(super) fn handle_readable(
+        &mut self,
+        quic: &mut dyn Stack,
+        id: ConnId,
+        stream: Stream,
+    ) -> bool {
         let answer = self.answers.entry((id, stream));
         let Answer::Listens(head) = answer.or_insert_with(|| Answer::Listens(Vec::new())) else {
             return true;
         };
-        let over = bare.read(id, stream, |data| {
+        let over = quic.read(id, stream, &mut |data| {
             let missing = HEAD - head.len();
             head.extend_from_slice(&data[..data.len().min(missing)]);
         });
@@ -251,12 +257,12 @@ impl Answerer {
         };
         self.answers
             .insert((id, stream), Answer::Speaks(size as usize));
-        self.write(bare, id, stream);
+        self.write(quic, id, stream);
         true
     }
 
     /// Goes on with an answer that the stream has room for.
-    pub(super) fn write(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) {
+    pub(super) fn write(&mut self, quic: &mut dyn Stack, id: ConnId, stream: Stream) {
         let Some(Answer::Speaks(left)) = self.answers.get_mut(&(id, stream)) else {
             return;
         };
@@ -265,13 +271,13 @@ impl Answerer {
         }
         while *left > 0 {
             let piece = self.piece.slice(..PIECE.min(*left));
-            match bare.write(id, stream, &piece) {
+            match quic.write(id, stream, &piece) {
                 Some(0) => return,
                 Some(written) => *left -= written,
                 None => *left = 0,
             }
         }
-        bare.finish(id, stream);
+        quic.finish(id, stream);
         self.answers.remove(&(id, stream));
     }
 

@@ -11,13 +11,14 @@ use std::{
 use aws_lc_rs::{constant_time, rand};
 use bytes::Bytes;
 use sennit_core::Congestion;
-use sennit_engine::{Bare, BareConfig, BareEvent, ConnId, Stream};
+use sennit_engine::{BareConfig, BareEvent, ConnId, Stream};
 
 use super::{
     load::{HEAD, Load},
     perf::Responder,
     probe,
     requests::{Answerer, LONGEST},
+    stack::{Stack, StackName},
     tls,
     wire::{self, Network, Wire},
     words::{Answer, Ask, Lines, Plan, line},
@@ -58,6 +59,8 @@ pub struct Options {
     pub most_clients: usize,
     /// Whether clients of other stacks are served too, by the protocol that they have for it.
     pub perf: bool,
+    /// The QUIC of this end.
+    pub stack: StackName,
 }
 
 /// A server of tests on the sockets of this host.
@@ -65,7 +68,7 @@ pub struct Server(Serving<Wire>);
 
 /// A server of tests.
 pub(super) struct Serving<N> {
-    bare: Bare,
+    quic: Box<dyn Stack>,
     net: N,
     options: Options,
     fingerprint: String,
@@ -141,10 +144,10 @@ impl<N: Network> Serving<N> {
             most: options.most_clients * usize::from(MOST_CONNECTIONS + 1),
             most_per_address: usize::from(MOST_CONNECTIONS + 1) * 2,
         };
-        let bare = Bare::server(config, tls).map_err(|error| error.to_string())?;
+        let quic = options.stack.server(config, tls)?;
         let swept = net.now();
         Ok(Self {
-            bare,
+            quic,
             net,
             options,
             fingerprint,
@@ -159,7 +162,7 @@ impl<N: Network> Serving<N> {
 
     fn turn(&mut self) -> io::Result<()> {
         let next = self.wake_at(self.net.now());
-        self.net.turn(&mut self.bare, next)?;
+        self.net.turn(&mut *self.quic, next)?;
         self.serve();
         Ok(())
     }
@@ -174,16 +177,16 @@ impl<N: Network> Serving<N> {
             .chain(self.responder.peers())
             .collect();
         for id in peers {
-            self.bare.close(id, NOT_WANTED, "the server stops", now);
+            self.quic.close(id, NOT_WANTED, "the server stops", now);
         }
-        while self.bare.poll_event().is_some() {}
-        self.net.flush(&mut self.bare).map(drop)
+        while self.quic.poll_event().is_some() {}
+        self.net.flush(&mut *self.quic).map(drop)
     }
 
     /// The machine, for a network that moves its packets.
     #[cfg(test)]
-    pub(super) fn bare(&mut self) -> &mut Bare {
-        &mut self.bare
+    pub(super) fn quic(&mut self) -> &mut dyn Stack {
+        &mut *self.quic
     }
 
     /// When there is something to do without anything having come.
@@ -195,12 +198,12 @@ impl<N: Network> Serving<N> {
 
     /// Does what is due, after the network's turn.
     pub(super) fn serve(&mut self) {
-        while let Some(event) = self.bare.poll_event() {
+        while let Some(event) = self.quic.poll_event() {
             self.handle_event(event);
         }
         let now = self.net.now();
         for session in self.sessions.values_mut() {
-            session.load.fill(&mut self.bare, now);
+            session.load.fill(&mut *self.quic, now);
         }
         let sweeps = now >= self.swept + SWEEP;
         self.tell(sweeps);
@@ -217,7 +220,7 @@ impl<N: Network> Serving<N> {
             if let Some((stream, _)) = self.lines.get(&id).filter(|_| tells) {
                 session.told_complete |= complete;
                 let tick = Answer::Tick(session.load.tick());
-                self.bare.write(id, *stream, &Bytes::from(line(&tick)));
+                self.quic.write(id, *stream, &Bytes::from(line(&tick)));
             }
         }
     }
@@ -246,13 +249,13 @@ impl<N: Network> Serving<N> {
 
     fn send_away(&mut self, id: ConnId, reason: &str) {
         let now = self.net.now();
-        self.bare.close(id, NOT_WANTED, reason, now);
+        self.quic.close(id, NOT_WANTED, reason, now);
         self.forget(id);
     }
 
     fn handle_event(&mut self, event: BareEvent) {
         let now = self.net.now();
-        let event = self.responder.handle_event(&mut self.bare, event, now);
+        let event = self.responder.handle_event(&mut *self.quic, event, now);
         let Some(event) = event else { return };
         match event {
             BareEvent::Accepted(id, remote) => {
@@ -274,16 +277,16 @@ impl<N: Network> Serving<N> {
             {
                 if !self.is_request(id, stream) {
                     self.read_asks(id, stream, now);
-                } else if !self.answerer.handle_readable(&mut self.bare, id, stream) {
+                } else if !self.answerer.handle_readable(&mut *self.quic, id, stream) {
                     self.send_away(id, "this is no request, or wants too much");
                 }
             }
             BareEvent::Writable(id, stream) if stream.goes_both_ways() => {
-                self.answerer.write(&mut self.bare, id, stream);
+                self.answerer.write(&mut *self.quic, id, stream);
             }
             BareEvent::Datagram(id, bytes, arrived) if self.sessions.contains_key(&id) => {
                 if let Some(answer) = probe::answer(&bytes, arrived, self.net.now()) {
-                    self.bare.send_datagram(id, answer);
+                    self.quic.send_datagram(id, answer);
                 }
             }
             event => self.hand_over(&event, now),
@@ -319,7 +322,7 @@ impl<N: Network> Serving<N> {
             return self.send_away(*id, "only connections that joined a test carry load");
         }
         if let Some(session) = session.and_then(|control| self.sessions.get_mut(&control)) {
-            session.load.handle_event(&mut self.bare, event, now);
+            session.load.handle_event(&mut *self.quic, event, now);
         }
     }
 
@@ -331,7 +334,7 @@ impl<N: Network> Serving<N> {
         let peer = self.peers.remove(&id);
         if let Some(session) = self.sessions.remove(&id) {
             for member in session.load.members() {
-                self.bare
+                self.quic
                     .close(member, DONE, "the test is over", self.net.now());
                 self.peers.remove(&member);
             }
@@ -349,8 +352,8 @@ impl<N: Network> Serving<N> {
             return self.send_away(id, "one stream is enough to talk");
         }
         let mut good = true;
-        self.bare
-            .read(id, stream, |bytes| good &= lines.push(bytes));
+        self.quic
+            .read(id, stream, &mut |bytes| good &= lines.push(bytes));
         let mut asks = Vec::new();
         while good && let Some(ask) = lines.next::<Ask>() {
             asks.push(ask);
@@ -363,7 +366,7 @@ impl<N: Network> Serving<N> {
             match answered {
                 Ok(answer) => {
                     let answer = Bytes::from(line(&answer));
-                    self.bare.write(id, stream, &answer);
+                    self.quic.write(id, stream, &answer);
                 }
                 Err(reason) => return self.send_away(id, &reason),
             }
@@ -378,14 +381,16 @@ impl<N: Network> Serving<N> {
             Ask::Start => {
                 let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
                 let sends = session.plan.down;
-                session.load.start(&mut self.bare, sends, now);
+                session.load.start(&mut *self.quic, sends, now);
                 Ok(Answer::Started)
             }
             Ask::Stop { messages, seconds } => {
                 let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
-                session.load.stop(&mut self.bare);
+                session.load.stop(&mut *self.quic);
                 let span = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                let side = session.load.side(&mut self.bare, Some(messages), span, now);
+                let side = session
+                    .load
+                    .side(&mut *self.quic, Some(messages), span, now);
                 Ok(Answer::Done(Box::new(side)))
             }
         }
@@ -410,7 +415,7 @@ impl<N: Network> Serving<N> {
             since: now,
             told_complete: false,
         };
-        self.bare.set_urgent(id);
+        self.quic.set_urgent(id);
         self.sessions.insert(id, session);
         Ok(name)
     }
@@ -452,13 +457,14 @@ impl<N: Network> Serving<N> {
         if plan.rate_bits_per_second.is_some_and(|rate| !sane(rate)) {
             return Err("a rate is 1 bit/s to 1 Tbit/s".into());
         }
-        let known = plan.congestion.parse::<Congestion>();
-        known.map(drop).map_err(|_| {
-            format!(
-                "this server has no congestion control `{}`",
-                plan.congestion
-            )
-        })
+        let (stack, word) = (self.options.stack, &plan.congestion);
+        match word.parse() {
+            Ok(known) if stack.has(known) => Ok(()),
+            Ok(_) => Err(format!(
+                "this server's stack, {stack}, has no congestion control `{word}`"
+            )),
+            Err(_) => Err(format!("this server has no congestion control `{word}`")),
+        }
     }
 
     fn join(&mut self, id: ConnId, name: &str) -> Result<(), String> {
@@ -475,7 +481,7 @@ impl<N: Network> Serving<N> {
         }
         session.load.add(id);
         if let Ok(word) = session.plan.congestion.parse() {
-            self.bare.set_congestion(id, word);
+            self.quic.set_congestion(id, word);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use sennit_engine::{Bare, BareReceived};
+use sennit_engine::BareReceived;
 use sennit_netem::{Bitrate, Config, Link, LinkSpec, Loss, Queue};
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     emulation,
     report::Report,
     server::{self, Serving},
+    stack::{Stack, StackName},
     wire::Network,
     words::Plan,
 };
@@ -44,11 +45,11 @@ impl Network for Clock {
         self.0.get()
     }
 
-    fn turn(&mut self, _: &mut Bare, _: Instant) -> io::Result<()> {
+    fn turn(&mut self, _: &mut dyn Stack, _: Instant) -> io::Result<()> {
         Ok(())
     }
 
-    fn flush(&mut self, _: &mut Bare) -> io::Result<bool> {
+    fn flush(&mut self, _: &mut dyn Stack) -> io::Result<bool> {
         Ok(false)
     }
 }
@@ -68,9 +69,9 @@ fn address(host: u8) -> SocketAddr {
     ([10, 0, 0, host], 4774).into()
 }
 
-fn send(bare: &mut Bare, link: &mut Link<Packet>, now: Instant) {
+fn send(quic: &mut dyn Stack, link: &mut Link<Packet>, now: Instant) {
     let mut bytes = Vec::new();
-    while let Some(transmit) = bare.poll_transmit(&mut bytes, now) {
+    while let Some(transmit) = quic.poll_transmit(&mut bytes, now) {
         for packet in bytes.chunks(transmit.segment.unwrap_or(bytes.len()).max(1)) {
             let length = packet.len() + HEADERS;
             let _ = link.handle_packet(length, (packet.to_vec(), transmit.ecn), now);
@@ -79,7 +80,7 @@ fn send(bare: &mut Bare, link: &mut Link<Packet>, now: Instant) {
     }
 }
 
-fn receive(bare: &mut Bare, link: &mut Link<Packet>, from: u8, now: Instant) {
+fn receive(quic: &mut dyn Stack, link: &mut Link<Packet>, from: u8, now: Instant) {
     while let Some((arrived, (bytes, ecn))) = emulation::next(link, now) {
         let from = BareReceived {
             local: None,
@@ -88,7 +89,7 @@ fn receive(bare: &mut Bare, link: &mut Link<Packet>, from: u8, now: Instant) {
             segment: bytes.len(),
             arrived,
         };
-        bare.handle_datagrams(from, BytesMut::from(&bytes[..]), now);
+        quic.handle_datagrams(from, BytesMut::from(&bytes[..]), now);
     }
 }
 
@@ -97,47 +98,57 @@ impl Network for Between {
         self.clock.now()
     }
 
-    fn turn(&mut self, bare: &mut Bare, until: Instant) -> io::Result<()> {
+    fn turn(&mut self, quic: &mut dyn Stack, until: Instant) -> io::Result<()> {
         let now = self.clock.now();
-        self.flush(bare)?;
-        send(self.server.bare(), &mut self.down, now);
+        self.flush(quic)?;
+        send(self.server.quic(), &mut self.down, now);
         let due = [
-            bare.poll_timeout(),
-            self.server.bare().poll_timeout(),
+            quic.poll_timeout(),
+            self.server.quic().poll_timeout(),
             Some(self.server.wake_at(now)),
             self.up.poll_timeout(),
             self.down.poll_timeout(),
         ];
         let now = due.into_iter().flatten().fold(until, Instant::min).max(now);
         self.clock.0.set(now);
-        receive(self.server.bare(), &mut self.up, 1, now);
-        self.server.bare().handle_timeout(now);
+        receive(self.server.quic(), &mut self.up, 1, now);
+        self.server.quic().handle_timeout(now);
         self.server.serve();
-        receive(bare, &mut self.down, 2, now);
-        bare.handle_timeout(now);
+        receive(quic, &mut self.down, 2, now);
+        quic.handle_timeout(now);
         Ok(())
     }
 
-    fn flush(&mut self, bare: &mut Bare) -> io::Result<bool> {
-        send(bare, &mut self.up, self.clock.now());
+    fn flush(&mut self, quic: &mut dyn Stack) -> io::Result<bool> {
+        send(quic, &mut self.up, self.clock.now());
         Ok(false)
     }
 }
 
-/// What a test over such a link says.
-fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
-    test_by(false, spec, seed, plan)
+/// What the two ends are.
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    /// They speak the protocol that other stacks speak too.
+    perf: bool,
+    client: StackName,
+    server: StackName,
 }
 
-/// What a test over such a link says, perhaps by the protocol that other stacks speak.
-fn test_by(perf: bool, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
+/// What a test over such a link says.
+fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
+    test_by(Ends::default(), spec, seed, plan)
+}
+
+/// What a test between such ends over such a link says.
+fn test_by(ends: Ends, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
     let clock = Clock(Rc::new(Cell::new(Instant::now())));
     let options = server::Options {
         listen: None,
         token: None,
         most_seconds: Duration::from_secs(3600),
         most_clients: 1,
-        perf,
+        perf: ends.perf,
+        stack: ends.server,
     };
     let net = Between {
         server: Serving::over(clock.clone(), options).expect("it needs random numbers only"),
@@ -154,7 +165,8 @@ fn test_by(perf: bool, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
         seed,
         handshakes: None,
         responsiveness: false,
-        perf,
+        perf: ends.perf,
+        stack: ends.client,
     };
     let stop = AtomicBool::new(false);
     client::run_over(net, &options, Vec::new(), &stop, &mut |_| {}).expect("the link is not dead")
@@ -250,17 +262,79 @@ fn messages_find_the_goodput_the_loss_and_the_round_trip_of_any_link() {
 fn a_stream_finds_the_goodput_that_headers_predict() {
     for seed in 1..=LINKS {
         let spec = some_link(seed, 0.0);
-        let rate = spec.down.rate.expect("it has one").as_bps() as f64;
 
         let report = test(&spec, seed, plan("cubic", 8.0, 4.0));
 
-        let frame = |packet: usize| (packet + HEADERS + spec.down.frame_overhead) as f64;
-        // An answer to a probe each 20 ms shares the link.
-        let probes = frame(PROBE_PACKET) * 8.0 / 0.020;
-        let predicted = (rate - probes) * (PACKET - OVERHEAD) as f64 / frame(PACKET);
-        let error = report.goodput_bits_per_second / predicted - 1.0;
+        let error = report.goodput_bits_per_second / predicted(&spec) - 1.0;
         assert!(error.abs() < 0.01, "{seed}: {error} {spec:?}");
     }
+}
+
+/// What one stream carries downward over a link without loss, by its headers.
+fn predicted(spec: &LinkSpec) -> f64 {
+    let rate = spec.down.rate.expect("it has one").as_bps() as f64;
+    let frame = |packet: usize| (packet + HEADERS + spec.down.frame_overhead) as f64;
+    // An answer to a probe each 20 ms shares the link.
+    let probes = frame(PROBE_PACKET) * 8.0 / 0.020;
+    (rate - probes) * (PACKET - OVERHEAD) as f64 / frame(PACKET)
+}
+
+/// Another stack is of the same opinion, with itself and with ours at either end.
+#[test]
+fn quinn_finds_the_goodput_that_headers_predict() {
+    let (ours, quinn) = (StackName::Sennit, StackName::Quinn);
+    let pairs = [(quinn, quinn), (ours, quinn), (quinn, ours)];
+    for (seed, (client, server)) in (1..=9).zip(pairs.into_iter().cycle()) {
+        let spec = some_link(seed, 0.0);
+        let ends = Ends {
+            client,
+            server,
+            perf: false,
+        };
+
+        let report = test_by(ends, &spec, seed, plan("cubic", 8.0, 4.0));
+
+        let error = report.goodput_bits_per_second / predicted(&spec) - 1.0;
+        assert!(
+            error.abs() < 0.01,
+            "{seed} {client} {server}: {error} {spec:?}"
+        );
+        let down = report.down.expect("it was asked for");
+        assert_eq!(down.controllers, ["cubic"]);
+        let stacks = (report.client_stack, report.server_stack);
+        assert_eq!(stacks, (client, Some(server)));
+    }
+}
+
+/// What is sent once or never over quinn is lost as the link loses it, whatever CUBIC makes of it:
+/// there is room for such a rate at once.
+#[test]
+fn quinn_finds_the_loss_and_the_round_trip() {
+    let ends = Ends {
+        client: StackName::Quinn,
+        server: StackName::Quinn,
+        perf: false,
+    };
+    let spec = some_link(3, 0.05);
+    let loss = spec.down.loss.ratio().expect("it is fixed");
+    let plan = Plan {
+        message_bytes: Some(1000),
+        rate_bits_per_second: Some(200e3),
+        ..plan("bbr", 20.0, 1.0)
+    };
+
+    let report = test_by(ends, &spec, 3, plan);
+
+    let down = report.down.expect("it was asked for");
+    let messages = down.messages.expect("they were sent");
+    let chance = (loss * (1.0 - loss) / messages.sent as f64).sqrt();
+    let off = (messages.loss_ratio - loss).abs();
+    assert!(off <= 4.0 * chance, "{loss} {messages:?}");
+    assert_eq!(down.controllers, ["bbr"]);
+    let wires = [&spec.up, &spec.down].map(|way| way.wire_time(PROBE_PACKET + HEADERS));
+    let asked = (spec.down.delay + spec.up.delay + wires[0] + wires[1]).as_secs_f64();
+    let found = report.rtt.idle.p50_seconds.expect("there were probes");
+    assert!((found - asked).abs() < 0.3e-3, "{found} {asked}");
 }
 
 /// What a server of another stack tells by its acknowledgements alone is as true.
@@ -276,7 +350,11 @@ fn perf_finds_the_goodput_that_headers_predict_either_way() {
             ..plan("cubic", 16.0, 6.0)
         };
 
-        let report = test_by(true, &spec, seed, plan);
+        let ends = Ends {
+            perf: true,
+            ..Ends::default()
+        };
+        let report = test_by(ends, &spec, seed, plan);
 
         let frame = (PACKET + HEADERS + spec.down.frame_overhead) as f64;
         let predicted = rate * (PACKET - OVERHEAD) as f64 / frame;

@@ -8,13 +8,13 @@ use std::{
 };
 
 use bytes::BytesMut;
-use sennit_engine::{Bare, BareReceived, BareTransmit};
+use sennit_engine::{BareReceived, BareTransmit};
 use sennit_linux::{
     poller::{Events, Interest, Poller},
     udp::{EcnCodepoint, LinkSocket, ReceiveBuffers, Run, SendError, Transmit},
 };
 
-use super::{PORT, emulation::Emulation};
+use super::{PORT, emulation::Emulation, stack::Stack};
 
 /// Runs of packets sent before what has come is looked at: an acknowledgement waits no longer.
 const SENDS: usize = 64;
@@ -28,11 +28,11 @@ pub(super) trait Network {
 
     /// Sends what is to be sent, waits for something to come, at most until `until`, and takes it.
     /// The machine has events after that.
-    fn turn(&mut self, bare: &mut Bare, until: Instant) -> io::Result<()>;
+    fn turn(&mut self, quic: &mut dyn Stack, until: Instant) -> io::Result<()>;
 
     /// Sends until there is nothing to send, or no room, or enough for one turn; whether there is
     /// more.
-    fn flush(&mut self, bare: &mut Bare) -> io::Result<bool>;
+    fn flush(&mut self, quic: &mut dyn Stack) -> io::Result<bool>;
 
     /// Why packets do not leave, if they do not.
     fn refusal(&self) -> Option<&str> {
@@ -212,17 +212,17 @@ impl Network for Wire {
         Instant::now()
     }
 
-    fn turn(&mut self, bare: &mut Bare, until: Instant) -> io::Result<()> {
-        let more = self.flush(bare)?;
+    fn turn(&mut self, quic: &mut dyn Stack, until: Instant) -> io::Result<()> {
+        let more = self.flush(quic)?;
         let now = Instant::now();
-        let wake = bare.poll_timeout().map_or(until, |at| at.min(until));
+        let wake = quic.poll_timeout().map_or(until, |at| at.min(until));
         self.sleep(if more { now } else { wake })?;
-        self.receive(|from, data, read| bare.handle_datagrams(from, data, read))?;
-        bare.handle_timeout(Instant::now());
+        self.receive(|from, data, read| quic.handle_datagrams(from, data, read))?;
+        quic.handle_timeout(Instant::now());
         Ok(())
     }
 
-    fn flush(&mut self, bare: &mut Bare) -> io::Result<bool> {
+    fn flush(&mut self, quic: &mut dyn Stack) -> io::Result<bool> {
         if let Some(unsent) = self.unsent.take()
             && !self.offer_to(unsent.socket, unsent.transmit, unsent.bytes)?
         {
@@ -231,7 +231,7 @@ impl Network for Wire {
         for _ in 0..SENDS {
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.clear();
-            let Some(transmit) = bare.poll_transmit(&mut buffer, Instant::now()) else {
+            let Some(transmit) = quic.poll_transmit(&mut buffer, Instant::now()) else {
                 self.buffer = buffer;
                 self.release()?;
                 return Ok(false);

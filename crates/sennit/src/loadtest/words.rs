@@ -8,7 +8,7 @@
 use sennit_load::{ArrivalFigures, Bins};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::requests::Requests;
+use super::{requests::Requests, stack::StackName};
 
 /// What a client wants to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,6 +101,9 @@ pub(super) struct Side {
     /// How long the load ran, with its warm-up.
     pub(super) elapsed_seconds: f64,
     pub(super) memory: Memory,
+    /// The QUIC that it ran on; an end that does not say is one of before there was a choice.
+    #[serde(default)]
+    pub(super) stack: StackName,
 }
 
 /// What one end received while the load ran.

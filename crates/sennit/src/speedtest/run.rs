@@ -18,6 +18,7 @@ use crate::{
         client::{self, TestError},
         report::Report,
         second::Second,
+        stack::StackName,
     },
     status::{self, LinkState, PathState, Status},
     usage::UsageDocument,
@@ -177,6 +178,7 @@ impl Course {
             handshakes: None,
             responsiveness: false,
             perf: false,
+            stack: StackName::Sennit,
         }
     }
 }

@@ -25,15 +25,17 @@ enum Key {
     Connections,
     Streams,
     Rate,
+    Stack,
 }
 
 impl Key {
-    const ALL: [(&str, Self); 5] = [
+    const ALL: [(&str, Self); 6] = [
         ("cc", Self::Congestion),
         ("profile", Self::Profile),
         ("connections", Self::Connections),
         ("streams", Self::Streams),
         ("rate", Self::Rate),
+        ("stack", Self::Stack),
     ];
 
     fn word(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Key {
             Self::Connections => "connections",
             Self::Streams => "streams",
             Self::Rate => "rate",
+            Self::Stack => "stack",
         }
     }
 
@@ -61,6 +64,7 @@ impl Key {
             Self::Connections => args.connections = count(1000)?,
             Self::Streams => args.streams = count(256)?,
             Self::Rate => args.rate = Some(read::rate(value)?),
+            Self::Stack => args.stack = value.parse()?,
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::{
     cli::Failure,
     config::HubConfig,
     daemon::worker::Lifeline,
-    loadtest::{PORT, server},
+    loadtest::{PORT, server, stack::StackName},
 };
 
 /// A test measures for some seconds in each direction.
@@ -37,6 +37,7 @@ pub(super) fn start(config: &HubConfig, lifeline: Lifeline) -> Result<(), Failur
         most_seconds: LONGEST,
         most_clients: MOST_CLIENTS,
         perf: false,
+        stack: StackName::Sennit,
     };
     let (bound, is_bound) = mpsc::channel();
     let run = move || {

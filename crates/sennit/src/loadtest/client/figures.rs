@@ -54,6 +54,8 @@ impl<N: Network> Client<'_, N> {
         Report {
             schema: SCHEMA.into(),
             protocol: tls::OURS.into(),
+            client_stack: self.options.stack,
+            server_stack: (!self.options.perf).then_some(theirs.stack),
             server: self.options.server.to_string(),
             plan: Plan {
                 token: None,

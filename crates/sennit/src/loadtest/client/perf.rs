@@ -46,12 +46,12 @@ impl<N: Network> Client<'_, N> {
         if let Err(error) = self.until_connected(control) {
             return Err(self.look_closer(error, tls::perf_client)?);
         }
-        self.bare.set_urgent(control);
+        self.quic.set_urgent(control);
         self.control = Some(control);
         let classic = tls::perf_client(self.options.pin, Exchange::Classic)?;
         Ok(Handshakes {
             // The server may have wanted a classic one.
-            post_quantum_seconds: (self.bare.is_post_quantum(control))
+            post_quantum_seconds: (self.quic.is_post_quantum(control) == Some(true))
                 .then(|| self.handshake(control, start))
                 .flatten(),
             classic_seconds: self.time_handshake(classic)?,
@@ -79,10 +79,10 @@ impl<N: Network> Client<'_, N> {
         // Unless all bytes are waited for: then the first ones count as well.
         let trip = trip.filter(|_| self.options.plan.bytes.is_none());
         let begun = now + trip.unwrap_or_default();
-        self.load.start(&mut self.bare, false, now);
+        self.load.start(&mut *self.quic, false, now);
         let members: Vec<_> = self.load.members().collect();
         if let Some(perf) = &mut self.perf {
-            perf.start(&mut self.bare, &members, begun);
+            perf.start(&mut *self.quic, &members, begun);
         }
         begun
     }
@@ -96,13 +96,13 @@ impl<N: Network> Client<'_, N> {
         let ended = self.net.now();
         let span = ended.saturating_duration_since(begun);
         let received = self.perf.as_mut().map(|perf| {
-            perf.stop(&mut self.bare);
+            perf.stop(&mut *self.quic);
             perf.received(span, ended)
         });
         let [up, down] = received.unwrap_or_default();
         let ours = Side {
             received: down,
-            ..self.load.side(&mut self.bare, None, span, ended)
+            ..self.load.side(&mut *self.quic, None, span, ended)
         };
         let theirs = Side {
             received: up,
@@ -121,7 +121,7 @@ impl<N: Network> Client<'_, N> {
     /// Whether an event is one of such a test.
     pub(super) fn is_for_perf(&mut self, event: &BareEvent, now: Instant) -> bool {
         let perf = self.perf.as_mut();
-        let taken = perf.map(|perf| perf.handle_event(&mut self.bare, event, now));
+        let taken = perf.map(|perf| perf.handle_event(&mut *self.quic, event, now));
         if let (Some(Taken::Ping(number)), Some(probes)) = (taken, &mut self.probes) {
             probes.note(number, now, std::time::Duration::ZERO);
         }

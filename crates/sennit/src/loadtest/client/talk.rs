@@ -32,7 +32,7 @@ impl<N: Network> Client<'_, N> {
 
     pub(super) fn connect(&mut self, tls: Arc<ClientConfig>) -> Result<ConnId, TestError> {
         let (server, now) = (self.options.server, self.net.now());
-        let connecting = self.bare.connect(tls, server, tls::NAME, now);
+        let connecting = self.quic.connect(tls, server, tls::NAME, now);
         connecting.map_err(TestError::Host)
     }
 
@@ -114,7 +114,7 @@ impl<N: Network> Client<'_, N> {
         if let Err(TestError::Interrupted) = self.until_connected(id) {
             return Err(TestError::Interrupted);
         }
-        self.bare.close(id, DONE, "", self.net.now());
+        self.quic.close(id, DONE, "", self.net.now());
         Ok(self.handshake(id, start))
     }
 
@@ -123,15 +123,15 @@ impl<N: Network> Client<'_, N> {
     pub(super) fn time_early(&mut self, tls: Arc<ClientConfig>) -> Result<Option<f64>, TestError> {
         let start = self.net.now();
         let id = self.connect(tls)?;
-        let early = self.bare.may_send_early(id);
-        let stream = early.then(|| self.bare.open(id, true)).flatten();
+        let early = self.quic.may_send_early(id);
+        let stream = early.then(|| self.quic.open(id, true)).flatten();
         let answer = stream.map(|stream| {
             self.ask(id, stream, &Ask::Echo);
             self.answer(id)
         });
         let elapsed = self.net.now().saturating_duration_since(start);
-        let taken = self.bare.was_early_taken(id);
-        self.bare.close(id, DONE, "", self.net.now());
+        let taken = self.quic.was_early_taken(id);
+        self.quic.close(id, DONE, "", self.net.now());
         match answer {
             Some(Err(TestError::Interrupted)) => Err(TestError::Interrupted),
             Some(Ok(Answer::Echo)) if taken => Ok(Some(elapsed.as_secs_f64())),
@@ -166,12 +166,12 @@ impl<N: Network> Client<'_, N> {
     // ---- asking --------------------------------------------------------------------------------
 
     pub(super) fn open(&mut self, id: ConnId) -> Result<Stream, TestError> {
-        let stream = self.bare.open(id, true);
+        let stream = self.quic.open(id, true);
         stream.ok_or_else(|| self.nonsense())
     }
 
     pub(super) fn ask(&mut self, id: ConnId, stream: Stream, ask: &Ask) {
-        self.bare.write(id, stream, &Bytes::from(line(ask)));
+        self.quic.write(id, stream, &Bytes::from(line(ask)));
     }
 
     /// The next answer on a connection.
@@ -216,9 +216,9 @@ impl<N: Network> Client<'_, N> {
                 return Ok(None);
             }
             self.probe()?;
-            self.load.fill(&mut self.bare, self.net.now());
+            self.load.fill(&mut *self.quic, self.net.now());
             if let Some(perf) = &mut self.perf {
-                perf.fill(&mut self.bare);
+                perf.fill(&mut *self.quic);
             }
             self.question()?;
             let probe = self.probes.as_ref().map(Probes::next_at);
@@ -226,8 +226,8 @@ impl<N: Network> Client<'_, N> {
             let visit = self.visits.as_ref().and_then(Visits::next_at);
             let wakes = [probe, self.load.next_at(now), asks, visit];
             let wake = wakes.into_iter().flatten().fold(until, Instant::min);
-            self.net.turn(&mut self.bare, wake)?;
-            while let Some(event) = self.bare.poll_event() {
+            self.net.turn(&mut *self.quic, wake)?;
+            while let Some(event) = self.quic.poll_event() {
                 self.handle_event(event)?;
             }
         }
@@ -243,14 +243,14 @@ impl<N: Network> Client<'_, N> {
             let Some(number) = probes.next(now) else {
                 return Ok(());
             };
-            perf.ping(&mut self.bare, control, number);
+            perf.ping(&mut *self.quic, control, number);
         } else {
             let Some(probe) = probes.poll(now) else {
                 return Ok(());
             };
-            self.bare.send_datagram(control, probe);
+            self.quic.send_datagram(control, probe);
         }
-        self.net.flush(&mut self.bare)?;
+        self.net.flush(&mut *self.quic)?;
         Ok(())
     }
 
@@ -258,14 +258,14 @@ impl<N: Network> Client<'_, N> {
     fn question(&mut self) -> Result<(), TestError> {
         let now = self.net.now();
         if let Some(asker) = &mut self.asker {
-            asker.fill(&mut self.bare, now);
+            asker.fill(&mut *self.quic, now);
         }
         let Some((mut visits, tls)) = self.visits.take().zip(self.tls.clone()) else {
             return Ok(());
         };
         for id in visits.tired(now) {
             visits.lose(id);
-            self.bare.close(id, DONE, "", now);
+            self.quic.close(id, DONE, "", now);
         }
         while visits.is_due(now) {
             visits.knock(self.connect(tls.clone())?, now);
@@ -281,11 +281,11 @@ impl<N: Network> Client<'_, N> {
             .visits
             .as_mut()
             .is_some_and(|visits| visits.enter(id, asks, now));
-        let asked = (is_visit && asks).then(|| self.bare.open(id, true));
+        let asked = (is_visit && asks).then(|| self.quic.open(id, true));
         if let Some(stream) = asked.flatten() {
             self.ask(id, stream, &Ask::Echo);
         } else if is_visit {
-            self.bare.close(id, DONE, "", now);
+            self.quic.close(id, DONE, "", now);
         }
         is_visit
     }
@@ -298,7 +298,7 @@ impl<N: Network> Client<'_, N> {
             .as_mut()
             .is_some_and(|visits| visits.hear(id, now));
         if is_visit {
-            self.bare.close(id, DONE, "", now);
+            self.quic.close(id, DONE, "", now);
             self.lines.retain(|(of, _), _| *of != id);
         }
         is_visit
@@ -322,7 +322,7 @@ impl<N: Network> Client<'_, N> {
             }
             BareEvent::Readable(id, stream) if stream.goes_both_ways() => {
                 let asker = self.asker.as_mut();
-                if !asker.is_some_and(|all| all.handle_readable(&mut self.bare, id, stream, now)) {
+                if !asker.is_some_and(|all| all.handle_readable(&mut *self.quic, id, stream, now)) {
                     self.read_answers(id, stream)?;
                 }
             }
@@ -331,7 +331,7 @@ impl<N: Network> Client<'_, N> {
                     probes.handle_answer(&bytes, arrived);
                 }
             }
-            event => self.load.handle_event(&mut self.bare, &event, now),
+            event => self.load.handle_event(&mut *self.quic, &event, now),
         }
         Ok(())
     }
@@ -340,8 +340,8 @@ impl<N: Network> Client<'_, N> {
         let lines = self.lines.entry((id, stream));
         let lines = lines.or_insert_with(|| Lines::new(LONGEST_ANSWER));
         let mut good = true;
-        self.bare
-            .read(id, stream, |bytes| good &= lines.push(bytes));
+        self.quic
+            .read(id, stream, &mut |bytes| good &= lines.push(bytes));
         let mut answers = Vec::new();
         while good && let Some(answer) = lines.next::<Answer>() {
             answers.push(answer);

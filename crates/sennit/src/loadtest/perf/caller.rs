@@ -6,11 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_engine::{Bare, BareEvent, ConnId, Stream};
+use sennit_engine::{BareEvent, ConnId, Stream};
 
 use super::{
     super::{
         load::Tally,
+        stack::Stack,
         words::{Plan, Received},
     },
     HEAD, PIECE, ZEROS,
@@ -93,8 +94,8 @@ impl Caller {
     }
 
     /// Asks a server for one byte; without room for a stream it is not asked.
-    pub(in super::super) fn ping(&mut self, bare: &mut Bare, id: ConnId, number: u64) {
-        if let Some(stream) = ask(bare, id, 1) {
+    pub(in super::super) fn ping(&mut self, quic: &mut dyn Stack, id: ConnId, number: u64) {
+        if let Some(stream) = ask(quic, id, 1) {
             self.streams.insert((id, stream), What::Ping(number));
         }
     }
@@ -102,7 +103,7 @@ impl Caller {
     /// Load begins on these connections; what arrives from `counted` on counts.
     pub(in super::super) fn start(
         &mut self,
-        bare: &mut Bare,
+        quic: &mut dyn Stack,
         members: &[ConnId],
         counted: Instant,
     ) {
@@ -111,7 +112,7 @@ impl Caller {
         for &id in members {
             for _ in 0..self.plan.streams {
                 if self.plan.down
-                    && let Some(stream) = ask(bare, id, of_each)
+                    && let Some(stream) = ask(quic, id, of_each)
                 {
                     self.streams.insert((id, stream), What::Down);
                 }
@@ -128,19 +129,19 @@ impl Caller {
     }
 
     /// Hands over what there is room for.
-    pub(in super::super) fn fill(&mut self, bare: &mut Bare) {
+    pub(in super::super) fn fill(&mut self, quic: &mut dyn Stack) {
         if !self.sends {
             return;
         }
         for index in std::mem::take(&mut self.ready) {
-            while self.fill_flow(index, bare) {}
+            while self.fill_flow(index, quic) {}
         }
     }
 
     /// Whether a flow took a piece.
-    fn fill_flow(&mut self, index: usize, bare: &mut Bare) -> bool {
+    fn fill_flow(&mut self, index: usize, quic: &mut dyn Stack) -> bool {
         let flow = &mut self.flows[index];
-        let Some((stream, lacks)) = flow.writing.or_else(|| flow.open(&mut self.left, bare)) else {
+        let Some((stream, lacks)) = flow.writing.or_else(|| flow.open(&mut self.left, quic)) else {
             // Perhaps the server allows another stream a little later.
             self.ready.insert(index);
             return false;
@@ -153,17 +154,17 @@ impl Caller {
         };
         self.streams.entry((id, stream)).or_insert(What::Up(sent));
         // A head of zeros wants no answer.
-        let written = bare.write(id, stream, &Bytes::from_static(&ZEROS[..lacks.min(PIECE)]));
+        let written = quic.write(id, stream, &Bytes::from_static(&ZEROS[..lacks.min(PIECE)]));
         let lacks = written.map(|written| lacks - written);
         flow.writing = lacks
             .filter(|&lacks| lacks > 0)
             .map(|lacks| (stream, lacks));
         match lacks {
-            Some(0) => bare.finish(id, stream),
+            Some(0) => quic.finish(id, stream),
             Some(_) => {}
             // The server does not want it.
             None => {
-                bare.reset(id, stream);
+                quic.reset(id, stream);
                 flow.ahead.remove(&stream);
             }
         }
@@ -173,7 +174,7 @@ impl Caller {
     /// Takes an event, if it is one of its streams.
     pub(in super::super) fn handle_event(
         &mut self,
-        bare: &mut Bare,
+        quic: &mut dyn Stack,
         event: &BareEvent,
         now: Instant,
     ) -> Taken {
@@ -187,18 +188,18 @@ impl Caller {
             return Taken::No;
         };
         match (event, what) {
-            (BareEvent::Readable(..), What::Ping(number)) if bare.read(id, stream, |_| ()) => {
+            (BareEvent::Readable(..), What::Ping(number)) if quic.read(id, stream, &mut |_| ()) => {
                 self.streams.remove(&(id, stream));
                 return Taken::Ping(number);
             }
             (BareEvent::Readable(..), What::Down) => {
-                let bytes = bare.count(id, stream);
+                let bytes = quic.count(id, stream);
                 if let Some(tally) = &mut self.down {
                     tally.note((id, Some(stream)), bytes, now);
                 }
             }
             (BareEvent::Readable(..), What::Up(sent)) => {
-                let answered = bare.read(id, stream, |_| ());
+                let answered = quic.read(id, stream, &mut |_| ());
                 self.settle(id, stream, Sent { answered, ..sent });
             }
             (BareEvent::Writable(..), What::Up(sent)) => {
@@ -256,12 +257,12 @@ impl Caller {
     }
 
     /// Nothing more is sent, and nothing more is wanted.
-    pub(in super::super) fn stop(&mut self, bare: &mut Bare) {
+    pub(in super::super) fn stop(&mut self, quic: &mut dyn Stack) {
         self.sends = false;
         for (&(id, stream), what) in &self.streams {
             match what {
-                What::Up(_) => bare.reset(id, stream),
-                What::Down => bare.stop(id, stream),
+                What::Up(_) => quic.reset(id, stream),
+                What::Down => quic.stop(id, stream),
                 What::Ping(_) => {}
             }
         }
@@ -280,15 +281,15 @@ impl Flow {
     }
 
     /// Another stream and its size, if there is room for one and something to send.
-    fn open(&mut self, left: &mut u64, bare: &mut Bare) -> Option<(Stream, usize)> {
+    fn open(&mut self, left: &mut u64, quic: &mut dyn Stack) -> Option<(Stream, usize)> {
         let size = (CHUNK as u64).min(*left) as usize;
         if size == 0 || self.ahead.len() >= AHEAD {
             return None;
         }
-        let stream = bare.open(self.id, true)?;
+        let stream = quic.open(self.id, true)?;
         // Or all of them would end at the same time.
         self.count = self.count.saturating_add(1);
-        bare.set_priority(self.id, stream, -self.count);
+        quic.set_priority(self.id, stream, -self.count);
         self.ahead.insert(stream, size);
         *left -= size as u64;
         Some((stream, HEAD + size))
@@ -296,13 +297,13 @@ impl Flow {
 }
 
 /// A stream on which a server is asked for so many bytes.
-fn ask(bare: &mut Bare, id: ConnId, bytes: u64) -> Option<Stream> {
-    let stream = bare.open(id, true)?;
+fn ask(quic: &mut dyn Stack, id: ConnId, bytes: u64) -> Option<Stream> {
+    let stream = quic.open(id, true)?;
     let head = Bytes::copy_from_slice(&bytes.to_be_bytes());
-    if bare.write(id, stream, &head) == Some(HEAD) {
-        bare.finish(id, stream);
+    if quic.write(id, stream, &head) == Some(HEAD) {
+        quic.finish(id, stream);
         return Some(stream);
     }
-    bare.reset(id, stream);
+    quic.reset(id, stream);
     None
 }

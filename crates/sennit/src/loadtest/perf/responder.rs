@@ -6,9 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_engine::{Bare, BareEvent, ConnId, Stream};
+use sennit_engine::{BareEvent, ConnId, Stream};
 
-use super::{ALPN, HEAD, PIECE, ZEROS};
+use super::{super::stack::Stack, ALPN, HEAD, PIECE, ZEROS};
 
 /// Answers whoever speaks the protocol.
 #[derive(Default)]
@@ -31,25 +31,25 @@ impl Responder {
     /// Takes an event of whoever speaks the protocol; gives back that of another.
     pub(in super::super) fn handle_event(
         &mut self,
-        bare: &mut Bare,
+        quic: &mut dyn Stack,
         event: BareEvent,
         now: Instant,
     ) -> Option<BareEvent> {
         match event {
-            BareEvent::Accepted(id, remote) if bare.protocol(id).is_some_and(|it| it == ALPN) => {
+            BareEvent::Accepted(id, remote) if quic.protocol(id).is_some_and(|it| it == ALPN) => {
                 tracing::info!(client = %remote, "performance test");
                 self.peers.insert(id, now);
             }
             BareEvent::Opened(id, stream) if self.peers.contains_key(&id) => {
                 let heads = self.heads.entry(id).or_default();
                 heads.insert(stream, Vec::new());
-                self.read(bare, id, stream);
+                self.read(quic, id, stream);
             }
             BareEvent::Readable(id, stream) if self.peers.contains_key(&id) => {
-                self.read(bare, id, stream);
+                self.read(quic, id, stream);
             }
             BareEvent::Writable(id, stream) if self.peers.contains_key(&id) => {
-                self.write(bare, id, stream);
+                self.write(quic, id, stream);
             }
             BareEvent::Lost(id, _) if self.peers.contains_key(&id) => self.forget(id),
             BareEvent::Delivered(id, _)
@@ -80,7 +80,7 @@ impl Responder {
         self.answers.remove(&id);
     }
 
-    fn read(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) {
+    fn read(&mut self, quic: &mut dyn Stack, id: ConnId, stream: Stream) {
         // A stream that is over may be told of once more.
         let Some(heads) = self.heads.get_mut(&id) else {
             return;
@@ -90,33 +90,33 @@ impl Responder {
         };
         let asks = head.len() < HEAD;
         let over = if asks {
-            bare.read(id, stream, |data| {
+            quic.read(id, stream, &mut |data| {
                 let missing = HEAD - head.len();
                 head.extend_from_slice(&data[..data.len().min(missing)]);
             })
         } else {
-            bare.drain(id, stream, |_| ())
+            quic.drain(id, stream, &mut |_| ())
         };
         let size = head.first_chunk().map(|head| u64::from_be_bytes(*head));
         if over {
             heads.remove(&stream);
         }
         match size {
-            Some(size) if asks => self.begin(bare, id, stream, size, over),
-            Some(_) if over => self.end(bare, id, stream),
+            Some(size) if asks => self.begin(quic, id, stream, size, over),
+            Some(_) if over => self.end(quic, id, stream),
             // It asked for nothing that could be read.
-            None if over => bare.reset(id, stream),
+            None if over => quic.reset(id, stream),
             Some(_) | None => {}
         }
     }
 
     /// The size of the answer to a stream is known.
-    fn begin(&mut self, bare: &mut Bare, id: ConnId, question: Stream, size: u64, over: bool) {
+    fn begin(&mut self, quic: &mut dyn Stack, id: ConnId, question: Stream, size: u64, over: bool) {
         let both_ways = question.goes_both_ways();
         let stream = match (both_ways, size) {
             (true, _) => Some(question),
             (false, 0) => None,
-            (false, _) => bare.open(id, false),
+            (false, _) => quic.open(id, false),
         };
         let Some(stream) = stream else { return };
         let answer = Answer {
@@ -124,20 +124,20 @@ impl Responder {
             asked: over || !both_ways,
         };
         self.answers.entry(id).or_default().insert(stream, answer);
-        self.write(bare, id, stream);
+        self.write(quic, id, stream);
     }
 
     /// A question is here as a whole.
-    fn end(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) {
+    fn end(&mut self, quic: &mut dyn Stack, id: ConnId, stream: Stream) {
         let answers = self.answers.get_mut(&id);
         if let Some(answer) = answers.and_then(|all| all.get_mut(&stream)) {
             answer.asked = true;
-            self.write(bare, id, stream);
+            self.write(quic, id, stream);
         }
     }
 
     /// Writes what an answer has room for.
-    fn write(&mut self, bare: &mut Bare, id: ConnId, stream: Stream) {
+    fn write(&mut self, quic: &mut dyn Stack, id: ConnId, stream: Stream) {
         let Some(answers) = self.answers.get_mut(&id) else {
             return;
         };
@@ -146,19 +146,19 @@ impl Responder {
         };
         while answer.left > 0 {
             let most = answer.left.min(PIECE as u64);
-            match bare.write(id, stream, &Bytes::from_static(&ZEROS[..most as usize])) {
+            match quic.write(id, stream, &Bytes::from_static(&ZEROS[..most as usize])) {
                 Some(0) => return,
                 Some(written) => answer.left -= written as u64,
                 // The client has enough.
                 None => {
-                    bare.reset(id, stream);
+                    quic.reset(id, stream);
                     answers.remove(&stream);
                     return;
                 }
             }
         }
         if answer.asked {
-            bare.finish(id, stream);
+            quic.finish(id, stream);
             answers.remove(&stream);
         }
     }
