@@ -4,7 +4,8 @@
 
 mod sample;
 
-use sennit_core::frame::{Half, Header, ThinHeader};
+use sennit_core::frame::{Half, Header, SourceHead, ThinHeader};
+use sennit_fec::Repair;
 use sennit_masque::{StreamId, varint};
 
 use sennit_packet::{
@@ -41,6 +42,9 @@ pub enum Form {
     Thin,
     /// In context 10: half of it.
     Half,
+    /// In context 16: as a repair of it and others that are no longer. What repairs protect travels
+    /// as [`Self::Numbered`] does, in context 14.
+    Repair,
 }
 
 /// What an inner packet carries, as far as thin packets tell.
@@ -80,7 +84,7 @@ pub struct Part {
 pub fn before(form: Form, inner: usize, packet_number: usize) -> Vec<Part> {
     let peer = match form {
         Form::Bare => Peer::Standard,
-        Form::Numbered | Form::Thin | Form::Half => Peer::Sennit(Abilities::OURS),
+        Form::Numbered | Form::Thin | Form::Half | Form::Repair => Peer::Sennit(Abilities::OURS),
     };
     // A tunnel's request is the first stream.
     let codec = Codec::new(StreamId(0), peer);
@@ -89,6 +93,7 @@ pub fn before(form: Form, inner: usize, packet_number: usize) -> Vec<Part> {
         Form::Numbered => Header::LEN,
         Form::Thin => ThinHeader::LEN,
         Form::Half => Header::LEN + Half::LEN,
+        Form::Repair => Repair::LEN + size_of::<SourceHead>(),
     };
     let prefix = codec.overhead() - if codec.is_numbered() { Header::LEN } else { 0 };
     let length = varint::size((prefix + ours + inner) as u64);
@@ -108,6 +113,10 @@ pub fn before(form: Form, inner: usize, packet_number: usize) -> Vec<Part> {
             parts.push(part("number, flow, time", Header::LEN));
             parts.push(part("which half", Half::LEN));
         }
+        Form::Repair => {
+            parts.push(part("repair header", Repair::LEN));
+            parts.push(part("number, flow, flags", size_of::<SourceHead>()));
+        }
     }
     parts
 }
@@ -124,6 +133,7 @@ mod tests {
     fn a_number_costs_its_header_and_a_half_its_own() {
         assert_eq!(sum(Form::Numbered) - sum(Form::Bare), Header::LEN);
         assert_eq!(sum(Form::Half) - sum(Form::Numbered), Half::LEN);
+        assert_eq!(sum(Form::Repair), sum(Form::Numbered));
     }
 
     #[test]

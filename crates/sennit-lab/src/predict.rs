@@ -168,7 +168,7 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
         What::Tcp(_) | What::Udp(_) | What::Quic(_) | What::RttSweep(_) => None,
     };
     if let Some(tunnel) = tunnel {
-        let mtu = tunnel.inner_mtu;
+        let (mtu, fec) = (tunnel.inner_mtu, tunnel.fec);
         let headers = match tunnel.headers {
             HeadersWord::Thin => "thin",
             HeadersWord::Whole => "whole",
@@ -176,7 +176,7 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
         let _ = writeln!(
             text,
             "[tunnel]\nedge = {{ mtu = {mtu} }}\nhub = {{ mtu = {mtu} }}\n\
-             [[tunnel.class]]\nname = \"default\"\nheaders = \"{headers}\""
+             [[tunnel.class]]\nname = \"default\"\nheaders = \"{headers}\"\nfec = \"{fec}\""
         );
     }
     let inner = tunnel.map(|tunnel| tunnel.inner);
@@ -305,6 +305,7 @@ mod tests {
             "udp --rate 10Mbit --pppoe --payload 512",
             "quic --link 10:2/5/1% --ipv6 --direction down",
             "tunnel --link 30/10 --link 8/30 --inner quic --inner-mtu 1300",
+            "tunnel --link 30/10/5% --inner udp --fec rlc:1/8",
             "tcp --rate 10Mbit --half-duplex",
         ] {
             let text = written(line).expect("nothing is asked that cannot be");

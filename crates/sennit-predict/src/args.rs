@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use sennit_engine::{BadCode, Fec};
 use sennit_netem::{Bitrate, Config, Direction, LinkSpec, Loss};
 
 use crate::load::{Load, Tunnel};
@@ -23,6 +24,7 @@ Examples:
   sennit predict tcp --rate 10Mbit
   sennit predict udp --rate 10Mbit --payload 512 --vlan 1 --explain
   sennit predict tunnel --link 300/10 --link 80/30/0.5% --json
+  sennit predict tunnel --link 50/25/5% --inner udp --fec rlc:1/8 --explain
   sennit predict tcp --rate 10Mbit --half-duplex --check    # measures the same, as root")]
 pub struct PredictArgs {
     #[command(subcommand)]
@@ -176,12 +178,23 @@ pub struct TunnelArgs {
     /// are
     #[arg(long, value_enum, default_value = "thin")]
     pub headers: HeadersWord,
+    /// `fec` of the class: off, xor:10+1, rs:10+2 or rlc:1/8
+    #[arg(long, value_name = "CODE", default_value = "off", value_parser = fec)]
+    pub fec: Fec,
     /// Bytes of packet numbers: 1 up to 127 packets in flight, 2 up to 32767
     #[arg(long, value_name = "BYTES", default_value_t = PACKET_NUMBER, value_parser = clap::value_parser!(u8).range(1..=4))]
     packet_number: u8,
     /// Bytes of options in each inner TCP segment; timestamps take 12
     #[arg(long, value_name = "BYTES", default_value_t = 12, value_parser = clap::value_parser!(u8).range(0..=40))]
     options: u8,
+}
+
+fn fec(text: &str) -> Result<Fec, String> {
+    let fec = text.parse().map_err(|error: BadCode| error.to_string())?;
+    match fec {
+        Fec::Auto => Err(PredictError::AutoFec.to_string()),
+        Fec::Off | Fec::Fixed(_) => Ok(fec),
+    }
 }
 
 /// Measures round trips by size.
@@ -388,6 +401,7 @@ impl TunnelArgs {
             bare: self.bare,
             thin: self.headers == HeadersWord::Thin,
             packet_number: self.packet_number.into(),
+            fec: self.fec,
         }))
     }
 }

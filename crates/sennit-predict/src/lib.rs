@@ -22,6 +22,7 @@ mod args;
 mod load;
 mod medium;
 mod outcome;
+mod repairs;
 mod sweep;
 mod text;
 
@@ -61,6 +62,12 @@ pub enum PredictError {
     /// A link without a rate carries anything.
     #[error("link {0} has no rate")]
     NoRate(String),
+    /// It depends on what is lost.
+    #[error("--fec: `auto` sends as much as losses ask for: write the code, like rlc:1/8")]
+    AutoFec,
+    /// There is nothing to repair from.
+    #[error("--fec needs numbers: it excludes --bare")]
+    BareFec,
     /// A sum of nothing.
     #[error("there is no link: give --rate or --link at least once")]
     NoLinks,

@@ -1,6 +1,7 @@
 //! What is sent: TCP, UDP, QUIC, and our tunnel around any of them.
 
 use sennit_engine::headers::{self, ACK_EVERY, Form, TAG, Transport};
+use sennit_engine::{Code, Fec};
 
 use crate::PredictError;
 use crate::medium::{Ip, Packet};
@@ -62,6 +63,8 @@ pub struct Tunnel {
     pub thin: bool,
     /// Bytes of packet numbers.
     pub packet_number: usize,
+    /// Repairs are sent in addition, and what they protect travels whole.
+    pub fec: Fec,
 }
 
 /// The least that repeats.
@@ -71,13 +74,17 @@ pub struct Cell {
     pub payload: usize,
     /// IP packets that carry them.
     pub packets: Vec<Packet>,
+    /// What is sent in addition, so that what is lost can be computed.
+    pub repairs: Vec<Answer>,
     /// What comes back.
     pub answers: Vec<Answer>,
     /// What is lost is sent again; otherwise all packets of a cell must arrive.
     pub repaired: bool,
+    /// The code of the repairs.
+    pub code: Option<Code>,
 }
 
-/// A packet that comes back.
+/// A packet that is sent, or comes back, once in several cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The packet.
@@ -241,20 +248,25 @@ fn quic(ip: Ip, header: usize, datagram: usize, ack_every: usize) -> Result<Cell
             every: ack_every as f64,
         }],
         repaired: true,
+        ..Cell::default()
     })
 }
 
 impl Tunnel {
     fn cell(&self, ip: Ip) -> Result<Cell, PredictError> {
         let inner = self.inner.cell(self.ip)?;
+        let code = self.code()?;
         let mut packets = Vec::new();
+        let mut repairs = Vec::new();
         for packet in &inner.packets {
             packets.extend(self.wrapped(ip, packet)?);
+            repairs.extend(self.repair(ip, packet, code, 1.0));
         }
         let mut answers = Vec::new();
         for answer in &inner.answers {
             let wrapped = self.wrapped(ip, &answer.packet)?.into_iter();
             answers.extend(wrapped.map(|packet| Answer { packet, ..*answer }));
+            answers.extend(self.repair(ip, &answer.packet, code, answer.every));
         }
         answers.push(Answer {
             packet: self.acknowledgement(ip),
@@ -263,9 +275,29 @@ impl Tunnel {
         Ok(Cell {
             payload: inner.payload,
             packets,
+            repairs,
             answers,
             repaired: !self.bare || inner.repaired,
+            code,
         })
+    }
+
+    /// The code, if there is one that does not depend on losses.
+    fn code(&self) -> Result<Option<Code>, PredictError> {
+        match self.fec {
+            Fec::Off => Ok(None),
+            Fec::Auto => Err(PredictError::AutoFec),
+            Fec::Fixed(_) if self.bare => Err(PredictError::BareFec),
+            Fec::Fixed(code) => Ok(Some(code)),
+        }
+    }
+
+    /// What protects a packet that is sent once in `every` cells.
+    fn repair(&self, ip: Ip, inner: &Packet, code: Option<Code>, every: f64) -> Option<Answer> {
+        let every = every / code?.overhead();
+        let symbol = Packet::new([("sum of inner packets", inner.bytes())]);
+        let packet = self.outer(ip, Form::Repair, symbol);
+        Some(Answer { packet, every })
     }
 
     /// The packet or, if it does not fit, the two that carry an inner packet.
@@ -277,7 +309,8 @@ impl Tunnel {
         };
         let whole = self.outer(ip, form, inner.clone());
         if whole.bytes() <= ip.mtu {
-            let thin = self.thin(inner).filter(|_| self.thin && !self.bare);
+            let may_be_thin = self.thin && !self.bare && self.fec == Fec::Off;
+            let thin = self.thin(inner).filter(|_| may_be_thin);
             return Ok(vec![
                 thin.map_or(whole, |thin| self.outer(ip, Form::Thin, thin)),
             ]);
@@ -377,6 +410,7 @@ mod tests {
             bare: false,
             thin: false,
             packet_number: 1,
+            fec: Fec::Off,
         }
     }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::PredictError;
 use crate::load::{Answer, Cell, Load};
 use crate::medium::{Medium, Packet};
+use crate::repairs;
 
 /// The form of the JSON.
 const SCHEMA: &str = "sennit.predict/1";
@@ -28,15 +29,19 @@ pub struct Prediction {
     pub answer_bytes: f64,
     /// Both directions share a link.
     pub half_duplex: bool,
+    /// Bytes of repairs for a cell, on average.
+    pub repair_bytes: f64,
     /// What goes out for a cell.
     pub packets: Vec<Packet>,
+    /// What is sent in addition, with how many cells have one of it.
+    pub repairs: Vec<AnswerFigures>,
     /// What comes back, with how many cells have one of it.
     pub answers: Vec<AnswerFigures>,
     /// Each link.
     pub links: Vec<LinkFigures>,
 }
 
-/// A packet that comes back.
+/// A packet that is sent, or comes back, once in several cells.
 #[derive(Clone, Debug, Serialize)]
 pub struct AnswerFigures {
     /// Cells for one of it.
@@ -54,7 +59,7 @@ pub struct LinkFigures {
     pub rate_bits_per_second: f64,
     /// Share of packets that are lost.
     pub loss: f64,
-    /// Share of cells that arrive of those sent.
+    /// Share of what is sent that arrives for the first time, or need not be sent again.
     pub arrives: f64,
     /// Payload that arrives.
     pub goodput_bits_per_second: f64,
@@ -75,21 +80,25 @@ pub fn predict(
     let cell = load.cell(medium.ip)?;
     let framed = |packet: Packet| medium.framed(packet);
     let packets: Vec<_> = cell.packets.iter().cloned().map(framed).collect();
-    let answers: Vec<_> = cell
-        .answers
-        .iter()
-        .map(|Answer { packet, every }| AnswerFigures {
-            every: *every,
-            packet: medium.framed(packet.clone()),
-        })
-        .collect();
+    let figures = |answers: &[Answer]| -> Vec<AnswerFigures> {
+        let answers = answers
+            .iter()
+            .map(|Answer { packet, every }| AnswerFigures {
+                every: *every,
+                packet: medium.framed(packet.clone()),
+            });
+        answers.collect()
+    };
+    let (repairs, answers) = (figures(&cell.repairs), figures(&cell.answers));
     let wire_bytes: usize = packets.iter().map(Packet::bytes).sum();
     let back = |answer: &AnswerFigures| answer.packet.bytes() as f64 / answer.every;
     // The sum of nothing is -0.0.
-    let answer_bytes = answers.iter().map(back).fold(0.0, |sum, bytes| sum + bytes);
+    let sum = |all: &[AnswerFigures]| all.iter().map(back).fold(0.0, |sum, bytes| sum + bytes);
+    let (repair_bytes, answer_bytes) = (sum(&repairs), sum(&answers));
     let sums = Sums {
         payload: cell.payload as f64,
         forth: wire_bytes as f64,
+        repairs: repair_bytes,
         back: answer_bytes,
         half_duplex: medium.half_duplex,
     };
@@ -107,7 +116,9 @@ pub fn predict(
         wire_bytes,
         answer_bytes,
         half_duplex: medium.half_duplex,
+        repair_bytes,
         packets,
+        repairs,
         answers,
         links,
     })
@@ -117,6 +128,7 @@ pub fn predict(
 struct Sums {
     payload: f64,
     forth: f64,
+    repairs: f64,
     back: f64,
     half_duplex: bool,
 }
@@ -124,7 +136,13 @@ struct Sums {
 impl Sums {
     /// What a cell takes of the direction of its data.
     fn taken(&self) -> f64 {
-        self.forth + if self.half_duplex { self.back } else { 0.0 }
+        self.forth + self.repairs + if self.half_duplex { self.back } else { 0.0 }
+    }
+
+    /// The share that is not sent again, of a cell whose packets are sent again so many times.
+    fn first_time(&self, again: f64) -> f64 {
+        let once = self.forth + self.repairs;
+        once / (once + self.forth * again)
     }
 
     fn link(
@@ -141,7 +159,10 @@ impl Sums {
         let (there, home) = (rate(forth)?, rate(link.way(direction.reverse()))?);
         let loss = forth.loss.ratio().unwrap_or(0.0);
         let together = if cell.repaired { 1 } else { cell.packets.len() };
-        let arrives = (1.0 - loss).powi(together as i32);
+        let arrives = match cell.code {
+            Some(code) => self.first_time(repairs::missing(code, loss) / (1.0 - loss)),
+            None => (1.0 - loss).powi(together as i32),
+        };
         let by_data = there / self.taken();
         let by_answers = home / self.back;
         let limited_by_answers = !self.half_duplex && by_answers < by_data;
@@ -163,6 +184,8 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
+    use sennit_engine::Fec;
+
     use super::*;
     use crate::load::Tunnel;
     use crate::medium::{Counts, Ip};
@@ -266,6 +289,7 @@ mod tests {
                 bare,
                 thin: false,
                 packet_number,
+                fec: Fec::Off,
             }))
         };
         let wire = |bare| {
@@ -280,6 +304,55 @@ mod tests {
             "as the book says: {}",
             wire(false)
         );
+    }
+
+    #[test]
+    fn repairs_cost_their_bytes_and_save_what_is_sent_again() {
+        let goodput = |fec: &str, link: &str| {
+            let ip = Ip {
+                v6: false,
+                mtu: 1400,
+            };
+            let tunnel = Tunnel {
+                inner: Load::udp(),
+                ip,
+                bare: false,
+                thin: false,
+                packet_number: 2,
+                fec: fec.parse().expect("a code"),
+            };
+            mbit(&Load::Tunnel(Box::new(tunnel)), &Medium::default(), &[link])
+        };
+        let plain = goodput("off", "10/5");
+        // A repair is as long as what it protects.
+        assert_near(goodput("rs:10+2", "10/5"), plain * 10.0 / 12.0);
+        assert_near(goodput("xor:4+1", "10/5"), plain * 4.0 / 5.0);
+        // Half of each packet's copies is enough, but for those of which both are lost.
+        let both = goodput("xor:1+1", "10/5/10%");
+        assert_near(both, plain / (2.0 + 0.01 / 0.9));
+        assert_near(goodput("rlc:1/8", "10/5/5%"), plain * 8.0 / 9.0);
+        assert_near(goodput("off", "10/5/5%"), plain * 0.95);
+    }
+
+    #[test]
+    fn a_code_that_losses_choose_is_no_prediction() {
+        let cell = |fec, bare| {
+            let tunnel = Tunnel {
+                inner: Load::udp(),
+                ip: Ip {
+                    v6: false,
+                    mtu: 1400,
+                },
+                bare,
+                thin: true,
+                packet_number: 2,
+                fec,
+            };
+            Load::Tunnel(Box::new(tunnel)).cell(Medium::default().ip)
+        };
+        assert_eq!(cell(Fec::Auto, false), Err(PredictError::AutoFec));
+        let fixed = "rlc:1/8".parse().expect("a code");
+        assert_eq!(cell(fixed, true), Err(PredictError::BareFec));
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl Prediction {
             };
             list(&mut text, &format!("{number} takes"), packet);
         }
+        for repair in &self.repairs {
+            let title = format!("one repair for {} of these takes", repair.every);
+            list(&mut text, &title, &repair.packet);
+        }
         for answer in self.answers.iter().filter(|_| self.half_duplex) {
             let every = answer.every;
             let title = format!("one for {every} of these comes back, and takes");
@@ -58,12 +62,17 @@ impl Prediction {
     fn explain_efficiency(&self, text: &mut String) {
         let (payload, wire) = (self.payload_bytes, self.wire_bytes);
         let percent = self.efficiency * 100.0;
-        let sum = match self.half_duplex {
-            false => format!("{payload} / {wire} = {percent:.2} %"),
-            true => format!(
-                "{payload} / ({wire} + {:.1}) = {percent:.2} %",
-                self.answer_bytes
-            ),
+        let answers = if self.half_duplex {
+            self.answer_bytes
+        } else {
+            0.0
+        };
+        let more = [self.repair_bytes, answers].into_iter();
+        let more = more.filter(|bytes| *bytes > 0.0);
+        let more: String = more.map(|bytes| format!(" + {bytes:.1}")).collect();
+        let sum = match more.is_empty() {
+            true => format!("{payload} / {wire} = {percent:.2} %"),
+            false => format!("{payload} / ({wire}{more}) = {percent:.2} %"),
         };
         line(text, "payload / bytes", &sum);
         if !self.half_duplex && self.answer_bytes > 0.0 {
@@ -91,7 +100,11 @@ impl Prediction {
             ),
         };
         if *arrives < 1.0 {
-            let _ = write!(sum, " x {:.2} % that arrive", arrives * 100.0);
+            let which = match self.repairs.is_empty() {
+                true => "that arrive",
+                false => "that is not sent again",
+            };
+            let _ = write!(sum, " x {:.2} % {which}", arrives * 100.0);
         }
         let _ = write!(sum, " = {}", rate(link.goodput_bits_per_second));
         line(text, &format!("link {name}"), &sum);
