@@ -20,7 +20,7 @@ use crate::report::page::{Named, page};
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
 use crate::tunnel::{self, Programs};
-use crate::{chaos, matrix, pacing, predict, scratch, selfcheck, targets};
+use crate::{chaos, matrix, pacing, predict, scratch, selfcheck, targets, witness};
 
 /// The scenario that `sennit lab demo` plays.
 const DEMO: &str = include_str!("../../../lab/demo.toml");
@@ -102,6 +102,12 @@ enum LabCommand {
     },
     /// Measure how much round trips vary by packets a second
     Pacing(Box<pacing::PacingArgs>),
+    /// Measure links by `sennit test`, iperf3, ping and quinn, and say whether they agree
+    ///
+    /// Exits with 1 if they do not.
+    ///
+    /// Example: sennit lab witness --link 20/15 --link 50/30/2%
+    Witness(witness::WitnessArgs),
     /// Predict what links carry and measure it; `sennit predict --check` starts this
     Predict(PredictArgs),
     /// Run scenarios in virtual time; `sennit sim` starts this
@@ -210,6 +216,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
             Ok(true)
         }
         LabCommand::Pacing(args) => pacing::run(&args).map(|()| true),
+        LabCommand::Witness(args) => witness::run(&args, &usual_programs(None)?),
         LabCommand::Sim { command } => match command {
             SimCommand::Matrix(args) => matrix::run(&args),
             SimCommand::Chaos(args) => chaos::run(&args),

@@ -76,6 +76,20 @@ pub fn play(
     Ok((lab, results))
 }
 
+/// Makes (`add`) or ends (`del`) that everything of each site goes over one of its links.
+pub(crate) fn redirect(lab: &Lab, verb: &str, link: &str) -> Result<(), Error> {
+    lab.sites().try_for_each(|site| {
+        let table = lab.link(&site.own(link))?.subnet().table();
+        let line =
+            |from| format!("rule {verb} iif {from} lookup {table} priority {BASELINE_PRIORITY}\n");
+        let lines: String = ["lan0", "lo"].map(line).concat();
+        let edge = site.host(Role::Edge);
+        Family::BOTH
+            .into_iter()
+            .try_for_each(|family| edge.ip_of(family, &lines))
+    })
+}
+
 struct Player<'a> {
     lab: &'a Lab,
     scenario: &'a Scenario,
@@ -175,17 +189,7 @@ impl Player<'_> {
     }
 
     fn change_redirect(&self, verb: &str, link: &str) -> Result<(), Error> {
-        self.lab.sites().try_for_each(|site| {
-            let table = self.lab.link(&site.own(link))?.subnet().table();
-            let line = |from| {
-                format!("rule {verb} iif {from} lookup {table} priority {BASELINE_PRIORITY}\n")
-            };
-            let lines: String = ["lan0", "lo"].map(line).concat();
-            let edge = site.host(Role::Edge);
-            Family::BOTH
-                .into_iter()
-                .try_for_each(|family| edge.ip_of(family, &lines))
-        })
+        redirect(self.lab, verb, link)
     }
 
     fn restore_links(&self) -> Result<(), Error> {
