@@ -45,6 +45,7 @@ mod site;
 mod targets;
 pub mod traffic;
 pub mod tunnel;
+mod witness;
 
 pub use cli::{Args, run};
 pub use emulator::{NatFault, Strain};

@@ -134,7 +134,9 @@ fn measure(
 ) -> Result<(Vec<Line>, Vec<String>), Error> {
     let rate = link.down.rate.filter(|_| link.down.trace.is_none());
     let rate = rate.ok_or_else(|| {
-        Error::Scenario(format!("link {link} needs a rate, and one that stands still"))
+        Error::Scenario(format!(
+            "link {link} needs a rate, and one that stands still"
+        ))
     })?;
     let scratch = Scratch::create()?;
     let options = Options {
@@ -170,7 +172,11 @@ fn scenario(link: &LinkSpec, rate: Bitrate, seconds: u32) -> String {
     if is_filled(link) {
         let all = "direction = \"down\"";
         step("tcp", seconds + WARM_UP, &format!("kind = \"tcp\"\n{all}"));
-        step("quic", seconds + WARM_UP, &format!("kind = \"quic\"\n{all}"));
+        step(
+            "quic",
+            seconds + WARM_UP,
+            &format!("kind = \"quic\"\n{all}"),
+        );
     }
     text
 }
@@ -258,33 +264,69 @@ fn lines(
     let delay = (link.up.delay + link.down.delay).as_secs_f64() * 1e3;
     if let Some(Figures::Ping(ping)) = figures("ping") {
         let theirs = ping.p50_seconds.map(|it| ("ping", it * 1e3));
-        let ours = ours(&|said| Some(said.rtt.idle.p50_seconds? * 1e3), &tests.messages);
+        let ours = ours(
+            &|said| Some(said.rtt.idle.p50_seconds? * 1e3),
+            &tests.messages,
+        );
         lines.push(Line::new("round trip", "ms", delay, theirs, ours, ALIKE_MS));
     }
     let loss = link.down.loss.ratio().unwrap_or(0.0);
     if let Some(Figures::Udp(udp)) = figures("udp") {
         let half = rate.as_bps() as f64 / 2e6 * (1.0 - loss);
         let theirs = Some(("iperf3", udp.goodput * 8.0 / 1e6));
-        let goodput = ours(&|said| Some(said.goodput_bits_per_second / 1e6), &tests.messages);
+        let goodput = ours(
+            &|said| Some(said.goodput_bits_per_second / 1e6),
+            &tests.messages,
+        );
         // Which packets are lost is chance, for each tool anew.
-        let sent = tests.messages.iter().filter_map(|it| Some(messages(it)?.sent));
+        let sent = tests
+            .messages
+            .iter()
+            .filter_map(|it| Some(messages(it)?.sent));
         let fewest = sent.chain([udp.packets]).min().unwrap_or(1).max(1);
         let chance = 3.0 * (2.0 * loss * (1.0 - loss) / fewest as f64).sqrt();
         let alike = half * (ALIKE + chance);
-        lines.push(Line::new("half of the rate", "Mbit/s", half, theirs, goodput, alike));
-        let theirs = Some(("iperf3", udp.lost as f64 / udp.packets.max(1) as f64 * 100.0));
-        let lost = ours(&|said| Some(messages(said)?.loss_ratio * 100.0), &tests.messages);
+        lines.push(Line::new(
+            "half of the rate",
+            "Mbit/s",
+            half,
+            theirs,
+            goodput,
+            alike,
+        ));
+        let theirs = Some((
+            "iperf3",
+            udp.lost as f64 / udp.packets.max(1) as f64 * 100.0,
+        ));
+        let lost = ours(
+            &|said| Some(messages(said)?.loss_ratio * 100.0),
+            &tests.messages,
+        );
         let alike = (chance + 0.001) * 100.0;
         lines.push(Line::new("lost", "%", loss * 100.0, theirs, lost, alike));
     }
     if let Some(filled) = &tests.filled {
         let leaves = |load: &Load| leaves(load, link);
         let (tcp, quic) = (leaves(&Load::tcp())?, leaves(&Load::quic())?);
-        let theirs = figures("tcp").and_then(steady).map(|it| ("iperf3", it * 8.0 / tcp * 100.0));
-        let plain = figures("quic").and_then(steady).map(|it| ("quinn", it * 8.0 / quic * 100.0));
-        let ours = ours(&|said| Some(said.goodput_bits_per_second / quic * 100.0), filled);
+        let theirs = figures("tcp")
+            .and_then(steady)
+            .map(|it| ("iperf3", it * 8.0 / tcp * 100.0));
+        let plain = figures("quic")
+            .and_then(steady)
+            .map(|it| ("quinn", it * 8.0 / quic * 100.0));
+        let ours = ours(
+            &|said| Some(said.goodput_bits_per_second / quic * 100.0),
+            filled,
+        );
         let found = plain.into_iter().chain(ours).collect();
-        lines.push(Line::new("all there is room for", "% of what headers leave", 100.0, theirs, found, ALIKE * 100.0));
+        lines.push(Line::new(
+            "all there is room for",
+            "% of what headers leave",
+            100.0,
+            theirs,
+            found,
+            ALIKE * 100.0,
+        ));
     }
     Ok(lines)
 }
@@ -296,9 +338,9 @@ fn messages(said: &Said) -> Option<&Messages> {
 /// Bytes a second once congestion control has found the rate.
 fn steady(figures: &Figures) -> Option<f64> {
     match figures {
-        Figures::Tcp(bulk) | Figures::Quic(bulk) => {
-            bulk.bins.mean(std::time::Duration::from_secs(WARM_UP.into()))
-        }
+        Figures::Tcp(bulk) | Figures::Quic(bulk) => bulk
+            .bins
+            .mean(std::time::Duration::from_secs(WARM_UP.into())),
         Figures::Udp(_) | Figures::Packets(_) | Figures::Ping(_) | Figures::Idle => None,
     }
 }
@@ -344,7 +386,15 @@ impl Line {
 }
 
 fn table(link: &LinkSpec, lines: &[Line]) -> Table {
-    let head = ["", "unit", "asked", "found by", "", "at most apart", "agree"];
+    let head = [
+        "",
+        "unit",
+        "asked",
+        "found by",
+        "",
+        "at most apart",
+        "agree",
+    ];
     let mut table = Table::new(&link.to_string(), head);
     for line in lines {
         for (index, (tool, value)) in line.found.iter().enumerate() {
@@ -366,7 +416,10 @@ fn table(link: &LinkSpec, lines: &[Line]) -> Table {
 }
 
 fn text(table: &Table) -> String {
-    let rows = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
+    let rows = table
+        .rows
+        .iter()
+        .map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
     let rows: Vec<Vec<&str>> = [table.head.iter().map(String::as_str).collect()]
         .into_iter()
         .chain(rows)

@@ -174,6 +174,7 @@ fn tcp(ip: Ip, options: usize, ack_every: usize) -> Result<Cell, PredictError> {
             every: ack_every as f64,
         }],
         repaired: true,
+        ..Cell::default()
     })
 }
 

@@ -130,6 +130,7 @@ fn predicted(case: &Case) -> Option<f64> {
         bare: false,
         thin: true,
         packet_number: 2,
+        fec: sennit_engine::Fec::Off,
     };
     let medium = Medium {
         counts: sennit_predict::Counts::Frames,
