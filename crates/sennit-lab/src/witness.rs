@@ -27,8 +27,8 @@ use crate::tunnel::Programs;
 
 /// Two tools agree if they differ by no more than this share.
 const ALIKE: f64 = 0.02;
-/// Nor do round trips, if they differ by no more, in milliseconds: an echo is answered by the
-/// kernel, a probe by a program.
+/// Round trips that differ by no more are alike, in milliseconds: an echo is answered by the kernel,
+/// a probe by a program.
 const ALIKE_MS: f64 = 0.3;
 /// Payload of a message, and of iperf3's datagrams.
 const MESSAGE: u16 = 1000;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &WitnessArgs, programs: &Programs) -> Result<bool, Error
         }
         println!();
         agree &= lines.iter().all(Line::agrees);
-        page = page.with(Section::new(&link.to_string()).with(Block::Table(table)));
+        page = page.with(Section::new(link.to_string()).with(Block::Table(table)));
     }
     println!("{}", verdict(agree));
     if let Some(out) = &args.out {
@@ -395,7 +395,7 @@ fn table(link: &LinkSpec, lines: &[Line]) -> Table {
         "at most apart",
         "agree",
     ];
-    let mut table = Table::new(&link.to_string(), head);
+    let mut table = Table::new(link.to_string(), head);
     for line in lines {
         for (index, (tool, value)) in line.found.iter().enumerate() {
             let first = index == 0;

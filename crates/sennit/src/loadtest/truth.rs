@@ -227,8 +227,8 @@ fn messages_find_the_goodput_the_loss_and_the_round_trip_of_any_link() {
         let plan = Plan {
             message_bytes: Some(1000),
             rate_bits_per_second: Some(offered),
-            // It takes no notice of losses, and looks for the round trip with a small window each ten
-            // seconds, by when the test is over.
+            // It takes no notice of losses, and looks for the round trip with a small window after
+            // ten seconds, by when the test is over.
             ..plan("bbr", 7.0, 2.0)
         };
 
