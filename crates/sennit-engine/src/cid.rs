@@ -23,6 +23,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 pub(crate) const LEN: usize = 8;
 /// The octet of a connection ID that says which worker it is for.
 pub const WORKER_OCTET: usize = 3;
+/// Random bits of the first octet.
+const RANDOM: u8 = 0x1f;
 /// Unpredictable but for one octet, and RFC 9000 §7.2 wants eight at least.
 const FIRST_LEN: usize = 12;
 
@@ -33,6 +35,17 @@ pub fn steering_octet(packet: &[u8]) -> Option<u8> {
     // First octet, version and length stand before the ID in a long header.
     let id = if long_header { 6 } else { 1 };
     packet.get(id + WORKER_OCTET).copied()
+}
+
+/// Whether an ID looks like one that `issuer` makes.
+pub(crate) fn may_be_of(issuer: Issuer, id: &[u8]) -> bool {
+    let [first, hub, hub_end, worker, ..] = *id else {
+        return false;
+    };
+    id.len() == LEN
+        && first & !RANDOM == 0
+        && [hub, hub_end] == issuer.hub.to_be_bytes()
+        && worker == issuer.worker
 }
 
 /// Who issues connection IDs: one worker of one hub, or an edge.
@@ -64,7 +77,7 @@ impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut octets = [0; LEN];
         self.rng.fill_bytes(&mut octets);
-        octets[0] &= 0x1f;
+        octets[0] &= RANDOM;
         octets[1..3].copy_from_slice(&self.issuer.hub.to_be_bytes());
         octets[WORKER_OCTET] = self.issuer.worker;
         ConnectionId::new(&octets)

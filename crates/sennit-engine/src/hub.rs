@@ -402,6 +402,11 @@ impl Hub {
         [leaves, parked, node].into_iter().flatten().min()
     }
 
+    /// Packets of strangers that were dropped by their first bytes, as too many came.
+    pub fn turned_away(&self) -> u64 {
+        self.node.turned_away()
+    }
+
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()

@@ -32,6 +32,7 @@ pub mod hub;
 mod ids;
 mod in_order;
 mod inner;
+mod knocks;
 mod links;
 mod locals;
 mod node;

@@ -30,6 +30,7 @@ use crate::{
     finish::Finish,
     h3::H3,
     ids::{ConnId, PipeId},
+    knocks::Knocks,
     links::Links,
     locals::{Local, Locals},
     path::Path,
@@ -100,6 +101,8 @@ pub(crate) struct Node<R> {
     /// Packets that belong to no connection: version negotiation, resets, refusals.
     stateless: VecDeque<(Transmit, Vec<u8>)>,
     incoming: VecDeque<(Incoming, Local)>,
+    /// At a hub.
+    knocks: Option<Knocks>,
     /// Connections that are over, until the owner has heard of it.
     drained: Vec<(ConnId, EndpointEvent)>,
 }
@@ -109,6 +112,7 @@ const STATELESS_LIMIT: usize = 64;
 
 impl<R> Node<R> {
     pub(crate) fn new(settings: Settings, server: Option<Arc<ServerConfig>>, now: Instant) -> Self {
+        let knocks = server.as_ref().map(|_| Knocks::new(settings.issuer, now));
         let endpoint = Endpoint::new(Arc::new(settings.endpoint()), server, true);
         Self {
             endpoint,
@@ -126,6 +130,7 @@ impl<R> Node<R> {
             events: VecDeque::new(),
             stateless: VecDeque::new(),
             incoming: VecDeque::new(),
+            knocks,
             drained: Vec::new(),
         }
     }
@@ -288,6 +293,10 @@ impl<R> Node<R> {
         let (bytes, mut conn) = (data.len(), None);
         while !data.is_empty() {
             let packet = data.split_to(segment.min(data.len()));
+            let knocks = self.knocks.as_mut();
+            if knocks.is_some_and(|knocks| !knocks.admits(&packet, now)) {
+                continue;
+            }
             conn = self.handle_datagram(from, network, packet, now).or(conn);
         }
         // Whatever comes from one address to one socket comes over one link.
@@ -295,6 +304,11 @@ impl<R> Node<R> {
         if let Some(link) = conn.and_then(|conn| conn.tunnel.link_of(network)) {
             self.links.note_received(link, bytes);
         }
+    }
+
+    /// Datagrams of strangers that were not looked into.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.knocks.as_ref().map_or(0, Knocks::turned_away)
     }
 
     /// Takes one UDP packet; returns the connection that it is for.

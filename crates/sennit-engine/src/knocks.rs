@@ -1,0 +1,176 @@
+//! How many strangers' packets are looked into.
+//!
+//! Before anything is known of the sender of an Initial, it costs the keys of its connection ID, a
+//! decryption, and an answer that carries a sealed token or a handshake (RFC 9001 §5.2). A flood of
+//! them would take the processor from tunnels. So in a time only so many are looked into, and the
+//! others are dropped by their first bytes. Packets with short headers, which are those of tunnels,
+//! are never counted.
+//!
+//! What comes first, what shows a token, and what goes on with a handshake have allowances of their
+//! own: a flood of one kind leaves the others alone. Who answers a Retry shows a token.
+
+use std::time::{Duration, Instant};
+
+use crate::cid::{self, Issuer};
+
+/// Time after which one more of a kind is looked into. One costs about 15 µs of a processor.
+const EVERY: Duration = Duration::from_micros(200);
+/// A fleet that comes back after a restart of its hub knocks all at once.
+const AT_ONCE: u32 = 4096;
+/// The log hears of a flood again after this.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// What somebody has to say who is not known by a short header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It goes on with a handshake, at an ID that we might have issued.
+    Continuing,
+    /// It shows a token.
+    Proven,
+    /// Anything else with a long header.
+    First,
+}
+
+/// Allowances of one worker.
+#[derive(Debug)]
+pub(crate) struct Knocks {
+    issuer: Issuer,
+    /// When all of a kind that were looked into are paid for.
+    paid_at: [Instant; 3],
+    /// How many were not looked into, and when the log was told.
+    turned_away: u64,
+    told: Option<Instant>,
+}
+
+impl Knocks {
+    pub(crate) fn new(issuer: Issuer, now: Instant) -> Self {
+        Self {
+            issuer,
+            paid_at: [now; 3],
+            turned_away: 0,
+            told: None,
+        }
+    }
+
+    /// Whether to look into a datagram.
+    pub(crate) fn admits(&mut self, datagram: &[u8], now: Instant) -> bool {
+        // A short header, and nothing else is worth a look.
+        if datagram.first().is_none_or(|first| first & 0x80 == 0) {
+            return true;
+        }
+        let Some(kind) = kind(datagram, self.issuer) else {
+            return true;
+        };
+        let paid_at = &mut self.paid_at[kind as usize];
+        let at = (*paid_at).max(now) + EVERY;
+        let admits = at - now <= EVERY * AT_ONCE;
+        if admits {
+            *paid_at = at;
+        } else {
+            self.turn_away(kind, now);
+        }
+        admits
+    }
+
+    /// How many were not looked into.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    #[cold]
+    fn turn_away(&mut self, kind: Kind, now: Instant) {
+        self.turned_away += 1;
+        if self.told.is_none_or(|told| now >= told + TELL_AGAIN) {
+            self.told = Some(now);
+            tracing::warn!(
+                ?kind,
+                turned_away = self.turned_away,
+                "more strangers knock than are looked at: a flood, or many edges that come back"
+            );
+        }
+    }
+}
+
+/// The kind of a datagram with a long header; `None` if it can only be of a connection that exists.
+fn kind(datagram: &[u8], issuer: Issuer) -> Option<Kind> {
+    const VERSION_1: [u8; 4] = [0, 0, 0, 1];
+    let (first, rest) = datagram.split_first()?;
+    let (version, rest) = rest.split_first_chunk::<4>()?;
+    // Of version 1 these are 0-RTT, Handshake and Retry (RFC 9000 §17.2): without a connection they
+    // are dropped at once.
+    if *version == VERSION_1 && (first >> 4) & 3 != 0 {
+        return None;
+    }
+    let (destination, rest) = split_by_length(rest)?;
+    let (_, rest) = split_by_length(rest)?;
+    if rest.first().is_some_and(|length| *length != 0) {
+        return Some(Kind::Proven);
+    }
+    Some(if cid::may_be_of(issuer, destination) {
+        Kind::Continuing
+    } else {
+        Kind::First
+    })
+}
+
+fn split_by_length(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISSUER: Issuer = Issuer { hub: 7, worker: 3 };
+
+    fn initial(destination: &[u8], token: &[u8]) -> Vec<u8> {
+        let mut datagram = vec![0xc0, 0, 0, 0, 1, destination.len() as u8];
+        datagram.extend(destination);
+        datagram.extend([4, 9, 9, 9, 9, token.len() as u8]);
+        datagram.extend(token);
+        datagram.resize(1200, 0x55);
+        datagram
+    }
+
+    #[test]
+    fn who_says_what_is_seen_by_the_first_bytes() {
+        let ours = [5, 0, 7, 3, 1, 2, 3, 4];
+        let made_up = [5, 0, 7, 3, 1, 2, 3, 4, 5, 6, 7, 8];
+        for (datagram, expected) in [
+            (initial(&made_up, b""), Some(Kind::First)),
+            (initial(&ours, b""), Some(Kind::Continuing)),
+            (initial(&ours, b"token"), Some(Kind::Proven)),
+            (vec![0xc0, 0, 0, 0, 1, 200, 0], None),
+            (vec![0xe0, 0, 0, 0, 1, 0, 0, 0], None),
+            (vec![0xe0, 1, 2, 3, 4, 0, 0, 0], Some(Kind::First)),
+        ] {
+            assert_eq!(kind(&datagram, ISSUER), expected, "{:x?}", &datagram[..7]);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_one_kind_is_dropped_but_for_so_many_and_others_pass() {
+        let start = Instant::now();
+        let mut knocks = Knocks::new(ISSUER, start);
+        let first = initial(&[1; 12], b"");
+        let second = Duration::from_secs(1);
+        let floods = |knocks: &mut Knocks, from: Instant| {
+            let flood = (0..100_000).map(|n| from + second * n / 100_000);
+            flood.filter(|at| knocks.admits(&first, *at)).count()
+        };
+
+        let at_first = floods(&mut knocks, start);
+        let later = floods(&mut knocks, start + second);
+
+        let each_second = second.div_duration_f64(EVERY) as usize;
+        assert!((each_second..=each_second + 1).contains(&later), "{later}");
+        assert_eq!(at_first, later + AT_ONCE as usize - 1);
+        let now = start + second * 2 - Duration::from_micros(10);
+        assert!(!knocks.admits(&first, now));
+        assert!(knocks.admits(&initial(&[1; 12], b"token"), now));
+        assert!(knocks.admits(&initial(&[5, 0, 7, 3, 1, 2, 3, 4], b""), now));
+        assert!(knocks.admits(&[0x40; 1200], now), "a tunnel's");
+        assert!(knocks.admits(&first, now + second));
+    }
+}
