@@ -27,7 +27,7 @@ Examples:
   sennit bugreport | less            # what would be in it
   sennit bugreport --output report.txt
 
-Public addresses, hardware addresses, host and site names, and tokens are replaced by numbered words, the
+Public addresses, hardware addresses, host and site names, URLs and tokens are replaced by numbered words, the
 same ones everywhere. Keys are never read. Nothing is sent anywhere: look at it, and send it yourself.")]
 pub(super) struct BugreportArgs {
     /// The daemon's config

@@ -10,6 +10,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 use super::files::{self, Access};
 use super::secret::sha256;
@@ -50,7 +51,7 @@ pub struct HubIdentity {
     pub authority: Authority,
     /// The hub's certificate and the authority's, as they go into the handshake.
     pub chain: Vec<CertificateDer<'static>>,
-    pub key: PrivateKeyDer<'static>,
+    pub key: Zeroizing<PrivateKeyDer<'static>>,
 }
 
 impl HubIdentity {
@@ -73,7 +74,7 @@ impl HubIdentity {
         files::write(
             &state.join(HUB_KEY),
             Access::Private,
-            hub_key.serialize_pem().as_bytes(),
+            Zeroizing::new(hub_key.serialize_pem()).as_bytes(),
         )?;
         files::write(
             &state.join(HUB_CERTIFICATE),
@@ -83,7 +84,7 @@ impl HubIdentity {
         files::write(
             &state.join(AUTHORITY_KEY),
             Access::Private,
-            key.serialize_pem().as_bytes(),
+            Zeroizing::new(key.serialize_pem()).as_bytes(),
         )?;
         // Last, because its presence says that all the rest is there.
         files::write(&certificate, Access::Public, authority.pem().as_bytes())?;
@@ -97,6 +98,7 @@ impl HubIdentity {
         let hub = certificate(&path, &files::read(&path)?)?;
         let key = key_pair(&state.join(HUB_KEY))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let key = Zeroizing::new(key);
         let chain = vec![hub, authority.certificate.clone()];
         Ok(Self {
             authority,

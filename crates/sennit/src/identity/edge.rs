@@ -11,6 +11,7 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::authority::{SITE_LIFETIME, key_pair, pem};
 use super::enroll::{Answer, Request};
@@ -88,7 +89,7 @@ impl EdgeIdentity {
         files::write(
             &state.join(KEY),
             Access::Private,
-            key.serialize_pem().as_bytes(),
+            Zeroizing::new(key.serialize_pem()).as_bytes(),
         )?;
         let identity = Self {
             state: state.into(),
@@ -246,7 +247,9 @@ impl EdgeIdentity {
 
     fn save(&self) -> Result<(), IdentityError> {
         let (secret, expires) = match &self.credential {
-            Credential::Pending { secret, expires } => (Some(secret.to_base64()), *expires),
+            Credential::Pending { secret, expires } => {
+                (Some(secret.to_base64().as_str().into()), *expires)
+            }
             Credential::Enrolled { expires, .. } => (None, *expires),
         };
         let file = SiteFile {
@@ -260,6 +263,7 @@ impl EdgeIdentity {
                 .as_secs(),
         };
         let text = serde_json::to_vec_pretty(&file).expect("strings become JSON");
+        let text = Zeroizing::new(text);
         files::write(&self.state.join(SITE), Access::Private, &text)
     }
 }

@@ -64,7 +64,7 @@ pub(super) enum Answer {
 impl Request {
     pub(super) fn with_token(csr: &[u8], secret: &Secret, authority: Fingerprint) -> Self {
         let token = Token {
-            secret: secret.to_base64(),
+            secret: secret.to_base64().as_str().into(),
             authority: authority.to_string(),
         };
         Self {

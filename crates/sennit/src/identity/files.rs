@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use zeroize::Zeroizing;
+
 use super::IdentityError;
 
 /// Who may read a file.
@@ -100,20 +102,20 @@ pub(super) fn read(path: &Path) -> Result<String, IdentityError> {
 
 /// The text of a file that must be its owner's alone: a private key that others can read is no
 /// secret, and one that they can change is theirs.
-pub(super) fn read_private(path: &Path) -> Result<String, IdentityError> {
+pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     match exposure(path) {
         Some(mode) => Err(IdentityError::Exposed {
             path: path.into(),
             mode,
         }),
-        None => read(path),
+        None => read(path).map(Zeroizing::new),
     }
 }
 
 /// The text of a file with a secret in it that somebody else made, and may have made badly.
-pub(super) fn read_secret(path: &Path) -> Result<String, IdentityError> {
+pub(super) fn read_secret(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     warn_if_exposed(path);
-    read(path)
+    read(path).map(Zeroizing::new)
 }
 
 /// Says so when others can read or change a file with a secret in it.

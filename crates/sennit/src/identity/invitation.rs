@@ -92,7 +92,7 @@ pub fn invite_bearer(
         TokenKind::Bearer,
         now,
     )?;
-    Ok(format!("{BEARER_PREFIX}{}", secret.to_base64()))
+    Ok(format!("{BEARER_PREFIX}{}", secret.to_base64().as_str()))
 }
 
 impl Invitation {

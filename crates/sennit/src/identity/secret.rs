@@ -5,10 +5,18 @@ use std::fmt;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use zeroize::{Zeroize as _, Zeroizing};
 
-/// 256 random bits that whoever holds them is let in for. Never printed by `Debug`.
+/// 256 random bits that whoever holds them is let in for. Never printed by `Debug`, and wiped from
+/// memory when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl Secret {
     /// A fresh one from the system's generator.
@@ -31,12 +39,13 @@ impl Secret {
         sha256(&self.0)
     }
 
-    pub(super) fn to_base64(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.0)
+    pub(super) fn to_base64(&self) -> Zeroizing<String> {
+        Zeroizing::new(URL_SAFE_NO_PAD.encode(self.0))
     }
 
     pub(super) fn from_base64(text: &str) -> Option<Self> {
-        Some(Self(URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?))
+        let bytes = Zeroizing::new(URL_SAFE_NO_PAD.decode(text).ok()?);
+        Some(Self(bytes.as_slice().try_into().ok()?))
     }
 }
 

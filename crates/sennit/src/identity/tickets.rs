@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use rustls::server::ProducesTickets;
+use zeroize::Zeroizing;
 
 use super::files::{self, Access};
 use super::{IdentityError, Secret};
@@ -112,9 +113,16 @@ impl Tickets {
 }
 
 /// A line for each key: when it was made, and its secret.
-fn text(keys: &[Key]) -> String {
-    let line = |key: &Key| format!("{} {}\n", key.made, key.secret.to_base64());
-    keys.iter().map(line).collect()
+fn text(keys: &[Key]) -> Zeroizing<String> {
+    let line = |key: &Key| {
+        let secret = key.secret.to_base64();
+        Zeroizing::new(format!("{} {}\n", key.made, secret.as_str()))
+    };
+    let lines: Vec<_> = keys.iter().map(line).collect();
+    let room = lines.iter().map(|line| line.len()).sum();
+    let mut text = Zeroizing::new(String::with_capacity(room));
+    lines.iter().for_each(|line| text.push_str(line));
+    text
 }
 
 /// The keys in a file; none if there is no file.

@@ -48,6 +48,11 @@ impl Redaction {
         let is_part = |c: char| c.is_ascii_alphanumeric() || ".:-_".contains(c);
         let mut rest = text;
         while !rest.is_empty() {
+            if let Some(end) = end_of_url(rest) {
+                out += &self.word(&rest[..end], "url");
+                rest = &rest[end..];
+                continue;
+            }
             let start = rest.find(is_part).unwrap_or(rest.len());
             out += &rest[..start];
             rest = &rest[start..];
@@ -110,6 +115,15 @@ impl Redaction {
     }
 }
 
+/// The length of the URL that a text begins with: whom somebody tells, and often a secret too.
+fn end_of_url(text: &str) -> Option<usize> {
+    let schemes = ["https://", "http://"];
+    let scheme = schemes.iter().find(|scheme| text.starts_with(**scheme))?;
+    let ends = |c: char| c.is_whitespace() || "\"'<>,".contains(c);
+    let end = text.find(ends).unwrap_or(text.len());
+    (end > scheme.len()).then_some(end)
+}
+
 /// Whether an address says where somebody is.
 fn is_public(address: IpAddr) -> bool {
     match address {
@@ -159,5 +173,13 @@ mod tests {
              link/ether <hardware-1> brd ff:ff:ff:ff:ff:ff; <token-1>; version 0.1.0"
         );
         assert_eq!(redaction.apply("van-07 and van-08"), "<site-1> and van-08");
+    }
+
+    #[test]
+    fn a_url_says_whom_somebody_tells_and_with_which_secret() {
+        let mut redaction = Redaction::default();
+        let text = "url = \"https://hooks.example.net/T0/B0/sEcReT\" # as\nhttps://me:pw@ntfy.sh/a";
+        let shown = redaction.apply(text);
+        assert_eq!(shown, "url = \"<url-1>\" # as\n<url-2>");
     }
 }
