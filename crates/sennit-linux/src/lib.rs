@@ -13,9 +13,12 @@
 //!        └─ route_link ◄─ Interface::lookup ◄─ Monitor ┘
 //! ```
 //!
+//! [`confine`] is what a process gives up once it has what it needs.
+//!
 //! Everything acts in the network namespace of the calling thread. All `unsafe` code is in one
 //! module.
 
+pub mod confine;
 mod device;
 pub mod echo;
 mod error;

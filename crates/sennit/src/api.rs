@@ -133,6 +133,7 @@ impl Api {
             .build()
             .map_err(ApiError::Thread)?;
         let run = move || {
+            sennit_linux::confine::keep_files_only();
             let serve = serve::run(listeners, tls, visitors.0, shared);
             runtime.block_on(async {
                 tokio::select! {

@@ -7,6 +7,8 @@
 //! wait: the control socket, and on a hub the registrar, which is the one that touches the disk.
 //! They reach a worker by a channel and a waker ([`mailbox`]).
 
+mod confinement;
+pub(crate) mod deputy;
 pub mod edge;
 mod facts;
 pub mod hub;
@@ -30,7 +32,10 @@ use std::{
     thread,
 };
 
-use sennit_linux::poller::{Poller, Waker};
+use sennit_linux::{
+    confine,
+    poller::{Poller, Waker},
+};
 use signal_hook::{
     consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1},
     iterator::{SignalsInfo, exfiltrator::SignalOnly},
@@ -153,7 +158,10 @@ fn watch_signals(pollers: &[Arc<Poller>], token: u64) -> Result<Signals, Failure
     let handler = signals.clone();
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || caught.forever().for_each(|signal| handler.handle(signal)))
+        .spawn(move || {
+            confine::keep_files_only();
+            caught.forever().for_each(|signal| handler.handle(signal));
+        })
         .map_err(Failure::runtime)?;
     Ok(signals)
 }

@@ -150,11 +150,15 @@ impl Recorder {
             retry_at: Instant::now(),
             complained: false,
         };
+        let run = move || {
+            sennit_linux::confine::keep_files_only();
+            work.run(&stopped);
+        };
         let thread = thread::Builder::new().name("history".into());
         Ok(Self {
             archive: Archive { path: path.into() },
             stop: Some(stop),
-            thread: Some(thread.spawn(move || work.run(&stopped))?),
+            thread: Some(thread.spawn(run)?),
         })
     }
 

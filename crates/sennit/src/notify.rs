@@ -92,7 +92,10 @@ impl Notifier {
         };
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("notify".into());
-        let thread = thread.spawn(move || work.run(&stopped));
+        let thread = thread.spawn(move || {
+            sennit_linux::confine::keep_files_only();
+            work.run(&stopped);
+        });
         Ok(Self {
             stop,
             thread: Some(thread.map_err(NotifyError::Thread)?),

@@ -23,6 +23,7 @@ use self::run::Course;
 use crate::{
     api::Ask,
     control::{Refused, Response},
+    daemon::deputy::Deputy,
     date,
 };
 
@@ -173,6 +174,8 @@ pub struct Speedtests {
     /// The edge that is asked on behalf of a test.
     edge: Weak<dyn Ask>,
     last: Arc<Mutex<Last>>,
+    /// Starts the thread of a test, whose sockets have larger buffers than others may have.
+    deputy: Deputy<()>,
 }
 
 /// The test that runs, or ran last.
@@ -189,9 +192,10 @@ fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
 }
 
 impl Speedtests {
-    pub fn new(edge: Weak<dyn Ask>) -> Self {
+    pub(crate) fn new(edge: Weak<dyn Ask>, deputy: Deputy<()>) -> Self {
         Self {
             edge,
+            deputy,
             last: Arc::new(Mutex::new(Last {
                 test: Speedtest::new(SpeedtestState::None),
                 stop: Arc::default(),
@@ -228,12 +232,13 @@ impl Speedtests {
         if wish.attended {
             attend(&stop, &self.last).inspect_err(|_| self.release())?;
         }
-        let thread = thread::Builder::new().name("speedtest".into());
-        let spawned = thread.spawn(move || {
+        let run = move || {
             // A panic there must not leave a test that never ends.
             let _ended = Ended(Arc::clone(&kept));
             course.run(&stop, &kept);
-        });
+        };
+        let thread = thread::Builder::new().name("speedtest".into());
+        let spawned = self.deputy.ask(move |()| thread.spawn(run));
         spawned.map(drop).map_err(|error| {
             self.release();
             Refused::new("failed", format!("cannot start a thread: {error}"))

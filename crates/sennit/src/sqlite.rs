@@ -50,6 +50,8 @@ pub(crate) fn open(path: &Path, version: i64, tables: &str) -> Result<Connection
         return Err(SqliteError::Damaged(check));
     }
     db.pragma_update(None, "journal_mode", "wal")?;
+    // A daemon writes to no other directory.
+    db.pragma_update(None, "temp_store", "memory")?;
     db.pragma_update(None, "synchronous", "full")?;
     db.execute_batch(tables)?;
     db.pragma_update(None, "user_version", version)?;

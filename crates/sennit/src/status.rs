@@ -68,6 +68,9 @@ pub struct Status {
     /// By their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
+    /// What the daemon has given up since it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
 }
 
 impl Status {
@@ -86,6 +89,24 @@ pub struct RefusedPrefix {
     pub reason: String,
 }
 
+/// What holds a daemon back if somebody takes it over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Confinement {
+    /// No program that it starts has more rights than itself.
+    pub no_new_privs: bool,
+    /// The process has only the capabilities that it needs.
+    pub capabilities: bool,
+    /// The kernel refuses system calls that a daemon never needs (seccomp).
+    pub system_calls: bool,
+    /// Files are written only where the daemon has to (landlock).
+    pub files: bool,
+    /// What does not hold, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Threads that may change the network; those that carry packets are not among them.
+    pub network_threads: Vec<String>,
+}
+
 /// One of the threads that carry packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerStatus {
@@ -96,6 +117,9 @@ pub struct WorkerStatus {
     pub overflowed_packets: u64,
     /// Given by another worker, and dropped because their tunnel was gone.
     pub unowned_packets: u64,
+    /// Of strangers, and dropped by their first bytes, as too many came.
+    #[serde(default)]
+    pub turned_away_packets: u64,
 }
 
 /// One WAN interface.

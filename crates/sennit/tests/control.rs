@@ -392,6 +392,7 @@ fn sample() -> Status {
             flows: Vec::new(),
         }],
         workers: Vec::new(),
+        confinement: None,
     }
 }
 
@@ -428,6 +429,7 @@ fn several_workers_are_summed_up_in_a_line() {
         handed_packets: 5,
         overflowed_packets: 2,
         unowned_packets: 1,
+        turned_away_packets: 0,
     };
     let mut status = sample();
     status.workers = vec![worker(1)];

@@ -94,7 +94,10 @@ impl Server {
         };
         let named = thread::Builder::new().name("control".into());
         named
-            .spawn(move || acceptor.run(&listener))
+            .spawn(move || {
+                sennit_linux::confine::keep_files_only();
+                acceptor.run(&listener);
+            })
             .map_err(failed)?;
         Ok(Self {
             path: path.into(),

@@ -12,6 +12,7 @@ mod ask;
 mod dns;
 pub mod doctor;
 mod far_side;
+mod ground;
 mod kernel;
 mod lead;
 mod limits;
@@ -43,6 +44,8 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
+    confinement,
+    deputy::Deputy,
     keep_journal, mailbox, note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries, tell_all},
     strays::Strays,
@@ -57,8 +60,10 @@ use crate::{
 };
 use accounts::Accounts;
 pub use ask::{Asked, ask};
+use dns::Dns;
 pub(crate) use dns::restore as restore_dns;
 use far_side::FarSide;
+use ground::Host;
 use lead::Lead;
 use links::Links;
 use machine::{EdgeMachine, Letter};
@@ -76,6 +81,8 @@ const MONITOR: u64 = 4;
 /// Runs an edge with the config in `file` until it is told to stop.
 pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
+    let free = Deputy::start(()).map_err(Failure::runtime)?;
+    confinement::begin(file, &config.state, &config.control);
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let run_directory = Path::new(RUN_DIRECTORY);
@@ -98,13 +105,14 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let reloader = Arc::new(reloader);
     let accounts = Accounts::start(&reloader, &journal, &question_slots, &letter_slots);
     let accounts = accounts.map_err(Failure::runtime)?;
+    let deputy = Deputy::start(()).map_err(Failure::runtime)?;
     let front = Arc::new_cyclic(|front: &Weak<Front>| Front {
         reloader: Arc::clone(&reloader),
         accounts,
         started,
         workers: question_slots,
         journal: journal.clone(),
-        speedtests: Speedtests::new(front.clone()),
+        speedtests: Speedtests::new(front.clone(), deputy),
     });
     let books = (journal.clone(), config.state.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
@@ -124,14 +132,19 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let engines = far_side.engines(&running, ios.len(), renewal, Instant::now())?;
     let devices = open_devices(config, &mut ios)?;
     let names = Names::start(config, Arc::clone(&letter_slots))?;
+    let host = Deputy::start(footprint).map_err(Failure::runtime)?;
+    let host: Host = Arc::new(host);
+    let dns = Dns::start(&config.device, &free).map_err(Failure::runtime)?;
+    drop(free);
     let lead = Lead::new(
-        footprint,
+        Arc::clone(&host),
         watch,
         far_side,
         devices,
         names,
         Arc::clone(&running),
         journal.clone(),
+        dns,
         started,
     )?;
 
@@ -151,7 +164,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
                 edge,
                 share,
                 site: site.clone(),
-                links: Links::new(&running, number == 0, journal.clone()),
+                links: Links::new(&running, number == 0, journal.clone(), &host),
                 devices: std::iter::once(None).chain(own.map(Some)).collect(),
                 questions,
                 letters,
@@ -167,20 +180,18 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
         .collect();
     let Worker { machine, io } = &mut workers[0];
     machine.look(io, Instant::now());
-    if let Some(lead) = &mut machine.lead {
-        lead.footprint.hold_block();
-    }
+    host.ask(Footprint::hold_block);
     tracing::info!(device = %config.device, links = config.links.len(), workers = count, "edge is ready");
     log_host(config);
     log_block(config);
     let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
     journal.note(Event::Stopped);
-    let lead = workers[0].machine.lead.take();
+    drop(workers);
     let keep = reloader.running().config.leak_when_stopped == Leak::Block || signals.is_restart();
     // Dropped after a failure, it keeps its block.
     outcome.map_err(Failure::runtime)?;
-    match lead.map(|lead| lead.footprint) {
+    match Arc::into_inner(host).and_then(Deputy::end) {
         Some(footprint) if keep => footprint.remove_but_block()?,
         Some(footprint) => footprint.remove()?,
         None => {}

@@ -33,6 +33,7 @@ use sennit_engine::{
 use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
+    confinement,
     facts::Seen,
     keep_journal,
     mailbox::{self, Question, Slot},
@@ -74,6 +75,7 @@ const MAX_STRANGERS: usize = 4096;
 /// Runs a hub with the config in `file` until it is told to stop.
 pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
+    confinement::begin(file, &config.state, &config.control);
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),
@@ -332,6 +334,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
         sites: traffic::sites(&tunnels, &links),
         tunnels,
         workers,
+        confinement: confinement::status(),
     }
 }
 

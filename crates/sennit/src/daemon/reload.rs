@@ -341,6 +341,7 @@ impl<R: Runs> Reloader<R> {
         let reloader: Weak<Self> = Arc::downgrade(self);
         let thread = thread::Builder::new().name("revert".into());
         let spawned = thread.spawn(move || {
+            sennit_linux::confine::keep_files_only();
             thread::sleep(span);
             if let Some(reloader) = reloader.upgrade() {
                 reloader.revert(turn);

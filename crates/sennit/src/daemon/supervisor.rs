@@ -16,7 +16,10 @@ use std::{
 };
 
 use sd_notify::NotifyState;
-use sennit_linux::poller::{Poller, Waker};
+use sennit_linux::{
+    confine,
+    poller::{Poller, Waker},
+};
 
 /// How often the workers are asked within the time after which the service manager kills.
 const ASKED_WITHIN_LIMIT: u32 = 3;
@@ -77,7 +80,10 @@ pub(super) fn attend(pulses: Vec<Arc<Pulse>>) -> io::Result<Attendance> {
     if let Some(limit) = limit() {
         thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch(&pulses, limit / ASKED_WITHIN_LIMIT, &end, tell))?;
+            .spawn(move || {
+                confine::keep_files_only();
+                watch(&pulses, limit / ASKED_WITHIN_LIMIT, &end, tell);
+            })?;
     }
     tell(NotifyState::Ready);
     Ok(Attendance { _watchdog: sender })

@@ -52,7 +52,10 @@ use sennit_packet::{
     gso::{Tier, VirtioNetHdr},
 };
 
-use super::supervisor::{self, Pulse};
+use super::{
+    confinement,
+    supervisor::{self, Pulse},
+};
 use moderation::{Moderation, Moved};
 pub(super) use stop::{Lifeline, Stop};
 
@@ -84,6 +87,9 @@ const FIRST_TUN: u64 = 1 << 32;
 
 /// The state machine with its events turned into deeds.
 pub(super) trait Machine {
+    /// Whether it writes files of the state directory.
+    const WRITES: bool = false;
+
     /// A run of datagrams that is read now.
     fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant);
     fn handle_packet(&mut self, tun: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant);
@@ -495,7 +501,8 @@ pub(super) struct Worker<M> {
     pub(super) io: Io,
 }
 
-/// Runs all workers of a daemon, the first of them on this thread; when one ends, so do the others.
+/// Runs all workers of a daemon, each on a thread of its own that gives up all rights; when one
+/// ends, so do the others.
 ///
 /// # Errors
 /// If one of them fails or panics.
@@ -508,15 +515,15 @@ pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop)
     let _attendance = supervisor::attend(pulses?)?;
     let work = |worker: &mut Worker<M>| {
         let _lifeline = stop.lifeline();
+        confinement::confine_worker(M::WRITES);
         let outcome = run(&mut worker.machine, &mut worker.io, stop);
         stop.request();
         outcome
     };
-    let (first, others) = workers.split_first_mut().expect("a daemon has a worker");
     thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut failure = None;
-        for (number, worker) in (1..).zip(others) {
+        for (number, worker) in (0..).zip(workers) {
             let thread = thread::Builder::new().name(format!("worker-{number}"));
             match thread.spawn_scoped(scope, move || work(worker)) {
                 Ok(thread) => threads.push(thread),
@@ -526,12 +533,11 @@ pub(super) fn run_all<M: Machine + Send>(workers: &mut [Worker<M>], stop: &Stop)
                 }
             }
         }
-        let own = work(first);
         let panicked = |_| Err(io::Error::other("a worker panicked"));
         let ended = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(panicked));
-        failure.into_iter().chain(ended).fold(own, Result::and)
+        failure.into_iter().chain(ended).fold(Ok(()), Result::and)
     })
 }
 

@@ -53,7 +53,10 @@ impl Keeper {
             complained: false,
         };
         let thread = thread::Builder::new().name("journal".into());
-        let thread = thread.spawn(move || work.run(&told))?;
+        let thread = thread.spawn(move || {
+            sennit_linux::confine::keep_files_only();
+            work.run(&told);
+        })?;
         Ok(Self {
             journal,
             thread: Some(thread),

@@ -472,6 +472,18 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "sennit_worker_turned_away_packets",
+        kind: Kind::Counter,
+        unit: Some("packets"),
+        help: "Packets of strangers that a worker dropped by their first bytes, as too many came.",
+        labels: &["worker"],
+        read: |from, to| {
+            for (number, it) in from.status.workers.iter().enumerate() {
+                to.add(&[&number.to_string()], it.turned_away_packets as f64);
+            }
+        },
+    },
+    Metric {
         name: "sennit_worker_overflowed_packets",
         kind: Kind::Counter,
         unit: Some("packets"),

@@ -125,6 +125,8 @@ pub(super) fn prepare(db: &mut Connection, path: &Path) -> Result<()> {
     }
     db.pragma_update(None, "journal_mode", "WAL")
         .map_err(failed)?;
+    db.pragma_update(None, "temp_store", "memory")
+        .map_err(failed)?;
     db.pragma_update(None, "foreign_keys", true)
         .map_err(failed)?;
     migrate(db, path)

@@ -8,7 +8,8 @@
 //! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
 //! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
 //! reads its config anew), [`editing`] (somebody writes it from afar), [`sorted`] (the kernel
-//! chooses the class), [`speedtest`] (a tunnel is measured) and [`input`] (packets that nobody
+//! chooses the class), [`speedtest`] (a tunnel is measured), [`confined`] (what it
+//! has given up) and [`input`] (packets that nobody
 //! should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
@@ -18,6 +19,7 @@
 )]
 
 mod absent;
+mod confined;
 mod daemons;
 mod doctor;
 mod editing;

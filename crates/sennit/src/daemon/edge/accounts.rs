@@ -74,6 +74,7 @@ impl Accounts {
         thread::Builder::new()
             .name("accounts".into())
             .spawn(move || {
+                sennit_linux::confine::keep_files_only();
                 while let Some(accounts) = own.upgrade() {
                     accounts.look(SystemTime::now());
                     drop(accounts);

@@ -18,7 +18,9 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use sennit_linux::DeviceName;
+use sennit_linux::{DeviceName, confine};
+
+use crate::daemon::deputy::Deputy;
 
 /// The file that the C library reads.
 pub(crate) const FILE: &str = "/etc/resolv.conf";
@@ -46,18 +48,22 @@ pub(super) struct Dns {
 }
 
 impl Dns {
-    /// Takes over from an earlier run: what that left behind is put back.
-    pub(super) fn start(device: &DeviceName) -> io::Result<Self> {
+    /// Takes over from an earlier run: what that left behind is put back. The thread is started by
+    /// `free`, which may write where each host has its nameservers.
+    pub(super) fn start(device: &DeviceName, free: &Deputy<()>) -> io::Result<Self> {
         let (words, told) = mpsc::channel::<Vec<IpAddr>>();
         let note = Arc::<Mutex<Option<String>>>::default();
         let (shared, device) = (Arc::clone(&note), device.clone());
-        let thread = thread::Builder::new().name("dns".into()).spawn(move || {
+        let run = move || {
+            confine::all_but_files();
+            confine::keep_files_only();
             let mut host = Host::new(&device);
             for servers in told {
                 host.set(&servers);
                 *shared.lock().unwrap_or_else(PoisonError::into_inner) = host.note();
             }
-        })?;
+        };
+        let thread = free.ask(move |()| thread::Builder::new().name("dns".into()).spawn(run))?;
         Ok(Self {
             words: Some(words),
             note,

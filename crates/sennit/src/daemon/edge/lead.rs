@@ -10,13 +10,14 @@ use std::{
 
 use ipnet::IpNet;
 use sennit_engine::Edge;
-use sennit_linux::{Footprint, TunnelRoute, netlink::Family};
+use sennit_linux::{TunnelRoute, netlink::Family};
 use sennit_packet::Prefix;
 
 use super::{
     Devices,
     dns::Dns,
     far_side::{self, FarSide},
+    ground::Host,
     kernel,
     names::Names,
     outlook::Outlook,
@@ -36,7 +37,7 @@ const ENROL_AGAIN: Duration = Duration::from_secs(5);
 
 /// Belongs to the first worker.
 pub(super) struct Lead {
-    pub(super) footprint: Footprint,
+    pub(super) host: Host,
     pub(super) watch: Watch,
     far_side: FarSide,
     /// When to start the tunnels, or to enrol, once more.
@@ -56,17 +57,18 @@ pub(super) struct Lead {
 impl Lead {
     #[expect(clippy::too_many_arguments, reason = "all of it makes one lead")]
     pub(super) fn new(
-        footprint: Footprint,
+        host: Host,
         watch: Watch,
         far_side: FarSide,
         devices: Devices,
         names: Option<Names>,
         running: Arc<Running>,
         journal: Journal,
+        dns: Dns,
         now: Instant,
     ) -> Result<Self, Failure> {
         let mut lead = Self {
-            footprint,
+            host,
             watch,
             renewal: Renewal::new(far_side.is_renewal_due(), now),
             outlook: Outlook::new(names, far_side::addresses(&running.config), now),
@@ -75,7 +77,7 @@ impl Lead {
             devices,
             addresses: Vec::new(),
             hub_inside: Vec::new(),
-            dns: Dns::start(&running.config.device).map_err(Failure::runtime)?,
+            dns,
             running,
             journal,
         };
@@ -89,7 +91,9 @@ impl Lead {
         for class in &self.running.config.classes {
             let kernel = class.matches.iter().any(config::Match::is_kernel);
             if let Some(device) = class.device.as_ref().filter(|_| kernel) {
-                self.footprint.loosen_reverse_path(device.as_str())?;
+                let device = device.clone();
+                self.host
+                    .ask(move |host| host.loosen_reverse_path(device.as_str()))?;
             }
         }
         Ok(())
@@ -100,7 +104,7 @@ impl Lead {
         for family in [Family::V4, Family::V6] {
             let ours = |net: &config::Prefix| Family::of(net.addr()) == family;
             if self.running.config.lan.iter().any(ours) {
-                self.footprint.forward(family)?;
+                self.host.ask(move |host| host.forward(family))?;
             }
         }
         Ok(())
@@ -109,9 +113,9 @@ impl Lead {
     /// Goes on with another config.
     pub(super) fn change(&mut self, running: &Arc<Running>) {
         self.running = Arc::clone(running);
-        self.watch.set_links(&running.links, &mut self.footprint);
+        self.watch.set_links(&running.links, &self.host);
         let blocked = super::blocked(&running.config);
-        let blocked = self.footprint.set_blocked(&blocked);
+        let blocked = self.host.ask(move |host| host.set_blocked(&blocked));
         if let Err(error) = self.forward_lan().and(blocked) {
             tracing::error!(error = &error as &dyn Error, "cannot change the host over");
         }
@@ -196,7 +200,9 @@ impl Lead {
         self.journal.note(Event::AddressesAssigned { addresses });
         let classes = self.devices.classes.iter().map(|(_, device)| *device);
         for device in std::iter::once(self.devices.main).chain(classes) {
-            if let Err(error) = self.footprint.set_addresses(device, &nets) {
+            let nets = nets.clone();
+            let set = self.host.ask(move |host| host.set_addresses(device, &nets));
+            if let Err(error) = set {
                 tracing::error!(error = &error as &dyn Error, "cannot set the addresses");
             }
         }
@@ -239,7 +245,10 @@ impl Lead {
         });
         let classes = kernel::routes(&self.running, &self.devices.classes);
         let routes = routes.collect();
-        if let Err(error) = self.footprint.route_into_classes(routes, classes) {
+        let routed = self
+            .host
+            .ask(move |host| host.route_into_classes(routes, classes));
+        if let Err(error) = routed {
             tracing::error!(error = &error as &dyn Error, "cannot route into the tunnel");
         }
     }

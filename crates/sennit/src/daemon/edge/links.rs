@@ -10,14 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_engine::{Edge, LinkLabel, LinkUpdate, SocketId};
-use sennit_linux::{
-    Instance,
-    udp::{LinkBinding, LinkSocket},
-};
-
 use super::{
     super::worker::Io,
+    ground::{Ground, Host},
     names::Way,
     running::Running,
     watch::{Complaint, Found},
@@ -28,6 +23,7 @@ use crate::{
     journal::{Event, Journal},
     status::{LinkCause, LinkState, LinkStatus, LinkTraffic},
 };
+use sennit_engine::{Edge, LinkLabel, LinkUpdate, SocketId};
 
 /// All links of the config.
 pub(super) struct Links {
@@ -37,8 +33,7 @@ pub(super) struct Links {
     leaving: Vec<(SocketId, Instant)>,
     /// Names of those that have used up their caps.
     over: BTreeSet<String>,
-    /// Whose marks the packets bear.
-    instance: Instance,
+    ground: Ground,
     /// Whether the log hears of every change, and not only of what others cannot know.
     first: bool,
     journal: Journal,
@@ -84,13 +79,13 @@ const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
 impl Links {
     /// Links that nobody has looked at yet; at the first worker or another.
-    pub(super) fn new(running: &Running, first: bool, journal: Journal) -> Self {
+    pub(super) fn new(running: &Running, first: bool, journal: Journal, host: &Host) -> Self {
         let links = running.links.iter().map(|it| it.as_ref().map(Link::new));
         let mut all = Self {
             links: links.collect(),
             leaving: Vec::new(),
             over: BTreeSet::new(),
-            instance: Instance::of(&running.config.device),
+            ground: Ground::new(&running.config.device, host),
             first,
             journal,
         };
@@ -142,14 +137,14 @@ impl Links {
 
     /// Brings the sockets in line with what was found at the interfaces.
     pub(super) fn follow(&mut self, found: &[Found], edge: &mut Edge, io: &mut Io, now: Instant) {
-        let (instance, first) = (self.instance, self.first);
+        let (ground, first) = (self.ground.clone(), self.first);
         let journal = self.journal.clone();
         for (index, link) in self.all_mut() {
             let Some(found) = found.get(index) else {
                 continue;
             };
             let before = (link.bound, link.complaint.clone());
-            link.follow(found, index, instance, io);
+            link.follow(found, index, &ground, io);
             let resized = std::mem::replace(&mut link.mtu, found.mtu) != found.mtu;
             if before == (link.bound, link.complaint.clone()) {
                 if resized {
@@ -256,7 +251,7 @@ impl Links {
                 socket: SocketId(index as u32),
                 device: link.config.interface.clone(),
                 sources: found.get(index)?.sources,
-                mark: self.instance.link_mark(index).ok(),
+                mark: self.ground.mark(index).ok(),
             })
         });
         ways.filter(|way| way.sources.iter().any(Option::is_some))
@@ -301,8 +296,10 @@ impl Links {
             return;
         };
         for address in link.bound.into_iter().flatten() {
-            let renewed = link
-                .open(address, index, self.instance)
+            let interface = &link.config.interface;
+            let renewed = self
+                .ground
+                .open(index, interface, address)
                 .map_err(|error| explain(&error))
                 .and_then(|socket| {
                     let set = io.set_socket(id, address, Some(socket));
@@ -350,10 +347,10 @@ impl Link {
         self.config = wanted.clone();
     }
 
-    fn follow(&mut self, found: &Found, index: usize, instance: Instance, io: &mut Io) {
+    fn follow(&mut self, found: &Found, index: usize, ground: &Ground, io: &mut Io) {
         self.complaint.clone_from(&found.complaint);
         for address in found.sources.into_iter().flatten() {
-            self.bind(address, index, instance, io);
+            self.bind(address, index, ground, io);
         }
         for (family, any) in [(0, IpAddr::from([0; 4])), (1, IpAddr::from([0; 16]))] {
             if found.sources[family].is_none() && self.bound[family].take().is_some() {
@@ -363,12 +360,12 @@ impl Link {
     }
 
     /// Binds a socket to `address` unless there is one.
-    fn bind(&mut self, address: IpAddr, index: usize, instance: Instance, io: &mut Io) {
+    fn bind(&mut self, address: IpAddr, index: usize, ground: &Ground, io: &mut Io) {
         let family = usize::from(address.is_ipv6());
         if self.bound[family] == Some(address) {
             return;
         }
-        match self.open(address, index, instance) {
+        match ground.open(index, &self.config.interface, address) {
             Ok(socket) => {
                 if let Err(error) = io.set_socket(SocketId(index as u32), address, Some(socket)) {
                     self.complaint = unusable(format!("cannot watch the socket: {error}"));
@@ -381,21 +378,6 @@ impl Link {
                 self.complaint = unusable(explain(&error));
             }
         }
-    }
-
-    /// A socket with a port of the kernel's choice.
-    fn open(
-        &self,
-        address: IpAddr,
-        index: usize,
-        instance: Instance,
-    ) -> Result<LinkSocket, sennit_linux::Error> {
-        let mark = instance.link_mark(index)?;
-        LinkSocket::bind(&LinkBinding {
-            device: &self.config.interface,
-            address,
-            mark: Some(mark),
-        })
     }
 
     fn update(&self, index: usize) -> LinkUpdate {

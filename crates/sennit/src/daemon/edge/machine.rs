@@ -104,7 +104,7 @@ impl EdgeMachine {
         let Some(lead) = &mut self.lead else {
             return;
         };
-        let found: Arc<[Found]> = lead.watch.look(&mut lead.footprint).into();
+        let found: Arc<[Found]> = lead.watch.look(&lead.host).into();
         lead.outlook.set_ways(self.links.ways(&found));
         self.links.follow(&found, &mut self.edge, io, now);
         for slot in &self.letter_slots[1..] {
@@ -377,6 +377,9 @@ impl EdgeMachine {
 }
 
 impl Machine for EdgeMachine {
+    /// The first keeps the certificate that the hub signs.
+    const WRITES: bool = true;
+
     fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
         self.edge.handle_datagrams(from, data, now);
     }
@@ -445,7 +448,7 @@ impl Machine for EdgeMachine {
         self.links.handle_timeout(&mut self.edge, io, now);
         if let Some(lead) = &mut self.lead {
             lead.outlook
-                .look(&self.resolved, &self.letter_slots[0], now);
+                .look(&self.resolved, &self.letter_slots[0], &lead.host, now);
         }
         let lead = self.lead.as_mut();
         if lead.is_some_and(|lead| lead.is_due(now)) {

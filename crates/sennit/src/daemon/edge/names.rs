@@ -19,7 +19,7 @@ use std::{
 };
 
 use sennit_engine::SocketId;
-use sennit_linux::{inquiry, udp::LinkBinding};
+use sennit_linux::{confine, inquiry, udp::LinkBinding};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
 use super::{dns, machine::Letter};
@@ -288,23 +288,33 @@ fn nameservers(text: &str) -> Vec<IpAddr> {
 
 /// What the resolvers answer to this link about all names.
 fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String, Vec<IpAddr>> {
-    let ask = |name: &String| (name.clone(), ask(way, resolvers, name));
+    let sockets = sockets_to(way, resolvers);
+    // What comes back may be anybody's.
+    confine::keep_files_only();
+    let ask = |name: &String| (name.clone(), ask_over(&sockets, name));
     names.iter().map(ask).collect()
+}
+
+fn sockets_to(way: &Way, resolvers: &[IpAddr]) -> Vec<UdpSocket> {
+    let sockets = resolvers
+        .iter()
+        .filter_map(|&resolver| socket_to(way, resolver).ok());
+    sockets.collect()
 }
 
 /// The addresses of a name that the first resolver knows which knows any. All are asked at once.
 pub(super) fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
-    let sockets: Vec<UdpSocket> = resolvers
-        .iter()
-        .filter_map(|&resolver| socket_to(way, resolver).ok())
-        .collect();
+    ask_over(&sockets_to(way, resolvers), name)
+}
+
+fn ask_over(sockets: &[UdpSocket], name: &str) -> Vec<IpAddr> {
     let started = Instant::now();
     let (mut addresses, mut families) = (Vec::new(), [false; 2]);
     let (mut ask_at, mut end) = (started, started + PATIENCE);
     let mut ids = [0_u16; 2];
     while Instant::now() < end && !sockets.is_empty() {
         if Instant::now() >= ask_at {
-            ids = send_questions(&sockets, name);
+            ids = send_questions(sockets, name);
             ask_at += ASK_AGAIN;
         }
         thread::sleep(LOOK);

@@ -11,6 +11,7 @@ use std::{
 use sennit_engine::SocketId;
 
 use super::{
+    ground::Host,
     machine::Letter,
     names::{Names, Resolved, Way},
     probe::{self, Schedule, Verdict},
@@ -66,7 +67,13 @@ impl Outlook {
     }
 
     /// Looks, on a thread of its own, if it is time.
-    pub(super) fn look(&mut self, resolved: &Resolved, answer_to: &Slot<Letter>, now: Instant) {
+    pub(super) fn look(
+        &mut self,
+        resolved: &Resolved,
+        answer_to: &Slot<Letter>,
+        host: &Host,
+        now: Instant,
+    ) {
         if !self.schedule.is_due(now) {
             return;
         }
@@ -76,7 +83,7 @@ impl Outlook {
             .map(|way| (way.clone(), self.hubs_of(way, resolved)))
             .collect();
         let slot = answer_to.clone();
-        let started = thread::Builder::new().name("probe".into()).spawn(move || {
+        let probe = move || {
             let verdicts = thread::scope(|scope| {
                 let threads: Vec<_> = tasks
                     .iter()
@@ -88,7 +95,9 @@ impl Outlook {
                     .collect()
             });
             slot.post(Letter::Probed(verdicts));
-        });
+        };
+        // Its sockets keep to links, which a packet thread may not ask of them.
+        let started = host.ask(move |_| thread::Builder::new().name("probe".into()).spawn(probe));
         if let Err(error) = started {
             tracing::warn!(%error, "cannot look why there is no tunnel");
             self.schedule.looked(now);

@@ -15,6 +15,7 @@ use crate::{
     config::EdgeConfig,
     control::{LinkAnswer, LinkBounds, Refused, Request, Response},
     daemon::{
+        confinement,
         facts::Seen,
         mailbox::{self, Question, Slot},
         reload::Reloader,
@@ -228,6 +229,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         sites: Vec::new(),
         tunnels,
         workers,
+        confinement: confinement::status(),
     }
 }
 

@@ -3,12 +3,9 @@
 use std::{error::Error, net::IpAddr};
 
 use sennit_engine::LEAST_PAYLOAD;
-use sennit_linux::{
-    Footprint,
-    netlink::{Family, Interface, LinkState, Monitor, Netlink},
-};
+use sennit_linux::netlink::{Family, Interface, LinkState, Monitor, Netlink};
 
-use super::links::explain;
+use super::{ground::Host, links::explain};
 use crate::{cli::Failure, config, status::LinkCause};
 
 /// All interfaces that links of the config are on.
@@ -62,14 +59,14 @@ impl Watch {
     }
 
     /// Goes on with other links, each in its place.
-    pub(super) fn set_links(&mut self, links: &[Option<config::Link>], footprint: &mut Footprint) {
+    pub(super) fn set_links(&mut self, links: &[Option<config::Link>], host: &Host) {
         for (index, before) in self.links.iter().enumerate() {
             let after = links.get(index).and_then(Option::as_ref);
             let same =
                 |link: &config::Link| after.is_some_and(|after| after.interface == link.interface);
             if before.as_ref().is_some_and(|before| !same(before)) {
                 // There may be nothing to forget.
-                let _ = footprint.unroute_link(index);
+                let _ = host.ask(move |host| host.unroute_link(index));
             }
         }
         self.links = links.to_vec();
@@ -99,7 +96,7 @@ impl Watch {
     }
 
     /// Looks at every interface anew, and routes what has changed.
-    pub(super) fn look(&mut self, footprint: &mut Footprint) -> Vec<Found> {
+    pub(super) fn look(&mut self, host: &Host) -> Vec<Found> {
         let looks = self.links.iter().enumerate().map(|(index, link)| {
             let Some(link) = link else {
                 return Found::NOTHING;
@@ -108,7 +105,7 @@ impl Watch {
                 Ok(interface) => interface,
                 Err(error) => {
                     // There may be nothing to forget.
-                    let _ = footprint.unroute_link(index);
+                    let _ = host.ask(move |host| host.unroute_link(index));
                     return Found {
                         sources: [None; 2],
                         complaint: Some(missing(&error)),
@@ -121,7 +118,8 @@ impl Watch {
             if told != found.mtu {
                 tell_size(link, &interface, &found, self.payload);
             }
-            if let Err(error) = footprint.route_link(index, interface) {
+            let routed = host.ask(move |host| host.route_link(index, interface));
+            if let Err(error) = routed {
                 let error = &error as &dyn Error;
                 tracing::warn!(link = link.name, error, "cannot route the link's packets");
             }

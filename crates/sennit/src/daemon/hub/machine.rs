@@ -28,6 +28,7 @@ use crate::{
         worker::{Io, Machine},
     },
     journal::{Event, Journal},
+    status::WorkerStatus,
 };
 
 /// A thing that was found at the wrong worker.
@@ -288,7 +289,10 @@ impl HubMachine {
         let tunnels = self.hub.status_with_flows(&wanted, now);
         let seen = Seen::new(tunnels, self.hub.links(), |_, _| None, now);
         Answer {
-            worker: self.strays.counters.status(seen.len()),
+            worker: WorkerStatus {
+                turned_away_packets: self.hub.turned_away(),
+                ..self.strays.counters.status(seen.len())
+            },
             seen,
         }
     }

@@ -19,7 +19,10 @@ use std::{
 
 use bytes::Bytes;
 use sennit_engine::{Credential, RequestId, UdpRefusal};
-use sennit_linux::poller::{Events, Interest, Poller};
+use sennit_linux::{
+    confine,
+    poller::{Events, Interest, Poller},
+};
 
 use crate::{
     cli::Failure,
@@ -140,6 +143,7 @@ pub(super) fn start(
         Relay::new(config, pollers, token, verdicts).map_err(Failure::runtime)?;
     let run = move || {
         let _lifeline = lifeline;
+        confine::keep_files_only();
         relay.run();
     };
     let thread = thread::Builder::new().name("relay".into()).spawn(run);

@@ -48,6 +48,7 @@ pub(super) fn start(config: &HubConfig, lifeline: Lifeline) -> Result<(), Failur
             Err(error) => return drop(bound.send(Err(error))),
         };
         let _ = bound.send(Ok(()));
+        sennit_linux::confine::keep_files_only();
         if let Err(error) = server.run(&AtomicBool::new(false)) {
             tracing::error!(%error, "speed tests are served no more");
         }
