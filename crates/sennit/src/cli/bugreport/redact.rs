@@ -48,14 +48,14 @@ impl Redaction {
         let is_part = |c: char| c.is_ascii_alphanumeric() || ".:-_".contains(c);
         let mut rest = text;
         while !rest.is_empty() {
+            let start = rest.find(is_part).unwrap_or(rest.len());
+            out += &rest[..start];
+            rest = &rest[start..];
             if let Some(end) = end_of_url(rest) {
                 out += &self.word(&rest[..end], "url");
                 rest = &rest[end..];
                 continue;
             }
-            let start = rest.find(is_part).unwrap_or(rest.len());
-            out += &rest[..start];
-            rest = &rest[start..];
             let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
             out += &self.replace(&rest[..end]);
             rest = &rest[end..];
