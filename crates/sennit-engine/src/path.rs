@@ -28,6 +28,8 @@ const ASSUMED_RTT: Duration = Duration::from_millis(100);
 /// What noq refuses to carry for so long it will never carry: it validates a new address of the
 /// peer for three probe timeouts, at most once (RFC 9000 §8.2.4), and sends no data until it has.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
+/// How often it is tried whether noq still refuses, while nothing else is to be sent.
+const TRIAL_EVERY: Duration = Duration::from_millis(100);
 
 /// A crowded path has a round trip of at least this many times its least one (docs/decisions/0006).
 const CROWDED: u32 = 3;
@@ -180,6 +182,11 @@ impl Path {
     /// Whether noq sends no data here: to a new address of the peer not until it is validated.
     pub(crate) fn refuses(&self) -> bool {
         self.refused.is_some()
+    }
+
+    /// When it is to be tried whether it still does not.
+    pub(crate) fn trial_at(&self) -> Option<Instant> {
+        self.refused.map(|(_, last)| last + TRIAL_EVERY)
     }
 
     /// Whether it never will.

@@ -33,6 +33,14 @@ pub(crate) const MAX_PATHS: NonZeroU32 = NonZeroU32::new(16).expect("it is not z
 const _: () = assert!(MAX_PATHS.get() as usize <= sennit_core::flows::PATHS);
 /// Links of an edge: what is beyond would have no path.
 pub const MOST_LINKS: usize = MAX_PATHS.get() as usize;
+/// Paths that the edge may open beside those that there are. Each costs 155 bytes of connection
+/// IDs.
+pub(crate) const SPARE_PATHS: u32 = 4;
+/// Bytes of streams that are on the way at most. noq puts all that it has to send, or to send
+/// again, into one packet of a size that some paths do not carry, and where other packets arrive it
+/// never tries a smaller one. So with the connection IDs of spare paths it is less than any path
+/// carries.
+const STREAMS_ON_THE_WAY: u64 = 512;
 /// Received datagrams wait here only until the driver drains them, within one batch of the socket.
 pub(crate) const DATAGRAM_BUFFER: usize = 8 << 20;
 /// Streams carry requests and capsules only. noq closes a connection whose receive buffer has more
@@ -109,7 +117,7 @@ impl Settings {
             .max_concurrent_uni_streams(VarInt::from_u32(8))
             .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
             .receive_window(VarInt::from_u32(2 * STREAM_WINDOW))
-            .send_window(u64::from(STREAM_WINDOW))
+            .send_window(STREAMS_ON_THE_WAY)
             .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_BUFFER)
             .allow_spin(false)

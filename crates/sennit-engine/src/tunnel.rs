@@ -27,6 +27,7 @@ mod reports;
 mod round;
 
 use std::{
+    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -47,7 +48,7 @@ use crate::{
     path::{Path, number},
     pipe::Pipe,
     resumption::Agreed,
-    transport::{DATAGRAM_BUFFER, MAX_PATHS},
+    transport::{DATAGRAM_BUFFER, MAX_PATHS, SPARE_PATHS},
     treatment::Treatment,
 };
 
@@ -81,6 +82,8 @@ pub(crate) struct Tunnel {
     longest: usize,
     /// Datagrams of requests that are no tunnel, if the connection may have such.
     unbound: Option<Vec<Unbound>>,
+    /// The peer may open paths.
+    allows_paths: bool,
 }
 
 /// Stream, context and payload of a datagram.
@@ -112,6 +115,7 @@ impl Tunnel {
             chunk: BytesMut::new(),
             longest: usize::MAX,
             unbound: None,
+            allows_paths: false,
         }
     }
 
@@ -144,8 +148,21 @@ impl Tunnel {
 
     /// The peer may from now on open paths.
     pub(crate) fn allow_paths(&mut self, now: Instant) {
+        self.allows_paths = true;
+        self.allow_spare_paths(now);
+    }
+
+    /// The peer may open some more paths than there are: connection IDs for all that it may ever
+    /// have would fill several large packets.
+    fn allow_spare_paths(&mut self, now: Instant) {
+        if !self.allows_paths {
+            return;
+        }
+        let count = NonZeroU32::MIN.saturating_add(self.paths.len() as u32 + SPARE_PATHS - 1);
         // Fails only for a peer that does not speak multipath.
-        let _ = self.conn.set_max_concurrent_paths(now, MAX_PATHS);
+        let _ = self
+            .conn
+            .set_max_concurrent_paths(now, count.min(MAX_PATHS));
     }
 
     /// Packets that are sent twice are few; a copy must not be withheld because the other path's
@@ -198,6 +215,7 @@ impl Tunnel {
         self.paths.extend(path);
         self.paths.sort_by_key(|path| path.id);
         self.set_floors();
+        self.allow_spare_paths(now);
         self.abort_batch(pipe);
     }
 
@@ -354,6 +372,12 @@ impl Tunnel {
             .chain(held)
             .chain(self.reports.poll_timeout(owes).filter(|_| listens))
             .chain(self.overdue_at(pipe))
+            .chain(
+                self.paths
+                    .iter()
+                    .filter_map(Path::trial_at)
+                    .filter(|_| listens),
+            )
             .chain(self.protection_due_at(pipe))
             .chain(self.owes_until())
             .chain(self.conn.poll_timeout())

@@ -59,3 +59,30 @@ fn reliable_packets_that_overtake_the_hubs_answer_are_not_lost() {
         assert!(arrives, "seed {seed}: {:?}", world.edge.status());
     }
 }
+
+/// The hub's answer shared a packet with connection IDs for paths that nobody asked for, which was
+/// too large for the link and was sent again as it was: other packets passed, so no smaller one was
+/// tried.
+#[test]
+fn an_edge_that_starts_anew_on_a_small_path_has_its_tunnel_while_packets_flow() {
+    for mtu in [1400, 1340, 1280] {
+        for policy in [Policy::Single, Policy::Redundant] {
+            let mut small = link("20/30");
+            (small.up.mtu, small.down.mtu) = (mtu, mtu);
+            let mut world = World::new(&[small.clone(), small], policy, 1, Instant::now());
+            assert!(world.connect(2));
+            world.restart_edge();
+            let mut number = 0;
+            let is_back = world.run_until(2 * SECOND, |world| {
+                if number % 20 == 0 {
+                    world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+                    world.send_from_hub(&udp(SERVER, EDGE, 7, number, 300));
+                }
+                number += 1;
+                let status = &world.edge.status()[0];
+                status.up && status.paths.len() == 2
+            });
+            assert!(is_back, "{mtu} {policy}: {:?}", world.edge.status());
+        }
+    }
+}

@@ -227,15 +227,13 @@ impl Tunnel {
 
     /// Tells the peer now and then of paths that are not up.
     fn repeat_bad_news(&mut self, pace: Pace, now: Instant) {
-        // Where noq refuses to send, only reports show whether it still does.
-        let refuses = self.paths.iter().any(Path::refuses);
         let all_up = self
             .paths
             .iter()
             .all(|path| path.health.state().0 == PathState::Up);
-        let judged = !refuses && self.paths.iter().all(|path| path.health.is_judged());
+        let judged = self.paths.iter().all(|path| path.health.is_judged());
         if !all_up && !judged {
-            self.reports.repeat(pace != Pace::Idle || refuses, now);
+            self.reports.repeat(pace != Pace::Idle, now);
         }
     }
 

@@ -1,5 +1,8 @@
-//! Padding that shows what a path carries: packets of a size that is not known to arrive, and
-//! packets that leave at once where it is not known how fast they arrive.
+//! Padding that shows what a path carries: packets of a size that is not known to arrive, packets
+//! that leave at once where it is not known how fast they arrive, and packets of which it is not
+//! known whether noq sends them.
+
+use std::time::Instant;
 
 use bytes::Bytes;
 use sennit_core::{PathSet, PathView};
@@ -17,6 +20,18 @@ impl Tunnel {
         let probe = self.padding_of(u64::from(size))?;
         let paths = PathSet::default().with(index);
         self.put_aside(pipe, probe, paths);
+        Some(paths)
+    }
+
+    /// Stages padding for a path that noq refused to send on: its address may be validated by now,
+    /// and while nothing flows nothing else shows it.
+    pub(super) fn trial_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
+        let is_due = |path: &Path| path.trial_at().is_some_and(|at| at <= now);
+        let index = self.paths.iter().position(is_due);
+        let index = index.filter(|_| self.is_numbered())?;
+        let trial = self.padding_of(0)?;
+        let paths = PathSet::default().with(index);
+        self.put_aside(pipe, trial, paths);
         Some(paths)
     }
 

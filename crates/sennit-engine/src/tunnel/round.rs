@@ -251,6 +251,7 @@ impl Tunnel {
         let other = self
             .report_due(pipe, now)
             .or_else(|| self.size_probe_due(pipe))
+            .or_else(|| self.trial_due(pipe, now))
             .or_else(|| self.opening_due(pipe))
             .or_else(|| self.repair_due(pipe, now))
             .or_else(|| self.template_due(pipe, now))
