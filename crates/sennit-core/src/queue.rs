@@ -47,6 +47,9 @@ const LONGEST_WAIT: Duration = Duration::from_millis(250);
 const LIMIT: usize = 8 << 20;
 /// The limit is never set lower: the first window of a few connections, before any rate is known.
 const LEAST_LIMIT: usize = 256 << 10;
+/// Numbers that are left out where packets are dropped unseen: the far end takes such a jump for a
+/// sender that starts over ([`crate::Resequencer`]).
+const LEFT_OUT: u32 = 1 << 16;
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
 
@@ -258,42 +261,55 @@ impl FqCodel {
     /// Numbers start over: what waits gets the first ones. `taken` was popped but has not left; it
     /// leaves before the others of its flow.
     pub fn start_over(&mut self, taken: Option<Popped>, now: Instant) {
+        let waits = |place: &Option<(Instant, Queued)>| {
+            let packet = place.as_ref().map(|(_, packet)| packet);
+            packet.is_some_and(|packet| packet.packet_len() > 0)
+        };
         for flow in &mut self.flows {
-            flow.packets.retain(Option::is_some);
+            flow.packets.retain(waits);
+            flow.waiting = flow.packets.len();
             flow.next = Header::FIRST;
         }
         let packet = taken.map(|taken| taken.packet);
         if let Some(packet) = packet.filter(|packet| packet.packet_len() > 0) {
-            self.put_back(packet, now);
+            let flow = &mut self.flows[packet.flow as usize % FLOWS];
+            flow.next = Header::FIRST.wrapping_add(1);
+            self.put_back(Header::FIRST, packet, now);
         }
     }
 
-    /// Drops all that waits.
+    /// Drops all that waits. Its numbers are not given to others, and so many more are left out that
+    /// the far end does not wait for them.
     pub fn clear(&mut self) {
         for flow in &mut self.flows {
             self.stats.dropped += flow.waiting as u64;
             flow.stats.dropped += flow.waiting as u64;
+            if !flow.packets.is_empty() {
+                let left_out = flow.packets.len() as u32 + LEFT_OUT;
+                flow.next = flow.next.wrapping_add(left_out);
+            }
             (flow.waiting, flow.bytes) = (0, 0);
             flow.packets.clear();
         }
         self.bytes = 0;
     }
 
-    /// Puts packets that had left back in front of the others of their flows, in this order.
-    pub fn put_back_all(&mut self, packets: Vec<Queued>, now: Instant) {
-        for packet in packets.into_iter().rev() {
-            self.put_back(packet, now);
+    /// Puts packets that had left back in their places, which their numbers say. An empty one stands
+    /// for one that cannot be sent again.
+    pub fn put_back_all(&mut self, packets: Vec<(u32, Queued)>, now: Instant) {
+        for (seq, packet) in packets.into_iter().rev() {
+            self.put_back(seq, packet, now);
         }
     }
 
-    fn put_back(&mut self, packet: Queued, now: Instant) {
+    fn put_back(&mut self, seq: u32, packet: Queued, now: Instant) {
         let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
         let flow = &mut self.flows[index];
+        if !flow.put_back(seq, packet, now) {
+            return;
+        }
         self.bytes += len;
-        flow.bytes += len;
-        flow.waiting += 1;
         flow.deficit += len as i64;
-        flow.packets.push_front(Some((now, packet)));
         if !flow.listed {
             flow.listed = true;
             self.new_flows.push_back(index as u16);

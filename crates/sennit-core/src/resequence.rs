@@ -147,13 +147,20 @@ impl<T> Resequencer<T> {
     }
 
     /// The sender starts over, with new numbers on new paths: passes on what is held.
-    pub fn start_over(&mut self, mut release: impl FnMut(T), now: Instant) {
+    pub fn start_over(&mut self, release: impl FnMut(T), now: Instant) {
+        self.pause(release, now);
+        self.flows.clear();
+    }
+
+    /// The paths are gone, and others may go on with the same numbers: passes on what is held.
+    pub fn pause(&mut self, mut release: impl FnMut(T), now: Instant) {
         for flow in self.flows.values_mut() {
             self.stats.missed += flow.missing(flow.held.len() as i64);
             flow.flush(&mut release);
         }
         *self = Self {
             stats: self.stats,
+            flows: std::mem::take(&mut self.flows),
             ..Self::new(now)
         };
     }

@@ -22,6 +22,9 @@
 //! `fares=told` that reports may, and do, tell an edge how its classes fare at the hub
 //! ([`Abilities`]). An edge whose class has whole headers does not say `headers`.
 //!
+//! A class of reliable delivery says which run of numbers it has, and a hub which one the tunnel has
+//! ([`crate::numbers`]).
+//!
 //! How the classes share the links is said by [`terms`].
 //!
 //! [`CONTEXT_PARTIAL`]: sennit_core::frame::CONTEXT_PARTIAL
@@ -41,6 +44,7 @@ use sennit_fec::Fec;
 pub(crate) use self::terms::Wishes;
 use crate::{
     codec::{Abilities, Peer},
+    numbers::{NUMBERS, Numbers, Run},
     treatment::{MOST_COPIES, Treatment},
 };
 
@@ -71,6 +75,8 @@ pub(crate) struct Hello {
     pub(crate) abilities: Abilities,
     /// What it may have of the links.
     pub(crate) wishes: Wishes,
+    /// The run of numbers that the class has, if it asks to go on with it.
+    pub(crate) run: Option<Run>,
 }
 
 impl Hello {
@@ -82,6 +88,7 @@ impl Hello {
             fallback,
             abilities,
             wishes,
+            run,
         } = self;
         let Treatment {
             policy,
@@ -93,11 +100,12 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion};fec={fec}{}{}{}",
+             congestion={congestion};fec={fec}{}{}{}{}",
             index.0,
             if *fallback { FALLBACK } else { "" },
             abilities.encode(),
-            wishes.encode()
+            wishes.encode(),
+            run.map_or_else(String::new, |run| format!(";{NUMBERS}={run}"))
         )
     }
 
@@ -113,7 +121,7 @@ impl Hello {
             ..Treatment::default()
         };
         let (mut fallback, mut abilities) = (false, Abilities::default());
-        let mut wishes = Wishes::default();
+        let (mut wishes, mut run) = (Wishes::default(), None);
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
@@ -125,6 +133,7 @@ impl Hello {
                 // An older edge says nothing, and expects nothing.
                 ("fec", word) => treatment.fec = word.parse().ok()?,
                 ("fallback", word) => fallback = word == "1",
+                (NUMBERS, name) => run = name.parse().ok(),
                 other => {
                     abilities.learn(other);
                     wishes.learn(other);
@@ -139,6 +148,7 @@ impl Hello {
             fallback,
             abilities,
             wishes,
+            run,
         })
     }
 
@@ -157,9 +167,9 @@ impl Hello {
     }
 }
 
-/// The answer of a hub that understood, that has these addresses in the tunnel, and that knows
-/// shares or does not.
-pub(crate) fn answer(inside: &[IpAddr], shares: bool) -> String {
+/// The answer of a hub that understood, that has these addresses in the tunnel, that knows shares or
+/// does not, and whose tunnel has these numbers.
+pub(crate) fn answer(inside: &[IpAddr], shares: bool, numbers: Option<Numbers>) -> String {
     let abilities = Abilities {
         fares: shares,
         ..Abilities::OURS
@@ -167,6 +177,9 @@ pub(crate) fn answer(inside: &[IpAddr], shares: bool) -> String {
     let mut answer = format!("{VERSION}{}", abilities.encode());
     for (key, word) in [terms::KEPT, terms::CHANGE].iter().filter(|_| shares) {
         answer += &format!(";{key}={word}");
+    }
+    if let Some(numbers) = numbers {
+        answer += &format!(";{NUMBERS}={numbers}");
     }
     if !inside.is_empty() {
         let inside: Vec<String> = inside.iter().map(ToString::to_string).collect();
@@ -191,6 +204,15 @@ pub(crate) fn inside(value: &str) -> Vec<IpAddr> {
 /// Whether a packet can be for it.
 fn is_host(address: &IpAddr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
+}
+
+/// The numbers that a tunnel has whose hub gave this answer; `None` if it does not say.
+pub(crate) fn numbers(value: &str) -> Option<Numbers> {
+    let mut parameters = value
+        .split(';')
+        .filter_map(|part| part.trim().split_once('='));
+    let (_, word) = parameters.find(|(name, _)| *name == NUMBERS)?;
+    Numbers::parse(word)
 }
 
 /// What can be sent to a hub that gave this answer.
@@ -253,6 +275,7 @@ mod tests {
             fallback: true,
             abilities: Abilities::OURS,
             wishes: Wishes::default(),
+            run: "9f1c".parse().ok(),
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         assert_eq!(
@@ -264,7 +287,10 @@ mod tests {
             ..Abilities::default()
         };
         let none = Abilities::default();
-        assert_eq!(answered(&answer(&[], true)), Peer::Sennit(Abilities::OURS));
+        assert_eq!(
+            answered(&answer(&[], true, None)),
+            Peer::Sennit(Abilities::OURS)
+        );
         assert_eq!(answered("1;checksums=partial"), Peer::Sennit(partial));
         assert_eq!(answered("1; later=1"), Peer::Sennit(none));
         assert_eq!(answered("2;checksums=partial"), Peer::Standard);
@@ -272,10 +298,19 @@ mod tests {
 
     #[test]
     fn a_hub_says_that_it_shares_links() {
-        assert!(keeps_shares(&answer(&[], true)));
-        assert!(changes_terms(&answer(&[], true)));
+        assert!(keeps_shares(&answer(&[], true, None)));
+        assert!(changes_terms(&answer(&[], true, None)));
         assert!(!changes_terms("1;shares=kept"));
         assert!(!keeps_shares("1;checksums=partial"));
+    }
+
+    #[test]
+    fn a_hub_says_which_numbers_a_tunnel_has() {
+        let told = Numbers::parse("old:9f1c");
+        assert_eq!(numbers(&answer(&[], true, told)), told);
+        assert_eq!(numbers(&answer(&[], true, None)), None);
+        let peer = answered(&answer(&[], true, told));
+        assert_eq!(peer, Peer::Sennit(Abilities::OURS));
     }
 
     #[test]
@@ -283,12 +318,12 @@ mod tests {
         let both: Vec<IpAddr> = ["10.200.0.1", "fd5e:1::1"]
             .map(|address| address.parse().unwrap())
             .into();
-        assert_eq!(inside(&answer(&both, true)), both);
+        assert_eq!(inside(&answer(&both, true, None)), both);
         assert_eq!(
-            answered(&answer(&both, true)),
+            answered(&answer(&both, true, None)),
             Peer::Sennit(Abilities::OURS)
         );
-        assert!(inside(&answer(&[], true)).is_empty());
+        assert!(inside(&answer(&[], true, None)).is_empty());
         assert!(inside("1;inside=0.0.0.0,127.0.0.1,10.9.0.1").is_empty());
         assert_eq!(inside("1;inside=x,10.9.0.1").len(), 1);
     }

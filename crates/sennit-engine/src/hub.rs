@@ -45,6 +45,7 @@ use crate::{
     ids::{ConnId, PipeId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
+    numbers::{Numbers, Runs},
     path::number,
     resumption,
     transport::Settings,
@@ -73,7 +74,7 @@ enum Stage {
     Asking {
         stream: StreamId,
         hello: Option<Hello>,
-        granted: Option<Grant>,
+        granted: Option<(Grant, Option<Numbers>)>,
     },
     Posting {
         stream: StreamId,
@@ -110,7 +111,7 @@ impl Role {
     /// What was granted to it before its handshake is complete.
     fn granted(&self) -> Option<&Grant> {
         match &self.stage {
-            Stage::Asking { granted, .. } => granted.as_ref(),
+            Stage::Asking { granted, .. } => granted.as_ref().map(|(grant, _)| grant),
             Stage::Stranger
             | Stage::Posting { .. }
             | Stage::Up { .. }
@@ -144,6 +145,7 @@ pub struct Hub {
     config: HubConfig,
     sites: Sites,
     pipes: Pipes,
+    runs: Runs,
     errors: Errors,
     strangers: Strangers,
     to_tun: VecDeque<Bytes>,
@@ -169,7 +171,9 @@ impl Hub {
         server.transport_config(Arc::new(transport));
         server.migration(true);
         server.max_incoming(config.max_strangers);
+        let runs = Runs::new(&settings.seed);
         Ok(Self {
+            runs,
             node: Node::new(settings, Some(Arc::new(server)), now),
             sites: Sites::new(config.classes.clone()),
             pipes: Pipes::default(),

@@ -36,6 +36,7 @@ mod knocks;
 mod links;
 mod locals;
 mod node;
+mod numbers;
 mod path;
 mod pipe;
 mod protection;

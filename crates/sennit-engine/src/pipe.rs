@@ -7,10 +7,11 @@
 //! What has waited without a tunnel for longer than [`KEPT_FOR`] is of no use to anybody and is
 //! dropped.
 //!
-//! Numbers do not outlive a connection: nobody knows whether the far end still has what was
-//! numbered before, and it may be another host. So both ends start over with each connection
-//! ([`Pipe::start_over`]): what waits is numbered anew, and what was held for a missing packet is
-//! handed on (docs/decisions/0028).
+//! Numbers go on with the next connection only where both ends have agreed on that, under reliable
+//! delivery ([`crate::numbers`]): then what had left before leaves again in its old place, and the
+//! far end drops what it has. Elsewhere nobody knows whether the far end still has what was numbered
+//! before, and it may be another host. So both ends start over: what waits is numbered anew
+//! (docs/decisions/0028). Either way, what was held for a missing packet is handed on.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,6 +30,7 @@ use crate::{
     facts::TunnelStats,
     ids::{ConnId, PipeId},
     inner::Packet,
+    numbers::{Numbers, Run},
     protection::Protection,
     recovery::Recovery,
     treatment::Treatment,
@@ -39,8 +41,9 @@ use crate::{
 /// senders have given up on what is older.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(5);
 
-/// What a class of reliable delivery has waiting is kept for this long.
-const RELIABLE_FOR: Duration = Duration::from_secs(10);
+/// What a class of reliable delivery has waiting is kept for this long, and that the far end may
+/// still have it.
+pub(crate) const RELIABLE_FOR: Duration = Duration::from_secs(10);
 
 /// One class of one site.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub(crate) struct Pipe {
     received: VecDeque<Packet>,
     /// The tunnel that it runs over.
     conn: Option<ConnId>,
+    /// The run of numbers that it has.
+    run: Run,
     /// When it last lost its tunnel.
     unplugged: Option<Instant>,
 }
@@ -77,8 +82,14 @@ impl Pipe {
             halves: Halves::default(),
             received: VecDeque::new(),
             conn: None,
+            run: Run::NONE,
             unplugged: None,
         }
+    }
+
+    /// The run of numbers that it has.
+    pub(crate) fn run(&self) -> Run {
+        self.run
     }
 
     /// The connection that it runs over.
@@ -87,7 +98,7 @@ impl Pipe {
     }
 
     /// Puts back what has left over this connection and may not have arrived, under reliable
-    /// delivery. The far end may get some of it twice.
+    /// delivery. If the numbers do not go on, the far end may get some of it twice.
     pub(crate) fn save_unsettled(&mut self, conn: ConnId, tunnel: &mut Tunnel, now: Instant) {
         if self.recovery.is_reliable() && self.conn == Some(conn) {
             let unsettled = tunnel.take_unsettled(self, now);
@@ -95,8 +106,9 @@ impl Pipe {
         }
     }
 
-    /// It runs over another connection from now on.
-    fn start_over(&mut self, now: Instant) {
+    /// It runs over another connection from now on, with these numbers or with those that nobody
+    /// names.
+    fn start_over(&mut self, numbers: Option<Numbers>, now: Instant) {
         let since = self.unplugged.take().unwrap_or(now);
         let kept_for = if self.recovery.is_reliable() {
             RELIABLE_FOR
@@ -104,22 +116,28 @@ impl Pipe {
             KEPT_FOR
         };
         if now.saturating_duration_since(since) >= kept_for {
+            let held = self.held.take().map(|held| (held.seq, held.packet));
+            self.queue.put_back_all(held.into_iter().collect(), now);
             self.queue.clear();
-            self.held = None;
         }
-        self.queue.start_over(self.held.take(), now);
+        self.pause(now);
+        if !numbers.is_some_and(|numbers| numbers.go_on) {
+            self.queue.start_over(self.held.take(), now);
+            self.resequencer.start_over(|_| {}, now);
+        }
+        self.run = numbers.map_or(Run::NONE, |numbers| numbers.run);
         self.flows.forget_paths();
         self.recovery.start_over();
         self.protection.start_over(now);
-        self.release_all(now);
     }
 
-    /// Nothing more comes with the numbers of before: hands on what was held for a missing packet.
-    fn release_all(&mut self, now: Instant) {
+    /// Nothing more comes over the connection of before: hands on what was held for a missing
+    /// packet.
+    fn pause(&mut self, now: Instant) {
         self.halves = Halves::default();
         let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);
-        self.resequencer.start_over(release, now);
+        self.resequencer.pause(release, now);
     }
 
     /// Takes an inner packet.
@@ -261,9 +279,15 @@ impl Pipes {
     }
 
     /// A pipe runs over this connection from now on; returns the one that it ran over.
-    pub(crate) fn plug(&mut self, id: PipeId, conn: ConnId, now: Instant) -> Option<ConnId> {
+    pub(crate) fn plug(
+        &mut self,
+        id: PipeId,
+        conn: ConnId,
+        numbers: Option<Numbers>,
+        now: Instant,
+    ) -> Option<ConnId> {
         let pipe = self.all.get_mut(&id)?;
-        pipe.start_over(now);
+        pipe.start_over(numbers, now);
         pipe.conn.replace(conn)
     }
 
@@ -272,7 +296,7 @@ impl Pipes {
         let pipe = self.all.get_mut(&id);
         if let Some(pipe) = pipe.filter(|pipe| pipe.conn == Some(conn)) {
             (pipe.conn, pipe.unplugged) = (None, Some(now));
-            pipe.release_all(now);
+            pipe.pause(now);
         }
     }
 
@@ -310,7 +334,7 @@ mod tests {
         let start = Instant::now();
         let mut pipes = Pipes::new(start);
         let id = pipes.add(Treatment::default(), start);
-        assert_eq!(pipes.plug(id, ConnId(1), start), None);
+        assert_eq!(pipes.plug(id, ConnId(1), None, start), None);
         let pipe = pipes.of(Some(id));
         push(pipe, start);
         push(pipe, start);
@@ -320,7 +344,7 @@ mod tests {
         pipes.unplug(id, ConnId(9), start + pause);
 
         let now = start + pause;
-        assert_eq!(pipes.plug(id, ConnId(2), now), None);
+        assert_eq!(pipes.plug(id, ConnId(2), None, now), None);
         let pipe = pipes.of(Some(id));
         std::iter::from_fn(|| pipe.queue.pop(|_, _| Start::Head, now)).count()
     }
@@ -336,12 +360,12 @@ mod tests {
         let now = Instant::now();
         let mut pipes = Pipes::new(now);
         let id = pipes.add(Treatment::default(), now);
-        pipes.plug(id, ConnId(1), now);
+        pipes.plug(id, ConnId(1), None, now);
         push(pipes.of(Some(id)), now);
-        assert_eq!(pipes.plug(id, ConnId(2), now), Some(ConnId(1)));
+        assert_eq!(pipes.plug(id, ConnId(2), None, now), Some(ConnId(1)));
         // The old one comes off without harm to the new.
         pipes.unplug(id, ConnId(1), now);
-        assert_eq!(pipes.plug(id, ConnId(3), now), Some(ConnId(2)));
+        assert_eq!(pipes.plug(id, ConnId(3), None, now), Some(ConnId(2)));
         assert!(pipes.of(Some(id)).is_backlogged());
     }
 }

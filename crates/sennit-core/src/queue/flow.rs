@@ -11,6 +11,9 @@ use crate::frame::Header;
 /// A flow that was silent for so long has no claim to its queue any more.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
+/// A packet comes back from no further than this before the first place.
+const MOST_BACK: u32 = 1 << 16;
+
 /// One flow queue.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -48,6 +51,26 @@ impl Flow {
         self.bytes += packet.packet_len();
         self.waiting += 1;
         self.packets.push_back(Some((now, packet)));
+    }
+
+    /// Puts a packet that had left back in its place; false if that is taken, or too far away to be
+    /// of these numbers.
+    pub(super) fn put_back(&mut self, seq: u32, packet: Queued, now: Instant) -> bool {
+        let before = self.next.wrapping_sub(seq);
+        if before < MOST_BACK {
+            for _ in 0..before {
+                self.packets.push_front(None);
+            }
+            self.next = seq;
+        }
+        let place = seq.wrapping_sub(self.next) as usize;
+        let Some(free @ None) = self.packets.get_mut(place) else {
+            return false;
+        };
+        self.bytes += packet.packet_len();
+        self.waiting += 1;
+        *free = Some((now, packet));
+        true
     }
 
     pub(super) fn is_of(&self, hash: u32) -> bool {

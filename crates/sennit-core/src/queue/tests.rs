@@ -57,6 +57,40 @@ fn numbers_start_over_and_nothing_that_waits_is_lost() {
 }
 
 #[test]
+fn what_is_put_back_leaves_first_and_with_its_old_number() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    for len in 1..=5 {
+        queue.push(packet(1, 100 * len), now);
+    }
+    let mut left: Vec<_> = (0..4).filter_map(|_| queue.pop(any, now)).collect();
+    left.remove(1);
+    let unsettled = left.into_iter().map(|it| (it.seq, it.packet));
+
+    queue.put_back_all(unsettled.collect(), now);
+
+    let again = std::iter::from_fn(|| queue.pop(any, now));
+    let again: Vec<(u32, usize)> = again
+        .map(|it| (it.seq.wrapping_sub(Header::FIRST), it.packet.packet_len()))
+        .collect();
+    assert_eq!(again, [(0, 100), (2, 300), (3, 400), (4, 500)]);
+}
+
+/// The far end would take a new packet with the number of an old one for a copy of that.
+#[test]
+fn what_is_dropped_takes_its_numbers_along() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    queue.push(packet(1, 100), now);
+    let left = queue.pop(any, now).unwrap();
+    queue.put_back_all(vec![(left.seq, left.packet)], now);
+    queue.clear();
+    queue.push(packet(1, 200), now);
+    let next = queue.pop(any, now).unwrap().seq;
+    assert!(next.wrapping_sub(Header::FIRST) > LEFT_OUT);
+}
+
+#[test]
 fn a_waking_flow_goes_before_a_standing_one() {
     let now = Instant::now();
     let mut queue = FqCodel::default();

@@ -371,6 +371,32 @@ fn a_repair_over_a_satellite_is_waited_for() {
 }
 
 #[test]
+fn over_other_paths_numbers_may_go_on_and_what_has_come_before_is_a_copy() {
+    let mut receiver = Receiver::with_two_paths();
+    receiver.packet(40, 0, 200, 210, true);
+    receiver.packet(42, 0, 201, 211, true);
+    let before = receiver.released.len();
+
+    let now = receiver.start + MS * 212;
+    let released = &mut receiver.released;
+    receiver.resequencer.pause(|seq| released.push(seq), now);
+    for (seq, at) in [(40, 230), (41, 231), (42, 232), (43, 233)] {
+        receiver.packet(seq, 7, at - 10, at, true);
+    }
+
+    assert!(receiver.released[before..].ends_with(&[41, 43]));
+    let mut once = receiver.released.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(
+        once.len(),
+        receiver.released.len(),
+        "{:?}",
+        receiver.released
+    );
+}
+
+#[test]
 fn when_the_sender_starts_over_what_is_held_is_passed_on_and_its_first_number_is_expected() {
     let mut receiver = Receiver::with_two_paths();
     receiver.packet(41, 0, 200, 210, true);

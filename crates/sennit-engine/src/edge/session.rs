@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use sennit_core::Delivery;
 use sennit_masque::{
     self as masque, Capsule, RequestHead, ResponseHead, StreamId,
     capsule::{AssignedAddress, IpAddressRange, RefusedPrefix},
@@ -15,6 +16,7 @@ use crate::{
     hello::{self, ENROL_PATH, Hello, Wishes},
     ids::ConnId,
     node::Conn,
+    numbers::{Numbers, Run},
     sharing::Sharing,
 };
 
@@ -55,6 +57,7 @@ impl Edge {
         let (Purpose::Tunnels, Some(settings)) = (&self.purpose, self.hub_settings) else {
             return;
         };
+        let run = self.run(id);
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -65,7 +68,7 @@ impl Edge {
         let Some(stream) = conn.h3.open_request(&mut conn.tunnel.conn) else {
             return;
         };
-        let head = tunnel_request(&self.config, slot, conn.role.remote.port());
+        let head = tunnel_request(&self.config, slot, run, conn.role.remote.port());
         conn.h3.http.remember(settings);
         if conn.h3.http.send_request(stream, &head, None).is_ok() {
             conn.role.early = Some(stream);
@@ -87,6 +90,7 @@ impl Edge {
 
     /// Sends the request that the connection is for.
     pub(super) fn request(&mut self, id: ConnId, now: Instant) {
+        let run = self.run(id);
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -98,6 +102,7 @@ impl Edge {
                 tunnel_request(
                     &self.config,
                     &self.slots[conn.role.slot],
+                    run,
                     conn.role.remote.port(),
                 ),
                 None,
@@ -141,13 +146,21 @@ impl Edge {
             let reason = format!("the hub refused {what}: {why} (status {})", head.status);
             return self.end(id, reason, is_lasting(head.status), now);
         }
+        let answer = head.fields.text(hello::NAME);
+        let numbers = answer.and_then(hello::numbers);
+        if !self.can_go_on(id, numbers) {
+            let reason = "the class's numbers have changed since it asked";
+            return self.give_up(id, reason.into(), now);
+        }
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
         let slot = &mut self.slots[conn.role.slot];
         slot.dial.granted();
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return;
         }
         conn.role.stage = Stage::Up(stream);
-        let answer = head.fields.text(hello::NAME);
         let peer = answer.map_or(Peer::Standard, hello::answered);
         let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
@@ -177,9 +190,24 @@ impl Edge {
             link,
             multipath,
         });
-        self.node.plug(id, of, Codec::new(stream, peer), now);
+        self.node
+            .plug(id, of, (Codec::new(stream, peer), numbers), now);
         self.announce_links(id);
         self.settle(now);
+    }
+
+    /// The run of numbers that a connection's class has, if it asks to go on with it.
+    fn run(&mut self, id: ConnId) -> Option<Run> {
+        let slot = &self.slots[self.node.get(id)?.role.slot];
+        let asks = slot.class.treatment.delivery == Delivery::Reliable;
+        let pipe = self.node.pipe_mut(slot.pipe).filter(|_| asks)?;
+        Some(pipe.run())
+    }
+
+    /// Whether a connection's class can have the numbers that the hub says it has.
+    fn can_go_on(&mut self, id: ConnId, numbers: Option<Numbers>) -> bool {
+        let run = self.run(id).unwrap_or(Run::NONE);
+        numbers.is_none_or(|numbers| numbers.fit(run))
     }
 
     fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
@@ -256,7 +284,7 @@ pub(super) fn wishes(config: &EdgeConfig, slot: &Slot) -> Wishes {
 
 /// The request for a tunnel. Some proxies compare `:authority` with their own address including the
 /// port, so it is always there.
-fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
+fn tunnel_request(config: &EdgeConfig, slot: &Slot, run: Option<Run>, port: u16) -> RequestHead {
     let hello = Hello {
         class: slot.class.name.clone(),
         index: slot.id,
@@ -264,6 +292,7 @@ fn tunnel_request(config: &EdgeConfig, slot: &Slot, port: u16) -> RequestHead {
         fallback: slot.id == config.classifier.fallback(),
         abilities: Abilities::OURS.with_headers(slot.class.treatment.headers),
         wishes: wishes(config, slot),
+        run,
     };
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),

@@ -20,6 +20,7 @@ use crate::{
     hello::{self, Hello, REPLACED},
     ids::ConnId,
     node::Conn,
+    numbers::{Numbers, Run},
     treatment::Treatment,
 };
 
@@ -41,14 +42,25 @@ impl Hub {
         if *asked != stream {
             return;
         }
-        let says = || hello::answer(&self.config.addresses, self.shares);
-        let says = hello.is_some().then(says);
+        let is_sennit = hello.is_some();
+        let asks = hello
+            .as_ref()
+            .and_then(|hello| Some((hello.run?, hello.index)));
+        let numbers = asks.map(|(theirs, class)| {
+            let ours = self.run_of(&grant.site, class);
+            self.runs.agree(theirs, ours)
+        });
+        let says = || hello::answer(&self.config.addresses, self.shares, numbers);
+        let says = is_sennit.then(says);
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
         if let Err(error) = answer(conn, stream, &grant, says) {
             tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
             return;
         }
         if let Stage::Asking { granted, .. } = &mut conn.role.stage {
-            *granted = Some(grant);
+            *granted = Some((grant, numbers));
         }
         if conn.tunnel.conn.is_handshaking() {
             // Its first packets come right behind the end of the handshake.
@@ -71,11 +83,30 @@ impl Hub {
         else {
             return;
         };
-        let Some(grant) = granted.take() else {
+        let Some((grant, numbers)) = granted.take() else {
             return;
         };
         let hello = hello.take().map(|hello| hello.known(self.shares));
         let stream = *stream;
+        let index = hello.as_ref().map(|hello| hello.index);
+        let run = self.run_of(&grant.site, index.unwrap_or_default());
+        if numbers.is_some_and(|numbers| !numbers.fit(run)) {
+            let reason = "the class's numbers have changed since it was answered";
+            return self.fail(id, reason, now);
+        }
+        self.enter(id, (stream, hello), (grant, numbers), now);
+    }
+
+    fn enter(
+        &mut self,
+        id: ConnId,
+        (stream, hello): (StreamId, Option<Hello>),
+        (grant, numbers): (Grant, Option<Numbers>),
+        now: Instant,
+    ) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
         conn.tunnel.allow_paths(now);
         conn.tunnel.party = grant.site.as_str().into();
         let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
@@ -105,7 +136,7 @@ impl Hub {
         self.plug(
             id,
             (&site, class),
-            (Codec::new(stream, peer), treatment),
+            (Codec::new(stream, peer), numbers, treatment),
             now,
         );
         if let Some(old) = replaced {
@@ -122,12 +153,32 @@ impl Hub {
         });
     }
 
+    /// The run of numbers that a class of a site has.
+    fn run_of(&mut self, site: &str, class: ClassId) -> Run {
+        let owner = Owner {
+            site: site.to_owned(),
+            class,
+        };
+        let pipe = self.pipes.get(&owner);
+        let pipe = pipe.and_then(|pipe| self.node.pipe_mut(pipe));
+        pipe.map_or(Run::NONE, |pipe| pipe.run())
+    }
+
+    /// A connection is of no use; its edge makes another.
+    fn fail(&mut self, id: ConnId, reason: &str, now: Instant) {
+        self.strangers.remove(id);
+        self.node.close(id, Code::H3_NO_ERROR.0, reason, now);
+        if let Some(conn) = self.node.get_mut(id) {
+            conn.role.stage = Stage::Closing;
+        }
+    }
+
     /// Plugs a tunnel into the pipe of its class, with what waits there.
     fn plug(
         &mut self,
         id: ConnId,
         (site, class): (&str, ClassId),
-        (codec, treatment): (Codec, Treatment),
+        (codec, numbers, treatment): (Codec, Option<Numbers>, Treatment),
         now: Instant,
     ) {
         let owner = Owner {
@@ -140,7 +191,7 @@ impl Hub {
             pipe.recovery.set_delivery(treatment.delivery);
             pipe.protection.set_fec(treatment.fec);
         }
-        self.node.plug(id, (pipe, class), codec, now);
+        self.node.plug(id, (pipe, class), (codec, numbers), now);
     }
 }
 

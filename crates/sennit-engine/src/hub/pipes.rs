@@ -10,7 +10,7 @@ use std::{
 
 use sennit_core::ClassId;
 
-use crate::{ids::PipeId, pipe::KEPT_FOR};
+use crate::{ids::PipeId, pipe::RELIABLE_FOR};
 
 /// Whose a pipe is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +32,11 @@ impl Pipes {
     /// Whose a pipe is.
     pub(super) fn owner(&self, pipe: PipeId) -> Option<&Owner> {
         self.owners.get(&pipe)
+    }
+
+    /// The pipe of a class, if it has one.
+    pub(super) fn get(&self, owner: &Owner) -> Option<PipeId> {
+        self.by_owner.get(owner).copied()
     }
 
     /// The pipe of a class that has a tunnel from now on, or what `make` makes if it has none yet.
@@ -56,7 +61,7 @@ impl Pipes {
 
     /// The next pipe that has had no tunnel for too long, and is to be forgotten.
     pub(super) fn poll_forgotten(&mut self, now: Instant) -> Option<PipeId> {
-        let is_old = |&mut (since, _): &mut (Instant, PipeId)| now >= since + KEPT_FOR;
+        let is_old = |&mut (since, _): &mut (Instant, PipeId)| now >= since + RELIABLE_FOR;
         let (_, pipe) = self.parked.pop_front_if(is_old)?;
         if let Some(owner) = self.owners.remove(&pipe) {
             self.by_owner.remove(&owner);
@@ -66,7 +71,7 @@ impl Pipes {
 
     /// When a pipe is to be forgotten.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.parked.front().map(|&(since, _)| since + KEPT_FOR)
+        self.parked.front().map(|&(since, _)| since + RELIABLE_FOR)
     }
 }
 
@@ -87,14 +92,14 @@ mod tests {
         let take = |pipes: &mut Pipes, id| pipes.take(van.clone(), || PipeId(id));
         assert_eq!(take(&mut pipes, 1), PipeId(1));
         pipes.park(&van, start);
-        let soon = start + KEPT_FOR - Duration::from_millis(1);
+        let soon = start + RELIABLE_FOR - Duration::from_millis(1);
         assert_eq!(pipes.poll_forgotten(soon), None);
         assert_eq!(take(&mut pipes, 2), PipeId(1));
         assert_eq!(pipes.poll_timeout(), None);
 
         pipes.park(&van, soon);
-        assert_eq!(pipes.poll_timeout(), Some(soon + KEPT_FOR));
-        assert_eq!(pipes.poll_forgotten(soon + KEPT_FOR), Some(PipeId(1)));
+        assert_eq!(pipes.poll_timeout(), Some(soon + RELIABLE_FOR));
+        assert_eq!(pipes.poll_forgotten(soon + RELIABLE_FOR), Some(PipeId(1)));
         assert_eq!(pipes.owner(PipeId(1)), None);
         assert_eq!(take(&mut pipes, 2), PipeId(2));
         assert_eq!(pipes.owner(PipeId(2)), Some(&van));

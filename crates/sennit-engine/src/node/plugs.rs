@@ -12,6 +12,7 @@ use crate::{
     ids::{ConnId, PipeId},
     inner::Packet,
     links::Key,
+    numbers::Numbers,
     path::{Path, number},
     pipe::Pipe,
     treatment::Treatment,
@@ -71,7 +72,7 @@ impl<R> Node<R> {
         &mut self,
         id: ConnId,
         (pipe, class): (PipeId, ClassId),
-        codec: Codec,
+        (codec, numbers): (Codec, Option<Numbers>),
         now: Instant,
     ) {
         let one = self.pipes.of(Some(pipe));
@@ -80,7 +81,7 @@ impl<R> Node<R> {
         {
             one.save_unsettled(before, &mut conn.tunnel, now);
         }
-        if let Some(before) = self.pipes.plug(pipe, id, now) {
+        if let Some(before) = self.pipes.plug(pipe, id, numbers, now) {
             self.unplug(before, now);
         }
         if let Some(conn) = self.conns.get_mut(&id) {

@@ -84,7 +84,7 @@ impl Tunnel {
 
     /// All packets that have left and may not have arrived, in the order of their flows, as they
     /// were before they were numbered. The tunnel is about to be pulled out.
-    pub(crate) fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<Queued> {
+    pub(crate) fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<(u32, Queued)> {
         let mut payloads = pipe.recovery.drain();
         for path in &self.paths {
             let mut ledger = path.gate.ledger();
@@ -94,7 +94,7 @@ impl Tunnel {
         let Some(codec) = self.codec.as_mut() else {
             return Vec::new();
         };
-        let mut halves = Halves::default();
+        let (mut halves, mut alone) = (Halves::default(), Vec::new());
         let packets = payloads.into_iter().filter_map(|payload| {
             let bytes = codec.again(&payload.bytes, false, payload.first_sent, 0)?;
             let (_, context, content) = codec::split(bytes).ok()?;
@@ -105,8 +105,12 @@ impl Tunnel {
                     Some((source.header, Packet { bytes, checksum }))
                 }
                 Inbound::Half(header, half, bytes) => {
-                    let bytes = halves.handle_half(&header, half, &bytes, now)?;
+                    let joined = halves.handle_half(&header, half, &bytes, now);
                     let checksum = codec::progress(half.partial);
+                    let Some(bytes) = joined else {
+                        alone.push(header);
+                        return None;
+                    };
                     Some((header, Packet { bytes, checksum }))
                 }
                 Inbound::Bare(_)
@@ -120,7 +124,12 @@ impl Tunnel {
             }
         });
         let mut packets: Vec<(Header, Packet)> = packets.collect();
-        packets.retain(|(_, packet)| !packet.bytes.is_empty());
+        // Of a packet whose other half has arrived there is not enough left.
+        let nothing = |header| {
+            let (bytes, checksum) = (Bytes::new(), Default::default());
+            (header, Packet { bytes, checksum })
+        };
+        packets.extend(alone.into_iter().map(nothing));
         // Numbers begin just before they wrap.
         packets.sort_by_key(|(header, _)| (header.flow, header.seq.wrapping_sub(Header::FIRST)));
         packets.dedup_by_key(|(header, _)| (header.flow, header.seq));
@@ -261,14 +270,15 @@ fn usual_rtt(path: &Path) -> Duration {
     path.srtt().min(least.mul_f64(USUAL_RTT))
 }
 
-/// A packet as it was before it was numbered.
-fn queued((header, packet): (Header, Packet)) -> Queued {
+/// A packet as it was before it left, and its number.
+fn queued((header, packet): (Header, Packet)) -> (u32, Queued) {
     let mut buffer = BytesMut::zeroed(HEADROOM);
     buffer.extend_from_slice(&packet.bytes);
-    Queued {
+    let queued = Queued {
         buffer,
         flow: header.flow.into(),
         in_order: header.ordered,
         checksum: packet.checksum,
-    }
+    };
+    (header.seq, queued)
 }

@@ -39,6 +39,8 @@ pub(super) struct Faults {
     dice: Dice,
     /// When something happens next.
     next: Instant,
+    /// When edge and hub were last restarted.
+    restarted: [Option<Instant>; 2],
     /// When an end was last restarted or held up.
     disturbed: Instant,
     /// When both machines are as fast as ever again.
@@ -61,6 +63,7 @@ impl Faults {
             links: links.iter().map(ill).collect(),
             dice,
             next: now + SECOND * 3,
+            restarted: [None; 2],
             disturbed: now,
             busy_until: None,
             asleep: false,
@@ -72,6 +75,11 @@ impl Faults {
         let links = self.links.iter().filter(|_| !self.asleep);
         let since = links.filter_map(|link| link.usable_since).min();
         since.map(|since| since.max(self.disturbed))
+    }
+
+    /// When edge and hub were last restarted.
+    pub(super) fn restarted(&self) -> [Option<Instant>; 2] {
+        self.restarted
     }
 
     /// What no round trip on a link can be shorter than: acknowledgements of all paths come by any.
@@ -233,7 +241,9 @@ impl Faults {
 
     fn restart(&mut self, world: &mut World) -> (&'static str, String) {
         self.disturbed = world.now();
-        if self.dice.roll(2) == 0 {
+        let is_hub = self.dice.roll(2) == 0;
+        self.restarted[usize::from(is_hub)] = Some(self.disturbed);
+        if is_hub {
             world.restart_hub();
             return ("restart", "hub".into());
         }

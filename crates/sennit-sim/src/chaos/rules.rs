@@ -8,7 +8,7 @@ use std::{
 use sennit_core::PathState;
 use sennit_engine::facts::TunnelStatus;
 
-use super::{Pair, faults::Faults};
+use super::{Pair, STEP, faults::Faults};
 use crate::{Arrival, World};
 
 /// The number of ICMP.
@@ -32,6 +32,8 @@ struct Way {
     /// The number of the first that is remembered.
     first: u32,
     count: u64,
+    /// When the first packet was sent.
+    started: Instant,
     last: Instant,
 }
 
@@ -41,6 +43,7 @@ impl Way {
             arrived: VecDeque::new(),
             first: 0,
             count: 0,
+            started: now,
             last: now,
         }
     }
@@ -53,11 +56,12 @@ impl Way {
         }
     }
 
-    /// Takes down what arrived.
+    /// Takes down what arrived at an end that last restarted then.
     fn note_arrival(
         &mut self,
         arrival: &Arrival,
         wanted: impl Fn(u32) -> Vec<u8>,
+        restarted: Option<Instant>,
     ) -> Result<(), String> {
         // An end may say that there is no route yet.
         if arrival.packet.get(9) == Some(&ICMP) {
@@ -71,7 +75,10 @@ impl Way {
         let Some(arrived) = place.and_then(|place| self.arrived.get_mut(place)) else {
             return Err(format!("packet {number} was not sent of late"));
         };
-        if std::mem::replace(arrived, true) {
+        let sent = self.started + STEP * number;
+        // Who has restarted does not know what it had.
+        let forgot = restarted.is_some_and(|at| at >= sent);
+        if std::mem::replace(arrived, true) && !forgot {
             return Err(format!("packet {number} came out twice"));
         }
         self.count += 1;
@@ -112,13 +119,14 @@ impl Rules {
     }
 
     pub(super) fn check(&mut self, world: &mut World, faults: &Faults) -> Result<(), String> {
+        let [edge, hub] = faults.restarted();
         for arrival in std::mem::take(&mut world.at_hub) {
             self.up
-                .note_arrival(&arrival, |number| Pair::new(number).up)?;
+                .note_arrival(&arrival, |number| Pair::new(number).up, hub)?;
         }
         for arrival in std::mem::take(&mut world.at_edge) {
             self.down
-                .note_arrival(&arrival, |number| Pair::new(number).down)?;
+                .note_arrival(&arrival, |number| Pair::new(number).down, edge)?;
         }
         let ends = [("edge", world.edge.status()), ("hub", world.hub.status())];
         for (end, status) in &ends {
