@@ -266,6 +266,13 @@ test("who administers a hub invites a site, and gets a token and its QR code", a
       const qr = ["1111111", "1000001", "1011101", "1011101", "1011101", "1000001", "1111111"];
       return { document: { site: wish.site, token: "sennit_AQAAAA", expires: "2026-11-27T14:00:00Z", qr } };
     },
+    "DELETE /v1/invitations/van-99": () => {
+      open.shift();
+      return { document: {} };
+    },
+    "DELETE /v1/invitations/ship-3": () => {
+      return { status: 404, document: { code: "not_found", detail: "site `ship-3` has no invitation that waits to be used" } };
+    },
   };
   const { page, faults } = await look(t, hub, { daemon: { role: "admin", answers }, seconds: 3 });
   await page.getByText("Invitations", { exact: true }).click();
@@ -284,12 +291,37 @@ test("who administers a hub invites a site, and gets a token and its QR code", a
   await page.getByText("van-99").last().waitFor();
   assert.deepEqual(wishes[1], { site: "van-99", hubs: ["203.0.113.10:443", "[2001:db8::1]:443"], lans: [] });
   assert.deepEqual(await violations(page), []);
-  assert.deepEqual(faults, []);
   await picture(page, "invitations");
+  await page.getByRole("button", { name: "Withdraw the invitation of van-99" }).click();
+  await code.waitFor({ state: "detached" });
+  assert.equal(await page.getByText("van-99").count(), 0);
+  await page.getByRole("button", { name: "Withdraw the invitation of ship-3" }).click();
+  await page.getByText("has no invitation that waits").waitFor();
+  assert.deepEqual(faults, []);
   for (const [status, role] of [[hub, "operate"], [edge, "admin"]]) {
     const other = await look(t, status, { daemon: { role, answers }, seconds: 1 });
     assert.equal(await other.page.getByText("Invitations", { exact: true }).count(), 0);
   }
+});
+
+test("the addresses of sites are listed, also of those that are away", async (t) => {
+  const leases = [
+    { site: "ship-3", addresses: ["10.200.0.2", "fd5e:1::2"], last_seen: "2026-11-26T10:00:00Z" },
+    { site: "van-<b>", addresses: ["10.200.0.3"] },
+  ];
+  const pools = [{ prefix: "10.200.0.0/24", leased: 2, free: 251 }, { prefix: "fd5e:1::/64", leased: 1 }];
+  const answers = { "GET /v1/leases": () => ({ document: { pools, leases } }) };
+  const { page, faults } = await look(t, hub, { daemon: { role: "read", answers }, seconds: 2 });
+  await page.getByText("Addresses", { exact: true }).first().click();
+  await page.getByText("2 leased, 251 free").waitFor();
+  const table = page.getByRole("group", { name: "Table of addresses" });
+  assert.match(await table.innerText(), /ship-3\s+10\.200\.0\.2, fd5e:1::2\s+26 Nov 2026/);
+  assert.match(await table.innerText(), /van-<b>\s+10\.200\.0\.3\s+never/);
+  await page.getByPlaceholder("site or address").fill("fd5e");
+  assert.equal(await table.getByRole("row").count(), 2);
+  assert.deepEqual(await violations(page), []);
+  assert.equal(await overflow(page), 0);
+  assert.deepEqual(faults, []);
 });
 
 test("names are shown, not run", async (t) => {

@@ -70,8 +70,10 @@ pub enum Request {
     /// What the tunnel or a link carries is measured, or somebody looks at that; the answer is a
     /// [`crate::speedtest::Speedtest`] (edge).
     Speedtest { order: SpeedtestOrder },
-    /// Invite a site, or list those that have not joined yet (hub).
+    /// Invite a site, take an invitation back, or list those that have not joined yet (hub).
     Invitations { order: InvitationsOrder },
+    /// Which addresses sites have, the [`crate::leases::Leases`] (hub).
+    Leases,
     /// What links have carried, the [`crate::usage::UsageDocument`] (edge).
     Usage,
 }
@@ -162,6 +164,8 @@ pub enum InvitationsOrder {
     List,
     /// The answer is [`Invited`].
     Invite(InviteWish),
+    /// The token of this site lets nobody in any more.
+    Withdraw { site: SiteName },
 }
 
 /// Who is to be invited, as for `sennit invite`.

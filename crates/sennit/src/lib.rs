@@ -17,6 +17,7 @@ pub mod history;
 pub mod identity;
 pub mod journal;
 pub mod lan;
+pub mod leases;
 pub mod loadtest;
 mod logging;
 pub mod metrics;

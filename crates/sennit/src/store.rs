@@ -7,6 +7,7 @@
 
 mod error;
 mod grant;
+mod invitation;
 mod lease;
 mod schema;
 
@@ -23,6 +24,7 @@ use crate::site::SiteName;
 pub use self::error::StoreError;
 pub(crate) use self::error::touch_private;
 use self::error::{Failed, Outcome, Result};
+pub use self::invitation::OpenInvitation;
 pub use self::lease::Lease;
 
 /// SHA-256 of a secret, key or certificate.
@@ -52,6 +54,8 @@ pub struct SiteRecord {
     pub reach: Option<Reach>,
     /// Whether it is a client with a bearer token.
     pub bearer: bool,
+    /// Whether it has an invitation that nobody has used.
+    pub invited: bool,
     /// When it was last here, to the minute.
     pub seen: Option<SystemTime>,
     /// Its outer addresses then.
@@ -80,14 +84,6 @@ pub struct TokenRecord {
     pub site_revoked: bool,
 }
 
-/// An invitation that nobody has used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenInvitation {
-    pub site: SiteName,
-    pub created: SystemTime,
-    pub expires: SystemTime,
-}
-
 /// A certificate that was issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRecord {
@@ -107,7 +103,7 @@ pub struct CertificateRecord {
 pub enum Redeemed {
     /// It is used up, and the certificate is the site's; those of other keys are retired.
     Done,
-    /// It is no invitation of this hub, or one that a newer one replaced.
+    /// It is no invitation of this hub, or one that was withdrawn, or that a newer one replaced.
     Unknown,
     SiteRevoked,
     Expired,
@@ -191,25 +187,6 @@ impl Store {
                 params![hash, site.as_str(), kind.name(), seconds(now), expires.map(seconds)],
             )?;
             Ok(())
-        })
-    }
-
-    /// The invitations that nobody has used, the newest first.
-    pub fn invitations(&self) -> Result<Vec<OpenInvitation>> {
-        self.run(|db| {
-            let mut query = db.prepare(
-                "SELECT site, tokens.created, expires FROM tokens JOIN sites ON sites.name = site
-                 WHERE kind = 'invite' AND used_by IS NULL AND sites.revoked IS NULL
-                 ORDER BY tokens.created DESC, site",
-            )?;
-            let rows = query.query_map([], |row| {
-                Ok(OpenInvitation {
-                    site: site_name(row, 0)?,
-                    created: instant(row.get(1)?),
-                    expires: instant(row.get::<_, Option<i64>>(2)?.unwrap_or(i64::MAX)),
-                })
-            })?;
-            rows.collect()
         })
     }
 
@@ -390,7 +367,8 @@ const SITES: &str = "
        WHERE site = name AND NOT certificates.revoked AND not_after > ?1),
       refused, granted, reach,
       EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'bearer'),
-      seen, seen_from
+      seen, seen_from,
+      EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'invite' AND used_by IS NULL)
     FROM sites";
 
 /// A name is a site's or a bearer client's, because what either may reach differs by default.
@@ -440,6 +418,7 @@ fn site_record(row: &Row<'_>) -> rusqlite::Result<SiteRecord> {
             .get::<_, Option<String>>(9)?
             .map(|words| words.parse().unwrap_or_default()),
         bearer: row.get(10)?,
+        invited: row.get(13)?,
         seen: row.get::<_, Option<i64>>(11)?.map(instant),
         seen_from: seen_from.filter_map(|from| from.parse().ok()).collect(),
         certified_until: row.get::<_, Option<i64>>(6)?.map(instant),

@@ -379,6 +379,29 @@ fn revoking_disconnects_the_site_of_a_running_hub() {
 }
 
 #[test]
+fn an_invitation_is_withdrawn_and_lets_nobody_in() {
+    let hub = tempfile::tempdir().unwrap();
+    let state = text(hub.path());
+    succeed(&["hub", "init", "--state", state]);
+    for site in ["van-07", "ship-3"] {
+        let invite = ["invite", site, "--hub", "203.0.113.10:443"];
+        succeed(&[&invite[..], &["--state", state]].concat());
+    }
+
+    succeed(&["hub", "withdraw", "van-07", "--state", state]);
+
+    let open = succeed(&["hub", "invitations", "--state", state]);
+    assert!(
+        open.contains("ship-3") && !open.contains("van-07"),
+        "{open}"
+    );
+    let sites = succeed(&["sites", "--state", state]);
+    assert!(sites.contains("van-07  left out"), "{sites}");
+    let again = sennit(&["hub", "withdraw", "van-07", "--state", state]);
+    assert_fails(&again, 3, "has no invitation that waits to be used");
+}
+
+#[test]
 fn invitations_as_json_carry_their_expiry() {
     let hub = tempfile::tempdir().unwrap();
     let state = text(hub.path());

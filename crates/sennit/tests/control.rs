@@ -49,6 +49,7 @@ fn echo(request: Request) -> Response {
         | Request::Keep
         | Request::Config { .. }
         | Request::Invitations { .. }
+        | Request::Leases
         | Request::Speedtest { .. }
         | Request::Usage => Response::done(),
     }

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use sennit::config::Pool;
+use sennit::leases::Leases;
 use sennit::site::SiteName;
 use sennit::store::{Lease, Store, StoreError, TokenKind};
 
@@ -248,6 +249,38 @@ fn a_name_is_a_sites_or_a_clients() {
     store
         .invite(&name("phone"), &[4; 32], None, TokenKind::Invite, now)
         .unwrap();
+}
+
+#[test]
+fn what_is_withdrawn_is_an_invitation_and_not_a_site() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = with_sites(dir.path(), &["van"]);
+    let pool = Pool {
+        v4: Some("10.9.0.0/29".parse().unwrap()),
+        v6: Some("fd5e:9::/64".parse().unwrap()),
+    };
+    store.lease(&name("van"), &pool).unwrap();
+    let now = SystemTime::now();
+    let until = Some(now + Duration::from_secs(60));
+    store
+        .invite(&name("ship"), &[7; 32], until, TokenKind::Invite, now)
+        .unwrap();
+
+    store.withdraw(&name("ship")).unwrap();
+
+    assert!(store.invitations().unwrap().is_empty());
+    assert_eq!(store.token(&[7; 32]).unwrap(), None);
+    let again = store.withdraw(&name("ship"));
+    assert!(matches!(again, Err(StoreError::NoInvitation { .. })));
+    let sites = store.sites(now).unwrap();
+    assert!(sites.iter().all(|site| !site.invited), "{sites:?}");
+    let leases = Leases::of(&sites, Some(&pool));
+    let [lease] = &leases.leases[..] else {
+        panic!("one site has addresses: {leases:?}");
+    };
+    assert_eq!((lease.site.as_str(), lease.addresses.len()), ("van", 2));
+    let left: Vec<_> = leases.pools.iter().map(|it| (it.leased, it.free)).collect();
+    assert_eq!(left, [(1, Some(4)), (1, None)]);
 }
 
 /// The tables as version 0.1 made them, with what it let sites announce.

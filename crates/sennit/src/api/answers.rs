@@ -247,10 +247,7 @@ pub(super) async fn metrics(call: Call) -> Result<Response, Problem> {
 pub(super) struct Done {}
 
 pub(super) async fn disconnect(call: Call) -> Result<Response, Problem> {
-    let site: SiteName = call
-        .part("name")
-        .parse()
-        .map_err(|error: crate::site::BadSiteName| Problem::bad_request(error.to_string()))?;
+    let site = site(&call)?;
     let here = call.summary().await?;
     if here.role == status::Role::Hub && !here.sites.iter().any(|it| it.name == site) {
         return Err(Problem::not_found(format!(
@@ -269,6 +266,7 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         | control::Request::Packet { .. }
         | control::Request::Flow { .. }
         | control::Request::Usage
+        | control::Request::Leases
         | control::Request::Speedtest {
             order: SpeedtestOrder::Look,
         } => Role::Read,
@@ -352,6 +350,17 @@ pub(super) async fn invitations(call: Call, order: InvitationsOrder) -> Result<R
 pub(super) async fn invite(call: Call) -> Result<Response, Problem> {
     let wish = call.needed()?;
     invitations(call, InvitationsOrder::Invite(wish)).await
+}
+
+pub(super) async fn withdraw(call: Call) -> Result<Response, Problem> {
+    let site = site(&call)?;
+    invitations(call, InvitationsOrder::Withdraw { site }).await
+}
+
+/// The site that the path names.
+fn site(call: &Call) -> Result<SiteName, Problem> {
+    let wrong = |error: crate::site::BadSiteName| Problem::bad_request(error.to_string());
+    call.part("name").parse().map_err(wrong)
 }
 
 /// Has the daemon do something.

@@ -12,7 +12,7 @@ use super::{
     answers::{
         ApplyWish, CheckWish, Classes, Done, Flows, Health, Index, Links, Sites, any_command,
         apply_config, check_config, command, config, disconnect, events, flows, health, history,
-        invitations, invite, json, metrics, one, speedtest, start_speedtest, whole,
+        invitations, invite, json, metrics, one, speedtest, start_speedtest, whole, withdraw,
     },
     call::{BODY_BYTES, CONFIG_BYTES, Call},
     describe, live,
@@ -25,6 +25,7 @@ use crate::{
     },
     history::History,
     journal::Events,
+    leases::Leases,
     speedtest::{Speedtest, SpeedtestOrder, SpeedtestWish},
     status::{LinkStatus, SiteStatus, State, Status},
 };
@@ -326,6 +327,22 @@ pub(super) fn routes() -> Vec<Route> {
                 |call| Box::pin(invite(call)),
             )
         },
+        Route {
+            method: Method::DELETE,
+            role: Some(Role::Admin),
+            ..get(
+                "/v1/invitations/{name}",
+                "Take back the invitation of a site that nobody has used",
+                Gives::Json(schema::<Done>),
+                |call| Box::pin(withdraw(call)),
+            )
+        },
+        get(
+            "/v1/leases",
+            "At a hub, which addresses sites have",
+            Gives::Json(schema::<Leases>),
+            |call| Box::pin(command(call, Request::Leases)),
+        ),
         Route {
             role: Some(Role::Admin),
             ..get(

@@ -120,6 +120,9 @@ impl From<StoreError> for Failure {
         match &error {
             StoreError::Missing { .. } => Self::new(Exit::NotFound, error)
                 .hint("make a hub's identity and store: sennit hub init --state DIR"),
+            StoreError::NoInvitation { .. } => {
+                Self::new(Exit::NotFound, error).hint("which do: sennit hub invitations")
+            }
             StoreError::NoSuchSite { .. } => {
                 Self::new(Exit::NotFound, error).hint("the known ones: sennit sites")
             }

@@ -1,5 +1,7 @@
 //! `sennit hub`: the daemon, and what makes one ready.
 
+mod given;
+
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -9,6 +11,7 @@ use super::{Exit, Failure, StateArg, load, output, starter, values};
 use crate::config::{self, HubConfig};
 use crate::daemon;
 use crate::identity::{Authority, HubIdentity};
+use crate::site::SiteName;
 
 #[derive(Debug, Args)]
 #[command(
@@ -16,6 +19,7 @@ use crate::identity::{Authority, HubIdentity};
     after_help = "\
 Examples:
   sennit hub init                    # then: systemctl enable --now sennit-hub
+  sennit hub withdraw van-07         # its invitation, before anybody uses it
   sennit hub --config /etc/sennit/hub.toml"
 )]
 pub(super) struct HubArgs {
@@ -41,6 +45,27 @@ enum HubCommand {
         /// A DNS name or IP address under which third-party clients know the hub; repeatable
         #[arg(long = "name", value_name = "NAME", value_parser = values::server_name)]
         names: Vec<String>,
+    },
+    /// List the invitations that nobody has used
+    Invitations {
+        #[command(flatten)]
+        state: StateArg,
+    },
+    /// Take back a site's invitation before anybody uses it; a site that has joined stays
+    Withdraw {
+        /// Name of the site
+        #[arg(value_name = "SITE")]
+        site: SiteName,
+        #[command(flatten)]
+        state: StateArg,
+    },
+    /// List the inner addresses that sites have, also those of sites that are away
+    Leases {
+        #[command(flatten)]
+        state: StateArg,
+        /// Print JSON (sennit.leases/1)
+        #[arg(long)]
+        json: bool,
     },
     /// Print the hub's CA certificate (PEM), for third-party CONNECT-IP clients
     Ca {
@@ -78,6 +103,9 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
             starter::say_start("hub", &file);
             Ok(Exit::Ok)
         }
+        Some(HubCommand::Invitations { state }) => given::invitations(&state.dir),
+        Some(HubCommand::Withdraw { site, state }) => given::withdraw(&state.dir, &site),
+        Some(HubCommand::Leases { state, json }) => given::leases(&state.dir, json),
         Some(HubCommand::Ca { state }) => output::print(&Authority::load(&state.dir)?.pem()),
     }
 }

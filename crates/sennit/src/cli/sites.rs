@@ -233,7 +233,8 @@ impl SiteDocument {
             (Some(_), _) => "revoked",
             (None, _) if site.bearer => "client",
             (None, Some(_)) => "joined",
-            (None, None) => "invited",
+            (None, None) if site.invited => "invited",
+            (None, None) => "left out",
         };
         let tunnels = hub.map_or(&[][..], |hub| &hub.tunnels);
         let tunnels: Vec<&TunnelStatus> =

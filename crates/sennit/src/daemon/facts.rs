@@ -54,6 +54,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Reload { .. }
         | Request::Keep
         | Request::Invitations { .. }
+        | Request::Leases
         | Request::Config { .. }
         | Request::Speedtest { .. }
         | Request::Usage => FlowsWanted::default(),

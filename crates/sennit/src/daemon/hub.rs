@@ -300,6 +300,7 @@ impl Ask for Front {
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
             Request::Invitations { ref order } => invitations::answer(&self.config, order),
+            Request::Leases => Response::result(invitations::leases(&self.config)),
             Request::Config { order } => self.reloader.handle_config(&order),
         }
     }

@@ -41,6 +41,8 @@ pub enum StoreError {
     },
     #[error("there is no site `{site}` in {}", path.display())]
     NoSuchSite { site: SiteName, path: PathBuf },
+    #[error("site `{site}` has no invitation that waits to be used")]
+    NoInvitation { site: SiteName },
     #[error("site `{site}` is revoked")]
     Revoked { site: SiteName },
     #[error("{} can be changed by others (mode {mode:04o}), so it is not used", path.display())]

@@ -148,6 +148,7 @@ fn the_config_and_invitations_are_for_administrators() {
         "POST /v1/config/revert",
         "GET /v1/invitations",
         "POST /v1/invitations",
+        "DELETE /v1/invitations/van",
     ] {
         let [nobody, operator] = [None, Some(OPERATOR)].map(|token| world.ask(path, token, length));
         assert_eq!((nobody.code, operator.code), (401, 403), "{path}");

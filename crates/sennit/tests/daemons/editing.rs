@@ -184,6 +184,15 @@ fn a_site_that_is_invited_through_the_api_joins() {
             .to_string()
             .contains(invited["token"].as_str().unwrap())
     );
+    // One that nobody uses is taken back, and once only.
+    let other = json!({ "site": "ship", "hubs": ["203.0.113.10:443"] });
+    told(http(&hub, "POST", path, &other));
+    told(http(&hub, "DELETE", "/v1/invitations/ship", &Value::Null));
+    let (code, again) = http(&hub, "DELETE", "/v1/invitations/ship", &Value::Null);
+    assert_eq!((code, &again["code"]), (404, &json!("not_found")));
+    let leases = told(http(&hub, "GET", "/v1/leases", &Value::Null));
+    assert_eq!(leases["leases"], json!([]), "nobody has connected yet");
+    assert_eq!(leases["pools"][0]["leased"], 0);
     world.sennit("van", &["join", invited["token"].as_str().unwrap()]);
     let sites = world.sennit("hub", &["sites"]);
     assert!(sites.contains("may announce 192.168.8.0/24"), "{sites}");

@@ -128,6 +128,7 @@ impl Ask for Front {
             },
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
+            Request::Leases => Response::refused("not_a_hub", "an edge leases nothing"),
             Request::Invitations { .. } => Response::refused("not_a_hub", "an edge invites nobody"),
             Request::Config { ref order } => self.reloader.handle_config(order),
             Request::Usage => self.accounts.document(),

@@ -1,4 +1,5 @@
-//! Sites are invited at a running hub: what `sennit invite` does, for the API and the page.
+//! Sites are invited at a running hub: what `sennit invite` does, for the API and the page; and which
+//! addresses they have.
 //!
 //! The store is opened anew for each request, as the command opens it; who is invited is in the
 //! file, and the registrar sees it there.
@@ -11,7 +12,9 @@ use crate::{
     control::{Invitations, InvitationsOrder, InviteWish, Invited, InvitedSite, Refused, Response},
     date,
     identity::{self, Authority, IdentityError},
+    leases::Leases,
     qr,
+    site::SiteName,
     store::{Store, StoreError},
 };
 
@@ -24,6 +27,10 @@ pub(super) fn answer(config: &HubConfig, order: &InvitationsOrder) -> Response {
     match order {
         InvitationsOrder::List => Response::result(list(config)),
         InvitationsOrder::Invite(wish) => Response::result(invite(config, wish)),
+        InvitationsOrder::Withdraw { site } => match withdraw(config, site) {
+            Ok(()) => Response::done(),
+            Err(refused) => Response::Refused(refused),
+        },
     }
 }
 
@@ -82,6 +89,18 @@ fn invite(config: &HubConfig, wish: &InviteWish) -> Result<Invited, Refused> {
     })
 }
 
+/// Which addresses sites have.
+pub(super) fn leases(config: &HubConfig) -> Result<Leases, Refused> {
+    let sites = store(config)?.sites(SystemTime::now()).map_err(failed)?;
+    Ok(Leases::of(&sites, Some(&config.pool)))
+}
+
+fn withdraw(config: &HubConfig, site: &SiteName) -> Result<(), Refused> {
+    store(config)?.withdraw(site).map_err(failed)?;
+    tracing::info!(%site, "the invitation is withdrawn");
+    Ok(())
+}
+
 fn store(config: &HubConfig) -> Result<Store, Refused> {
     Store::open(&config.state).map_err(failed)
 }
@@ -95,6 +114,7 @@ fn failed(error: impl Into<IdentityError>) -> Refused {
             | StoreError::NameOfSite { .. }
             | StoreError::NameOfClient { .. },
         ) => "bad_request",
+        IdentityError::Store(StoreError::NoInvitation { .. }) => "not_found",
         _ => "failed",
     };
     Refused::new(code, error.to_string())

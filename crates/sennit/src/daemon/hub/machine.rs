@@ -278,6 +278,7 @@ impl HubMachine {
             | Request::Reload { .. }
             | Request::Keep
             | Request::Invitations { .. }
+            | Request::Leases
             | Request::Config { .. }
             | Request::Speedtest { .. }
             | Request::Usage => {}
