@@ -35,8 +35,8 @@ pub const FLOWS: usize = 256;
 /// (docs/decisions/0017).
 pub(crate) const WAYS: usize = 8;
 /// Bytes a flow may send per turn, at least (RFC 8290 §5.2), and as time at the rate at which the
-/// queue empties. On a fast link a flow thus sends a run of packets, which the far end joins to one
-/// large packet for its host; a round of sixteen busy flows takes four milliseconds
+/// queue empties. On a fast link a flow thus sends a run of packets, which the far end joins to
+/// one large packet for its host; a round of sixteen busy flows takes four milliseconds
 /// (docs/decisions/0017).
 const QUANTUM: i64 = 1514;
 const TURN: Duration = Duration::from_micros(250);
@@ -89,8 +89,8 @@ pub enum Start {
 /// A packet that leaves.
 #[derive(Debug)]
 pub struct Popped {
-    /// The packet; an empty one stands for one that was dropped after a later one had left, so that
-    /// nobody waits for it.
+    /// The packet; an empty one stands for one that was dropped after a later one had left, so
+    /// that nobody waits for it.
     pub packet: Queued,
     /// Its number in its flow; wraps. A number is left out only if the limit of bytes was reached.
     pub seq: u32,
@@ -186,9 +186,9 @@ impl FqCodel {
         }
     }
 
-    /// The queue of the flow with this hash: its own, or else the first of its choice that is free.
-    /// Where none is, it shares the first until one becomes free, and may overtake itself as it
-    /// moves there.
+    /// The queue of the flow with this hash: its own, or else the first of its choice that is
+    /// free. Where none is, it shares the first until one becomes free, and may overtake itself as
+    /// it moves there.
     fn queue_of(&mut self, hash: u32, now: Instant) -> usize {
         let home = hash as usize % FLOWS;
         let mut choice = (home..home + WAYS).map(|way| home - home % WAYS + way % WAYS);
@@ -278,8 +278,8 @@ impl FqCodel {
         }
     }
 
-    /// Drops all that waits. Its numbers are not given to others, and so many more are left out that
-    /// the far end does not wait for them.
+    /// Drops all that waits. Its numbers are not given to others, and so many more are left out
+    /// that the far end does not wait for them.
     pub fn clear(&mut self) {
         for flow in &mut self.flows {
             self.stats.dropped += flow.waiting as u64;
@@ -294,8 +294,8 @@ impl FqCodel {
         self.bytes = 0;
     }
 
-    /// Puts packets that had left back in their places, which their numbers say. An empty one stands
-    /// for one that cannot be sent again.
+    /// Puts packets that had left back in their places, which their numbers say. An empty one
+    /// stands for one that cannot be sent again.
     pub fn put_back_all(&mut self, packets: Vec<(u32, Queued)>, now: Instant) {
         for (seq, packet) in packets.into_iter().rev() {
             self.put_back(seq, packet, now);

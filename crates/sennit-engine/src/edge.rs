@@ -420,7 +420,9 @@ impl Edge {
     /// The first link to complete the handshake wins the race of its class. A tunnel that is only
     /// cut off is replaced, unless it is heard again soon.
     fn handle_connected(&mut self, id: ConnId, now: Instant) {
-        let Some(conn) = self.node.get(id) else {
+        // An attempt may have been closed in the moment in which it won.
+        let conn = self.node.get(id);
+        let Some(conn) = conn.filter(|conn| conn.role.stage == Stage::Handshake) else {
             return;
         };
         let index = conn.role.slot;

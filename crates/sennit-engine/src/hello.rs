@@ -12,8 +12,8 @@
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
-//! well: a flow that begins at the hub goes by it. A hub also says which addresses it has itself in
-//! the tunnel: `inside=10.200.0.1,fd5e:1::1`.
+//! well: a flow that begins at the hub goes by it. A hub also says which addresses it has itself
+//! in the tunnel: `inside=10.200.0.1,fd5e:1::1`.
 //!
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
 //! `halves=joined` that it takes those of [`CONTEXT_HALF`], `reports=items` that it takes reports
@@ -22,8 +22,8 @@
 //! `fares=told` that reports may, and do, tell an edge how its classes fare at the hub
 //! ([`Abilities`]). An edge whose class has whole headers does not say `headers`.
 //!
-//! A class of reliable delivery says which run of numbers it has, and a hub which one the tunnel has
-//! ([`crate::numbers`]).
+//! A class of reliable delivery says which run of numbers it has, and a hub which one the tunnel
+//! has ([`crate::numbers`]).
 //!
 //! How the classes share the links is said by [`terms`].
 //!
@@ -167,8 +167,8 @@ impl Hello {
     }
 }
 
-/// The answer of a hub that understood, that has these addresses in the tunnel, that knows shares or
-/// does not, and whose tunnel has these numbers.
+/// The answer of a hub that understood, that has these addresses in the tunnel, that knows shares
+/// or does not, and whose tunnel has these numbers.
 pub(crate) fn answer(inside: &[IpAddr], shares: bool, numbers: Option<Numbers>) -> String {
     let abilities = Abilities {
         fares: shares,

@@ -1,11 +1,11 @@
 //! Whether a class's packets go on with their numbers over its next connection.
 //!
-//! Under reliable delivery what was on its way over a connection that is lost leaves again over the
-//! next one, and some of it has arrived. The far end knows that only if the numbers go on, and they
-//! may go on only if both ends still have what goes with them: one may have restarted, or be another
-//! host. So a hub names each run of numbers ([`Runs`]). An edge says with its request which run its
-//! class has, and the hub's answer names the run that both use from then on: the same one, if the
-//! hub has it too, or else a new one.
+//! Under reliable delivery what was on its way over a connection that is lost leaves again over
+//! the next one, and some of it has arrived. The far end knows that only if the numbers go on, and
+//! they may go on only if both ends still have what goes with them: one may have restarted, or be
+//! another host. So a hub names each run of numbers ([`Runs`]). An edge says with its request
+//! which run its class has, and the hub's answer names the run that both use from then on: the
+//! same one, if the hub has it too, or else a new one.
 //!
 //! ```text
 //! numbers=9f1c60d2e3b4a577        asked; 0 is none

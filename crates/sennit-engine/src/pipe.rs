@@ -9,9 +9,9 @@
 //!
 //! Numbers go on with the next connection only where both ends have agreed on that, under reliable
 //! delivery ([`crate::numbers`]): then what had left before leaves again in its old place, and the
-//! far end drops what it has. Elsewhere nobody knows whether the far end still has what was numbered
-//! before, and it may be another host. So both ends start over: what waits is numbered anew
-//! (docs/decisions/0028). Either way, what was held for a missing packet is handed on.
+//! far end drops what it has. Elsewhere nobody knows whether the far end still has what was
+//! numbered before, and it may be another host. So both ends start over: what waits is numbered
+//! anew (docs/decisions/0028). Either way, what was held for a missing packet is handed on.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -17,6 +17,12 @@ fn whatever_happens_to_links_and_ends_the_rules_hold() {
     }
 }
 
+/// An attempt that was closed in the moment in which it won was waited for, and no other was made.
+#[test]
+fn an_edge_goes_on_dialling_after_an_attempt_that_won_too_late() {
+    play(19, 180);
+}
+
 /// An edge that started anew on small links had no answer for as long as packets flowed.
 #[test]
 fn a_tunnel_on_small_links_is_back_while_packets_flow() {
@@ -25,7 +31,8 @@ fn a_tunnel_on_small_links_is_back_while_packets_flow() {
     }
 }
 
-/// What had arrived and was not acknowledged came out again by the tunnel that took another's place.
+/// What had arrived and was not acknowledged came out again by the tunnel that took another's
+/// place.
 #[test]
 fn nothing_comes_out_twice_where_a_tunnel_takes_anothers_place() {
     for seed in [7, 21] {

@@ -360,12 +360,20 @@ impl Edge {
             let reason = "another connection was faster";
             self.node
                 .close(id, masque::Code::H3_NO_ERROR.0, reason, now);
+            if let Some(conn) = self.node.get_mut(id) {
+                conn.role.stage = Stage::Closing;
+            }
         }
     }
 
     /// Goes on with the connection that is ready, once the one before it has had its time.
     fn race_or_promote(&mut self, index: usize, now: Instant) {
         let slot = &mut self.slots[index];
+        let is_ready = |id| {
+            let conn = self.node.get(id);
+            conn.is_some_and(|conn| conn.role.stage == Stage::Handshake)
+        };
+        slot.dial.spare = slot.dial.spare.filter(|&(id, _)| is_ready(id));
         match slot.dial.spare {
             Some((_, at)) if slot.live.is_some() && now < at => slot.dial.look_at(at),
             Some((id, _)) => self.promote(id, now),
