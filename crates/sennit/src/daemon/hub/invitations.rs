@@ -1,5 +1,5 @@
-//! Sites are invited at a running hub: what `sennit invite` does, for the API and the page; and which
-//! addresses they have.
+//! Sites are invited at a running hub: what `sennit invite` does, for the API and the page; and
+//! which addresses they have.
 //!
 //! The store is opened anew for each request, as the command opens it; who is invited is in the
 //! file, and the registrar sees it there.
