@@ -27,8 +27,8 @@ use crate::tunnel::Programs;
 
 /// Two tools agree if they differ by no more than this share.
 const ALIKE: f64 = 0.02;
-/// Round trips that differ by no more are alike, in milliseconds: an echo is answered by the kernel,
-/// a probe by a program.
+/// Round trips that differ by no more are alike, in milliseconds: an echo is answered by the
+/// kernel, a probe by a program.
 const ALIKE_MS: f64 = 0.3;
 /// Payload of a message, and of iperf3's datagrams.
 const MESSAGE: u16 = 1000;
