@@ -189,7 +189,8 @@ pub struct BareStats {
 }
 
 struct Conn {
-    quic: Connection,
+    /// It is large, and a tree's nodes are not full.
+    quic: Box<Connection>,
     handle: ConnectionHandle,
     remote: SocketAddr,
     client: bool,
@@ -336,7 +337,7 @@ impl Bare {
         let id = ConnId(self.next_id);
         self.next_id += 1;
         let conn = Conn {
-            quic,
+            quic: Box::new(quic),
             handle,
             remote,
             client,

@@ -34,7 +34,7 @@ use super::stack::{Stack, StackName};
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
 struct Conn {
-    quic: Connection,
+    quic: Box<Connection>,
     handle: ConnectionHandle,
     remote: SocketAddr,
     client: bool,
@@ -121,7 +121,7 @@ impl Quinn {
         let id = ConnId(self.next_id);
         self.next_id += 1;
         let conn = Conn {
-            quic,
+            quic: Box::new(quic),
             handle,
             remote,
             client,

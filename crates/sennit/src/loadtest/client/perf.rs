@@ -32,7 +32,8 @@ impl<N: Network> Client<'_, N> {
         let quiet_from = self.net.now();
         self.probes = Some(Probes::new(quiet_from));
         self.pump(quiet_from + QUIET, |_| None::<()>)?;
-        self.connect_all()?;
+        let tls = tls::perf_client(self.options.pin, Exchange::PostQuantum)?;
+        self.connect_all(&tls, |_, _| Ok(()))?;
         self.net.begin();
         let begun = self.begin_perf();
         let interrupted = self.let_run(begun, progress)?;
@@ -57,19 +58,6 @@ impl<N: Network> Client<'_, N> {
             classic_seconds: self.time_handshake(classic)?,
             ..Handshakes::default()
         })
-    }
-
-    /// The connections of the load.
-    fn connect_all(&mut self) -> Result<(), TestError> {
-        let tls = tls::perf_client(self.options.pin, Exchange::PostQuantum)?;
-        for _ in 0..self.options.plan.connections {
-            let id = self.connect(tls.clone())?;
-            self.load.add(id);
-        }
-        let members: Vec<_> = self.load.members().collect();
-        members
-            .into_iter()
-            .try_for_each(|id| self.until_connected(id))
     }
 
     /// Load begins; when it counts: what is sent now arrives and is known a round trip later.

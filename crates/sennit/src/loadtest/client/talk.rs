@@ -24,6 +24,8 @@ use super::{
 
 /// A server's figures have a bin for each tenth of a second.
 const LONGEST_ANSWER: usize = 16 << 20;
+/// Handshakes at the same time: each takes some kilobytes at both ends, which a process keeps.
+const AT_ONCE: u16 = 128;
 /// A server that did not answer is asked in another way for so long.
 const CLOSER: Duration = Duration::from_secs(1);
 
@@ -139,22 +141,38 @@ impl<N: Network> Client<'_, N> {
         }
     }
 
+    /// The connections of the load; `then` is done with each as soon as it is there.
+    pub(super) fn connect_all(
+        &mut self,
+        tls: &Arc<ClientConfig>,
+        mut then: impl FnMut(&mut Self, ConnId) -> Result<(), TestError>,
+    ) -> Result<(), TestError> {
+        let mut left = self.options.plan.connections;
+        while left > 0 {
+            let count = left.min(AT_ONCE);
+            let connecting = (0..count).map(|_| self.connect(tls.clone()));
+            for id in connecting.collect::<Result<Vec<_>, _>>()? {
+                self.load.add(id);
+                self.until_connected(id)?;
+                then(self, id)?;
+            }
+            left -= count;
+        }
+        Ok(())
+    }
+
     /// The connections of the load, each of which says whose it is.
     pub(super) fn join_all(
         &mut self,
         tls: &Arc<ClientConfig>,
         session: &str,
     ) -> Result<(), TestError> {
-        for _ in 0..self.options.plan.connections {
-            let id = self.connect(tls.clone())?;
-            self.load.add(id);
-        }
+        self.connect_all(tls, |client, id| {
+            let stream = client.open(id)?;
+            client.ask(id, stream, &Ask::Join(session.to_owned()));
+            Ok(())
+        })?;
         let members: Vec<_> = self.load.members().collect();
-        for &id in &members {
-            self.until_connected(id)?;
-            let stream = self.open(id)?;
-            self.ask(id, stream, &Ask::Join(session.to_owned()));
-        }
         for id in members {
             let Answer::Joined = self.answer(id)? else {
                 return Err(self.nonsense());
