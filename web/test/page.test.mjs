@@ -276,7 +276,7 @@ test("who administers a hub invites a site, and gets a token and its QR code", a
   };
   const { page, faults } = await look(t, hub, { daemon: { role: "admin", answers }, seconds: 3 });
   await page.getByText("Invitations", { exact: true }).click();
-  await page.getByText("ship-3").waitFor();
+  await page.getByText("ship-3", { exact: true }).waitFor();
   await page.getByLabel("Site", { exact: true }).fill("van-99");
   await page.getByLabel("Where it reaches this hub").fill("203.0.113.10:443, [2001:db8::1]:443");
   await page.getByLabel("Networks behind it").fill("127.0.0.0/8");
@@ -288,7 +288,7 @@ test("who administers a hub invites a site, and gets a token and its QR code", a
   await code.waitFor();
   assert.equal(await page.getByRole("textbox", { name: "Token" }).inputValue(), "sennit_AQAAAA");
   assert.match(await code.locator("path").getAttribute("d"), /^M0 0h7v1h-7zM0 1h1v1h-1zM6 1h1v1h-1z/);
-  await page.getByText("van-99").last().waitFor();
+  await page.getByText("van-99", { exact: true }).last().waitFor();
   assert.deepEqual(wishes[1], { site: "van-99", hubs: ["203.0.113.10:443", "[2001:db8::1]:443"], lans: [] });
   assert.deepEqual(await violations(page), []);
   await picture(page, "invitations");
