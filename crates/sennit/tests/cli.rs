@@ -564,8 +564,8 @@ fn help_and_version_are_data() {
     assert!(succeed(&["invite", "--help"]).contains("Examples:"));
 }
 
-/// Puts a program somewhere by another process: what this one has written itself, a test beside this
-/// may hold open while it starts something, and then it cannot be started.
+/// Puts a program somewhere by another process: what this one has written itself, a test beside
+/// this may hold open while it starts something, and then it cannot be started.
 fn install(from: &Path, to: &Path) {
     let installed = Command::new("install")
         .arg("-m755")
