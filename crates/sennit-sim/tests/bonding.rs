@@ -116,7 +116,9 @@ fn one_quic_flow_with_a_narrow_way_back() {
 /// QUIC.
 #[test]
 fn a_narrow_link_of_little_delay_does_not_hold_up_a_wide_one() {
-    TCP_PAIRS.hold_over(&[("20:200/30 1:16/10", Direction::Up, 1)]);
+    // Single runs of the first are between 0.8 and 2.9.
+    let mean = TCP_PAIRS.mean_gain("20:200/30 1:16/10", Direction::Up, 1..5);
+    assert!(mean > 1.3, "{mean:.2}");
     QUIC_PAIRS.hold_over(&[("100/10 1/40", Direction::Up, 1)]);
 }
 

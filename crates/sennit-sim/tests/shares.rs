@@ -164,7 +164,7 @@ fn what_a_link_carries_is_found() {
         let (busy, goodput) = beside(world(usual(None)), load);
         let said = format!("{load:?}: {busy:?}, idle {idle:?}, {goodput:.1} Mbit/s");
         println!("{said}");
-        assert!(busy.p50 < idle.p50 + 2.0, "{said}");
+        assert!(busy.p50 < idle.p50 + 2.5, "{said}");
         // Without shares it is 100 ms of buffer.
         assert!(busy.p99 < idle.p99 + 8.0, "{said}");
         assert_eq!(busy.lost, 0, "{said}");

@@ -70,14 +70,14 @@ const DOWN_PHASES: u32 = 5;
 const BETA: f64 = 0.7;
 
 /// What may be in flight makes no queue longer than this times the path; this much more is no
-/// jitter, and no host that is late.
+/// jitter, no host that is late, and no acknowledgement that waits for another packet.
 const EXPLAINED: f64 = 2.5;
-const MIN_DOUBT: Duration = Duration::from_millis(10);
+const MIN_DOUBT: Duration = Duration::from_millis(30);
 /// A path is another if it is longer by this factor.
 const LONGER: f64 = 1.5;
-/// A doubt holds so long. One that was wrong is not raised again in this time: a rate that is gone
-/// looks the same at first. One that was right makes the next one easier: the two directions of a
-/// path become longer one after the other.
+/// A doubt is not raised again in this time: a rate that is gone looks the same at first, and of
+/// several flows in one queue none can empty it alone. But one that was right makes a single other
+/// one easier: the two directions of a path become longer one after the other.
 const DOUBT_LASTS: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub(super) struct Bbr3 {
     mode: Mode,
     /// Upper bound of what may be in flight, found by losing more.
     bound: Option<u64>,
-    /// When the least round trip was last doubted, and whether the path was longer indeed.
+    /// When the least round trip was last doubted, and whether it may be again before that is over.
     doubted: Option<(Instant, bool)>,
     /// The round trip, if it turned out to be a longer one.
     longer: Option<Duration>,
@@ -267,7 +267,8 @@ impl Bbr3 {
     fn end_probe_rtt(&mut self, probe: ProbeRtt, least: Duration, now: Instant) {
         let tells = probe.tells(least);
         if probe.doubts() {
-            self.doubted = Some((now, tells));
+            let is_first = self.doubted_of_late(now).is_none();
+            self.doubted = Some((now, tells && is_first));
         }
         if !tells {
             return;
@@ -285,18 +286,22 @@ impl Bbr3 {
     /// latter, each round would bring less than the last.
     fn doubt_rtt(&mut self, round: &Round, now: Instant) {
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
-        let of_late = self
-            .doubted
-            .filter(|&(at, _)| now.saturating_duration_since(at) < DOUBT_LASTS);
-        let most = match of_late {
-            Some((_, false)) => return,
-            Some((_, true)) => LONGER,
+        let most = match self.doubted_of_late(now) {
+            Some(false) => return,
+            Some(true) => LONGER,
             None => EXPLAINED,
         };
         let explained = self.model.min_rtt().mul_f64(most) + self.held_up() + MIN_DOUBT;
-        if self.model.is_full() && !probes && round.shortest > explained {
+        let tells = !self.model.is_limited() || self.model.is_telling(round);
+        if self.model.is_full() && tells && !probes && round.shortest > explained {
             self.mode = Mode::ProbeRtt(ProbeRtt::of(round.shortest));
         }
+    }
+
+    /// Whether a doubt of late lets another one follow.
+    fn doubted_of_late(&self, now: Instant) -> Option<bool> {
+        let (at, again) = self.doubted?;
+        (now.saturating_duration_since(at) < DOUBT_LASTS).then_some(again)
     }
 
     /// Goes on growing, and sees after some `rounds` whether it did.

@@ -374,7 +374,8 @@ impl Model {
             && self.round.shortest >= self.phase().mul_f64(CROWDED) + LEAST_DELAYED
     }
 
-    fn is_telling(&self, round: &Round) -> bool {
+    /// There were so many packets in the round that what held up all of them is the path.
+    pub(super) fn is_telling(&self, round: &Round) -> bool {
         round.delivered >= TELLING_PACKETS * self.mtu
     }
 

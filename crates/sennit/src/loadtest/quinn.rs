@@ -30,6 +30,9 @@ use sennit_engine::{
 
 use super::stack::{Stack, StackName};
 
+/// Streams that carry load, of which a connection may have so many open: twice what a plan may ask
+/// for. quinn keeps a place for each of them from the beginning.
+const STREAMS: u32 = 512;
 /// TLS's alert for a protocol that the peer does not speak (RFC 7301 §3.2).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
@@ -101,7 +104,7 @@ impl Quinn {
             .max_idle_timeout(Some(idle))
             .keep_alive_interval(Some(self.config.idle / 3))
             .max_concurrent_bidi_streams(VarInt::from_u32(BareConfig::TALKS))
-            .max_concurrent_uni_streams(VarInt::from_u32(BareConfig::STREAMS))
+            .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
             .stream_receive_window(VarInt::from_u32(BareConfig::WINDOW))
             .receive_window(VarInt::from_u32(2 * BareConfig::WINDOW))
             .send_window(u64::from(BareConfig::WINDOW))
