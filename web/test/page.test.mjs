@@ -294,7 +294,7 @@ test("who administers a hub invites a site, and gets a token and its QR code", a
   await picture(page, "invitations");
   await page.getByRole("button", { name: "Withdraw the invitation of van-99" }).click();
   await code.waitFor({ state: "detached" });
-  assert.equal(await page.getByText("van-99").count(), 0);
+  await page.getByText("van-99").first().waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Withdraw the invitation of ship-3" }).click();
   await page.getByText("has no invitation that waits").waitFor();
   assert.deepEqual(faults, []);
