@@ -10,7 +10,8 @@ use sennit_engine::{
 use sennit_netem::Loss;
 use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
+
 /// What a packet of the stream has around it on the wire: IP, UDP, QUIC with a packet number of one
 /// byte, and our header.
 const AROUND: usize = 20 + 8 + 1 + 8 + 1 + 16 + 3 + 12;

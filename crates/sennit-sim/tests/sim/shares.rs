@@ -10,7 +10,8 @@ use sennit_engine::{
 use sennit_netem::{Bitrate, Config, Queue};
 use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World, class};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
+
 /// Ports of the flows of a transfer begin there, and a ping has the one before them.
 const FIRST: u16 = 5001;
 const MBIT: u64 = 125_000;

@@ -1,10 +1,10 @@
 //! Random links together carry no less than the best of them alone.
 //!
-//! `SENNIT_SIM_SEEDS=0..300 cargo test -p sennit-sim --test bonding -- --nocapture` tries other
+//! `SENNIT_SIM_SEEDS=0..300 cargo test --workspace --test sim -- bonding:: --nocapture` tries other
 //! seeds, those that break it included, and prints each.
 
 use std::{
-    env, iter,
+    iter,
     ops::Range,
     thread,
     thread::ScopedJoinHandle,
@@ -13,6 +13,8 @@ use std::{
 
 use sennit_core::Policy;
 use sennit_sim::{Dice, Direction, Kind, LinkSpec, Transfer, Trial, World};
+
+use crate::asked_seeds;
 
 /// What is left of the best link at least; headers of a second path and chance take the rest.
 const TOLERANCE: f64 = 0.95;
@@ -292,11 +294,8 @@ fn links(texts: &str) -> Vec<LinkSpec> {
 
 impl Check {
     fn run(&self) {
-        let asked = env::var("SENNIT_SIM_SEEDS").ok();
-        let seeds: Vec<u64> = match &asked {
-            Some(text) => range(text)
-                .expect("SENNIT_SIM_SEEDS is like 0..300")
-                .collect(),
+        let seeds: Vec<u64> = match asked_seeds() {
+            Some(asked) => asked.collect(),
             None => self.default_seeds().collect(),
         };
         let worse = over_cores(&seeds, |&seed| self.try_seed(seed));
@@ -416,9 +415,4 @@ fn joined<T>(worker: ScopedJoinHandle<'_, Vec<T>>) -> Vec<T> {
     worker
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn range(text: &str) -> Option<Range<u64>> {
-    let (from, to) = text.split_once("..")?;
-    Some(from.parse().ok()?..to.parse().ok()?)
 }

@@ -6,7 +6,7 @@ use rustls::NamedGroup;
 use sennit_core::Policy;
 use sennit_sim::{LinkSpec, World};
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::SECOND;
 
 fn link() -> LinkSpec {
     "20/20".parse().expect("it is a link")

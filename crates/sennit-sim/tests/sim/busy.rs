@@ -1,12 +1,12 @@
 //! Machines that are too busy to act in time: what must not happen then.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{Clock, Direction, Kind, LinkSpec, Transfer, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 fn link(mbit: u64, delay: u32, loss: f64) -> LinkSpec {
     LinkSpec::symmetric(Config {

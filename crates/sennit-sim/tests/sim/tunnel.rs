@@ -15,7 +15,7 @@ use sennit_packet::{
 };
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, class, udp};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 fn link(mbit: u64, delay: u32) -> LinkSpec {
     LinkSpec::symmetric(Config {

@@ -1,15 +1,12 @@
 //! Pings through the tunnel, in virtual time.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Loss};
 use sennit_sim::{EDGE, LinkSpec, SERVER, World, number, udp};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 fn link(mbit: u64, delay: u32) -> LinkSpec {
     LinkSpec::symmetric(Config {

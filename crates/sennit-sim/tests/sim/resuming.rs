@@ -11,8 +11,8 @@ use sennit_engine::{EdgeEvent, HubEvent};
 use sennit_netem::{Bitrate, Config};
 use sennit_sim::{Authority, EDGE, LinkSpec, SERVER, World, udp};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{MS, SECOND};
+
 /// An edge waits for so long before it dials again.
 const PAUSE: Duration = Duration::from_millis(500);
 

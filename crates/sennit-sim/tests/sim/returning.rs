@@ -3,14 +3,9 @@
 use std::time::{Duration, Instant};
 
 use sennit_core::{Delivery, Policy};
-use sennit_sim::{EDGE, LinkSpec, SERVER, World, class, number, udp};
+use sennit_sim::{EDGE, SERVER, World, class, number, udp};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-
-fn link(text: &str) -> LinkSpec {
-    text.parse().expect("a link")
-}
+use crate::{MS, SECOND, link};
 
 /// How long it takes until a tunnel is up over a link of 30 ms one way that carries IP packets of
 /// at most so many bytes.

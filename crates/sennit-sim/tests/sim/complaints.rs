@@ -1,6 +1,6 @@
 //! What users of other bonds and tunnels complain about in public, each as it would happen here.
 //!
-//! Each test names the report. What other files of this directory have as a test is not repeated:
+//! Each test names the report. What other modules have as a test is not repeated:
 //! links that return, idle costs, black holes, NATs with dead mappings, marginal legs.
 
 use std::time::{Duration, Instant};
@@ -10,13 +10,7 @@ use sennit_engine::EdgeEvent;
 use sennit_netem::Queue;
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, World, class, udp};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
-
-fn link(text: &str) -> LinkSpec {
-    text.parse().expect("it is a link")
-}
+use crate::{BOTH, MS, SECOND, link};
 
 fn world(links: &[LinkSpec], policy: Policy) -> World {
     let mut world = World::new(links, policy, 1, Instant::now());

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use sennit_core::Policy;
 use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
+
 /// In which it is found out that the leg is one.
 const WARM_UP: Duration = Duration::from_secs(60);
 const SPAN: Duration = Duration::from_secs(120);

@@ -3,17 +3,14 @@
 //! Two loads take turns: a steady stream that needs both links, and flows that adapt to what is
 //! there.
 
-use std::{
-    env,
-    ops::Range,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use sennit_core::Policy;
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
 use sennit_sim::{Direction, Kind, Stream, Transfer, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::{MS, asked_seeds};
+
 /// Two links, alike enough that each carries much.
 const LINKS: [&str; 2] = ["15/20", "10/30"];
 /// A third of a second of all links. What may wait is a quarter, by an estimate of their rates.
@@ -70,7 +67,7 @@ struct Scene {
 impl Scene {
     /// Both loads over the two links, each after seven seconds without trouble.
     fn both(name: &'static str) -> impl Iterator<Item = Self> {
-        let seeds = asked().unwrap_or(1..2);
+        let seeds = asked_seeds().unwrap_or(1..2);
         seeds.flat_map(move |seed| [false, true].map(|greedy| Self::new(name, greedy, seed)))
     }
 
@@ -134,20 +131,13 @@ impl Scene {
         let holds = longest <= MS * gap && queued <= QUEUE && after >= 0.9;
         if BROKEN.contains(&(name, load)) {
             assert!(
-                !holds || asked().is_some(),
+                !holds || asked_seeds().is_some(),
                 "strike it off BROKEN: {report}"
             );
         } else {
             assert!(holds, "{report}; {:?}", self.world.edge.status());
         }
     }
-}
-
-/// Seeds by `SENNIT_SIM_SEEDS`, as in 0..10.
-fn asked() -> Option<Range<u64>> {
-    let text = env::var("SENNIT_SIM_SEEDS").ok()?;
-    let (from, to) = text.split_once("..").expect("seeds are like 0..10");
-    Some(from.parse().expect("a seed")..to.parse().expect("a seed"))
 }
 
 /// Ten steps within a second from one rate to another.

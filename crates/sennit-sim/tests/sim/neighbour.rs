@@ -11,7 +11,7 @@ use sennit_netem::{Bitrate, Config};
 use sennit_packet::Prefix;
 use sennit_sim::{CREDENTIAL, EDGE, LinkSpec, SERVER, World, udp};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 fn link(delay: u32) -> LinkSpec {
     LinkSpec::symmetric(Config {

@@ -6,14 +6,10 @@ use sennit_core::{ClassId, Classifier, PathState, Policy};
 use sennit_engine::{EdgeEvent, facts::TunnelStatus};
 use sennit_sim::{EDGE, LinkSpec, SERVER, Stream, World, class, udp};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{MS, SECOND, link};
+
 /// Longest silence when a link dies under load.
 const FAILOVER: Duration = Duration::from_millis(150);
-
-fn link(text: &str) -> LinkSpec {
-    text.parse().expect("a link")
-}
 
 /// A world of so many classes, of which the first takes everything.
 fn world_of(links: &[LinkSpec], policy: Policy, classes: usize) -> World {

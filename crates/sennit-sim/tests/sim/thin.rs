@@ -15,8 +15,7 @@ use sennit_packet::{
 };
 use sennit_sim::{Direction, EDGE, Kind, LinkSpec, SERVER, Transfer, World, udp};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{MS, SECOND};
 
 fn world(links: &[&str], policy: Policy, headers: Headers) -> World {
     let links: Vec<LinkSpec> = links

@@ -6,7 +6,7 @@ use sennit_core::Policy;
 use sennit_engine::facts::PathStatus;
 use sennit_sim::{Dice, Direction, Kind, Transfer, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 /// Signatures of ECDSA are not always of the same length. So handshakes took a few nanoseconds more
 /// or less, and whatever came after them went its own way.

@@ -10,9 +10,7 @@ use sennit_core::Policy;
 use sennit_engine::facts::{PathStatus, SizeSource};
 use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
+use crate::{BOTH, MS, SECOND};
 
 /// A world whose links carry IP packets of at most so many bytes.
 fn world(links: &[(&str, usize)], policy: Policy) -> World {

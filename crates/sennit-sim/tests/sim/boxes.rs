@@ -6,7 +6,7 @@ use sennit_core::Policy;
 use sennit_netem::NatConfig;
 use sennit_sim::{Direction, Stream, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 /// A tunnel over one link behind a NAT box.
 fn behind_nat(config: NatConfig) -> World {

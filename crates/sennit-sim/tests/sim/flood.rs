@@ -1,6 +1,6 @@
 //! A flood of first packets from sources that do not exist: what it costs a hub.
 //!
-//! `cargo test --workspace --test flood -- --nocapture` prints figures.
+//! `cargo test --workspace --test sim -- flood:: --nocapture` prints figures.
 
 use std::{
     fs,
@@ -14,8 +14,8 @@ use sennit_engine::{Bare, BareConfig, Local, Received, SocketId};
 use sennit_netem::{Bitrate, Config};
 use sennit_sim::{Authority, EDGE, HUB_NAME, LinkSpec, SERVER, World, udp};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{MS, SECOND};
+
 const HUB: &str = "198.51.100.1:443";
 
 /// First packets of so many clients.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use sennit_core::Policy;
 use sennit_sim::{Dice, Stream, World};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
+
 const LEN: usize = 1200;
 
 #[test]
