@@ -21,7 +21,11 @@ pub(crate) fn all() -> Vec<Seed> {
 
 macro_rules! config {
     ($name:literal) => {
-        include_bytes!(concat!("../../../sennit/tests/config/", $name, ".toml"))
+        include_bytes!(concat!(
+            "../../../sennit/tests/parts/config/",
+            $name,
+            ".toml"
+        ))
     };
 }
 

@@ -1,7 +1,7 @@
 //! Every key of both files in words: what the book's chapter about them is made of.
 //!
-//! `tests/book.rs` holds the table to what the readers of [`super`] do: the keys and their order,
-//! the ranges, the words, and what a file is without a key.
+//! `tests/parts/book.rs` holds the table to what the readers of [`super`] do: the keys and
+//! their order, the ranges, the words, and what a file is without a key.
 
 use std::fmt::{self, Write as _};
 use std::ops::RangeInclusive;
@@ -208,7 +208,7 @@ pub fn chapter() -> String {
 const HEAD: &str = "\
 # Config reference
 
-<!-- Made by the program: SENNIT_BLESS=1 cargo test -p sennit --test book -->
+<!-- Made by the program: SENNIT_BLESS=1 cargo test --workspace --test parts -->
 
 Both files are TOML. `sennit check FILE` tells everything that is wrong with one at once, each with
 its place and what would be right. Unknown keys are errors.

@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_passes_is_counted_from_one_look_to_the_next() {
-        let full = include_str!("../../../tests/schema/full.json");
+        let full = include_str!("../../../tests/parts/schema/full.json");
         let mut status: Status = serde_json::from_str(full).unwrap();
         let link = status.links[0].name.clone();
         let path = &mut status.tunnels[0].paths[0];
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_hub_lists_the_sites_first_that_need_a_look() {
         let mut status: Status =
-            serde_json::from_str(include_str!("../../../tests/schema/full.json")).unwrap();
+            serde_json::from_str(include_str!("../../../tests/parts/schema/full.json")).unwrap();
         status.role = Role::Hub;
         let mut tunnel = status.tunnels.swap_remove(0);
         tunnel.state = State::Up;

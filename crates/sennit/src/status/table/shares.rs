@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn both_directions_of_a_shared_link_are_shown() {
-        let full = include_str!("../../../tests/schema/full.json");
+        let full = include_str!("../../../tests/parts/schema/full.json");
         let status: Status = serde_json::from_str(full).unwrap();
         let text = render(&status, false);
         for line in [

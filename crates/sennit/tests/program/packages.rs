@@ -2,11 +2,6 @@
 //! takes the units, and that the program takes the commands in them. `tools/try-packages` installs
 //! one.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};

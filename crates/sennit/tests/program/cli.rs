@@ -1,10 +1,5 @@
 //! The program as a user runs it: what goes to stdout, what to stderr, and the exit code.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;

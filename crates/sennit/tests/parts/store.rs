@@ -1,10 +1,5 @@
 //! The hub's store: leases that last, two writers at once, and disks that refuse.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;

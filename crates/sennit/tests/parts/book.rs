@@ -1,14 +1,12 @@
 //! The book is true of the program: its reference of the config, its configs, its commands.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sennit::config::reference::{self, Key, Kind, Without};
 use sennit::config::{Config, Report};
 
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use crate::{is_committed, workspace};
 
 /// A config with the section, and what else it needs, but for the key `but` of that section.
 fn smallest(section: &str, but: &str) -> String {
@@ -154,17 +152,7 @@ fn every_condition_of_a_rule_is_told() {
 
 #[test]
 fn the_chapter_about_the_config_is_up_to_date() {
-    let file = workspace().join("docs/src/config.md");
-    if std::env::var_os("SENNIT_BLESS").is_some() {
-        fs::write(&file, reference::chapter()).unwrap();
-    }
-
-    let written = fs::read_to_string(&file).unwrap();
-
-    assert!(
-        written == reference::chapter(),
-        "docs/src/config.md differs from the program: SENNIT_BLESS=1 cargo test -p sennit --test book"
-    );
+    is_committed("docs/src/config.md", &reference::chapter());
 }
 
 /// The Markdown files that show configs.

@@ -1,10 +1,5 @@
 //! Joining, enrolling, renewing, and every reason to be refused.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

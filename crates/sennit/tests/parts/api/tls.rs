@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use sennit::config::{ApiConfig, TlsFiles};
 
-use crate::world::{READER, World, secret, talk};
+use super::world::{READER, World, secret, talk};
 
 #[test]
 fn with_a_certificate_the_port_speaks_tls_and_nothing_else() {

@@ -1,10 +1,5 @@
 //! `sennit test` over loopback, as a user runs it.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,14 +1,6 @@
 //! The schemas in the book are those of the program, and what the program writes fits them.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 mod fit;
-
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use sennit::status::{
     Cause, LinkCause, LinkState, LinkStatus, LinkTraffic, PathState, SiteLinkStatus, SiteStatus,
@@ -16,23 +8,11 @@ use sennit::status::{
 };
 use serde_json::{Value, json};
 
-fn schemas() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/schemas")
-}
+use crate::is_committed;
 
-/// Compares a schema with the book's file, or writes the file.
 fn is_in_the_book(name: &str, schema: &Value) {
-    let file = schemas().join(name);
     let made = serde_json::to_string_pretty(schema).unwrap() + "\n";
-    if std::env::var_os("SENNIT_BLESS").is_some() {
-        fs::create_dir_all(schemas()).unwrap();
-        fs::write(&file, &made).unwrap();
-    }
-    let written = fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        written == made,
-        "docs/src/schemas/{name} differs from the program: SENNIT_BLESS=1 cargo test -p sennit --test schema"
-    );
+    is_committed(&format!("docs/src/schemas/{name}"), &made);
 }
 
 #[test]
@@ -42,7 +22,7 @@ fn the_schema_of_the_status_is_in_the_book() {
 
 /// A document in which everything is there that can be.
 fn full() -> Value {
-    serde_json::from_str(include_str!("full.json")).unwrap()
+    serde_json::from_str(include_str!("schema/full.json")).unwrap()
 }
 
 #[test]

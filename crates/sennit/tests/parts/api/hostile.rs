@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::world::{OPERATOR, READER, World, talk};
+use super::world::{OPERATOR, READER, World, talk};
 
 const COMMAND: &str = "POST /v1/sites/van-07/disconnect";
 

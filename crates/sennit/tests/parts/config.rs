@@ -1,6 +1,6 @@
 //! Config files: what valid ones become, what wrong ones are told, and that nothing panics.
 //!
-//! Each `tests/config/NAME.toml` has its expected report beside it in `NAME.txt`. After a wanted
+//! Each `config/NAME.toml` has its expected report beside it in `NAME.txt`. After a wanted
 //! change run with `SENNIT_BLESS=1` and read the diff.
 
 use std::fs;
@@ -11,6 +11,11 @@ use sennit::config::{
     Class, Config, Congestion, Delivery, EdgeConfig, HubConfig, Leak, Link, Policy, Report,
     Severity, Share,
 };
+
+use crate::{is_committed, workspace};
+
+/// Wrong files, and what is said about each.
+const CASES: &str = "crates/sennit/tests/parts/config";
 
 /// `hub.toml` and `edge.toml` as the design document has them.
 const HUB: &str = r#"
@@ -250,7 +255,7 @@ fn a_foreign_proxy_is_trusted_by_its_ca_and_greeted_with_a_token_from_a_file() {
 
 #[test]
 fn every_wrong_file_gets_its_whole_report() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config");
+    let folder = workspace().join(CASES);
     let mut files: Vec<PathBuf> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -263,15 +268,8 @@ fn every_wrong_file_gets_its_whole_report() {
         let source = fs::read(&file).unwrap();
         let report =
             Config::parse(&name, &source).map_or_else(|report| report, |loaded| loaded.warnings);
-        let golden = file.with_extension("txt");
-        if std::env::var_os("SENNIT_BLESS").is_some() {
-            fs::write(&golden, format!("{report}\n")).unwrap();
-        }
-        assert_eq!(
-            fs::read_to_string(&golden).unwrap(),
-            format!("{report}\n"),
-            "{name}"
-        );
+        let golden = format!("{CASES}/{}.txt", name.trim_end_matches(".toml"));
+        is_committed(&golden, &format!("{report}\n"));
     }
 }
 

@@ -1,10 +1,5 @@
 //! The HTTP API: what it answers, and what it does about those who mean it ill.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
 mod hostile;
 mod tls;
 mod world;
@@ -18,6 +13,7 @@ use sennit::api::openapi;
 use sennit::config::ApiConfig;
 use serde_json::Value;
 
+use crate::is_committed;
 use world::{OPERATOR, World, secret, status, talk};
 
 #[test]
@@ -364,15 +360,8 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 #[test]
 fn the_description_is_in_the_book_and_whole() {
     let description = openapi();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/schemas/openapi.json");
     let made = serde_json::to_string_pretty(&description).unwrap() + "\n";
-    if std::env::var_os("SENNIT_BLESS").is_some() {
-        std::fs::write(&file, &made).unwrap();
-    }
-    assert!(
-        std::fs::read_to_string(&file).unwrap_or_default() == made,
-        "docs/src/schemas/openapi.json differs from the program: SENNIT_BLESS=1 cargo test -p sennit --test api"
-    );
+    is_committed("docs/src/schemas/openapi.json", &made);
     let mut found = BTreeSet::new();
     references(&description, &mut found);
     assert!(!found.is_empty());
