@@ -7,6 +7,9 @@
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
 #              one hub: about an hour
+# make bench-operate
+#              what it costs to run it: the API asked and the page watched under load, reloads, a drill, kills, what
+#              doctor says; one table, six minutes after the build
 # make seeds   every figure that the documents published which this project began with, played here: one
 #              scenario each in lab/seeds, and a page beside the published figures and the prediction,
 #              docs/seeds.html; half an hour (QUICK=1: fifteen minutes)
@@ -46,7 +49,9 @@ TO_INTEROPERATE := go:golang-go
 TO_COMPARE := wg:wireguard-tools
 TO_BUILD_PAGE := node:nodejs npm:npm
 
-.PHONY: demo test lint bench bench-linerate seeds build packages install page page-test fuzz
+OPERATE ?= operate killed page
+
+.PHONY: demo test lint bench bench-linerate bench-operate seeds build packages install page page-test fuzz
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -85,6 +90,19 @@ bench-linerate: build
 	@tools/need $(TO_MEASURE) $(TO_COMPARE) go:golang-go
 	GOBIN=$(GOBIN) go install $(WIREGUARD_GO)
 	$(call measure,$(LINERATE),linerate,--wireguard-go $(GOBIN)/wireguard)
+
+# The page is looked at where there are Node and Chromium. Some figures are of tests.
+bench-operate: export SENNIT_RESULTS := $(CURDIR)/results/operate-$(shell date -u +%Y%m%d-%H%M%S)
+bench-operate: build
+	@tools/need $(TO_MEASURE)
+	-@tools/need $(if $(CHROMIUM),,chromium:chromium)
+	@failed=0; \
+	for scenario in $(OPERATE); do \
+		$(ROOT) $(RELEASE)/sennit lab run lab/$$scenario.toml --out $$SENNIT_RESULTS/$$scenario || failed=1; \
+	done; \
+	cargo test --locked --workspace --lib -- a_year_of_six_links || failed=1; \
+	cargo test --locked --workspace --test daemons -- doctor:: || failed=1; \
+	$(RELEASE)/sennit lab table $$SENNIT_RESULTS && exit $$failed
 
 page:
 	@tools/need $(TO_BUILD_PAGE)

@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod api;
 mod chaos;
 mod cli;
 mod emulator;

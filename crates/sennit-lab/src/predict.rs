@@ -150,7 +150,11 @@ fn goodput(step: &StepResult) -> Option<f64> {
     let bins = match traffic.figures.as_ref()? {
         Figures::Tcp(bulk) | Figures::Quic(bulk) => &bulk.bins,
         Figures::Udp(udp) => udp.bins.as_ref()?,
-        Figures::Packets(_) | Figures::Ping(_) | Figures::Idle => return None,
+        Figures::Packets(_)
+        | Figures::Ping(_)
+        | Figures::Ask(_)
+        | Figures::Program(_)
+        | Figures::Idle => return None,
     };
     bins.mean(WARM_UP).map(|bytes| bytes * 8.0)
 }

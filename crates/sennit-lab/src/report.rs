@@ -5,6 +5,7 @@
 
 pub(crate) mod collection;
 mod edges;
+mod noted;
 pub(crate) mod page;
 mod summary;
 mod table;
@@ -24,9 +25,10 @@ use crate::programs;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
 use crate::traffic::{BulkFigures, Figures};
-use crate::tunnel::Usage;
+use crate::tunnel::{Operated, Usage};
 use sennit_load::Bins;
 
+pub use noted::note;
 pub use summary::{Figure, Spread, StepSummary, TrafficSummary};
 pub(crate) use table::Table;
 
@@ -105,6 +107,9 @@ pub struct StepResult {
     pub daemons: Vec<DaemonResult>,
     /// The daemons' own view at the end: the hub's, then that of each edge.
     pub status: Vec<serde_json::Value>,
+    /// What came of operating the daemons; empty in older files.
+    #[serde(default)]
+    pub operated: Operated,
     /// How hard it was for the emulator to be exact.
     pub strain: Strain,
     /// Packets lost because the emulator was too slow to read them.
@@ -451,7 +456,14 @@ impl TrafficResult {
     pub(crate) fn bulk(&self) -> Option<&BulkFigures> {
         match &self.figures {
             Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => Some(bulk),
-            Some(Figures::Udp(_) | Figures::Packets(_) | Figures::Ping(_) | Figures::Idle)
+            Some(
+                Figures::Udp(_)
+                | Figures::Packets(_)
+                | Figures::Ping(_)
+                | Figures::Ask(_)
+                | Figures::Program(_)
+                | Figures::Idle,
+            )
             | None => None,
         }
     }
@@ -482,6 +494,8 @@ fn kind_label(traffic: &Traffic) -> String {
         Traffic::Packets(packets) => {
             format!("UDP of {} bytes {}", packets.bytes, packets.direction)
         }
+        Traffic::Ask(ask) => format!("{} requests/s, {} viewers", ask.rate, ask.viewers),
+        Traffic::Program(program) => program.command.join(" "),
         Traffic::Idle(_) => "nothing".into(),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
     }

@@ -147,6 +147,7 @@ impl Player<'_> {
             tunnel.check_alive()?;
             result.add_usage(&before, &tunnel.usage()?);
             result.status = tunnel.status();
+            result.operated = tunnel.operated();
         }
         Ok(result)
     }
@@ -204,7 +205,8 @@ impl Player<'_> {
     /// Traffic in threads of its own, faults from this one, a look at the links every bin.
     fn play_step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
         self.lab.begin_traces();
-        let (lab, start) = (self.lab, Instant::now());
+        let controls = self.tunnel.as_ref().map_or(Vec::new(), Tunnel::controls);
+        let (lab, start, controls) = (self.lab, Instant::now(), controls.as_slice());
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let sampler = scope.spawn(|| sample_links(lab, start, &done));
@@ -215,8 +217,9 @@ impl Player<'_> {
                     sites_of(lab, traffic)
                         .map(|site| {
                             let raw = PathBuf::from(site.own(&raw));
-                            scope
-                                .spawn(move || run_traffic(site, step, traffic, index, start, &raw))
+                            scope.spawn(move || {
+                                run_traffic(site, step, traffic, index, start, &raw, controls)
+                            })
                         })
                         .collect::<Vec<_>>()
                 })
@@ -253,6 +256,12 @@ impl Player<'_> {
                 tunnel.apply(fault.action, fault.edge_index())
             });
         };
+        if fault.action == Action::Drill {
+            return self
+                .tunnel
+                .as_mut()
+                .map_or(Ok(()), |tunnel| tunnel.drill(name, fault.edge_index()));
+        }
         let link = self.lab.link(&link_name(self.lab, fault, name))?;
         let ways = match fault.direction {
             Some(direction) => vec![direction],
@@ -283,11 +292,14 @@ impl Player<'_> {
             Action::Accept => link.set_drop(None),
             Action::NatForget => link.break_nat(NatFault::Forget),
             Action::NatWedge => link.break_nat(NatFault::Wedge),
-            Action::RestartHub
+            Action::Drill
+            | Action::RestartHub
             | Action::RestartEdge
             | Action::Revoke
             | Action::JoinAnew
-            | Action::JoinUsed => Ok(()),
+            | Action::JoinUsed
+            | Action::Reload
+            | Action::ReadHistory => Ok(()),
         }
     }
 }
@@ -323,13 +335,14 @@ fn run_traffic(
     index: usize,
     start: Instant,
     raw: &Path,
+    controls: &[PathBuf],
 ) -> Result<Figures, Error> {
     let (after, seconds) = traffic.span(step);
     thread::sleep((start + after).saturating_duration_since(Instant::now()));
     let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
     traffic::run(
         traffic,
-        &Context::new(site, start, seconds, bin, index, raw),
+        &Context::new(site, start, seconds, bin, index, raw, controls),
     )
 }
 
@@ -404,7 +417,11 @@ fn line_rate(site: Site<'_>, traffic: &Traffic) -> Option<f64> {
         Traffic::Tcp(tcp) => tcp.direction,
         Traffic::Quic(quic) => quic.direction,
         Traffic::Udp(udp) => udp.direction,
-        Traffic::Packets(_) | Traffic::Ping(_) | Traffic::Idle(_) => return None,
+        Traffic::Packets(_)
+        | Traffic::Ping(_)
+        | Traffic::Ask(_)
+        | Traffic::Program(_)
+        | Traffic::Idle(_) => return None,
     };
     let used = site.links().filter(|link| match traffic.via() {
         Via::Link(name) => link.spec().name == *name,

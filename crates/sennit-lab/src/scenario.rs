@@ -42,6 +42,10 @@
 //! kind = ["sennit"]                # also "wireguard-go" and "ideal": all steps over each
 //! edge = { mtu = 1400 }            # added to [edge] of the edge's config, also `hub`
 //! link.fast = { tier = 1 }         # added to the [[link]] of the edge's config
+//! api = { listen = ["127.0.0.1:8479"] }
+//!                                  # [api] of hub and edges
+//! other = { edge = {}, class = [] }
+//!                                  # added after each second "reload"; as `only`
 //! only.2 = { edge = { lan = ["1.1.1.1/32"] } }
 //!                                  # added to the config of edge 2 alone; also `link`, and
 //!                                  # `class` in place of the tables below
@@ -55,6 +59,8 @@
 //!   [[step.traffic]]
 //!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP;
 //!                                  # "packets": as many per second as pass; "idle": nothing
+//!                                  # "ask": `rate` requests a second of a daemon, and `viewers`;
+//!                                  # "program": the figures that a `command` prints as JSON
 //!   via = "tunnel"                 # "link:fast" = that link without a tunnel; "mptcp" = all links
 //!   from = "lan"                   # the near host: or "edge"
 //!   to = "server"                  # the far host: or "hub"; tcp, packets and ping only
@@ -98,6 +104,7 @@
 
 mod fault;
 mod link;
+mod looking;
 mod published;
 mod traffic;
 
@@ -113,6 +120,7 @@ use crate::tunnel::TunnelKind;
 
 pub use fault::{Action, Fault, Marked};
 pub use link::{LinkTable, Shape};
+pub use looking::{Ask, Program};
 pub use published::{Better, Published};
 pub use traffic::{Idle, Packets, Ping, Quic, Tcp, Traffic, Udp, Via};
 
@@ -168,15 +176,19 @@ pub struct TunnelTable {
     pub edge: toml::Table,
     /// Keys of `[hub]`.
     pub hub: toml::Table,
+    /// Keys of `[api]`, of hub and edges.
+    pub api: toml::Table,
     /// Keys of the edge's `[[link]]`, by link name.
     pub link: BTreeMap<String, toml::Table>,
     /// The edge's `[[class]]` tables.
     pub class: Vec<toml::Table>,
+    /// What an edge has besides after each second `reload`.
+    other: OnlyTable,
     /// What one edge has besides, by its number.
     only: BTreeMap<String, OnlyTable>,
 }
 
-/// A `[tunnel.only.2]` table: what is added to the config of one edge alone.
+/// A `[tunnel.only.2]` or `[tunnel.other]` table: what is added to the config of an edge.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct OnlyTable {
@@ -191,8 +203,10 @@ impl Default for TunnelTable {
             kind: vec![TunnelKind::Sennit],
             edge: toml::Table::new(),
             hub: toml::Table::new(),
+            api: toml::Table::new(),
             link: BTreeMap::new(),
             class: Vec::new(),
+            other: OnlyTable::default(),
             only: BTreeMap::new(),
         }
     }
@@ -202,17 +216,26 @@ impl TunnelTable {
     /// The table as it is for the edge at this index.
     pub(crate) fn of_edge(&self, index: usize) -> Self {
         let mut own = self.clone();
-        let Some(only) = own.only.remove(&(index + 1).to_string()) else {
-            return own;
-        };
-        own.edge.extend(only.edge);
-        for (name, keys) in only.link {
-            own.link.entry(name).or_default().extend(keys);
-        }
-        if !only.class.is_empty() {
-            own.class = only.class;
+        if let Some(only) = own.only.remove(&(index + 1).to_string()) {
+            own.add(only);
         }
         own
+    }
+
+    /// Makes it what an edge has after each second `reload`.
+    pub(crate) fn add_other(&mut self) {
+        let other = std::mem::take(&mut self.other);
+        self.add(other);
+    }
+
+    fn add(&mut self, more: OnlyTable) {
+        self.edge.extend(more.edge);
+        for (name, keys) in more.link {
+            self.link.entry(name).or_default().extend(keys);
+        }
+        if !more.class.is_empty() {
+            self.class = more.class;
+        }
     }
 
     fn check_only(&self, edges: usize) -> Result<(), Error> {

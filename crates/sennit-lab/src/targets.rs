@@ -472,7 +472,10 @@ mod tests {
                 assert!(known, "{}: {name}", comparison.name);
             }
         }
-        for target in &targets.scenario {
+        // Figures of tests, which call their steps as they like.
+        let noted = ["doctor", "doctor-good", "history"];
+        let scenarios = targets.scenario.iter();
+        for target in scenarios.filter(|it| !noted.contains(&it.name.as_str())) {
             let steps = steps_of(&target.name);
             for row in &target.row {
                 let others = match &row.reach {

@@ -6,12 +6,15 @@
 //! TCP while things break, and for that of several edges, because so many programs start one after
 //! the other.
 
+mod ask;
 mod bulk;
 mod iperf;
 mod packets;
 mod ping;
+mod program;
 mod quic;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running};
 use crate::plan::{self, Dual};
+use crate::report::Figure;
 use crate::scenario::{Traffic, Via};
 use crate::site::Site;
 
@@ -45,6 +49,10 @@ pub enum Figures {
     Packets(PacketFigures),
     /// ICMP echo.
     Ping(PingFigures),
+    /// Requests to a daemon.
+    Ask(AskFigures),
+    /// What a program printed.
+    Program(BTreeMap<Figure, f64>),
     /// Nothing.
     Idle,
 }
@@ -55,7 +63,7 @@ impl Figures {
         match self {
             Self::Tcp(bulk) | Self::Quic(bulk) => Some(bulk.goodput),
             Self::Udp(udp) => Some(udp.goodput),
-            Self::Packets(_) | Self::Ping(_) | Self::Idle => None,
+            Self::Packets(_) | Self::Ping(_) | Self::Ask(_) | Self::Program(_) | Self::Idle => None,
         }
     }
 }
@@ -139,6 +147,9 @@ pub struct PingFigures {
     pub duplicates: u64,
     /// The longest run of unanswered requests, times the interval.
     pub gap_seconds: f64,
+    /// The longest time from one answer to the next; 0 in older files.
+    #[serde(default)]
+    pub silence_seconds: f64,
     /// Round-trip times.
     pub p50_seconds: Option<f64>,
     /// 95 % of the answers were faster.
@@ -153,6 +164,23 @@ pub struct PingFigures {
     /// The round trip of each request in turn, `null` for one without an answer.
     #[serde(default)]
     pub answers_seconds: Vec<Option<f64>>,
+}
+
+/// What those got who asked a daemon.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AskFigures {
+    /// Requests that were made.
+    pub asked: u64,
+    /// Requests that were answered with what they asked for.
+    pub answered: u64,
+    /// Half of the answers were faster.
+    pub p50_seconds: Option<f64>,
+    /// 95 % of them were.
+    pub p95_seconds: Option<f64>,
+    /// 99 % of them were.
+    pub p99_seconds: Option<f64>,
+    /// The longest that a viewer waited for the next status.
+    pub longest_wait_seconds: Option<f64>,
 }
 
 /// Where and when traffic runs.
@@ -170,6 +198,8 @@ pub(crate) struct Context<'a> {
     pub(crate) port: u16,
     /// Path prefix of the files with what the tools print.
     pub(crate) raw: PathBuf,
+    /// The control sockets of the tunnel's daemons: the hub's, then that of each edge.
+    pub(crate) controls: &'a [PathBuf],
 }
 
 impl<'a> Context<'a> {
@@ -181,6 +211,7 @@ impl<'a> Context<'a> {
         bin: Duration,
         index: usize,
         raw: &Path,
+        controls: &'a [PathBuf],
     ) -> Self {
         let port = PORT + (index * site.lab.edges() + site.index) as u16;
         Self {
@@ -190,12 +221,24 @@ impl<'a> Context<'a> {
             bin,
             port,
             raw: raw.to_owned(),
+            controls,
         }
     }
 
     /// One of the hosts.
     fn host(&self, role: Role) -> &'a Host {
         self.site.host(role)
+    }
+
+    /// The control socket of a daemon.
+    fn control(&self, role: Role) -> Result<&'a Path, Error> {
+        let index = if role == Role::Hub {
+            0
+        } else {
+            1 + self.site.index
+        };
+        let control = self.controls.get(index).map(PathBuf::as_path);
+        control.ok_or_else(|| Error::Tunnel("no daemon runs that could be asked".into()))
     }
 
     /// Whether other edges do the same at the same time.
@@ -245,6 +288,8 @@ pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, E
         Traffic::Udp(udp) => iperf::udp(udp, context).map(Figures::Udp),
         Traffic::Packets(packets) => packets::run(packets, context).map(Figures::Packets),
         Traffic::Ping(ping) => ping::run(ping, context).map(Figures::Ping),
+        Traffic::Ask(ask) => ask::run(ask, context).map(Figures::Ask),
+        Traffic::Program(program) => program::run(program, context).map(Figures::Program),
         Traffic::Idle(_) => {
             std::thread::sleep(context.span());
             Ok(Figures::Idle)

@@ -3,6 +3,7 @@
 //! It is Sennit, or another tunnel that the same steps run over to compare: those know no more than
 //! the hub, the edge and the first link between them, and their inner addresses.
 
+mod operate;
 mod rival;
 mod sennit;
 
@@ -19,6 +20,7 @@ use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
 use crate::lab::Lab;
 use crate::scenario::{Action, TunnelTable};
+pub use operate::Operated;
 use rival::Rival;
 use sennit::Sennit;
 
@@ -102,7 +104,7 @@ pub(crate) struct Tunnel<'a> {
 
 #[derive(Debug)]
 enum Inner<'a> {
-    Sennit(Sennit<'a>),
+    Sennit(Box<Sennit<'a>>),
     Rival(Rival),
 }
 
@@ -116,7 +118,12 @@ impl<'a> Tunnel<'a> {
         logs: &Path,
     ) -> Result<Self, Error> {
         let inner = match kind {
-            TunnelKind::Sennit => Inner::Sennit(Sennit::start(lab, table, &programs.sennit, logs)?),
+            TunnelKind::Sennit => Inner::Sennit(Box::new(Sennit::start(
+                lab,
+                table,
+                &programs.sennit,
+                logs,
+            )?)),
             TunnelKind::WireguardGo => {
                 Inner::Rival(Rival::wireguard(lab, &programs.wireguard_go, logs)?)
             }
@@ -134,6 +141,30 @@ impl<'a> Tunnel<'a> {
         match &mut self.inner {
             Inner::Sennit(sennit) => sennit.apply(action, edge),
             Inner::Rival(_) => Err(Error::Tunnel(format!("{} cannot be restarted", self.kind))),
+        }
+    }
+
+    /// Cuts a link of an edge on purpose, by the command that people use.
+    pub(crate) fn drill(&mut self, link: &str, edge: usize) -> Result<(), Error> {
+        match &mut self.inner {
+            Inner::Sennit(sennit) => sennit.drill(link, edge),
+            Inner::Rival(_) => Err(Error::Tunnel(format!("{} has no drills", self.kind))),
+        }
+    }
+
+    /// What came of operating it since this was last asked.
+    pub(crate) fn operated(&mut self) -> Operated {
+        match &mut self.inner {
+            Inner::Sennit(sennit) => std::mem::take(&mut sennit.operated),
+            Inner::Rival(_) => Operated::default(),
+        }
+    }
+
+    /// The control sockets, if it has some: the hub's, then that of each edge.
+    pub(crate) fn controls(&self) -> Vec<PathBuf> {
+        match &self.inner {
+            Inner::Sennit(sennit) => sennit.controls(),
+            Inner::Rival(_) => Vec::new(),
         }
     }
 

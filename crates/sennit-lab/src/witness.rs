@@ -341,7 +341,12 @@ fn steady(figures: &Figures) -> Option<f64> {
         Figures::Tcp(bulk) | Figures::Quic(bulk) => bulk
             .bins
             .mean(std::time::Duration::from_secs(WARM_UP.into())),
-        Figures::Udp(_) | Figures::Packets(_) | Figures::Ping(_) | Figures::Idle => None,
+        Figures::Udp(_)
+        | Figures::Packets(_)
+        | Figures::Ping(_)
+        | Figures::Ask(_)
+        | Figures::Program(_)
+        | Figures::Idle => None,
     }
 }
 

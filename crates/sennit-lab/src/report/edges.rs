@@ -74,7 +74,7 @@ fn together(edges: &[TrafficResult]) -> Option<Figures> {
         Figures::Udp(_) => Figures::Udp(sum_of_udp(&figures)),
         Figures::Ping(_) => Figures::Ping(sum_of_pings(&figures)),
         Figures::Idle => Figures::Idle,
-        Figures::Packets(_) => return None,
+        Figures::Packets(_) | Figures::Ask(_) | Figures::Program(_) => return None,
     })
 }
 
@@ -116,6 +116,7 @@ fn sum_of_pings(edges: &[&Figures]) -> PingFigures {
             sum.received += ping.received;
             sum.duplicates += ping.duplicates;
             sum.gap_seconds = sum.gap_seconds.max(ping.gap_seconds);
+            sum.silence_seconds = sum.silence_seconds.max(ping.silence_seconds);
             medians.extend(ping.p50_seconds);
             sum.p95_seconds = worse(sum.p95_seconds, ping.p95_seconds);
             sum.p99_seconds = worse(sum.p99_seconds, ping.p99_seconds);

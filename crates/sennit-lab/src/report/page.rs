@@ -335,7 +335,11 @@ fn goodput(step: &StepResult) -> Vec<(String, &Bins)> {
         let bins = match traffic.figures.as_ref()? {
             Figures::Tcp(bulk) | Figures::Quic(bulk) => &bulk.bins,
             Figures::Udp(udp) => udp.bins.as_ref()?,
-            Figures::Packets(_) | Figures::Ping(_) | Figures::Idle => return None,
+            Figures::Packets(_)
+            | Figures::Ping(_)
+            | Figures::Ask(_)
+            | Figures::Program(_)
+            | Figures::Idle => return None,
         };
         Some((of(traffic), bins))
     });

@@ -50,6 +50,28 @@ pub enum Figure {
     EdgeRssBytes,
     /// Paths of all tunnels of the edges that were up at the end.
     PathsUp,
+    /// The longest time from one answer to the next, or from one status to the next.
+    SilenceSeconds,
+    /// How far the gap that a drill prints is from that of the pings beside it.
+    GapErrorSeconds,
+    /// Configs that were taken.
+    Reloads,
+    /// The longest that a reload took.
+    ReloadSeconds,
+    /// Daemons that were killed.
+    Kills,
+    /// Seconds of history that were lost though they were over two seconds before.
+    LostHistorySeconds,
+    /// From asking for the page until it shows the links or sites.
+    FirstViewSeconds,
+    /// The longest that the page kept the browser busy at once; 0 if never for 50 ms.
+    LongestTaskSeconds,
+    /// Setups that were broken in one way and named rightly.
+    Named,
+    /// Good setups of which something was said.
+    FalseAlarms,
+    /// Size of a year of history.
+    FileBytes,
 }
 
 /// One step over all runs.
@@ -106,6 +128,17 @@ impl Figure {
             Self::HubRssBytes => "hub RSS, MB",
             Self::EdgeRssBytes => "edge RSS, MB",
             Self::PathsUp => "paths up",
+            Self::SilenceSeconds => "longest wait, s",
+            Self::GapErrorSeconds => "gap off by, ms",
+            Self::Reloads => "reloads",
+            Self::ReloadSeconds => "longest reload, s",
+            Self::Kills => "kills",
+            Self::LostHistorySeconds => "seconds lost",
+            Self::FirstViewSeconds => "first view, ms",
+            Self::LongestTaskSeconds => "longest task, ms",
+            Self::Named => "named rightly",
+            Self::FalseAlarms => "false alarms",
+            Self::FileBytes => "file, MB",
         }
     }
 
@@ -117,10 +150,19 @@ impl Figure {
             Self::LineShare => (1e2, 0),
             Self::LeastLineShare => (1e2, 1),
             Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
-            Self::P50Seconds | Self::P95Seconds | Self::P99Seconds => (1e3, 1),
+            Self::P50Seconds | Self::P95Seconds | Self::P99Seconds | Self::GapErrorSeconds => {
+                (1e3, 1)
+            }
+            Self::FirstViewSeconds | Self::LongestTaskSeconds => (1e3, 0),
+            Self::SilenceSeconds | Self::ReloadSeconds => (1.0, 2),
+            Self::Reloads
+            | Self::Kills
+            | Self::LostHistorySeconds
+            | Self::Named
+            | Self::FalseAlarms => (1.0, 0),
             Self::Lost | Self::Sent | Self::PacketsPerSecond | Self::PathsUp => (1.0, 0),
             Self::CpuShare => (1e2, 2),
-            Self::HubRssBytes | Self::EdgeRssBytes => (1e-6, 1),
+            Self::HubRssBytes | Self::EdgeRssBytes | Self::FileBytes => (1e-6, 1),
         }
     }
 
@@ -199,6 +241,7 @@ impl StepResult {
         // What the daemons use, they use for all traffic of the step.
         if index == 0 {
             figures.extend(self.daemon_figures());
+            figures.extend(self.operated_figures());
         }
         if traffic.bulk().is_some() {
             let cpu = self
@@ -231,6 +274,37 @@ impl StepResult {
         }
         figures.extend(self.paths_up().map(|paths| (Figure::PathsUp, paths)));
         figures
+    }
+
+    fn operated_figures(&self) -> Vec<(Figure, f64)> {
+        let operated = &self.operated;
+        let longest = operated.reload_seconds.iter().copied().reduce(f64::max);
+        let reloads = longest.map(|_| operated.reload_seconds.len() as f64);
+        let kills = operated.lost_history_seconds.map(|_| operated.kills as f64);
+        let lost = operated.lost_history_seconds.map(|lost| lost as f64);
+        let figures = [
+            (Figure::Reloads, reloads),
+            (Figure::ReloadSeconds, longest),
+            (Figure::Kills, kills),
+            (Figure::LostHistorySeconds, lost),
+            (Figure::GapErrorSeconds, self.gap_error()),
+        ];
+        let known = figures.into_iter();
+        known
+            .filter_map(|(figure, value)| Some((figure, value?)))
+            .collect()
+    }
+
+    /// How far the one drill of the step is from its first pings.
+    fn gap_error(&self) -> Option<f64> {
+        let [printed] = self.operated.drill_gap_seconds[..] else {
+            return None;
+        };
+        let mut pings = self.traffic.iter().filter_map(|it| match &it.figures {
+            Some(Figures::Ping(ping)) => Some(ping.silence_seconds),
+            _ => None,
+        });
+        Some((printed - pings.next()?).abs())
     }
 
     /// Of what the edges say: the first status is the hub's.
@@ -276,11 +350,25 @@ impl TrafficResult {
                     Some(ping.sent.saturating_sub(ping.received) as f64),
                 );
                 add(Figure::Sent, Some(ping.sent as f64));
+                add(Figure::SilenceSeconds, Some(ping.silence_seconds));
             }
             Some(Figures::Packets(packets)) => {
                 add(Figure::PacketsPerSecond, Some(packets.per_second));
                 add(Figure::Lost, Some(packets.lost as f64));
                 add(Figure::Sent, Some(packets.sent as f64));
+            }
+            Some(Figures::Ask(ask)) => {
+                add(Figure::P50Seconds, ask.p50_seconds);
+                add(Figure::P95Seconds, ask.p95_seconds);
+                add(Figure::P99Seconds, ask.p99_seconds);
+                add(Figure::SilenceSeconds, ask.longest_wait_seconds);
+                let lost = (ask.asked > 0).then(|| (ask.asked - ask.answered) as f64);
+                add(Figure::Lost, lost);
+                add(Figure::Sent, lost.map(|_| ask.asked as f64));
+            }
+            Some(Figures::Program(printed)) => {
+                figures.extend(printed.iter().map(|(figure, value)| (*figure, *value)));
+                return figures;
             }
             Some(Figures::Idle) | None => {}
         }

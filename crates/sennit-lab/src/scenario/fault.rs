@@ -88,6 +88,12 @@ pub enum Action {
     JoinAnew,
     /// Somebody on the edge's host tries to join with the token that the edge has used up.
     JoinUsed,
+    /// The edge takes its config as `[tunnel.other]` has it; the next time, as it was.
+    Reload,
+    /// The histories of the edges that were killed are read, and what they lack is counted.
+    ReadHistory,
+    /// The edge cuts the link on purpose by `sennit links drill`, which says how long the gap was.
+    Drill,
 }
 
 impl Action {
@@ -120,7 +126,10 @@ impl Action {
             | Self::NatForget
             | Self::NatWedge
             | Self::Revoke
-            | Self::JoinUsed => false,
+            | Self::JoinUsed
+            | Self::Reload
+            | Self::ReadHistory
+            | Self::Drill => false,
         }
     }
 
@@ -131,8 +140,11 @@ impl Action {
             | Self::RestartEdge
             | Self::Revoke
             | Self::JoinAnew
-            | Self::JoinUsed => true,
-            Self::Outage
+            | Self::JoinUsed
+            | Self::Reload
+            | Self::ReadHistory => true,
+            Self::Drill
+            | Self::Outage
             | Self::Restore
             | Self::Set
             | Self::CarrierDown
@@ -170,7 +182,10 @@ impl Action {
             | Self::RestartEdge
             | Self::Revoke
             | Self::JoinAnew
-            | Self::JoinUsed => None,
+            | Self::JoinUsed
+            | Self::Reload
+            | Self::ReadHistory
+            | Self::Drill => None,
         }
     }
 }
@@ -213,7 +228,8 @@ impl Fault {
 
     /// Where there are several edges it says to which of them it happens.
     pub(super) fn check_edges(&self) -> Result<(), String> {
-        match self.edge.is_none() && self.action != Action::RestartHub {
+        let of_all = matches!(self.action, Action::RestartHub | Action::ReadHistory);
+        match self.edge.is_none() && !of_all {
             true => Err(format!(
                 "fault {:?} happens to one edge, and there are several: say which, like `edge = 2`",
                 self.action

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sennit_netem::Direction;
 use serde::Deserialize;
 
-use super::{Seconds, Step};
+use super::{Ask, Program, Seconds, Step};
 use crate::host::Role;
 
 /// A `[[step.traffic]]` table.
@@ -22,6 +22,10 @@ pub enum Traffic {
     Packets(Packets),
     /// ICMP echo.
     Ping(Ping),
+    /// Requests to a daemon.
+    Ask(Ask),
+    /// Whatever a program measures.
+    Program(Program),
     /// Nothing: to see what a tunnel costs by being there.
     Idle(Idle),
 }
@@ -252,6 +256,8 @@ impl Traffic {
             | Self::Udp(Udp { via, .. })
             | Self::Packets(Packets { via, .. })
             | Self::Ping(Ping { via, .. })
+            | Self::Ask(Ask { via, .. })
+            | Self::Program(Program { via, .. })
             | Self::Idle(Idle { via, .. }) => via,
         }
     }
@@ -264,6 +270,8 @@ impl Traffic {
             | Self::Udp(Udp { edge, .. })
             | Self::Packets(Packets { edge, .. })
             | Self::Ping(Ping { edge, .. })
+            | Self::Ask(Ask { edge, .. })
+            | Self::Program(Program { edge, .. })
             | Self::Idle(Idle { edge, .. }) => *edge,
         }
     }
@@ -276,7 +284,7 @@ impl Traffic {
             | Self::Udp(Udp { from, .. })
             | Self::Packets(Packets { from, .. })
             | Self::Ping(Ping { from, .. }) => *from,
-            Self::Idle(_) => Role::Edge,
+            Self::Ask(_) | Self::Program(_) | Self::Idle(_) => Role::Edge,
         }
     }
 
@@ -287,7 +295,7 @@ impl Traffic {
             | Self::Packets(Packets { to, .. })
             | Self::Ping(Ping { to, .. }) => *to,
             Self::Quic(_) | Self::Udp(_) => Role::Server,
-            Self::Idle(_) => Role::Hub,
+            Self::Ask(_) | Self::Program(_) | Self::Idle(_) => Role::Hub,
         }
     }
 
@@ -299,6 +307,8 @@ impl Traffic {
             Self::Udp(udp) => (udp.start_s, udp.seconds),
             Self::Packets(packets) => (packets.start_s, packets.seconds),
             Self::Ping(ping) => (ping.start_s, ping.seconds),
+            Self::Ask(ask) => (ask.start_s, ask.seconds),
+            Self::Program(program) => (program.start_s, program.seconds),
             Self::Idle(idle) => (idle.start_s, idle.seconds),
         };
         (start.0, seconds.unwrap_or(step.seconds))
@@ -313,7 +323,9 @@ impl Traffic {
             Self::Packets(Packets { edge: None, .. }) => {
                 return Err("packets look for what one edge can do, and there are several".into());
             }
-            Self::Packets(_) | Self::Ping(_) | Self::Idle(_) => None,
+            Self::Packets(_) | Self::Ping(_) | Self::Ask(_) | Self::Program(_) | Self::Idle(_) => {
+                None
+            }
         };
         if port.is_some() && self.edge().is_none() {
             return Err("the edges share a server, where each needs a `port` of its own".into());
@@ -356,6 +368,8 @@ impl Traffic {
             Self::Ping(ping) if !(2.0..=10_000.0).contains(&ping.interval_ms) => {
                 Err("`interval_ms` is 2 to 10000".into())
             }
+            Self::Ask(ask) => ask.check(),
+            Self::Program(program) => program.check(),
             Self::Tcp(_)
             | Self::Quic(_)
             | Self::Udp(_)

@@ -65,6 +65,7 @@ fn figures(text: &str, sent: u64, interval: f64) -> PingFigures {
         sent,
         received: answers.len() as u64,
         duplicates,
+        silence_seconds: longest_silence(text),
         gap_seconds: longest_run_missing(&answers, sent) as f64 * interval,
         p50_seconds: quantile(&times, 0.5),
         p95_seconds: quantile(&times, 0.95),
@@ -87,6 +88,16 @@ fn answer(line: &str) -> Option<(u64, f64)> {
     let sequence = field("icmp_seq=")?.parse().ok()?;
     let millis: f64 = field("time=")?.parse().ok()?;
     Some((sequence, millis / 1e3))
+}
+
+/// The longest time from one answer to the next, by the stamps at the beginning of the lines.
+fn longest_silence(text: &str) -> f64 {
+    let answers = text.lines().filter(|line| answer(line).is_some());
+    let stamps: Vec<f64> = answers
+        .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
+        .collect();
+    let waits = stamps.windows(2).map(|pair| pair[1] - pair[0]);
+    waits.fold(0.0, f64::max)
 }
 
 fn longest_run_missing(answers: &BTreeMap<u64, f64>, sent: u64) -> u64 {
@@ -126,6 +137,10 @@ From 192.168.8.1 icmp_seq=4 Destination Net Unreachable
         assert!(
             (figures.gap_seconds - 0.3).abs() < 1e-9,
             "4, 5 and 6 are missing"
+        );
+        assert!(
+            (figures.silence_seconds - 0.4995).abs() < 1e-6,
+            "from the last 3 to 7"
         );
         assert_eq!(figures.p50_seconds, Some(0.0205));
         assert_eq!(figures.max_seconds, Some(0.03125));

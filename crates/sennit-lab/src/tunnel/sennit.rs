@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use rustix::process::Signal;
 use toml::{Table, Value};
 
+use super::operate::{Life, Operated};
 use super::{Daemons, UP, log, spawn, stop};
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running, run};
@@ -21,18 +23,25 @@ const PORT: u16 = 443;
 /// A running hub and its edges; dropping it ends them all.
 #[derive(Debug)]
 pub(super) struct Sennit<'a> {
-    lab: &'a Lab,
-    program: PathBuf,
+    pub(super) lab: &'a Lab,
+    pub(super) program: PathBuf,
     // The daemons end before their directory goes.
     pub(super) daemons: Daemons,
     /// Those that try to join in vain.
     intruders: Vec<Running>,
-    scratch: Scratch,
+    pub(super) scratch: Scratch,
+    pub(super) table: TunnelTable,
+    /// Whether the edge has its other config.
+    pub(super) turned: bool,
+    /// When each edge that runs was started, and those that were killed since the last look.
+    started: Vec<SystemTime>,
+    pub(super) lives: Vec<Life>,
+    pub(super) operated: Operated,
 }
 
 /// One daemon, before it runs and when it is asked.
-struct End<'a> {
-    host: &'a Host,
+pub(super) struct End<'a> {
+    pub(super) host: &'a Host,
     role: Role,
     /// What its files are called: by its role, and its number if there are several edges.
     name: String,
@@ -52,7 +61,7 @@ impl<'a> Sennit<'a> {
         run(Command::new(program)
             .args(["hub", "init", "--state"])
             .arg(hub.state(path)))?;
-        hub.write_config(hub_config(&table.hub), path, logs)?;
+        hub.write_config(hub_config(table), path, logs)?;
         for (site, edge) in lab.sites().zip(End::edges(lab)) {
             join(program, path, site, &edge)?;
             let config = edge_config(site, &table.of_edge(site.index));
@@ -68,6 +77,11 @@ impl<'a> Sennit<'a> {
             daemons,
             intruders: Vec::new(),
             scratch,
+            table: table.clone(),
+            turned: false,
+            started: vec![SystemTime::now(); lab.edges()],
+            lives: Vec::new(),
+            operated: Operated::default(),
         };
         End::edges(lab).try_for_each(|edge| tunnel.wait_until_up(&edge))?;
         Ok(tunnel)
@@ -81,7 +95,10 @@ impl<'a> Sennit<'a> {
             Action::Revoke => self.revoke(edge),
             Action::JoinAnew => self.join_anew(edge),
             Action::JoinUsed => self.join_used(edge),
-            Action::Outage
+            Action::Reload => self.reload(edge),
+            Action::ReadHistory => self.read_history(),
+            Action::Drill
+            | Action::Outage
             | Action::Restore
             | Action::Set
             | Action::CarrierDown
@@ -113,7 +130,14 @@ impl<'a> Sennit<'a> {
     fn restart_edge(&mut self, index: usize) -> Result<(), Error> {
         let daemon = self.daemons.edge(index);
         daemon.signal(Signal::KILL);
+        let killed = SystemTime::now();
         let _ = daemon.child().wait();
+        let from = std::mem::replace(&mut self.started[index], SystemTime::now());
+        self.lives.push(Life {
+            edge: index,
+            from,
+            killed,
+        });
         let edge = End::edge(self.lab, index).start(&self.program, &self.daemons.logs)?;
         *self.daemons.edge(index) = edge;
         Ok(())
@@ -150,7 +174,7 @@ impl<'a> Sennit<'a> {
         Ok(())
     }
 
-    fn site(&self, index: usize) -> Site<'a> {
+    pub(super) fn site(&self, index: usize) -> Site<'a> {
         Site {
             lab: self.lab,
             index,
@@ -186,6 +210,13 @@ impl<'a> Sennit<'a> {
         }
     }
 
+    /// The control sockets: the hub's, then that of each edge.
+    pub(super) fn controls(&self) -> Vec<PathBuf> {
+        End::all(self.lab)
+            .map(|end| end.control(self.scratch.path()))
+            .collect()
+    }
+
     fn status_of(&self, end: &End<'_>) -> Option<serde_json::Value> {
         let output = run(&mut end.status(&self.program, self.scratch.path())).ok()?;
         serde_json::from_slice(&output.stdout).ok()
@@ -202,7 +233,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn edge(lab: &'a Lab, index: usize) -> Self {
+    pub(super) fn edge(lab: &'a Lab, index: usize) -> Self {
         let (site, role) = (Site { lab, index }, Role::Edge);
         Self {
             host: site.host(role),
@@ -228,7 +259,7 @@ impl<'a> End<'a> {
         scratch.join(format!("{}.token", self.name))
     }
 
-    fn control(&self, scratch: &Path) -> PathBuf {
+    pub(super) fn control(&self, scratch: &Path) -> PathBuf {
         scratch.join(format!("{}.sock", self.name))
     }
 
@@ -253,7 +284,12 @@ impl<'a> End<'a> {
         command
     }
 
-    fn write_config(&self, mut config: Table, scratch: &Path, logs: &Path) -> Result<(), Error> {
+    pub(super) fn write_config(
+        &self,
+        mut config: Table,
+        scratch: &Path,
+        logs: &Path,
+    ) -> Result<(), Error> {
         if let Some(Value::Table(own)) = config.get_mut(&self.role.to_string()) {
             let paths = [
                 ("state", self.state(scratch)),
@@ -264,6 +300,12 @@ impl<'a> End<'a> {
         let path = self.config(logs);
         let text = toml::to_string(&config).expect("a table of tables has a TOML form");
         std::fs::write(&path, text).doing(|| format!("write {}", path.display()))
+    }
+}
+
+fn add_api(config: &mut Table, table: &TunnelTable) {
+    if !table.api.is_empty() {
+        config.insert("api".into(), Value::Table(table.api.clone()));
     }
 }
 
@@ -290,7 +332,7 @@ fn join(program: &Path, scratch: &Path, site: Site<'_>, edge: &End<'_>) -> Resul
     run(join.args(["--offline", "--state"]).arg(edge.state(scratch))).map(drop)
 }
 
-fn hub_config(extra: &Table) -> Table {
+fn hub_config(table: &TunnelTable) -> Table {
     let mut hub = Table::new();
     hub.insert(
         "listen".into(),
@@ -299,11 +341,13 @@ fn hub_config(extra: &Table) -> Table {
     hub.insert("pool".into(), plan::INNER_PREFIXES.to_vec().into());
     hub.insert("nat".into(), true.into());
     hub.insert("device".into(), "sennit0".into());
-    hub.extend(extra.clone());
-    Table::from_iter([("hub".to_owned(), Value::Table(hub))])
+    hub.extend(table.hub.clone());
+    let mut config = Table::from_iter([("hub".to_owned(), Value::Table(hub))]);
+    add_api(&mut config, table);
+    config
 }
 
-fn edge_config(site: Site<'_>, table: &TunnelTable) -> Table {
+pub(super) fn edge_config(site: Site<'_>, table: &TunnelTable) -> Table {
     let mut edge = Table::new();
     edge.insert(
         "hub".into(),
@@ -324,6 +368,7 @@ fn edge_config(site: Site<'_>, table: &TunnelTable) -> Table {
         ("edge".to_owned(), Value::Table(edge)),
         ("link".to_owned(), Value::Array(links.collect())),
     ]);
+    add_api(&mut config, table);
     if !table.class.is_empty() {
         let classes = table.class.iter().cloned().map(Value::Table);
         config.insert("class".into(), Value::Array(classes.collect()));

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 
+use sennit_lab::report::{Figure, note};
 use sennit_lab::{Host, LabLink, Role};
 use sennit_netem::NatConfig;
 use serde_json::Value;
@@ -127,6 +128,8 @@ fn each_broken_setup_is_named_rightly() {
     edge.ip("link del othervpn").unwrap();
 
     assert_well(&world, "and now it is well", &config);
+    // Each of them: a wrong answer fails the test before this.
+    note("doctor", "broken setups", &[(Figure::Named, 10.0)]).unwrap();
 }
 
 #[test]
@@ -205,4 +208,5 @@ fn good_setups_cause_no_alarm() {
     });
     host.ip("route add 0.0.0.0/1 dev othervpn").unwrap();
     assert_well(&world, "beside a VPN that has the rest", &split);
+    note("doctor-good", "good setups", &[(Figure::FalseAlarms, 0.0)]).unwrap();
 }
