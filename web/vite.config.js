@@ -26,6 +26,7 @@ export default defineConfig({
     rollupOptions: {
       output: {
         entryFileNames: "assets/page-[hash].js",
+        chunkFileNames: "assets/page-[hash].js",
         assetFileNames: "assets/page-[hash][extname]",
       },
     },

@@ -28,7 +28,8 @@ export class Daemon {
     this.commands = [];
     /** What was asked for of each stream. */
     this.asked = [];
-    this.streams = new Set();
+    /** Those that listen, with whether they want the paths of tunnels. */
+    this.streams = new Map();
   }
 
   async start(port = 0) {
@@ -43,7 +44,7 @@ export class Daemon {
   tick(count = 1) {
     for (let i = 0; i < count; i += 1) {
       this.seconds += 1;
-      for (const stream of this.streams) this.#tell(stream);
+      for (const stream of this.streams.keys()) this.#tell(stream);
     }
   }
 
@@ -54,7 +55,10 @@ export class Daemon {
   }
 
   #tell(stream) {
-    stream.write(`event: status\ndata: ${JSON.stringify(this.status(this.seconds))}\n\n`);
+    const status = this.status(this.seconds);
+    const { tunnels } = status;
+    if (!this.streams.get(stream)) status.tunnels = tunnels.map((it) => ({ ...it, paths: [] }));
+    stream.write(`event: status\ndata: ${JSON.stringify(status)}\n\n`);
   }
 
   async #answer(request, response) {
@@ -82,8 +86,9 @@ export class Daemon {
       response.end(JSON.stringify({ schema: "sennit.api/1", version: "test", role: this.role }));
     } else if (path === "/v1/live") {
       response.writeHead(200, { "content-type": "text/event-stream" });
-      this.streams.add(response);
-      this.asked.push(new URL(request.url, "http://localhost").searchParams);
+      const asked = new URL(request.url, "http://localhost").searchParams;
+      this.streams.set(response, asked.get("paths") !== "false");
+      this.asked.push(asked);
       request.on("close", () => this.streams.delete(response));
       this.#tell(response);
     } else if (path === "/v1/command") {
