@@ -89,6 +89,13 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
         eprintln!("Asking the hub ...");
         daemon::edge::ask(&mut identity)?
     };
+    if asked == Asked::NoAnswer && !args.offline {
+        let hubs: Vec<String> = identity.hubs.iter().map(ToString::to_string).collect();
+        eprintln!(
+            "warning: no hub answers at {}: does it run there, and is UDP open on the way?",
+            hubs.join(", ")
+        );
+    }
     if let Asked::Refused(reason) = asked {
         let _ = std::fs::remove_dir_all(&draft);
         return Err(Failure::runtime(reason)

@@ -62,8 +62,23 @@ pub(super) fn write(
     let path = place(wishes.file, state, Path::new(DEFAULT_EDGE_FILE));
     EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
         .map_err(ConfigError::Invalid)?;
-    write_new(&path, &text, "look at its links and routes")?;
+    for link in links.iter().filter(|link| is_missing(&link.interface)) {
+        eprintln!(
+            "warning: there is no interface `{}` on this host now: link `{}` waits for it",
+            link.interface, link.name
+        );
+    }
+    let written = write_new(&path, &text, "look at its links and routes")?;
+    if !written && (!wishes.links.is_empty() || wishes.route_all) {
+        eprintln!(
+            "warning: --link and --route-all change nothing there: edit it, or remove it and join again with --force"
+        );
+    }
     Ok(path)
+}
+
+fn is_missing(interface: &str) -> bool {
+    !Path::new("/sys/class/net").join(interface).exists()
 }
 
 /// Writes the hub's config unless it is there; its path.
@@ -106,7 +121,8 @@ fn place(wanted: Option<&Path>, state: &Path, usual: &Path) -> PathBuf {
     }
 }
 
-fn write_new(path: &Path, text: &str, advice: &str) -> Result<(), Failure> {
+/// Whether it was written: what is there stays.
+fn write_new(path: &Path, text: &str, advice: &str) -> Result<bool, Failure> {
     if let Some(parent) = path.parent() {
         // What fails here fails below too, and says so.
         let _ = fs::create_dir_all(parent);
@@ -117,18 +133,19 @@ fn write_new(path: &Path, text: &str, advice: &str) -> Result<(), Failure> {
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
-        Ok(()) => eprintln!("Its first config is {}: {advice}.", path.display()),
+        Ok(()) => {
+            eprintln!("Its first config is {}: {advice}.", path.display());
+            Ok(true)
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             eprintln!("{} stays as it is.", path.display());
+            Ok(false)
         }
         Err(error) => {
-            return Err(Failure::runtime(format!(
-                "cannot write {}: {error}",
-                path.display()
-            )));
+            let path = path.display();
+            Err(Failure::runtime(format!("cannot write {path}: {error}")))
         }
     }
-    Ok(())
 }
 
 fn absolute(state: &Path) -> PathBuf {

@@ -213,7 +213,7 @@ impl Text {
         }
         if let Some(group) = &tunnel.key_exchange {
             let how = if tunnel.resumed { ", resumed" } else { "" };
-            self.note(&format!("key exchange {group}{how}"));
+            self.lines.push(format!("  key exchange {group}{how}"));
         }
         if tunnel.wrong_source_packets > 0 {
             let count = tunnel.wrong_source_packets;
