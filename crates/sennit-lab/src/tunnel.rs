@@ -118,12 +118,9 @@ impl<'a> Tunnel<'a> {
         logs: &Path,
     ) -> Result<Self, Error> {
         let inner = match kind {
-            TunnelKind::Sennit => Inner::Sennit(Box::new(Sennit::start(
-                lab,
-                table,
-                &programs.sennit,
-                logs,
-            )?)),
+            TunnelKind::Sennit => {
+                Inner::Sennit(Box::new(Sennit::start(lab, table, &programs.sennit, logs)?))
+            }
             TunnelKind::WireguardGo => {
                 Inner::Rival(Rival::wireguard(lab, &programs.wireguard_go, logs)?)
             }
