@@ -1,0 +1,381 @@
+//! What a path is taken for after what was heard on it, and when it is probed.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// An active path that was heard every probe interval for one second.
+fn lively(start: Instant) -> Health {
+    let mut health = Health::new(start);
+    health.set_pace(Pace::Active, Duration::ZERO, start);
+    for step in 0..20 {
+        health.handle_heard(start + PROBE_ACTIVE * step);
+    }
+    health
+}
+
+#[test]
+fn silence_makes_an_active_path_suspect_within_160_ms() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let last = start + PROBE_ACTIVE * 19;
+    assert!(!health.handle_timeout(last + 159 * MS));
+    assert!(health.handle_timeout(last + 160 * MS));
+    assert_eq!(health.state(), (PathState::Suspect, Reason::Silent));
+    assert!(!health.hears());
+}
+
+#[test]
+fn a_busy_path_is_suspected_by_how_steady_it_was() {
+    let start = Instant::now();
+    let suspected_after = |gap: u32| {
+        let mut health = Health::new(start);
+        health.set_pace(Pace::Busy, Duration::ZERO, start);
+        for step in 0..500 {
+            health.handle_heard(start + step * gap * MS);
+        }
+        let last = start + 499 * gap * MS;
+        (1..).find(|&ms| health.handle_timeout(last + ms * MS))
+    };
+    assert_eq!(suspected_after(1), Some(64));
+    assert_eq!(suspected_after(40), Some(100));
+    assert_eq!(suspected_after(100), Some(160));
+}
+
+/// Lets two ends probe each other for so many seconds; the seconds in which each sent a probe.
+fn converse(ends: &mut [Health; 2], seconds: u32) -> [Vec<u32>; 2] {
+    let start = ends[0].heard;
+    let mut probes = [Vec::new(), Vec::new()];
+    for ms in 0..seconds * 1000 {
+        let now = start + ms * MS;
+        for (here, there) in [(0, 1), (1, 0)] {
+            assert!(!ends[here].handle_timeout(now), "after {ms} ms");
+            if ends[here].poll_probe(now) {
+                probes[here].push(ms / 1000);
+                ends[there].handle_heard(now);
+            }
+        }
+    }
+    probes
+}
+
+#[test]
+fn of_two_idle_ends_one_asks_and_the_other_answers() {
+    let start = Instant::now();
+    for (asks, answers, every) in [
+        (Keep::ASKING, Keep::ANSWERING, 25),
+        (Keep::ASKING_RARELY, Keep::ANSWERING_RARELY, 50),
+        // The ends need not agree on what a path is good for.
+        (Keep::ASKING, Keep::ANSWERING_RARELY, 25),
+        (Keep::ASKING_RARELY, Keep::ANSWERING, 40),
+    ] {
+        let mut ends = [Health::new(start), Health::new(start)];
+        ends[0].set_keep(asks);
+        ends[1].set_keep(answers);
+        let expected: Vec<u32> = (0..400).step_by(every).collect();
+        assert_eq!(converse(&mut ends, 400), [expected.clone(), expected]);
+    }
+}
+
+#[test]
+fn an_idle_path_is_suspected_after_four_probes_without_an_answer() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    health.poll_probe(start);
+    let (mut probes, mut suspect) = (Vec::new(), None);
+    for ms in 1..40_000 {
+        let now = start + ms * MS;
+        if health.handle_timeout(now) {
+            suspect = suspect.or(Some(ms));
+        }
+        if health.poll_probe(now) && suspect.is_none() {
+            probes.push(ms / 1000);
+        }
+    }
+    assert_eq!((probes, suspect), (vec![25, 26, 27, 28], Some(29_000)));
+}
+
+/// It was taken for up again as soon as less was expected of it: 11 times in 22 s.
+#[test]
+fn silence_ends_when_something_is_heard_and_not_when_less_is_expected() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let mut changes = Vec::new();
+    for ms in 1000..60_000 {
+        let now = start + ms * MS;
+        // Reports of the peer make the tunnel active again and again.
+        let pace = if ms / 1500 % 2 == 0 {
+            Pace::Active
+        } else {
+            Pace::Idle
+        };
+        health.set_pace(pace, Duration::ZERO, now);
+        if health.handle_timeout(now) {
+            changes.push(health.state().0);
+        }
+    }
+    assert_eq!(changes, [PathState::Suspect, PathState::Down]);
+    assert_eq!(health.since(), start + PROBE_ACTIVE * 19 + 160 * MS);
+}
+
+#[test]
+fn an_idle_path_that_is_down_is_probed_ever_less() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    let probes = |health: &mut Health, from: u32, to: u32| {
+        let mut count = 0;
+        for ms in (from * 1000..to * 1000).step_by(10) {
+            health.handle_timeout(start + ms * MS);
+            count += u32::from(health.poll_probe(start + ms * MS));
+        }
+        count
+    };
+    probes(&mut health, 0, 29);
+    assert!((15..=25).contains(&probes(&mut health, 29, 34)));
+    probes(&mut health, 34, 4000);
+    assert!((33..=34).contains(&probes(&mut health, 4000, 5000)));
+
+    // With nothing else to rely on it is looked for more often.
+    health.set_alone(true, start + 5000 * 1000 * MS);
+    probes(&mut health, 5000, 5700);
+    assert_eq!(probes(&mut health, 5700, 6700), 200);
+}
+
+#[test]
+fn a_dead_path_beside_others_is_probed_ever_less_while_packets_flow_until_its_carrier_returns() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let probes = |health: &mut Health, from: u32, to: u32| {
+        let mut count = 0;
+        for ms in (from * 1000..to * 1000).step_by(10) {
+            let now = start + ms * MS;
+            health.set_pace(Pace::Busy, Duration::ZERO, now);
+            health.handle_timeout(now);
+            count += u32::from(health.poll_probe(now));
+        }
+        count
+    };
+    probes(&mut health, 1, 10);
+    assert!((39..=41).contains(&probes(&mut health, 10, 20)));
+    probes(&mut health, 20, 4000);
+    assert!((33..=34).contains(&probes(&mut health, 4000, 5000)));
+
+    health.handle_link(false, start + 5000 * 1000 * MS);
+    health.handle_link(true, start + 5001 * 1000 * MS);
+    assert!((39..=41).contains(&probes(&mut health, 5001, 5011)));
+
+    health.set_alone(true, start + 5011 * 1000 * MS);
+    assert!((3990..=4010).contains(&probes(&mut health, 5011, 6011)));
+}
+
+#[test]
+fn what_others_hear_on_the_same_way_needs_no_probe_but_for_its_own_limit() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    let mut probes = Vec::new();
+    for ms in 0..1_000_000 {
+        let now = start + ms * MS;
+        health.set_company(
+            Some(Company {
+                heard: now - (ms % 25_000) * MS,
+                probed: now - (ms % 25_000) * MS,
+                verdict: Some(None),
+            }),
+            now,
+        );
+        assert!(!health.handle_timeout(now));
+        if health.poll_probe(now) {
+            probes.push(ms / 1000);
+            health.handle_heard(now + 1 * MS);
+        }
+    }
+    assert_eq!(probes, [0, 300, 600, 900]);
+}
+
+#[test]
+fn an_idle_path_fares_as_the_one_that_judges_for_it() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    let mut told = |verdict, seconds: u32| {
+        let now = start + seconds * 1000 * MS;
+        health.set_company(
+            Some(Company {
+                heard: now,
+                probed: now,
+                verdict: Some(verdict),
+            }),
+            now,
+        );
+        health.handle_timeout(now);
+        health.state()
+    };
+    assert_eq!(told(None, 1).0, PathState::Up);
+    let silent = Some(Reason::Silent);
+    assert_eq!(told(silent, 2), (PathState::Suspect, Reason::Silent));
+    assert_eq!(told(silent, 5), (PathState::Down, Reason::Silent));
+    assert_eq!(told(None, 6), (PathState::Up, Reason::Heard));
+}
+
+#[test]
+fn a_path_that_was_idle_is_proven_once_it_is_heard() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    let wake = start + 10_000 * MS;
+    health.set_pace(Pace::Active, Duration::ZERO, wake);
+    assert!(!health.is_proven());
+    health.handle_heard(wake + 20 * MS);
+    assert!(health.is_proven());
+}
+
+#[test]
+fn a_path_may_carry_what_is_sent_though_nothing_arrives_on_it() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let now = start + 2000 * MS;
+    health.handle_timeout(now);
+    assert_eq!(health.state().0, PathState::Suspect);
+    assert!(!health.is_heard_by_peer(now));
+    health.handle_report(true, now);
+    assert!(health.is_heard_by_peer(now + 1000 * MS));
+    assert!(!health.is_heard_by_peer(now + BELIEVED_FOR));
+    health.handle_report(false, now);
+    assert!(!health.is_heard_by_peer(now));
+}
+
+#[test]
+fn waking_up_gives_the_peer_time_to_wake_up_too() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    let wake = start + 900 * MS;
+    health.set_pace(Pace::Active, 30 * MS, wake);
+    assert!(health.poll_probe(wake));
+    assert!(!health.handle_timeout(wake + 189 * MS));
+    assert!(health.handle_timeout(wake + 190 * MS));
+}
+
+#[test]
+fn a_path_that_returns_is_trusted_after_a_few_probes() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let back = start + 10_000 * MS;
+    health.handle_timeout(back);
+    health.handle_timeout(back + 1 * MS);
+    health.handle_heard(back + 2 * MS);
+    assert!(health.handle_timeout(back + 3 * MS));
+    assert_eq!(health.state(), (PathState::Probation, Reason::Returned));
+    assert!(health.hears());
+    health.handle_heard(back + 52 * MS);
+    health.handle_heard(back + 102 * MS);
+    assert!(health.handle_timeout(back + 123 * MS));
+    assert_eq!(health.state(), (PathState::Up, Reason::Heard));
+}
+
+#[test]
+fn a_single_packet_is_no_sign_of_life() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let back = start + 10_000 * MS;
+    health.handle_timeout(back);
+    health.handle_heard(back);
+    assert!(health.handle_timeout(back + 150 * MS));
+    assert_eq!(health.state().0, PathState::Probation);
+    assert!(health.handle_timeout(back + 161 * MS));
+    assert_eq!(health.state().0, PathState::Suspect);
+}
+
+#[test]
+fn a_path_that_comes_and_goes_is_trusted_later_each_time() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    health.set_pace(Pace::Active, Duration::ZERO, start);
+    // Two seconds of silence, then two with packets every 50 ms.
+    let mut trusted_after = |cycle: u32| {
+        let back = start + cycle * 4000 * MS + 2000 * MS;
+        let mut trusted = None;
+        health.handle_timeout(back - 1 * MS);
+        for ms in (0..2000).step_by(50) {
+            health.handle_heard(back + ms * MS);
+            health.handle_timeout(back + ms * MS);
+            if health.state().0 == PathState::Up {
+                trusted = trusted.or(Some(ms));
+            }
+        }
+        trusted
+    };
+    let times: Vec<_> = (0..6).map(&mut trusted_after).collect();
+    let expected = [
+        Some(150),
+        Some(250),
+        Some(500),
+        Some(1000),
+        Some(1950),
+        None,
+    ];
+    assert_eq!(times, expected);
+    // After a quiet while it counts as new.
+    assert_eq!(trusted_after(30), Some(150));
+}
+
+#[test]
+fn what_the_peer_does_not_hear_is_not_used_but_still_heard_here() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let now = start + PROBE_ACTIVE * 19;
+    health.handle_report(false, now);
+    assert!(health.handle_timeout(now));
+    assert_eq!(
+        health.state(),
+        (PathState::Suspect, Reason::PeerHearsNothing)
+    );
+    assert!(health.hears());
+    health.handle_report(true, now);
+    assert!(health.handle_timeout(now));
+}
+
+#[test]
+fn what_the_peer_does_not_repeat_is_not_believed_for_good() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let mut now = start + PROBE_ACTIVE * 19;
+    health.handle_report(false, now);
+    let end = now + BELIEVED_FOR;
+    while now < end {
+        health.handle_timeout(now);
+        assert_eq!(health.state().1, Reason::PeerHearsNothing);
+        now += PROBE_ACTIVE;
+        health.handle_heard(now);
+    }
+    health.handle_timeout(now);
+    assert_eq!(health.state(), (PathState::Up, Reason::Heard));
+}
+
+#[test]
+fn a_link_without_carrier_is_down_at_once() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    health.handle_link(false, start);
+    assert!(health.handle_timeout(start + PROBE_ACTIVE * 19));
+    assert_eq!(health.state(), (PathState::Down, Reason::LinkDown));
+}
+
+#[test]
+fn probes_are_quick_when_active_and_rare_when_idle() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    let mut probes = |pace, from: u32, to: u32| {
+        health.set_pace(pace, Duration::ZERO, start + MS * from);
+        let mut count = 0;
+        for ms in from..to {
+            let now = start + MS * ms;
+            if health.poll_probe(now) {
+                health.handle_heard(now);
+                count += 1;
+            }
+        }
+        count
+    };
+    assert_eq!(probes(Pace::Idle, 0, 60_000), 3);
+    assert_eq!(probes(Pace::Active, 60_000, 61_000), 20);
+    assert_eq!(probes(Pace::Busy, 61_000, 62_000), 50);
+    assert_eq!(probes(Pace::Idle, 62_000, 86_000), 0);
+}
