@@ -408,7 +408,7 @@ impl Edge {
             NodeEvent::TurnedAway(id, reason) => self.handle_lost(id, reason, true, now),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             // A hub sends none but in a tunnel.
-            NodeEvent::Datagram(..) => {}
+            NodeEvent::Datagram(..) | NodeEvent::Gone(_) => {}
             NodeEvent::PathUp(id, path) => self.handle_path_up(id, path, now),
             NodeEvent::PathDown(id, path, link, reason) => {
                 self.handle_path_down(id, path, link, reason, now);

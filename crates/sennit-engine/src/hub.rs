@@ -33,6 +33,7 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 pub use self::config::{
     Credential, Grant, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, UdpRefusal,
 };
+pub use self::strangers::StrangerCounts;
 use self::{
     pipes::{Owner, Pipes},
     proxied::Proxied,
@@ -194,7 +195,7 @@ impl Hub {
         while let Some((incoming, local)) = self.node.poll_incoming() {
             let address = incoming.remote_address().ip();
             let is_proven = incoming.remote_address_validated();
-            match self.strangers.judge(address, is_proven) {
+            match self.strangers.receive(address, is_proven) {
                 Verdict::Refuse => self.node.refuse(incoming, local),
                 Verdict::AskToRetry => self.node.ask_to_retry(incoming, local),
                 Verdict::Accept => {
@@ -411,6 +412,11 @@ impl Hub {
         self.node.turned_away()
     }
 
+    /// Those who have connected and are granted nothing.
+    pub fn strangers(&self) -> StrangerCounts {
+        self.strangers.counts()
+    }
+
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()
@@ -428,6 +434,7 @@ impl Hub {
             NodeEvent::Lost(id, reason) | NodeEvent::TurnedAway(id, reason) => {
                 self.leave(id, reason, now);
             }
+            NodeEvent::Gone(id) => self.strangers.remove(id),
             NodeEvent::Http(id, event) => self.handle_http(id, event, now),
             NodeEvent::Datagram(conn, stream, context, payload) => {
                 self.handle_udp(RequestId { conn, stream }, context, payload, now);
@@ -473,7 +480,6 @@ impl Hub {
     }
 
     fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
-        self.strangers.remove(id);
         self.node.unplug(id, now);
         let Some(conn) = self.node.get_mut(id) else {
             return;

@@ -8,9 +8,20 @@
 //!
 //! What comes first, what shows a token, and what goes on with a handshake have allowances of their
 //! own: a flood of one kind leaves the others alone. Who answers a Retry shows a token.
+//!
+//! Of a kind whose allowance is used up, who comes again from the same address with the same
+//! connection ID has another one ([`Seen`]). So a client that sends its first packet again gets in
+//! beside a flood whose sources are all different. A flood that sends everything twice takes that
+//! away, but has to be twice as large.
 
-use std::time::{Duration, Instant};
+mod seen;
 
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use self::seen::Seen;
 use crate::cid::{self, Issuer};
 
 /// Time after which one more of a kind is looked into. One costs about 15 µs of a processor.
@@ -29,6 +40,8 @@ enum Kind {
     Proven,
     /// Anything else with a long header.
     First,
+    /// It was turned away a short time ago.
+    Again,
 }
 
 /// Allowances of one worker.
@@ -36,40 +49,54 @@ enum Kind {
 pub(crate) struct Knocks {
     issuer: Issuer,
     /// When all of a kind that were looked into are paid for.
-    paid_at: [Instant; 3],
+    paid_at: [Instant; 4],
+    /// Whom it turned away lately.
+    seen: Seen,
     /// How many were not looked into, and when the log was told.
     turned_away: u64,
     told: Option<Instant>,
 }
 
 impl Knocks {
-    pub(crate) fn new(issuer: Issuer, now: Instant) -> Self {
+    /// `seed` is nobody else's to know.
+    pub(crate) fn new(issuer: Issuer, seed: [u8; 32], now: Instant) -> Self {
         Self {
             issuer,
-            paid_at: [now; 3],
+            paid_at: [now; 4],
+            seen: Seen::new(seed, now),
             turned_away: 0,
             told: None,
         }
     }
 
     /// Whether to look into a datagram.
-    pub(crate) fn admits(&mut self, datagram: &[u8], now: Instant) -> bool {
+    pub(crate) fn admits(&mut self, datagram: &[u8], from: SocketAddr, now: Instant) -> bool {
         // A short header, and nothing else is worth a look.
         if datagram.first().is_none_or(|first| first & 0x80 == 0) {
             return true;
         }
-        let Some(kind) = kind(datagram, self.issuer) else {
+        let Some((kind, id)) = kind(datagram, self.issuer) else {
             return true;
         };
+        if self.pays(kind, now) {
+            return true;
+        }
+        if self.seen.is_again(from, id, now) && self.pays(Kind::Again, now) {
+            return true;
+        }
+        self.turn_away(kind, now);
+        false
+    }
+
+    /// Whether one more of a kind is within its allowance.
+    fn pays(&mut self, kind: Kind, now: Instant) -> bool {
         let paid_at = &mut self.paid_at[kind as usize];
         let at = (*paid_at).max(now) + EVERY;
-        let admits = at - now <= EVERY * AT_ONCE;
-        if admits {
+        let pays = at - now <= EVERY * AT_ONCE;
+        if pays {
             *paid_at = at;
-        } else {
-            self.turn_away(kind, now);
         }
-        admits
+        pays
     }
 
     /// How many were not looked into.
@@ -91,8 +118,9 @@ impl Knocks {
     }
 }
 
-/// The kind of a datagram with a long header; `None` if it can only be of a connection that exists.
-fn kind(datagram: &[u8], issuer: Issuer) -> Option<Kind> {
+/// The kind of a datagram with a long header, and the ID that it is for; `None` if it can only be
+/// of a connection that exists.
+fn kind(datagram: &[u8], issuer: Issuer) -> Option<(Kind, &[u8])> {
     const VERSION_1: [u8; 4] = [0, 0, 0, 1];
     let (first, rest) = datagram.split_first()?;
     let (version, rest) = rest.split_first_chunk::<4>()?;
@@ -104,13 +132,13 @@ fn kind(datagram: &[u8], issuer: Issuer) -> Option<Kind> {
     let (destination, rest) = split_by_length(rest)?;
     let (_, rest) = split_by_length(rest)?;
     if rest.first().is_some_and(|length| *length != 0) {
-        return Some(Kind::Proven);
+        return Some((Kind::Proven, destination));
     }
-    Some(if cid::may_be_of(issuer, destination) {
-        Kind::Continuing
-    } else {
-        Kind::First
-    })
+    let kind = match cid::may_be_of(issuer, destination) {
+        true => Kind::Continuing,
+        false => Kind::First,
+    };
+    Some((kind, destination))
 }
 
 fn split_by_length(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -145,32 +173,67 @@ mod tests {
             (vec![0xe0, 0, 0, 0, 1, 0, 0, 0], None),
             (vec![0xe0, 1, 2, 3, 4, 0, 0, 0], Some(Kind::First)),
         ] {
-            assert_eq!(kind(&datagram, ISSUER), expected, "{:x?}", &datagram[..7]);
+            let said = kind(&datagram, ISSUER).map(|(kind, _)| kind);
+            assert_eq!(said, expected, "{:x?}", &datagram[..7]);
         }
+    }
+
+    /// A host that nobody else is.
+    fn host(number: u32) -> SocketAddr {
+        SocketAddr::from((number.to_be_bytes(), 4433))
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// How many of 100,000 first packets in a second are looked into.
+    fn floods(knocks: &mut Knocks, from: Instant, hosts: std::ops::Range<u32>) -> usize {
+        let first = initial(&[1; 12], b"");
+        let at = |n| from + SECOND * (n - hosts.start) / 100_000;
+        let looked_into = |n: &u32| knocks.admits(&first, host(*n), at(*n));
+        hosts.clone().filter(looked_into).count()
     }
 
     #[test]
     fn a_flood_of_one_kind_is_dropped_but_for_so_many_and_others_pass() {
         let start = Instant::now();
-        let mut knocks = Knocks::new(ISSUER, start);
+        let mut knocks = Knocks::new(ISSUER, [7; 32], start);
         let first = initial(&[1; 12], b"");
-        let second = Duration::from_secs(1);
-        let floods = |knocks: &mut Knocks, from: Instant| {
-            let flood = (0..100_000).map(|n| from + second * n / 100_000);
-            flood.filter(|at| knocks.admits(&first, *at)).count()
-        };
 
-        let at_first = floods(&mut knocks, start);
-        let later = floods(&mut knocks, start + second);
+        let at_first = floods(&mut knocks, start, 0..100_000);
+        let later = floods(&mut knocks, start + SECOND, 100_000..200_000);
 
-        let each_second = second.div_duration_f64(EVERY) as usize;
-        assert!((each_second..=each_second + 1).contains(&later), "{later}");
-        assert_eq!(at_first, later + AT_ONCE as usize - 1);
-        let now = start + second * 2 - Duration::from_micros(10);
-        assert!(!knocks.admits(&first, now));
-        assert!(knocks.admits(&initial(&[1; 12], b"token"), now));
-        assert!(knocks.admits(&initial(&[5, 0, 7, 3, 1, 2, 3, 4], b""), now));
-        assert!(knocks.admits(&[0x40; 1200], now), "a tunnel's");
-        assert!(knocks.admits(&first, now + second));
+        let each_second = SECOND.div_duration_f64(EVERY) as usize;
+        let few = each_second..each_second + each_second / 5;
+        assert!(few.contains(&later), "{later}");
+        assert!(at_first - AT_ONCE as usize <= few.end, "{at_first}");
+        let now = start + SECOND * 2 - Duration::from_micros(10);
+        let from = host(u32::MAX);
+        assert!(!knocks.admits(&first, from, now));
+        assert!(knocks.admits(&initial(&[1; 12], b"token"), from, now));
+        assert!(knocks.admits(&initial(&[5, 0, 7, 3, 1, 2, 3, 4], b""), from, now));
+        assert!(knocks.admits(&[0x40; 1200], from, now), "a tunnel's");
+        assert!(knocks.admits(&first, host(u32::MAX - 1), now + SECOND));
+    }
+
+    #[test]
+    fn who_comes_again_in_a_flood_is_looked_into_and_repeated_floods_are_limited_too() {
+        let start = Instant::now();
+        let mut knocks = Knocks::new(ISSUER, [7; 32], start);
+        floods(&mut knocks, start, 0..100_000);
+        let (first, from) = (initial(&[9; 12], b""), host(u32::MAX));
+        let now = start + SECOND;
+        floods(&mut knocks, now, 100_000..200_000);
+        let now = now + SECOND - Duration::from_micros(10);
+        assert!(!knocks.admits(&first, from, now));
+        assert!(knocks.admits(&first, from, now));
+        assert!(
+            !knocks.admits(&initial(&[8; 12], b""), from, now),
+            "another"
+        );
+
+        let again = floods(&mut knocks, now, 100_000..200_000);
+        let each_second = SECOND.div_duration_f64(EVERY) as usize;
+        let most = AT_ONCE as usize + 2 * each_second + 1;
+        assert!((each_second..=most).contains(&again), "{again}");
     }
 }

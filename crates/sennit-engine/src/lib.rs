@@ -60,7 +60,8 @@ pub use edge::{
 pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;
 pub use hub::{
-    Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, UdpRefusal,
+    Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, StrangerCounts,
+    UdpRefusal,
 };
 pub use ids::{ConnId, LinkId, SocketId};
 pub use inner::Packet;

@@ -51,6 +51,8 @@ pub(crate) enum NodeEvent {
     Lost(ConnId, String),
     /// It is gone, because the peer does not take our certificate.
     TurnedAway(ConnId, String),
+    /// Nothing is kept of it any more.
+    Gone(ConnId),
     /// HTTP/3 has news.
     Http(ConnId, masque::Event),
     /// A datagram of a connection that is plugged into no pipe: stream, context and payload.
@@ -112,7 +114,9 @@ const STATELESS_LIMIT: usize = 64;
 
 impl<R> Node<R> {
     pub(crate) fn new(settings: Settings, server: Option<Arc<ServerConfig>>, now: Instant) -> Self {
-        let knocks = server.as_ref().map(|_| Knocks::new(settings.issuer, now));
+        let knocks = server
+            .as_ref()
+            .map(|_| Knocks::new(settings.issuer, settings.seed, now));
         let endpoint = Endpoint::new(Arc::new(settings.endpoint()), server, true);
         Self {
             endpoint,
@@ -294,7 +298,7 @@ impl<R> Node<R> {
         while !data.is_empty() {
             let packet = data.split_to(segment.min(data.len()));
             let knocks = self.knocks.as_mut();
-            if knocks.is_some_and(|knocks| !knocks.admits(&packet, now)) {
+            if knocks.is_some_and(|knocks| !knocks.admits(&packet, from.remote, now)) {
                 continue;
             }
             conn = self.handle_datagram(from, network, packet, now).or(conn);
@@ -411,11 +415,10 @@ impl<R> Node<R> {
                 self.digest(id, now);
             }
         }
-        let event = self.events.pop_front();
-        if event.is_none() {
+        if self.events.is_empty() {
             self.forget_drained(now);
         }
-        event
+        self.events.pop_front()
     }
 
     /// A connection that times out or is reset is drained at once. It stays until its loss has been
@@ -426,6 +429,7 @@ impl<R> Node<R> {
                 self.endpoint.handle_event(conn.handle, event);
             }
             self.remove(id, now);
+            self.events.push_back(NodeEvent::Gone(id));
         }
     }
 

@@ -6,6 +6,7 @@
 //! | the hub's own, on its `lo` | 198.19.0.1 | fd19::1 |
 //! | edge *e* (from 0) `.1` and LAN host `.2` | 192.168.(8+*e*).0/24 | fd08:*e*::/64 |
 //! | hub `.1` and server `.10` | 203.0.113.0/24 (RFC 5737) | 2001:db8:113::/64 (RFC 3849) |
+//! | forged sources of a flood, routed to the server | 100.64.0.0/10 (RFC 6598) | |
 //! | hub `.1` and edge in the tunnel | 10.200.0.0/16 | fd5e:1::/64 |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -57,6 +58,9 @@ pub const INNER_EDGE: Dual = inner(2);
 
 /// The prefixes that hold all link addresses.
 pub const LINK_PREFIXES: [&str; 2] = ["198.18.0.0/16", "fd18::/16"];
+
+/// Where forged sources are, which the hub takes for hosts behind the server (RFC 6598).
+pub const FORGED: (Ipv4Addr, u8) = (Ipv4Addr::new(100, 64, 0, 0), 10);
 
 /// The largest number of links of one edge.
 pub const LINKS_MAX: usize = 16;

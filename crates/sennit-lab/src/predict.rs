@@ -154,7 +154,8 @@ fn goodput(step: &StepResult) -> Option<f64> {
         | Figures::Ping(_)
         | Figures::Ask(_)
         | Figures::Program(_)
-        | Figures::Idle => return None,
+        | Figures::Idle
+        | Figures::Flood(_) => return None,
     };
     bins.mean(WARM_UP).map(|bytes| bytes * 8.0)
 }

@@ -462,7 +462,8 @@ impl TrafficResult {
                 | Figures::Ping(_)
                 | Figures::Ask(_)
                 | Figures::Program(_)
-                | Figures::Idle,
+                | Figures::Idle
+                | Figures::Flood(_),
             )
             | None => None,
         }
@@ -497,6 +498,8 @@ fn kind_label(traffic: &Traffic) -> String {
         Traffic::Ask(ask) => format!("{} requests/s, {} viewers", ask.rate, ask.viewers),
         Traffic::Program(program) => program.command.join(" "),
         Traffic::Idle(_) => "nothing".into(),
+        Traffic::Flood(flood) if flood.unread => "flood of a port that nobody reads".into(),
+        Traffic::Flood(_) => "flood of first packets".into(),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
     }
 }

@@ -421,7 +421,8 @@ fn line_rate(site: Site<'_>, traffic: &Traffic) -> Option<f64> {
         | Traffic::Ping(_)
         | Traffic::Ask(_)
         | Traffic::Program(_)
-        | Traffic::Idle(_) => return None,
+        | Traffic::Idle(_)
+        | Traffic::Flood(_) => return None,
     };
     let used = site.links().filter(|link| match traffic.via() {
         Via::Link(name) => link.spec().name == *name,

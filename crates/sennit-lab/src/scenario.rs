@@ -60,7 +60,10 @@
 //!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP;
 //!                                  # "packets": as many per second as pass; "idle": nothing
 //!                                  # "ask": `rate` requests a second of a daemon, and `viewers`;
-//!                                  # "program": the figures that a `command` prints as JSON
+//!                                  # "program": the figures that a `command` prints as JSON;
+//!                                  # "flood": `rate` first packets a second from sources that do
+//!                                  # not exist, to the hub; `unread = true`: to a port of it that
+//!                                  # nobody reads
 //!   via = "tunnel"                 # "link:fast" = that link without a tunnel; "mptcp" = all links
 //!   from = "lan"                   # the near host: or "edge"
 //!   to = "server"                  # the far host: or "hub"; tcp, packets and ping only
@@ -122,7 +125,7 @@ pub use fault::{Action, Fault, Marked};
 pub use link::{LinkTable, Shape};
 pub use looking::{Ask, Program};
 pub use published::{Better, Published};
-pub use traffic::{Idle, Packets, Ping, Quic, Tcp, Traffic, Udp, Via};
+pub use traffic::{Flood, Idle, Packets, Ping, Quic, Tcp, Traffic, Udp, Via};
 
 /// A parsed scenario file.
 #[derive(Debug, Clone, Deserialize)]

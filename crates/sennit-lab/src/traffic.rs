@@ -8,6 +8,7 @@
 
 mod ask;
 mod bulk;
+mod flood;
 mod iperf;
 mod packets;
 mod ping;
@@ -55,6 +56,8 @@ pub enum Figures {
     Program(BTreeMap<Figure, f64>),
     /// Nothing.
     Idle,
+    /// First packets of clients that do not exist.
+    Flood(FloodFigures),
 }
 
 impl Figures {
@@ -63,7 +66,12 @@ impl Figures {
         match self {
             Self::Tcp(bulk) | Self::Quic(bulk) => Some(bulk.goodput),
             Self::Udp(udp) => Some(udp.goodput),
-            Self::Packets(_) | Self::Ping(_) | Self::Ask(_) | Self::Program(_) | Self::Idle => None,
+            Self::Packets(_)
+            | Self::Ping(_)
+            | Self::Ask(_)
+            | Self::Program(_)
+            | Self::Idle
+            | Self::Flood(_) => None,
         }
     }
 }
@@ -134,6 +142,15 @@ pub struct PacketFigures {
     pub attempts: u32,
     /// More may pass: the sender could not offer more, or the time was up.
     pub at_least: bool,
+}
+
+/// First packets of clients that do not exist.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct FloodFigures {
+    /// Packets that left.
+    pub sent: u64,
+    /// Packets that left, each second.
+    pub per_second: f64,
 }
 
 /// ICMP echo.
@@ -294,6 +311,7 @@ pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, E
             std::thread::sleep(context.span());
             Ok(Figures::Idle)
         }
+        Traffic::Flood(flood) => flood::run(flood, context).map(Figures::Flood),
     }
 }
 

@@ -346,7 +346,8 @@ fn steady(figures: &Figures) -> Option<f64> {
         | Figures::Ping(_)
         | Figures::Ask(_)
         | Figures::Program(_)
-        | Figures::Idle => None,
+        | Figures::Idle
+        | Figures::Flood(_) => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod dice;
 mod ping;
 mod plain;
 mod quic;
+mod strangers;
 mod tcp;
 mod tls;
 mod traffic;
@@ -38,6 +39,7 @@ use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 use cable::{Cable, Wire};
 pub use dice::Dice;
 pub use sennit_netem::{BadSpec, Direction, LinkSpec};
+pub use strangers::{Persistent, first_packets};
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
 pub use transfer::{Kind, Transfer};
@@ -102,6 +104,8 @@ pub struct World {
     pub told_mtu: Vec<TooBig>,
     /// What reached the hub, while somebody listens there.
     pub tapped: Option<Vec<BytesMut>>,
+    /// What the hub sent to addresses on no link, while somebody listens there.
+    pub to_strangers: Option<Vec<BytesMut>>,
     buffer: Vec<u8>,
     /// Events without time passing.
     stuck: u32,
@@ -280,6 +284,7 @@ impl World {
             hub_events: Vec::new(),
             told_mtu: Vec::new(),
             tapped: None,
+            to_strangers: None,
             buffer: Vec::new(),
             stuck: 0,
             refuses: None,
@@ -331,6 +336,22 @@ impl World {
     /// has come by then.
     pub fn set_turns(&mut self, edge: Duration, hub: Duration) {
         (self.edge_turns.every, self.hub_turns.every) = (edge, hub);
+    }
+
+    /// The edge or the hub stands still for so long, and then finds all that has come meanwhile.
+    pub fn stall(&mut self, hub: bool, span: Duration) {
+        let turns = if hub {
+            &mut self.hub_turns
+        } else {
+            &mut self.edge_turns
+        };
+        turns.hold(self.now + span);
+    }
+
+    /// What the calendar of the edge or the hub says from now on, compared with the true one. Only
+    /// TLS looks at it.
+    pub fn set_calendar(&mut self, hub: bool, ahead_seconds: i64) {
+        self.authority.calendars[usize::from(hub)].set(ahead_seconds);
     }
 
     /// By which clock both machines go that act in turns.
@@ -677,6 +698,9 @@ impl World {
                     direction: Direction::Down,
                     mtu,
                 }));
+            } else if let Some(heard) = &mut self.to_strangers {
+                let size = transmit.segment.unwrap_or(buffer.len()).max(1);
+                heard.extend(buffer.chunks(size).map(BytesMut::from));
             }
             buffer.clear();
         }

@@ -4,6 +4,7 @@
 //! read from the status. [`text`] writes them all in the text format of Prometheus or in that of
 //! OpenMetrics, and [`chapter`] as a page of the book.
 
+mod read;
 mod shares;
 mod table;
 mod write;

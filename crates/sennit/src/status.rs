@@ -120,6 +120,15 @@ pub struct WorkerStatus {
     /// Of strangers, and dropped by their first bytes, as too many came.
     #[serde(default)]
     pub turned_away_packets: u64,
+    /// Connections in handshake or without anything granted, and of such the ones that close.
+    #[serde(default)]
+    pub strangers: u64,
+    /// Strangers that were asked to show that their address is their own (Retry).
+    #[serde(default)]
+    pub retried_strangers: u64,
+    /// Strangers that were refused, as their network, or all together, had too many places.
+    #[serde(default)]
+    pub refused_strangers: u64,
 }
 
 /// One WAN interface.

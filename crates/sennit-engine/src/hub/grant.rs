@@ -166,7 +166,6 @@ impl Hub {
 
     /// A connection is of no use; its edge makes another.
     fn fail(&mut self, id: ConnId, reason: &str, now: Instant) {
-        self.strangers.remove(id);
         self.node.close(id, Code::H3_NO_ERROR.0, reason, now);
         if let Some(conn) = self.node.get_mut(id) {
             conn.role.stage = Stage::Closing;

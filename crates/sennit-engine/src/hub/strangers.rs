@@ -1,7 +1,8 @@
 //! Those who have connected and are granted nothing yet: how many, from where, since when.
 //!
-//! A stranger costs the hub a connection's memory for up to [`STRANGER_FOR`]. So there are only so
-//! many places for them, and of these one network has only a part. Whoever comes when more than a
+//! A stranger costs the hub a connection's memory for up to [`STRANGER_FOR`], and then until its
+//! connection has closed. So there are only so many places for them, and of these one network has
+//! only a part. Whoever comes when more than a
 //! few are taken must first show that its address is its own (RFC 9000 §8.1.2): forged sources
 //! never get further than that few.
 
@@ -31,9 +32,23 @@ pub(super) enum Verdict {
     Refuse,
 }
 
+/// Those who have connected and are granted nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StrangerCounts {
+    /// How many there are now, with those whose connection still closes.
+    pub now: usize,
+    /// How many were asked to show that their address is their own.
+    pub asked_to_retry: u64,
+    /// How many were refused, as their network, or all together, had too many places.
+    pub refused: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Strangers {
     most: usize,
+    /// Of all that came.
+    asked_to_retry: u64,
+    refused: u64,
     /// In the order in which they came; some of them are not strangers any more.
     arrivals: VecDeque<(Instant, ConnId)>,
     /// With the time of its arrival, as one may become a stranger again.
@@ -47,14 +62,36 @@ impl Strangers {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
+            asked_to_retry: 0,
+            refused: 0,
             arrivals: VecDeque::new(),
             networks: BTreeMap::new(),
             counts: BTreeMap::new(),
         }
     }
 
-    /// What to do with somebody from `address`, of which it is known whether it is its own.
-    pub(super) fn judge(&self, address: IpAddr, is_proven: bool) -> Verdict {
+    /// What to do with somebody who has come from `address`, of which it is known whether it is its
+    /// own.
+    pub(super) fn receive(&mut self, address: IpAddr, is_proven: bool) -> Verdict {
+        let verdict = self.judge(address, is_proven);
+        match verdict {
+            Verdict::Accept => {}
+            Verdict::AskToRetry => self.asked_to_retry += 1,
+            Verdict::Refuse => self.refused += 1,
+        }
+        verdict
+    }
+
+    /// How many there are, and what became of others.
+    pub(super) fn counts(&self) -> StrangerCounts {
+        StrangerCounts {
+            now: self.networks.len(),
+            asked_to_retry: self.asked_to_retry,
+            refused: self.refused,
+        }
+    }
+
+    fn judge(&self, address: IpAddr, is_proven: bool) -> Verdict {
         let all = self.networks.len();
         let here = self.counts.get(&network(address)).copied().unwrap_or(0);
         if all >= self.most {
@@ -76,7 +113,7 @@ impl Strangers {
         *self.counts.entry(network).or_default() += 1;
     }
 
-    /// It is granted something, or has left.
+    /// It is granted something, or nothing is kept of it any more.
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some((_, network)) = self.networks.remove(&id) else {
             return;
@@ -87,6 +124,11 @@ impl Strangers {
                 self.counts.remove(&network);
             }
         }
+        self.forget_arrivals();
+    }
+
+    /// Those at the front who are strangers no more.
+    fn forget_arrivals(&mut self) {
         while let Some((at, first)) = self.arrivals.front()
             && self
                 .networks
@@ -97,14 +139,16 @@ impl Strangers {
         }
     }
 
-    /// Somebody who has been a stranger for too long. It is none any more.
+    /// Somebody who has been a stranger for too long. It has its place until it is
+    /// [removed](Self::remove).
     pub(super) fn poll_overdue(&mut self, now: Instant) -> Option<ConnId> {
         let id = self
             .arrivals
             .front()
             .filter(|it| now >= it.0 + STRANGER_FOR)?
             .1;
-        self.remove(id);
+        self.arrivals.pop_front();
+        self.forget_arrivals();
         Some(id)
     }
 
@@ -221,6 +265,25 @@ mod tests {
         assert_eq!(strangers.poll_overdue(later), None);
         strangers.remove(ConnId(9));
         assert_eq!(strangers.poll_timeout(), None);
-        assert_eq!(strangers.judge(at("198.51.100.1"), true), Verdict::Accept);
+    }
+
+    #[test]
+    fn who_has_to_leave_has_its_place_until_its_connection_is_gone() {
+        let start = Instant::now();
+        let mut strangers = crowd(MOST as u64, start);
+        let now = start + STRANGER_FOR;
+        while strangers.poll_overdue(now).is_some() {}
+
+        let one = at("198.51.100.1");
+        assert_eq!(strangers.receive(one, true), Verdict::Refuse);
+        strangers.remove(ConnId(5));
+        assert_eq!(strangers.receive(one, true), Verdict::Accept);
+        assert_eq!(strangers.receive(one, false), Verdict::AskToRetry);
+        let counts = StrangerCounts {
+            now: MOST - 1,
+            asked_to_retry: 1,
+            refused: 1,
+        };
+        assert_eq!(strangers.counts(), counts);
     }
 }

@@ -74,7 +74,9 @@ fn together(edges: &[TrafficResult]) -> Option<Figures> {
         Figures::Udp(_) => Figures::Udp(sum_of_udp(&figures)),
         Figures::Ping(_) => Figures::Ping(sum_of_pings(&figures)),
         Figures::Idle => Figures::Idle,
-        Figures::Packets(_) | Figures::Ask(_) | Figures::Program(_) => return None,
+        Figures::Packets(_) | Figures::Ask(_) | Figures::Program(_) | Figures::Flood(_) => {
+            return None;
+        }
     })
 }
 

@@ -339,7 +339,8 @@ fn goodput(step: &StepResult) -> Vec<(String, &Bins)> {
             | Figures::Ping(_)
             | Figures::Ask(_)
             | Figures::Program(_)
-            | Figures::Idle => return None,
+            | Figures::Idle
+            | Figures::Flood(_) => return None,
         };
         Some((of(traffic), bins))
     });

@@ -370,6 +370,10 @@ impl TrafficResult {
                 figures.extend(printed.iter().map(|(figure, value)| (*figure, *value)));
                 return figures;
             }
+            Some(Figures::Flood(flood)) => {
+                add(Figure::PacketsPerSecond, Some(flood.per_second));
+                add(Figure::Sent, Some(flood.sent as f64));
+            }
             Some(Figures::Idle) | None => {}
         }
         add(Figure::LineShare, self.line_share);

@@ -28,6 +28,8 @@ pub enum Traffic {
     Program(Program),
     /// Nothing: to see what a tunnel costs by being there.
     Idle(Idle),
+    /// First packets of clients that do not exist.
+    Flood(Flood),
 }
 
 /// Which way traffic takes.
@@ -196,6 +198,22 @@ pub struct Idle {
     pub edge: Option<usize>,
 }
 
+/// First packets of QUIC from sources that do not exist, as fast as they come, to the hub.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flood {
+    /// Packets each second.
+    pub rate: u32,
+    /// To a port of the hub that nobody reads: what the machine spends on the flood itself.
+    #[serde(default)]
+    pub unread: bool,
+    /// Default: the step's.
+    pub seconds: Option<u32>,
+    /// After the start of the step.
+    #[serde(default)]
+    pub start_s: Seconds,
+}
+
 /// ICMP echo from the near host to the far one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -259,6 +277,7 @@ impl Traffic {
             | Self::Ask(Ask { via, .. })
             | Self::Program(Program { via, .. })
             | Self::Idle(Idle { via, .. }) => via,
+            Self::Flood(_) => &Via::Tunnel,
         }
     }
 
@@ -273,6 +292,8 @@ impl Traffic {
             | Self::Ask(Ask { edge, .. })
             | Self::Program(Program { edge, .. })
             | Self::Idle(Idle { edge, .. }) => *edge,
+            // There is one hub.
+            Self::Flood(_) => Some(1),
         }
     }
 
@@ -284,7 +305,7 @@ impl Traffic {
             | Self::Udp(Udp { from, .. })
             | Self::Packets(Packets { from, .. })
             | Self::Ping(Ping { from, .. }) => *from,
-            Self::Ask(_) | Self::Program(_) | Self::Idle(_) => Role::Edge,
+            Self::Ask(_) | Self::Program(_) | Self::Idle(_) | Self::Flood(_) => Role::Edge,
         }
     }
 
@@ -295,7 +316,7 @@ impl Traffic {
             | Self::Packets(Packets { to, .. })
             | Self::Ping(Ping { to, .. }) => *to,
             Self::Quic(_) | Self::Udp(_) => Role::Server,
-            Self::Ask(_) | Self::Program(_) | Self::Idle(_) => Role::Hub,
+            Self::Ask(_) | Self::Program(_) | Self::Idle(_) | Self::Flood(_) => Role::Hub,
         }
     }
 
@@ -310,6 +331,7 @@ impl Traffic {
             Self::Ask(ask) => (ask.start_s, ask.seconds),
             Self::Program(program) => (program.start_s, program.seconds),
             Self::Idle(idle) => (idle.start_s, idle.seconds),
+            Self::Flood(flood) => (flood.start_s, flood.seconds),
         };
         (start.0, seconds.unwrap_or(step.seconds))
     }
@@ -323,9 +345,12 @@ impl Traffic {
             Self::Packets(Packets { edge: None, .. }) => {
                 return Err("packets look for what one edge can do, and there are several".into());
             }
-            Self::Packets(_) | Self::Ping(_) | Self::Ask(_) | Self::Program(_) | Self::Idle(_) => {
-                None
-            }
+            Self::Packets(_)
+            | Self::Ping(_)
+            | Self::Ask(_)
+            | Self::Program(_)
+            | Self::Idle(_)
+            | Self::Flood(_) => None,
         };
         if port.is_some() && self.edge().is_none() {
             return Err("the edges share a server, where each needs a `port` of its own".into());
@@ -370,12 +395,16 @@ impl Traffic {
             }
             Self::Ask(ask) => ask.check(),
             Self::Program(program) => program.check(),
+            Self::Flood(flood) if !(1..=1_000_000).contains(&flood.rate) => {
+                Err("`rate` of a flood is 1 to 1000000 packets a second".into())
+            }
             Self::Tcp(_)
             | Self::Quic(_)
             | Self::Udp(_)
             | Self::Packets(_)
             | Self::Ping(_)
-            | Self::Idle(_) => Ok(()),
+            | Self::Idle(_)
+            | Self::Flood(_) => Ok(()),
         }
     }
 }

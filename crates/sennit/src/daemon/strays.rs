@@ -37,7 +37,7 @@ impl Counters {
             handed_packets: self.handed,
             overflowed_packets: self.overflowed,
             unowned_packets: self.unowned,
-            turned_away_packets: 0,
+            ..WorkerStatus::default()
         }
     }
 }

@@ -1,57 +1,10 @@
 //! Every metric.
 
-use std::collections::BTreeMap;
-
-use super::{Kind, Metric, Samples, Sources};
-use crate::status::{LinkState, PathState, PathStatus, Role, State, TunnelStatus};
-
-fn flag(yes: bool) -> f64 {
-    f64::from(u8::from(yes))
-}
-
-fn role(role: Role) -> &'static str {
-    match role {
-        Role::Edge => "edge",
-        Role::Hub => "hub",
-    }
-}
-
-fn tunnels(from: &Sources<'_>, to: &mut Samples, value: fn(&TunnelStatus) -> f64) {
-    for tunnel in &from.status.tunnels {
-        to.add(&[tunnel.site.as_str(), &tunnel.class], value(tunnel));
-    }
-}
-
-/// The paths of a tunnel on one link: there are several if the hub has several addresses.
-struct OnLink<'a> {
-    /// The one that is up, if there is one.
-    first: &'a PathStatus,
-    sent_packets: u64,
-    lost_packets: u64,
-}
-
-fn paths(from: &Sources<'_>, to: &mut Samples, value: fn(&OnLink<'_>) -> Option<f64>) {
-    for tunnel in &from.status.tunnels {
-        let mut by_link: BTreeMap<&str, OnLink<'_>> = BTreeMap::new();
-        for path in &tunnel.paths {
-            let link = path.link.as_deref().unwrap_or("unnamed");
-            let all = by_link.entry(link).or_insert(OnLink {
-                first: path,
-                sent_packets: 0,
-                lost_packets: 0,
-            });
-            all.sent_packets += path.sent_packets;
-            all.lost_packets += path.lost_packets;
-            if all.first.state != PathState::Up && path.state == PathState::Up {
-                all.first = path;
-            }
-        }
-        for (link, all) in by_link {
-            let labels = [tunnel.site.as_str(), &tunnel.class, link];
-            to.add_known(&labels, value(&all));
-        }
-    }
-}
+use super::{
+    Kind, Metric,
+    read::{flag, paths, role, tunnels, workers},
+};
+use crate::status::{LinkState, PathState, Role, State};
 
 /// Those of the daemon, its links, tunnels and paths.
 pub(super) const METRICS: &[Metric] = &[
@@ -465,11 +418,7 @@ pub(super) const METRICS: &[Metric] = &[
         unit: Some("packets"),
         help: "Packets that came to a worker and were given to the one that they belong to.",
         labels: &["worker"],
-        read: |from, to| {
-            for (number, it) in from.status.workers.iter().enumerate() {
-                to.add(&[&number.to_string()], it.handed_packets as f64);
-            }
-        },
+        read: |from, to| workers(from, to, |it| it.handed_packets),
     },
     Metric {
         name: "sennit_worker_turned_away_packets",
@@ -477,11 +426,31 @@ pub(super) const METRICS: &[Metric] = &[
         unit: Some("packets"),
         help: "Packets of strangers that a worker dropped by their first bytes, as too many came.",
         labels: &["worker"],
-        read: |from, to| {
-            for (number, it) in from.status.workers.iter().enumerate() {
-                to.add(&[&number.to_string()], it.turned_away_packets as f64);
-            }
-        },
+        read: |from, to| workers(from, to, |it| it.turned_away_packets),
+    },
+    Metric {
+        name: "sennit_worker_strangers",
+        kind: Kind::Gauge,
+        unit: None,
+        help: "Connections of a worker that are in handshake or granted nothing.",
+        labels: &["worker"],
+        read: |from, to| workers(from, to, |it| it.strangers),
+    },
+    Metric {
+        name: "sennit_worker_retried_strangers",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Strangers that a worker asked to show that their address is their own.",
+        labels: &["worker"],
+        read: |from, to| workers(from, to, |it| it.retried_strangers),
+    },
+    Metric {
+        name: "sennit_worker_refused_strangers",
+        kind: Kind::Counter,
+        unit: None,
+        help: "Strangers that a worker refused, as too many places were taken.",
+        labels: &["worker"],
+        read: |from, to| workers(from, to, |it| it.refused_strangers),
     },
     Metric {
         name: "sennit_worker_overflowed_packets",
@@ -489,10 +458,6 @@ pub(super) const METRICS: &[Metric] = &[
         unit: Some("packets"),
         help: "Packets dropped because that worker had too many of them waiting.",
         labels: &["worker"],
-        read: |from, to| {
-            for (number, it) in from.status.workers.iter().enumerate() {
-                to.add(&[&number.to_string()], it.overflowed_packets as f64);
-            }
-        },
+        read: |from, to| workers(from, to, |it| it.overflowed_packets),
     },
 ];

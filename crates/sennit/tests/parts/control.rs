@@ -425,7 +425,7 @@ fn several_workers_are_summed_up_in_a_line() {
         handed_packets: 5,
         overflowed_packets: 2,
         unowned_packets: 1,
-        turned_away_packets: 0,
+        ..WorkerStatus::default()
     };
     let mut status = sample();
     status.workers = vec![worker(1)];

@@ -289,9 +289,13 @@ impl HubMachine {
         let wanted = facts::wanted_flows(request);
         let tunnels = self.hub.status_with_flows(&wanted, now);
         let seen = Seen::new(tunnels, self.hub.links(), |_, _| None, now);
+        let strangers = self.hub.strangers();
         Answer {
             worker: WorkerStatus {
                 turned_away_packets: self.hub.turned_away(),
+                strangers: strangers.now as u64,
+                retried_strangers: strangers.asked_to_retry,
+                refused_strangers: strangers.refused,
                 ..self.strays.counters.status(seen.len())
             },
             seen,
