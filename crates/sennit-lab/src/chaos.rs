@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sennit_sim::chaos::{self, Broken, Summary};
+use sennit_sim::chaos::{self, Broken, Mishaps, Summary};
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -118,7 +118,7 @@ fn play(seeds: &Seeds, span: Duration, jobs: usize) -> Vec<(u64, Outcome)> {
 }
 
 fn play_one(seed: u64, span: Duration) -> Outcome {
-    match catch_unwind(AssertUnwindSafe(|| chaos::run(seed, span))) {
+    match catch_unwind(AssertUnwindSafe(|| chaos::run(seed, span, Mishaps::All))) {
         Ok(Ok(summary)) => Outcome::Held(summary),
         Ok(Err(broken)) => Outcome::Broken(broken),
         // The hook has printed why.

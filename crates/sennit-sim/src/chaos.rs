@@ -2,10 +2,12 @@
 //!
 //! A run is a seed and a span of virtual time. Its world has one edge, two or three links and a
 //! class of any policy and delivery, and every few hundred milliseconds something goes wrong there
-//! or is mended. [`Rules`] look at both ends after each step. A run that breaks one says which,
-//! when, and what had happened before, and the same seed breaks it again.
+//! or is mended. Now and then a machine stands still, or its calendar jumps. [`Rules`] look at both
+//! ends after each step. A run that breaks one says which, when, and what had happened before, and
+//! the same seed breaks it again.
 
 mod faults;
+mod machines;
 mod rules;
 
 use std::{
@@ -17,7 +19,7 @@ use std::{
 use sennit_core::{Delivery, Policy};
 use sennit_engine::{ClassConfig, EdgeEvent};
 
-use self::{faults::Faults, rules::Rules};
+use self::{faults::Faults, machines::Machines, rules::Rules};
 use crate::{Dice, World, class, udp};
 
 /// How far apart steps are, and the packets of each direction.
@@ -66,11 +68,20 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Lets everything happen to the world of `seed` for `span` of virtual time.
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishaps {
+    /// Links, ends that restart or are slow, and hostile packets.
+    OfLinks,
+    /// Also machines that stand still, and calendars that jump; the rest is the same for a seed.
+    All,
+}
+
+/// Lets things happen to the world of `seed` for `span` of virtual time.
 ///
 /// # Errors
 /// If a rule does not hold.
-pub fn run(seed: u64, span: Duration) -> Result<Summary, Box<Broken>> {
+pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<Broken>> {
     let start = Instant::now();
     let mut dice = Dice::new(seed);
     let links: Vec<_> = (0..2 + dice.roll(2)).map(|_| dice.link(3..=40)).collect();
@@ -80,10 +91,14 @@ pub fn run(seed: u64, span: Duration) -> Result<Summary, Box<Broken>> {
     let mut world = World::with_classes(&links, vec![class], Default::default(), seed, start);
     world.write_down();
     let mut faults = Faults::new(&links, dice, start);
+    let mut machines = (mishaps == Mishaps::All).then(|| Machines::new(seed, start));
     let mut rules = Rules::new(links.len(), start);
     let mut summary = Summary::default();
     while world.elapsed() < span {
         faults.step(&mut world, &mut log, &mut summary);
+        if let Some(machines) = &mut machines {
+            machines.step(&mut world, &mut faults, &mut log, &mut summary);
+        }
         let Pair { up, down } = rules.packets();
         world.send_from_edge(&up);
         world.send_from_hub(&down);

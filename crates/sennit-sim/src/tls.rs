@@ -1,6 +1,12 @@
 //! A throw-away certificate authority.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PKCS_ED25519, SerialNumber,
@@ -11,18 +17,42 @@ use rustls::{
         CryptoProvider,
         aws_lc_rs::{self, kx_group},
     },
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime},
+    time_provider::TimeProvider,
     version::TLS13,
 };
 
 /// The name in the hub's certificate.
 pub const HUB_NAME: &str = "hub.sennit";
 
+/// What one end takes for the date.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calendar(Arc<AtomicI64>);
+
+impl Calendar {
+    /// From now on it is so many seconds ahead, or behind.
+    pub(crate) fn set(&self, ahead: i64) {
+        self.0.store(ahead, Relaxed);
+    }
+}
+
+impl TimeProvider for Calendar {
+    fn current_time(&self) -> Option<UnixTime> {
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()?;
+        let seconds = since.as_secs().checked_add_signed(self.0.load(Relaxed))?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
 /// Issues the hub's certificate and makes edges trust it.
 pub struct Authority {
     root: CertificateDer<'static>,
     hub: CertificateDer<'static>,
     key: Vec<u8>,
+    /// Of its edges and of its hubs.
+    pub(crate) calendars: [Calendar; 2],
     /// Its hubs take early data.
     pub early: bool,
     /// Its hubs take no key exchange that an edge begins with, and ask for another ClientHello.
@@ -54,6 +84,7 @@ impl Authority {
             root: issuer.der().clone(),
             hub: hub.der().clone(),
             key: key.serialize_der(),
+            calendars: Default::default(),
             early: true,
             asks_again: false,
         }
@@ -75,7 +106,8 @@ impl Authority {
     fn client_with(&self, provider: CryptoProvider) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("our own root is valid");
-        let mut config = ClientConfig::builder_with_provider(provider.into())
+        let calendar = Arc::new(self.calendars[0].clone());
+        let mut config = ClientConfig::builder_with_details(provider.into(), calendar)
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has TLS 1.3")
             .with_root_certificates(roots)
@@ -92,7 +124,8 @@ impl Authority {
         if self.asks_again {
             provider.kx_groups = vec![kx_group::SECP256R1];
         }
-        let mut config = ServerConfig::builder_with_provider(provider.into())
+        let calendar = Arc::new(self.calendars[1].clone());
+        let mut config = ServerConfig::builder_with_details(provider.into(), calendar)
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has TLS 1.3")
             .with_no_client_auth()

@@ -25,6 +25,8 @@ pub(crate) struct Turns {
     /// What the machine takes for the time.
     now: Instant,
     next: Instant,
+    /// It does nothing at all before.
+    held: Option<Instant>,
     /// Something was handed to it since the last one.
     asked: bool,
     dice: Dice,
@@ -38,6 +40,7 @@ impl Turns {
             error: None,
             now,
             next: now,
+            held: None,
             asked: false,
             dice: Dice::new(seed),
         }
@@ -51,11 +54,16 @@ impl Turns {
     /// When it acts if something happens at `event`.
     pub(crate) fn at(&self, event: Option<Instant>) -> Option<Instant> {
         let event = if self.asked { Some(self.next) } else { event };
-        event.map(|at| at.max(self.next))
+        event.map(|at| at.max(self.next).max(self.held.unwrap_or(self.next)))
+    }
+
+    /// Nothing is done before `until`, as in a machine that stands still.
+    pub(crate) fn hold(&mut self, until: Instant) {
+        self.held = Some(until);
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.next <= now
+        self.next <= now && self.held.is_none_or(|until| until <= now)
     }
 
     /// It acts now; what it takes for the time.
@@ -90,13 +98,14 @@ impl Turns {
 
     /// Something was handed to it; whether it acts at once.
     pub(crate) fn ask(&mut self) -> bool {
-        self.asked = !self.every.is_zero();
+        self.asked = !self.every.is_zero() || self.held.is_some();
         !self.asked
     }
 
     /// It has acted.
     pub(crate) fn end(&mut self, now: Instant) {
         self.asked = false;
+        self.held = self.held.filter(|until| *until > now);
         if !self.every.is_zero() {
             let part = 0.5 + self.dice.roll(1000) as f64 / 1000.0;
             self.next = now + self.every.mul_f64(part);

@@ -47,6 +47,8 @@ pub(super) struct Faults {
     busy_until: Option<Instant>,
     /// They are so slow that nothing is in time.
     asleep: bool,
+    /// Until when an end stands still.
+    still_until: Option<Instant>,
 }
 
 impl Faults {
@@ -67,12 +69,19 @@ impl Faults {
             disturbed: now,
             busy_until: None,
             asleep: false,
+            still_until: None,
         }
+    }
+
+    /// An end stands still until then.
+    pub(super) fn stand_still(&mut self, until: Instant) {
+        self.still_until = self.still_until.max(Some(until));
     }
 
     /// Since when there is a way between the ends, both of which run, if there is one.
     pub(super) fn usable_since(&self) -> Option<Instant> {
-        let links = self.links.iter().filter(|_| !self.asleep);
+        let in_time = !self.asleep && self.still_until.is_none();
+        let links = self.links.iter().filter(|_| in_time);
         let since = links.filter_map(|link| link.usable_since).min();
         since.map(|since| since.max(self.disturbed))
     }
@@ -96,6 +105,11 @@ impl Faults {
                 self.mend(index, world);
                 log.note(world.elapsed(), format!("link {index} is mended"));
             }
+        }
+        if self.still_until.is_some_and(|until| until <= now) {
+            self.still_until = None;
+            self.disturbed = now;
+            log.note(world.elapsed(), "both ends act again".into());
         }
         if self.busy_until.is_some_and(|until| until <= now) {
             (self.busy_until, self.asleep) = (None, false);

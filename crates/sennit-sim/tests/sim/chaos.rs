@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use sennit_sim::chaos;
+use sennit_sim::chaos::{self, Mishaps, Summary};
 
 fn play(seed: u64, seconds: u64) {
-    let run = chaos::run(seed, Duration::from_secs(seconds));
-    let summary = run.unwrap_or_else(|broken| panic!("{broken}"));
+    let summary = play_with(seed, seconds, Mishaps::OfLinks);
     assert!(summary.arrived > summary.sent / 4, "{summary:?}");
+}
+
+fn play_with(seed: u64, seconds: u64, mishaps: Mishaps) -> Summary {
+    let run = chaos::run(seed, Duration::from_secs(seconds), mishaps);
+    run.unwrap_or_else(|broken| panic!("{broken}"))
 }
 
 #[test]
@@ -37,5 +41,13 @@ fn a_tunnel_on_small_links_is_back_while_packets_flow() {
 fn nothing_comes_out_twice_where_a_tunnel_takes_anothers_place() {
     for seed in [7, 21] {
         play(seed, 180);
+    }
+}
+
+#[test]
+fn machines_that_stand_still_and_calendars_that_jump_break_no_rule() {
+    for seed in [1, 2, 3, 4] {
+        let summary = play_with(seed, 120, Mishaps::All);
+        assert!(summary.faults.contains_key("stall"), "{summary:?}");
     }
 }
