@@ -16,6 +16,19 @@ export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/** A file of the page. */
+export async function sendFile(pathname, response) {
+  const name = pathname === "/" ? "index.html" : pathname.slice(1);
+  try {
+    const body = await readFile(new URL(name, DIST));
+    response.setHeader("content-type", TYPES[extname(name)] ?? "application/octet-stream");
+    response.setHeader("content-security-policy", POLICY);
+    response.end(body);
+  } catch {
+    response.writeHead(404).end();
+  }
+}
+
 export class Daemon {
   /** `status` makes the document for a number of seconds since the start. */
   constructor(status, { token, role = "read", answers = {} } = {}) {
@@ -64,15 +77,7 @@ export class Daemon {
   async #answer(request, response) {
     const { pathname } = new URL(request.url, "http://localhost");
     if (pathname.startsWith("/v1")) return this.#api(pathname, request, response);
-    const name = pathname === "/" ? "index.html" : pathname.slice(1);
-    try {
-      const body = await readFile(new URL(name, DIST));
-      response.setHeader("content-type", TYPES[extname(name)] ?? "application/octet-stream");
-      response.setHeader("content-security-policy", POLICY);
-      response.end(body);
-    } catch {
-      response.writeHead(404).end();
-    }
+    await sendFile(pathname, response);
   }
 
   async #api(path, request, response) {

@@ -2,9 +2,10 @@
 
 import { execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { sendFile } from "./daemon.mjs";
 
 const TARGET = process.env.CARGO_TARGET_DIR ?? new URL("../../target", import.meta.url).pathname;
 
@@ -62,7 +63,10 @@ export class Pair {
 
   async stop() {
     for (const child of this.running) child.kill("SIGKILL");
-    for (const door of this.doors) door.close();
+    for (const door of this.doors) {
+      door.closeAllConnections();
+      door.close();
+    }
     for (const host of this.hosts) {
       try {
         // What runs there is not the child itself, but what it has become.
@@ -97,13 +101,18 @@ export class Pair {
     this.running.push(spawn("ip", words, { stdio: "ignore" }));
   }
 
-  /** An address for the browser, behind which is the control socket. */
-  async #door(socket) {
-    const server = createServer((client) => {
-      const daemon = connect(socket);
-      client.pipe(daemon).pipe(client);
-      for (const end of [client, daemon]) end.on("error", () => [client, daemon].forEach((it) => it.destroy()));
-      client.on("close", () => daemon.destroy());
+  /** An address for the browser: the page as it was built last, and behind `/v1` the control socket. */
+  async #door(socketPath) {
+    const server = createServer((asked, answer) => {
+      if (!asked.url.startsWith("/v1")) return void sendFile(asked.url, answer);
+      const { method, url: path, headers } = asked;
+      const daemon = request({ socketPath, method, path, headers }, (said) => {
+        answer.writeHead(said.statusCode, said.headers);
+        said.pipe(answer);
+      });
+      daemon.on("error", () => answer.destroy());
+      answer.on("close", () => daemon.destroy());
+      asked.pipe(daemon);
     });
     await new Promise((done) => server.listen(0, "127.0.0.1", done));
     this.doors.push(server);

@@ -8,7 +8,7 @@ import { Pair, lacking } from "./real.mjs";
 const why = lacking();
 if (why) console.log(`SKIPPED: the page before real daemons: ${why}`);
 
-test("a link is paused and a site invited at daemons that run", { skip: why, timeout: 30_000 }, async (t) => {
+test("a link is paused and a site invited at daemons that run", { skip: why, timeout: 60_000 }, async (t) => {
   const pair = new Pair();
   t.after(() => pair.stop());
   await pair.start();
