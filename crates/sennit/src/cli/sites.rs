@@ -122,7 +122,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     } else {
         let until = date::seconds(invitation.expires);
         eprintln!(
-            "Nobody has asked the hub whether the token is good. It must connect for the first time \
+            "Whether the token is good is not known yet. The edge must connect for the first time \
              before {until}:"
         );
     }
