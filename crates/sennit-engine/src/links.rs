@@ -105,6 +105,12 @@ impl Seat<'_> {
         self.shared(link).is_some()
     }
 
+    /// Whether it is found what a link carries, and given out by that.
+    pub(crate) fn is_guided(&self, link: LinkId) -> bool {
+        self.shared(link)
+            .is_some_and(|shared| shared.tins.is_found())
+    }
+
     /// Its path on a link has so much in flight, a least round trip, and round trips that were
     /// longer than that by this, at least, since the last time.
     pub(crate) fn note_path(

@@ -36,6 +36,8 @@ const CROWDED: u32 = 3;
 /// A crowded path has a round trip that is longer than its least one by this too, since jitter
 /// alone may triple a short one.
 const CROWDED_BY: Duration = Duration::from_millis(10);
+/// Times its own pace that a path may leave at, while its link is what paces it.
+const GUIDED: u64 = 2;
 /// What crowds a path comes back as soon as it may; it is kept away for so long at a time.
 const CROWDED_FOR: Duration = Duration::from_secs(5);
 
@@ -102,6 +104,8 @@ pub(crate) struct Path {
     refused: Option<(Instant, Instant)>,
     /// It carries less than it could, as other classes had their turn on its link.
     pub(crate) held: bool,
+    /// What its link gives out is found there, and paces the classes.
+    pub(crate) guided: bool,
     /// How the class fares on it in the direction that the hub sends, and when it said so.
     pub(crate) fare: Option<(Fare, Instant)>,
 }
@@ -155,6 +159,7 @@ impl Path {
             opened: false,
             refused: None,
             held: false,
+            guided: false,
             fare: None,
         })
     }
@@ -265,7 +270,7 @@ impl Path {
             2 * packet
         };
         let rate = self.gate.pacing_rate(srtt);
-        let credit = self.pacer.credit(rate, packet, now);
+        let credit = self.pacer.credit(self.pace(srtt), packet, now);
         let (state, _) = self.health.state();
         let (delivers, unproven) = (self.gate.rate(srtt), self.gate.is_in_slow_start());
         let opening = self.gate.opening_rate();
@@ -352,9 +357,21 @@ impl Path {
         Duration::from_secs_f64(stall * stalled)
     }
 
+    /// Bytes per second at which packets may leave. Where classes share a link of which it is found
+    /// what it carries, that is what paces them, and the path's own pace would hide that it carries
+    /// more.
+    fn pace(&self, srtt: Duration) -> u64 {
+        let rate = self.gate.pacing_rate(srtt);
+        if self.guided {
+            rate.saturating_mul(GUIDED)
+        } else {
+            rate
+        }
+    }
+
     /// When the pacer will let another packet go, if the window allows one.
     pub(crate) fn ready_at(&self, packet: u64) -> Option<Instant> {
-        let rate = self.gate.pacing_rate(self.rtt_ahead());
+        let rate = self.pace(self.rtt_ahead());
         (self.gate.room() >= self.least).then(|| self.pacer.ready_at(rate, packet))
     }
 

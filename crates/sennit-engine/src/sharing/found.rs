@@ -8,6 +8,11 @@
 //! Two things look like a queue and are none. When nothing at all arrives the link stalls, and what
 //! comes at once afterwards says nothing. When cutting does not shorten the delay, the path has
 //! become longer, or the queue is in the other direction: then that delay is part of the path.
+//!
+//! So it goes for a link that carries the same for seconds. One whose rate [moves](moving) keeps a
+//! short queue in the link, which shows at once when it carries more.
+
+mod moving;
 
 use std::time::{Duration, Instant};
 
@@ -24,18 +29,20 @@ const PACKET: f64 = 1500.0;
 const GIVEN: f64 = 0.97;
 /// While a queue drains, no less than this part is given out.
 const LEAST_GIVEN: f64 = 0.6;
-/// The first step up, as a part of the rate; each next one is larger by a third, up to the last:
-/// twelve times as much is found within forty round trips, and a queue is seen while it is short.
+/// The first step up, as a part of the rate; each next one is larger by a third, up to the last. So
+/// a queue is seen while it is short.
 const FIRST_STEP: f64 = 0.01;
-const LAST_STEP: f64 = 0.08;
+const LAST_STEP: f64 = 0.02;
 /// Near the rate at which a queue showed last, steps are small and this far apart, for so long, if
 /// the link seems to be a steady one.
 const NEAR_EVERY: Duration = Duration::from_millis(150);
 const NEAR_FOR: Duration = Duration::from_secs(5);
 const NEAR: f64 = 0.92;
-const BEYOND: f64 = 1.15;
-/// Rates that differ by less than this part are those of a link that does not change.
-const ALIKE: f64 = 0.15;
+const BEYOND: f64 = 1.04;
+/// So many times that rate without a queue, and the link carries something else.
+const OTHER: f64 = 1.12;
+/// A longer queue no link makes that is a steady one.
+const LONG: Duration = Duration::from_millis(25);
 /// Of what is given out, what must arrive for the link to count as fully used.
 const USED: f64 = 0.93;
 /// In bytes under way: with less there is no queue that anybody can measure.
@@ -120,8 +127,16 @@ pub(super) struct Found {
     step: f64,
     /// Where a queue showed last, and when.
     ceiling: Option<(f64, Instant)>,
-    /// The last two of them were about the same.
+    /// About what the link has carried, and since when that holds.
+    usual: Option<(f64, Instant)>,
+    /// It has for long enough that the link counts as a steady one.
     steady: bool,
+    /// Where a queue showed was exceeded since one did.
+    lifted: bool,
+    /// What was given out in the last windows.
+    before: [f64; moving::WINDOWS],
+    /// When no queue was seen last.
+    cleared: Option<Instant>,
     /// When a step down was last made, and how long it takes until it shows.
     cut: Option<(Instant, Duration)>,
     /// When the next step up may be made.
@@ -178,18 +193,26 @@ impl Found {
         self.own = self.own.min(delay);
         let delay = delay - self.own;
         self.queue = Some(delay);
-        if delay >= LATE + self.slow() {
+        let rate = rate_since(since, arrived, now);
+        if self.carries > 0.0 && delay <= CLEAR + self.slow() {
+            self.cleared = Some(now);
+        }
+        if self.carries > 0.0 && !self.steady {
+            self.follow(rate, delay, seen, now);
+        } else if delay >= LATE + self.slow() {
             self.handle_queue(arrived, delay, seen, now);
         } else {
             self.stands = None;
-            self.handle_clear(rate_since(since, arrived, now), delay, seen, now);
+            self.handle_clear(rate, delay, seen, now);
         }
+        self.before.rotate_right(1);
+        self.before[0] = self.given;
         self.given as u64
     }
 
     /// A queue stands in the link, through which so much has arrived.
     fn handle_queue(&mut self, arrived: u64, delay: Duration, seen: &Seen, now: Instant) {
-        self.eased = 0;
+        (self.eased, self.lifted) = (0, false);
         let known = self.carries > 0.0;
         let begins = self.stands.is_none();
         let (since, earlier, windows) = match self.stands {
@@ -200,6 +223,10 @@ impl Found {
         let rate = rate_since((since, earlier), arrived, now);
         // A queue as long as the path is none of hosts.
         let long = known && windows > 0 && delay >= seen.rtt;
+        // The first queue is the one that classes make as they start.
+        if long && delay >= LONG && self.cleared.is_some() {
+            self.unsettle(now);
+        }
         let sure = long || windows >= BELIEVED.len() as u32;
         let fills = self.fills(rate, delay, seen);
         if !fills || !known && !sure || known && self.rests(now) {
@@ -219,12 +246,20 @@ impl Found {
         }
     }
 
-    /// Whether as much is under way as fills the link at this rate. What waits in a queue is under
-    /// way; who has less waits for a host.
+    /// Whether as much is under way as makes a queue: half of what was given out fills the path.
+    /// Who has less waits for a host.
     fn fills(&self, rate: f64, delay: Duration, seen: &Seen) -> bool {
-        let round = seen.rtt + delay;
-        let fits = rate.max(self.carries) * round.as_secs_f64() / 2.0;
+        let fits = if self.carries > 0.0 {
+            self.least_given() * seen.rtt.as_secs_f64() / 2.0
+        } else {
+            rate * (seen.rtt + delay).as_secs_f64() / 2.0
+        };
         seen.in_flight as f64 >= fits.max(LEAST_QUEUE)
+    }
+
+    /// The least that was given out of late.
+    fn least_given(&self) -> f64 {
+        self.before.iter().copied().fold(self.given, f64::min)
     }
 
     /// Takes this for what the link carries while its queue drains; false if the delay is the
@@ -243,21 +278,16 @@ impl Found {
         self.streak = Some((start, at_first, cuts + 1));
         let known = self.carries > 0.0;
         self.carries = if known { rate.min(self.carries) } else { rate };
-        self.note_ceiling(cuts == 0, now);
+        self.note_ceiling(now);
         self.drain(delay, round);
         self.cut = Some((now, round));
         self.rises_at = Some(now + round);
         true
     }
 
-    /// A queue showed at what the link carries now, for the `first` time since it was clear.
-    fn note_ceiling(&mut self, first: bool, now: Instant) {
-        if first {
-            let alike = |(before, _): (f64, Instant)| {
-                (1.0 - ALIKE..1.0 + ALIKE).contains(&(self.carries / before))
-            };
-            self.steady = self.ceiling.is_none_or(alike);
-        }
+    /// A queue showed at what the link carries now.
+    fn note_ceiling(&mut self, now: Instant) {
+        self.note_rate(now);
         let before = self.ceiling.filter(|_| self.steady);
         let ceiling = before.map_or(self.carries, |(before, _)| {
             f64::midpoint(before, self.carries)
@@ -295,6 +325,12 @@ impl Found {
         self.cause = Cause::Rises;
         self.carries *= 1.0 + self.step;
         self.given = GIVEN * self.carries;
+        if self
+            .ceiling
+            .is_some_and(|(ceiling, _)| self.given > OTHER * ceiling)
+        {
+            self.exceed(now);
+        }
         if near {
             self.step = FIRST_STEP;
             self.rises_at = Some(now + NEAR_EVERY);
@@ -308,7 +344,10 @@ impl Found {
     fn is_near(&self, now: Instant) -> bool {
         self.ceiling.is_some_and(|(ceiling, at)| {
             let recent = now.saturating_duration_since(at) < NEAR_FOR;
-            self.steady && recent && (NEAR * ceiling..BEYOND * ceiling).contains(&self.carries)
+            self.steady
+                && recent
+                && !self.lifted
+                && (NEAR * ceiling..BEYOND * ceiling).contains(&self.given)
         })
     }
 
@@ -317,15 +356,20 @@ impl Found {
         if (seen.in_flight as f64) < LEAST_QUEUE || self.rests(now) {
             return;
         }
+        let near = self.is_near(now);
+        self.lifted = false;
         self.eased += 1;
         if self.eased > VAIN_EASES {
             self.own += delay;
             self.eased = 0;
             return;
         }
-        if self.is_near(now) {
-            self.ceiling = self.ceiling.map(|(ceiling, _)| (ceiling, now));
-        }
+        // Such a queue shows at about what the link carries.
+        let given = self.given;
+        self.ceiling = self.ceiling.map(|(ceiling, at)| {
+            let at = if near { now } else { at };
+            (f64::midpoint(ceiling, ceiling.max(given)), at)
+        });
         self.carries *= 1.0 - FIRST_STEP;
         self.given = GIVEN * self.carries;
         self.cut = Some((now, seen.rtt));
@@ -357,132 +401,4 @@ fn rate_since((since, before): (Instant, u64), arrived: u64, now: Instant) -> f6
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-    const RTT: Duration = Duration::from_millis(26);
-
-    /// A link of so many bytes per second, that is given all it takes.
-    struct Link {
-        now: Instant,
-        found: Found,
-        sent: f64,
-        arrived: f64,
-        queue: f64,
-        /// The path is longer than it was.
-        longer: Duration,
-    }
-
-    impl Link {
-        fn new() -> Self {
-            Self {
-                now: Instant::now(),
-                found: Found::default(),
-                sent: 0.0,
-                arrived: 0.0,
-                queue: 0.0,
-                longer: Duration::ZERO,
-            }
-        }
-
-        /// Runs for so many windows at a rate; returns the longest delay.
-        fn run(&mut self, carries: f64, windows: u32) -> Duration {
-            let mut longest = Duration::ZERO;
-            for _ in 0..windows {
-                let span = self.found.span().max(RTT);
-                let seconds = span.as_secs_f64();
-                let offered = if self.found.given > 0.0 {
-                    self.found.given * seconds
-                } else {
-                    2.0 * carries * seconds
-                };
-                let through = (self.queue + offered).min(carries * seconds);
-                self.queue = (self.queue + offered - through).max(0.0);
-                (self.sent, self.arrived) = (self.sent + offered, self.arrived + through);
-                self.now += span;
-                let delay = Duration::from_secs_f64(self.queue / carries) + self.longer;
-                longest = longest.max(delay);
-                let seen = Seen {
-                    sent: self.sent as u64,
-                    in_flight: (self.sent - self.arrived + 200_000.0) as u64,
-                    delay: Some(delay),
-                    rtt: RTT,
-                    held: self.found.given > 0.0,
-                };
-                self.found.update(&seen, self.now);
-            }
-            longest
-        }
-    }
-
-    const MBIT: f64 = 125_000.0;
-
-    #[test]
-    fn a_steady_link_is_found_and_stays_without_a_queue() {
-        let mut link = Link::new();
-        link.run(50.0 * MBIT, 60);
-        let longest = link.run(50.0 * MBIT, 400);
-        assert!(longest < 8 * MS, "{longest:?}");
-        let part = link.found.given / (50.0 * MBIT);
-        assert!((0.85..=1.04).contains(&part), "{part}");
-    }
-
-    #[test]
-    fn a_link_that_carries_less_is_followed_at_once_and_one_that_carries_more_soon() {
-        let mut link = Link::new();
-        link.run(50.0 * MBIT, 60);
-        link.run(20.0 * MBIT, 3);
-        assert!(
-            link.found.given < 20.0 * MBIT,
-            "{}",
-            link.found.given / MBIT
-        );
-        link.run(20.0 * MBIT, 20);
-        link.run(60.0 * MBIT, 100);
-        assert!(
-            link.found.given > 50.0 * MBIT,
-            "{}",
-            link.found.given / MBIT
-        );
-    }
-
-    #[test]
-    fn a_stall_is_not_a_queue() {
-        let mut link = Link::new();
-        link.run(50.0 * MBIT, 60);
-        let before = link.found.given;
-        for _ in 0..10 {
-            link.now += RTT;
-            let seen = Seen {
-                sent: link.sent as u64,
-                in_flight: 100_000,
-                delay: None,
-                rtt: RTT,
-                held: true,
-            };
-            link.found.update(&seen, link.now);
-        }
-        assert_eq!(link.found.cause(), Cause::Stalled);
-        let late = Seen {
-            sent: link.sent as u64,
-            in_flight: 0,
-            delay: Some(10 * RTT),
-            rtt: RTT,
-            held: true,
-        };
-        link.now += RTT;
-        link.found.update(&late, link.now);
-        assert_eq!(link.found.given, before);
-    }
-
-    #[test]
-    fn a_path_that_becomes_longer_is_not_starved() {
-        let mut link = Link::new();
-        link.run(50.0 * MBIT, 60);
-        link.longer = 30 * MS;
-        link.run(50.0 * MBIT, 60);
-        let part = link.found.given / (50.0 * MBIT);
-        assert!(part > 0.85, "{part}");
-    }
-}
+mod tests;

@@ -377,6 +377,11 @@ impl Tins {
         }
     }
 
+    /// Whether what is given out was found here.
+    pub(crate) fn is_found(&self) -> bool {
+        self.cap.is_none() && self.rate.load(Relaxed) > 0
+    }
+
     /// Looks at what the classes saw since the last time.
     fn find_rate(&self, found: &mut Found, at: u64, now: Instant) {
         let mut seen = Seen {

@@ -256,6 +256,7 @@ impl Tunnel {
             }
             let (in_flight, round_trips) = path.take_round_trips();
             seat.note_path(link, in_flight, round_trips, now);
+            path.guided = seat.is_guided(link);
             let waits = pipe.queue.backlog() as u64;
             if waits == 0 && pipe.held.is_none() {
                 continue;

@@ -397,7 +397,7 @@ fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
 /// A slow link is taken for what it is, and not for one with a queue.
 #[test]
 fn a_link_whose_rate_moves_is_not_starved() {
-    for (turns, least) in [(0, 4.0), (2, 1.0)] {
+    for (turns, least) in [(0, 12.0), (2, 10.0)] {
         let mut world = world(usual(None));
         world.set_turns(turns * MS, turns * MS);
         let now = world.now();

@@ -1,0 +1,177 @@
+//! A link whose rate moves.
+//!
+//! A short queue stands in it. What arrives meanwhile is what it carries, and by the length of the
+//! queue more or less is given out. When the queue is gone the link carries more, and what is given
+//! out grows by a part each round trip, until a queue shows. When the link carries less, the queue
+//! grows by what was under way, which nobody can take back; until it is short, little is given out.
+//! After a while at about one rate the link counts as steady, and keeps no queue.
+
+use std::time::{Duration, Instant};
+
+use super::{BELIEVED, CLEAR, Cause, FIRST_STEP, Found, GIVEN, LATE, LEAST, Seen, VAIN};
+
+/// Rates that differ by less than this part are those of a link that does not change, if they do
+/// for so long.
+const ALIKE: f64 = 0.2;
+const STEADY_AFTER: Duration = Duration::from_secs(3);
+/// What the last measured rate counts for in the usual one.
+const USUAL_PART: f64 = 0.1;
+/// So much stands in the queue, or nobody would see that the link carries more.
+const STANDING: Duration = Duration::from_millis(8);
+/// The part of a queue that is too long, or too short, that goes in a round trip.
+const EAGERNESS: f64 = 0.5;
+/// What is given out, as parts of what the link carries.
+const PARTS: [f64; 2] = [0.3, 1.25];
+/// The first step up, and the last: a queue that a step makes shows a round trip later.
+const STEPS: [f64; 2] = [0.12, 0.25];
+/// Each step up is larger than the one before by this.
+const STEP_BY: f64 = 1.6;
+/// Of what was given out, what must arrive.
+const USED: f64 = 0.85;
+/// Windows until what was given out has arrived.
+pub(super) const WINDOWS: usize = 3;
+/// A queue that stands for so long is emptied once: classes learn the path's round trip only then.
+const STANDS_FOR: Duration = Duration::from_secs(5);
+
+impl Found {
+    /// A link whose rate moves keeps a short queue, whose length says how the rate changes.
+    pub(super) fn follow(&mut self, rate: f64, delay: Duration, seen: &Seen, now: Instant) {
+        let slow = self.slow();
+        if delay <= CLEAR + slow {
+            self.stands = None;
+            self.streak = None;
+            self.climb(rate, seen, now);
+            return;
+        }
+        self.step = STEPS[0];
+        let stands = (delay >= LATE + slow).then_some((now, 0, 0));
+        let stood = std::mem::replace(&mut self.stands, stands).is_some();
+        if !self.fills(rate, delay, seen) {
+            return;
+        }
+        if self.is_vain(delay, seen, now) {
+            return;
+        }
+        if stood && stands.is_some() {
+            let long = delay >= seen.rtt;
+            let least = if long {
+                LEAST
+            } else {
+                BELIEVED[1] * self.carries
+            };
+            self.carries = rate.max(least);
+        }
+        self.note_rate(now);
+        self.aim(delay, seen, now);
+    }
+
+    /// Gives out so much that the queue becomes as long as it shall be.
+    fn aim(&mut self, delay: Duration, seen: &Seen, now: Instant) {
+        let slow = self.slow();
+        let emptied = self
+            .cleared
+            .is_some_and(|at| now.saturating_duration_since(at) < STANDS_FOR);
+        let standing = if emptied { STANDING } else { Duration::ZERO };
+        // Round trips are old, but what is under way is known.
+        let left = seen.in_flight as f64 / self.carries - seen.rtt.as_secs_f64();
+        let stands = delay.as_secs_f64().min(left.max(0.0)) - slow.as_secs_f64();
+        let missing = standing.as_secs_f64() - stands;
+        let gain = 1.0 + EAGERNESS * missing / seen.rtt.as_secs_f64().max(1e-3);
+        self.given = self.carries * gain.clamp(PARTS[0], PARTS[1]);
+        self.cause = if missing < 0.0 {
+            Cause::Queue
+        } else {
+            Cause::Rises
+        };
+    }
+
+    /// All that is given out arrives at once, so more is.
+    fn climb(&mut self, rate: f64, seen: &Seen, now: Instant) {
+        self.cause = Cause::Clear;
+        let early = self.rises_at.is_some_and(|at| now < at);
+        if !seen.held || rate < USED * self.least_given() || early {
+            return;
+        }
+        self.cause = Cause::Rises;
+        self.step = self.step.max(STEPS[0]);
+        self.carries = self.carries.max(rate);
+        self.given *= 1.0 + self.step;
+        self.step = (STEP_BY * self.step).min(STEPS[1]);
+        self.rises_at = Some(now + seen.rtt);
+        self.note_rate(now);
+    }
+
+    /// Whether less was given out for some round trips and the delay did not become shorter: then
+    /// it is the path's.
+    fn is_vain(&mut self, delay: Duration, seen: &Seen, now: Instant) -> bool {
+        let (start, at_first, cuts) = self.streak.unwrap_or((self.carries, delay, 0));
+        if self.given >= GIVEN * start || delay < at_first.mul_f64(0.8) {
+            self.streak = None;
+            return false;
+        }
+        if self.rests(now) {
+            return false;
+        }
+        self.cut = Some((now, seen.rtt));
+        self.streak = Some((start, at_first, cuts + 1));
+        // In so many round trips most of the queue should have gone.
+        let drains_in = (at_first.as_secs_f64() / seen.rtt.as_secs_f64().max(1e-3)) as u32;
+        if cuts < VAIN.max(drains_in) {
+            return false;
+        }
+        self.own += delay;
+        self.streak = None;
+        self.carries = start.max(self.carries);
+        self.given = GIVEN * self.carries;
+        self.cause = Cause::Clear;
+        true
+    }
+
+    /// So much more is given out than made a queue before, and none shows. What was measured then
+    /// may have been too little once.
+    pub(super) fn exceed(&mut self, now: Instant) {
+        if std::mem::replace(&mut self.lifted, true) {
+            self.unsettle(now);
+        } else {
+            self.ceiling = Some((self.given, now));
+        }
+    }
+
+    /// The link carries something else than it did.
+    pub(super) fn unsettle(&mut self, now: Instant) {
+        self.usual = Some((self.carries, now));
+        self.steady = false;
+        self.stands = None;
+        self.step = STEPS[0];
+    }
+
+    /// The link carries so much, and has for long enough.
+    fn settle(&mut self, rate: f64, now: Instant) {
+        self.steady = true;
+        self.stands = None;
+        self.carries = rate;
+        self.ceiling = Some((rate, now));
+        self.step = FIRST_STEP;
+    }
+
+    /// Notes whether the link still carries what it did.
+    pub(super) fn note_rate(&mut self, now: Instant) {
+        let rate = self.carries;
+        let Some((usual, since)) = self.usual else {
+            // Until it is seen to change, it is a steady one.
+            self.usual = Some((rate, now));
+            return self.settle(rate, now);
+        };
+        if !(1.0 - ALIKE..1.0 + ALIKE).contains(&(rate / usual)) {
+            return self.unsettle(now);
+        }
+        if self.steady {
+            return;
+        }
+        let usual = usual + USUAL_PART * (rate - usual);
+        self.usual = Some((usual, since));
+        if now.saturating_duration_since(since) >= STEADY_AFTER {
+            self.settle(usual, now);
+        }
+    }
+}

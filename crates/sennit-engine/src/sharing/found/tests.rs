@@ -1,0 +1,150 @@
+//! What is found of a link that is given all it takes.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const RTT: Duration = Duration::from_millis(26);
+
+/// A link of so many bytes per second, that is given all it takes.
+struct Link {
+    now: Instant,
+    found: Found,
+    sent: f64,
+    arrived: f64,
+    queue: f64,
+    /// What had arrived a window ago, and how late it was: that is acknowledged now.
+    acked: Option<(f64, Duration)>,
+    /// The path is longer than it was.
+    longer: Duration,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self {
+            now: Instant::now(),
+            found: Found::default(),
+            sent: 0.0,
+            arrived: 0.0,
+            queue: 0.0,
+            acked: None,
+            longer: Duration::ZERO,
+        }
+    }
+
+    /// Runs for so many windows at a rate; returns the longest delay.
+    fn run(&mut self, carries: f64, windows: u32) -> Duration {
+        let mut longest = Duration::ZERO;
+        for _ in 0..windows {
+            let span = self.found.span().max(RTT);
+            let seconds = span.as_secs_f64();
+            let offered = if self.found.given > 0.0 {
+                self.found.given * seconds
+            } else {
+                2.0 * carries * seconds
+            };
+            let through = (self.queue + offered).min(carries * seconds);
+            self.queue = (self.queue + offered - through).max(0.0);
+            (self.sent, self.arrived) = (self.sent + offered, self.arrived + through);
+            self.now += span;
+            let delay = Duration::from_secs_f64(self.queue / carries) + self.longer;
+            longest = longest.max(delay);
+            let (acked, known) = self
+                .acked
+                .replace((self.arrived, delay))
+                .unwrap_or_default();
+            let seen = Seen {
+                sent: self.sent as u64,
+                in_flight: (self.sent - acked) as u64,
+                delay: Some(known),
+                rtt: RTT,
+                held: self.found.given > 0.0,
+            };
+            self.found.update(&seen, self.now);
+        }
+        longest
+    }
+}
+
+const MBIT: f64 = 125_000.0;
+
+#[test]
+fn a_steady_link_is_found_and_stays_without_a_queue() {
+    let mut link = Link::new();
+    link.run(50.0 * MBIT, 60);
+    let longest = link.run(50.0 * MBIT, 400);
+    assert!(longest < 8 * MS, "{longest:?}");
+    let part = link.found.given / (50.0 * MBIT);
+    assert!((0.85..=1.04).contains(&part), "{part}");
+}
+
+#[test]
+fn a_link_that_carries_less_is_followed_at_once_and_one_that_carries_more_soon() {
+    let mut link = Link::new();
+    link.run(50.0 * MBIT, 60);
+    link.run(20.0 * MBIT, 3);
+    assert!(
+        link.found.given < 20.0 * MBIT,
+        "{}",
+        link.found.given / MBIT
+    );
+    link.run(20.0 * MBIT, 20);
+    link.run(60.0 * MBIT, 100);
+    assert!(
+        link.found.given > 50.0 * MBIT,
+        "{}",
+        link.found.given / MBIT
+    );
+}
+
+#[test]
+fn a_stall_is_not_a_queue() {
+    let mut link = Link::new();
+    link.run(50.0 * MBIT, 60);
+    let before = link.found.given;
+    for _ in 0..10 {
+        link.now += RTT;
+        let seen = Seen {
+            sent: link.sent as u64,
+            in_flight: 100_000,
+            delay: None,
+            rtt: RTT,
+            held: true,
+        };
+        link.found.update(&seen, link.now);
+    }
+    assert_eq!(link.found.cause(), Cause::Stalled);
+    let late = Seen {
+        sent: link.sent as u64,
+        in_flight: 0,
+        delay: Some(10 * RTT),
+        rtt: RTT,
+        held: true,
+    };
+    link.now += RTT;
+    link.found.update(&late, link.now);
+    assert_eq!(link.found.given, before);
+}
+
+#[test]
+fn a_path_that_becomes_longer_is_not_starved() {
+    let mut link = Link::new();
+    link.run(50.0 * MBIT, 60);
+    link.longer = 30 * MS;
+    link.run(50.0 * MBIT, 60);
+    let part = link.found.given / (50.0 * MBIT);
+    assert!(part > 0.85, "{part}");
+}
+
+#[test]
+fn a_link_whose_rate_moves_keeps_a_short_queue_and_is_followed_upward_soon() {
+    let mut link = Link::new();
+    link.run(50.0 * MBIT, 60);
+    for _ in 0..3 {
+        link.run(8.0 * MBIT, 40);
+        let longest = link.run(8.0 * MBIT, 10);
+        assert!(longest < 25 * MS, "{longest:?}");
+        link.run(50.0 * MBIT, 20);
+        let part = link.found.given / (50.0 * MBIT);
+        assert!(part > 0.9, "{part}");
+    }
+}
