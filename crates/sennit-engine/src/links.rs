@@ -166,8 +166,11 @@ impl Links {
             if used.contains(id) {
                 let user = User { class, delivers: 0 };
                 link.users.entry(conn).or_insert(user).class = class;
-            } else {
-                link.users.remove(&conn);
+            } else if let Some(left) = link.users.remove(&conn)
+                && !link.users.values().any(|user| user.class == left.class)
+                && let Some(shared) = &link.shared
+            {
+                shared.tins.leave(left.class);
             }
         }
         let few = self.all.len() <= MOST_LINKS;

@@ -74,6 +74,9 @@ impl Plan {
     }
 }
 
+/// Names of links for which state is kept although nobody uses it.
+const MOST_NAMES: usize = 64;
+
 /// A plan at work, for what one end sends: all its workers have it in common.
 #[derive(Debug)]
 pub struct Sharing {
@@ -138,6 +141,10 @@ impl Sharing {
         if let Some(tins) = links.get(name) {
             return Arc::clone(tins);
         }
+        // A peer names its links as it likes, and as often.
+        if links.len() >= MOST_NAMES {
+            links.retain(|_, tins| Arc::strong_count(tins) > 1);
+        }
         let cap = self.caps.get(name).copied();
         let tins = Arc::new(Tins::new(self.clock, &self.plan.classes, cap));
         links.insert(name.to_owned(), Arc::clone(&tins));
@@ -147,7 +154,8 @@ impl Sharing {
     /// Goes on with what another found out about the rates of the links.
     pub(crate) fn inherit(&self, before: &Self, now: Instant) {
         let known = before.links.lock().unwrap_or_else(PoisonError::into_inner);
-        for (name, tins) in known.iter() {
+        let used = known.iter().filter(|(_, tins)| Arc::strong_count(tins) > 1);
+        for (name, tins) in used {
             self.link(name).inherit(tins, now);
         }
     }

@@ -181,6 +181,7 @@ impl Found {
                 self.cause = Cause::Stalled;
             }
             self.stalled = seen.in_flight > 0;
+            self.stands = None;
             return self.given as u64;
         };
         self.span = seen.rtt;

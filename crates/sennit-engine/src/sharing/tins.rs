@@ -341,6 +341,13 @@ impl Tins {
         }
         let found = before.found.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_rate(before.rate.load(Relaxed));
+        // It counts on from there.
+        self.sent.store(before.sent.load(Relaxed), Relaxed);
+        for (class, tin) in &self.tins {
+            if let Some(known) = before.tins.get(class) {
+                tin.in_flight.store(known.in_flight.load(Relaxed), Relaxed);
+            }
+        }
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
     }
 
@@ -374,6 +381,13 @@ impl Tins {
             && let Ok(mut found) = self.found.try_lock()
         {
             self.find_rate(&mut found, at, now);
+        }
+    }
+
+    /// The path of a class on this link is gone, and what it had under way with it.
+    pub(crate) fn leave(&self, class: ClassId) {
+        if let Some(tin) = self.tins.get(&class) {
+            tin.in_flight.store(0, Relaxed);
         }
     }
 

@@ -248,7 +248,7 @@ impl Tunnel {
     fn take_seat(&mut self, pipe: &Pipe, seat: &mut Seat<'_>, now: Instant) {
         self.round.held = None;
         for (path, view) in zip(&mut self.paths, &mut self.round.views) {
-            path.held = false;
+            (path.held, path.guided) = (false, false);
             let Some(link) = path.on else { continue };
             seat.note_rate(link, view.delivers);
             if !seat.is_shared(link) {

@@ -92,7 +92,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     if asked == Asked::NoAnswer && !args.offline {
         let hubs: Vec<String> = identity.hubs.iter().map(ToString::to_string).collect();
         eprintln!(
-            "warning: no hub answers at {}: does it run there, and is UDP open on the way?",
+            "warning: no hub has let this site in yet at {}: does the name resolve, does a hub run there, and is UDP open on the way?",
             hubs.join(", ")
         );
     }

@@ -71,7 +71,7 @@ pub(super) fn write(
     let written = write_new(&path, &text, "look at its links and routes")?;
     if !written && (!wishes.links.is_empty() || wishes.route_all) {
         eprintln!(
-            "warning: --link and --route-all change nothing there: edit it, or remove it and join again with --force"
+            "warning: --link and --route-all change nothing there: edit it, or remove it and join again with --force and a new token"
         );
     }
     Ok(path)

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BELIEVED, CLEAR, Cause, FIRST_STEP, Found, GIVEN, LATE, LEAST, Seen, VAIN};
+use super::{BELIEVED, CLEAR, Cause, FIRST_STEP, Found, GIVEN, LATE, LEAST, SPANS, Seen, VAIN};
 
 /// Rates that differ by less than this part are those of a link that does not change, if they do
 /// for so long.
@@ -30,6 +30,8 @@ const STEP_BY: f64 = 1.6;
 const USED: f64 = 0.85;
 /// Windows until what was given out has arrived.
 pub(super) const WINDOWS: usize = 3;
+/// A queue that is longer by this grows.
+const GROWS: f64 = 1.2;
 /// A queue that stands for so long is emptied once: classes learn the path's round trip only then.
 const STANDS_FOR: Duration = Duration::from_secs(5);
 
@@ -57,7 +59,7 @@ impl Found {
             let least = if long {
                 LEAST
             } else {
-                BELIEVED[1] * self.carries
+                (BELIEVED[1] * self.carries).max(LEAST)
             };
             self.carries = rate.max(least);
         }
@@ -76,7 +78,8 @@ impl Found {
         let left = seen.in_flight as f64 / self.carries - seen.rtt.as_secs_f64();
         let stands = delay.as_secs_f64().min(left.max(0.0)) - slow.as_secs_f64();
         let missing = standing.as_secs_f64() - stands;
-        let gain = 1.0 + EAGERNESS * missing / seen.rtt.as_secs_f64().max(1e-3);
+        let round = seen.rtt.max(SPANS[0]).as_secs_f64();
+        let gain = 1.0 + EAGERNESS * missing / round;
         self.given = self.carries * gain.clamp(PARTS[0], PARTS[1]);
         self.cause = if missing < 0.0 {
             Cause::Queue
@@ -109,13 +112,18 @@ impl Found {
             self.streak = None;
             return false;
         }
+        // It still grows by what was under way when the link began to carry less.
+        if delay > at_first.mul_f64(GROWS) {
+            self.streak = Some((start, delay, 0));
+            return false;
+        }
         if self.rests(now) {
             return false;
         }
         self.cut = Some((now, seen.rtt));
         self.streak = Some((start, at_first, cuts + 1));
         // In so many round trips most of the queue should have gone.
-        let drains_in = (at_first.as_secs_f64() / seen.rtt.as_secs_f64().max(1e-3)) as u32;
+        let drains_in = (at_first.as_secs_f64() / seen.rtt.max(SPANS[0]).as_secs_f64()) as u32;
         if cuts < VAIN.max(drains_in) {
             return false;
         }
@@ -147,7 +155,7 @@ impl Found {
 
     /// The link carries so much, and has for long enough.
     fn settle(&mut self, rate: f64, now: Instant) {
-        self.steady = true;
+        (self.steady, self.lifted) = (true, false);
         self.stands = None;
         self.carries = rate;
         self.ceiling = Some((rate, now));
