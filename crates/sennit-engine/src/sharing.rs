@@ -152,11 +152,11 @@ impl Sharing {
     }
 
     /// Goes on with what another found out about the rates of the links.
-    pub(crate) fn inherit(&self, before: &Self, now: Instant) {
+    pub(crate) fn inherit(&self, before: &Self) {
         let known = before.links.lock().unwrap_or_else(PoisonError::into_inner);
         let used = known.iter().filter(|(_, tins)| Arc::strong_count(tins) > 1);
         for (name, tins) in used {
-            self.link(name).inherit(tins, now);
+            self.link(name).inherit(tins);
         }
     }
 

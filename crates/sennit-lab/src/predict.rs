@@ -23,7 +23,6 @@ use crate::run::{Options, play};
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
 use crate::selfcheck;
-use crate::traffic::Figures;
 use crate::tunnel::Programs;
 
 /// Congestion control has found the rate.
@@ -146,17 +145,7 @@ fn report(args: &MediumArgs, predicted: &Prediction, results: &Results) -> Resul
 
 /// Bits per second of a step, once it was under way.
 fn goodput(step: &StepResult) -> Option<f64> {
-    let traffic = step.traffic.first()?;
-    let bins = match traffic.figures.as_ref()? {
-        Figures::Tcp(bulk) | Figures::Quic(bulk) => &bulk.bins,
-        Figures::Udp(udp) => udp.bins.as_ref()?,
-        Figures::Packets(_)
-        | Figures::Ping(_)
-        | Figures::Ask(_)
-        | Figures::Program(_)
-        | Figures::Idle
-        | Figures::Flood(_) => return None,
-    };
+    let bins = step.traffic.first()?.figures.as_ref()?.bins()?;
     bins.mean(WARM_UP).map(|bytes| bytes * 8.0)
 }
 

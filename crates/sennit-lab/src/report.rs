@@ -454,19 +454,7 @@ impl TrafficResult {
 
     /// The figures of TCP or QUIC.
     pub(crate) fn bulk(&self) -> Option<&BulkFigures> {
-        match &self.figures {
-            Some(Figures::Tcp(bulk) | Figures::Quic(bulk)) => Some(bulk),
-            Some(
-                Figures::Udp(_)
-                | Figures::Packets(_)
-                | Figures::Ping(_)
-                | Figures::Ask(_)
-                | Figures::Program(_)
-                | Figures::Idle
-                | Figures::Flood(_),
-            )
-            | None => None,
-        }
+        self.figures.as_ref()?.bulk()
     }
 }
 

@@ -74,6 +74,28 @@ impl Figures {
             | Self::Flood(_) => None,
         }
     }
+
+    /// Those of TCP or QUIC.
+    pub(crate) fn bulk(&self) -> Option<&BulkFigures> {
+        match self {
+            Self::Tcp(bulk) | Self::Quic(bulk) => Some(bulk),
+            Self::Udp(_)
+            | Self::Packets(_)
+            | Self::Ping(_)
+            | Self::Ask(_)
+            | Self::Program(_)
+            | Self::Idle
+            | Self::Flood(_) => None,
+        }
+    }
+
+    /// What arrived when, of those that carry data.
+    pub(crate) fn bins(&self) -> Option<&Bins> {
+        match self {
+            Self::Udp(udp) => udp.bins.as_ref(),
+            other => other.bulk().map(|bulk| &bulk.bins),
+        }
+    }
 }
 
 /// Bulk data, as its receiver saw it.

@@ -337,18 +337,8 @@ fn messages(said: &Said) -> Option<&Messages> {
 
 /// Bytes a second once congestion control has found the rate.
 fn steady(figures: &Figures) -> Option<f64> {
-    match figures {
-        Figures::Tcp(bulk) | Figures::Quic(bulk) => bulk
-            .bins
-            .mean(std::time::Duration::from_secs(WARM_UP.into())),
-        Figures::Udp(_)
-        | Figures::Packets(_)
-        | Figures::Ping(_)
-        | Figures::Ask(_)
-        | Figures::Program(_)
-        | Figures::Idle
-        | Figures::Flood(_) => None,
-    }
+    let span = std::time::Duration::from_secs(WARM_UP.into());
+    figures.bulk()?.bins.mean(span)
 }
 
 /// What headers leave of the link's rate downward, in bits a second.

@@ -2,9 +2,8 @@
 //!
 //! A stranger costs the hub a connection's memory for up to [`STRANGER_FOR`], and then until its
 //! connection has closed. So there are only so many places for them, and of these one network has
-//! only a part. Whoever comes when more than a
-//! few are taken must first show that its address is its own (RFC 9000 §8.1.2): forged sources
-//! never get further than that few.
+//! only a part. Whoever comes when more than a few are taken must first show that its address is
+//! its own (RFC 9000 §8.1.2): forged sources never get further than that few.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -79,7 +79,7 @@ impl Hub {
     fn share_by(&mut self, site: &str, plan: Plan, before: Option<&Sharing>, now: Instant) {
         let sharing = Sharing::downward(plan, now);
         if let (Some(sharing), Some(before)) = (&sharing, before) {
-            sharing.inherit(before, now);
+            sharing.inherit(before);
         }
         self.node.links.set_sharing(Some(site), sharing);
     }

@@ -335,7 +335,7 @@ impl Tins {
     }
 
     /// Goes on with what was found out before.
-    pub(super) fn inherit(&self, before: &Self, _now: Instant) {
+    pub(super) fn inherit(&self, before: &Self) {
         if self.cap.is_some() || before.cap.is_some() {
             return;
         }

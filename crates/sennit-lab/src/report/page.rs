@@ -6,7 +6,7 @@ use sennit_report::{
     Stack, Table, ccdf, cdf, interval,
 };
 
-use super::{Figure, LinkResult, Results, StepResult, TrafficResult};
+use super::{Figure, LinkResult, Results, StepResult};
 use crate::traffic::{Figures, PingFigures};
 
 /// Steps that have plots of their own; what a page shows of more nobody looks at.
@@ -330,19 +330,9 @@ fn marks(step: &StepResult) -> Vec<Mark> {
 
 /// Bins of all traffic that carries data, with what it is.
 fn goodput(step: &StepResult) -> Vec<(String, &Bins)> {
-    let of = |traffic: &'_ TrafficResult| traffic.label.clone();
     let bins = step.traffic.iter().filter_map(|traffic| {
-        let bins = match traffic.figures.as_ref()? {
-            Figures::Tcp(bulk) | Figures::Quic(bulk) => &bulk.bins,
-            Figures::Udp(udp) => udp.bins.as_ref()?,
-            Figures::Packets(_)
-            | Figures::Ping(_)
-            | Figures::Ask(_)
-            | Figures::Program(_)
-            | Figures::Idle
-            | Figures::Flood(_) => return None,
-        };
-        Some((of(traffic), bins))
+        let bins = traffic.figures.as_ref()?.bins()?;
+        Some((traffic.label.clone(), bins))
     });
     bins.collect()
 }
