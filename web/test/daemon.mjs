@@ -70,7 +70,8 @@ export class Daemon {
   #tell(stream) {
     const status = this.status(this.seconds);
     const { tunnels } = status;
-    if (!this.streams.get(stream)) status.tunnels = tunnels.map((it) => ({ ...it, paths: [] }));
+    const paths = this.streams.get(stream);
+    if (paths === "false" || (paths === "own" && status.role === "hub")) status.tunnels = tunnels.map((it) => ({ ...it, paths: [] }));
     stream.write(`event: status\ndata: ${JSON.stringify(status)}\n\n`);
   }
 
@@ -92,7 +93,7 @@ export class Daemon {
     } else if (path === "/v1/live") {
       response.writeHead(200, { "content-type": "text/event-stream" });
       const asked = new URL(request.url, "http://localhost").searchParams;
-      this.streams.set(response, asked.get("paths") !== "false");
+      this.streams.set(response, asked.get("paths"));
       this.asked.push(asked);
       request.on("close", () => this.streams.delete(response));
       this.#tell(response);

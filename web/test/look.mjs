@@ -1,6 +1,7 @@
 // How the page fares in Chromium, as figures of `results.json`: `node web/test/look.mjs URL` looks at a daemon,
 // and `node web/test/look.mjs NUMBER` at a stand-in for a hub with so many sites, and as many links at one of them.
 
+import { createServer } from "node:http";
 import { Daemon } from "./daemon.mjs";
 import { hub } from "./documents.mjs";
 import { launch, open } from "./browser.mjs";
@@ -50,19 +51,42 @@ async function follow(browser, url, tick) {
   return longest;
 }
 
+/** A page of one line, which shows what Chromium itself takes on this machine at this moment. */
+async function emptyPage() {
+  const server = createServer((_, response) => {
+    response.setHeader("content-type", "text/html");
+    response.end(`<!doctype html><title>-</title><link rel="icon" href="data:,"><p class="card">-</p>`);
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const stop = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return { url: `http://127.0.0.1:${server.address().port}/`, stop };
+}
+
 async function main(what) {
   const sites = Number(what);
   const standIn = sites > 0 ? await new Daemon((s) => hub(s, { sites, links: 16 })).start() : undefined;
   const url = standIn?.url ?? what;
+  const empty = await emptyPage();
   const browser = await launch();
   try {
-    const views = [];
-    for (let view = 0; view < VIEWS; view += 1) views.push(await firstView(browser, url));
+    const [views, least] = [[], []];
+    for (let view = 0; view < VIEWS; view += 1) {
+      least.push(await firstView(browser, empty.url));
+      views.push(await firstView(browser, url));
+    }
     const longest = await follow(browser, url, () => standIn?.tick());
-    const figures = { first_view_seconds: median(views) / 1000, longest_task_seconds: longest / 1000 };
+    const figures = {
+      first_view_seconds: median(views) / 1000,
+      empty_view_seconds: median(least) / 1000,
+      longest_task_seconds: longest / 1000,
+    };
     console.log(JSON.stringify(figures));
   } finally {
     await browser.close();
+    empty.stop();
     await standIn?.stop();
   }
 }

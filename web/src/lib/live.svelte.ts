@@ -45,8 +45,6 @@ export class Live {
   lostAt = $state(0);
   /** With the busiest flows, which cost the daemon a little more. */
   #flows = false;
-  /** Of a hub the page shows sites and no paths, which are most of what it has to say. */
-  #paths = true;
   /** What the daemon lets this reader do; nothing before it has said so. */
   #role = $state<Role>();
   #abort = new AbortController();
@@ -68,12 +66,6 @@ export class Live {
   wantFlows(flows: boolean) {
     if (flows === this.#flows) return;
     this.#flows = flows;
-    this.#abort.abort(AGAIN);
-  }
-
-  #wantPaths(paths: boolean) {
-    if (paths === this.#paths) return;
-    this.#paths = paths;
     this.#abort.abort(AGAIN);
   }
 
@@ -142,7 +134,8 @@ export class Live {
   }
 
   async #open(signal: AbortSignal): Promise<ReadableStream<BufferSource>> {
-    const url = `/v1/live?flows=${this.#flows}&paths=${this.#paths}`;
+    // Of a hub the page shows sites and no paths, which are most of what it has to say.
+    const url = `/v1/live?flows=${this.#flows}&paths=own`;
     const response = await fetch(url, { signal, headers: this.headers(), cache: "no-store" });
     if (response.status === 401) {
       const wrong = this.token() !== null;
@@ -213,7 +206,6 @@ export class Live {
     this.trouble = "";
     onWord();
     this.onStatus(this.status);
-    this.#wantPaths(this.status.role === "edge");
   }
 }
 

@@ -64,6 +64,8 @@ pub enum Figure {
     LostHistorySeconds,
     /// From asking for the page until it shows the links or sites.
     FirstViewSeconds,
+    /// From asking for a page of one line until it is shown, which is what the browser itself takes.
+    EmptyViewSeconds,
     /// The longest that the page kept the browser busy at once; 0 if never for 50 ms.
     LongestTaskSeconds,
     /// Setups that were broken in one way and named rightly.
@@ -135,6 +137,7 @@ impl Figure {
             Self::Kills => "kills",
             Self::LostHistorySeconds => "seconds lost",
             Self::FirstViewSeconds => "first view, ms",
+            Self::EmptyViewSeconds => "view of an empty page, ms",
             Self::LongestTaskSeconds => "longest task, ms",
             Self::Named => "named rightly",
             Self::FalseAlarms => "false alarms",
@@ -153,7 +156,7 @@ impl Figure {
             Self::P50Seconds | Self::P95Seconds | Self::P99Seconds | Self::GapErrorSeconds => {
                 (1e3, 1)
             }
-            Self::FirstViewSeconds | Self::LongestTaskSeconds => (1e3, 0),
+            Self::FirstViewSeconds | Self::EmptyViewSeconds | Self::LongestTaskSeconds => (1e3, 0),
             Self::SilenceSeconds | Self::ReloadSeconds => (1.0, 2),
             Self::Reloads
             | Self::Kills

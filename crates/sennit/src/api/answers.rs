@@ -15,7 +15,7 @@ use super::{
     call::{Call, check_role},
     live,
     problem::Problem,
-    watch::{self, Scope},
+    watch::{self, Paths, Scope},
 };
 use crate::{
     control::{self, ConfigOrder, InvitationsOrder},
@@ -182,7 +182,7 @@ pub(super) async fn flows(call: Call) -> Result<Response, Problem> {
             })?;
             call.shared
                 .watch
-                .look(control::Request::Flow { flow }, true)
+                .look(control::Request::Flow { flow }, Paths::All)
                 .await?
         }
     };

@@ -17,7 +17,7 @@ use super::{
     Role, Shared, page,
     problem::Problem,
     routes::{Route, routes},
-    watch::Scope,
+    watch::{Paths, Scope},
 };
 use crate::status::Status;
 
@@ -206,8 +206,17 @@ impl Call {
     pub(super) fn scope(&self) -> Result<Scope, Problem> {
         Ok(Scope {
             flows: self.flag("flows", false)?,
-            paths: self.flag("paths", true)?,
+            paths: self.paths()?,
         })
+    }
+
+    fn paths(&self) -> Result<Paths, Problem> {
+        match self.query.get("paths").map(String::as_str) {
+            Some("own") => Ok(Paths::Own),
+            Some("false") => Ok(Paths::None),
+            None | Some("true" | "") => Ok(Paths::All),
+            Some(_) => Err(Problem::bad_request("`paths` is true, false or own")),
+        }
     }
 
     /// A number in the query.

@@ -89,7 +89,7 @@ const SCOPE: &[(&str, &str)] = &[
     ("flows", "`true` for the busiest flows of each tunnel"),
     (
         "paths",
-        "`false` to leave out the paths of tunnels, which are most of what a hub with many sites says",
+        "`false` to leave out the paths of tunnels, which are most of what a hub with many sites says; `own` to leave out those of a hub",
     ),
 ];
 

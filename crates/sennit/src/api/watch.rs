@@ -9,7 +9,10 @@ use axum::body::Bytes;
 use tokio::sync::Mutex;
 
 use super::{Ask, problem::Problem};
-use crate::{control::Request, status::Status};
+use crate::{
+    control::Request,
+    status::{Role, Status},
+};
 
 /// Threads that wait for the daemon.
 pub(super) const ASKERS: usize = 4;
@@ -19,8 +22,8 @@ const FRESH: Duration = Duration::from_millis(200);
 /// Whoever watches the daemon.
 pub(super) struct Watch {
     ask: Arc<dyn Ask>,
-    /// Without flows and with them, and of both without paths and with them.
-    kept: [[Mutex<Option<Sight>>; 2]; 2],
+    /// Without flows and with them, and of both with so many [`Paths`].
+    kept: [[Mutex<Option<Sight>>; 3]; 2],
 }
 
 /// How much of the status somebody wants.
@@ -28,19 +31,27 @@ pub(super) struct Watch {
 pub(super) struct Scope {
     /// The busiest flows of each tunnel.
     pub(super) flows: bool,
-    /// The paths of each tunnel, which are most of what a hub with many sites has to say.
-    pub(super) paths: bool,
+    pub(super) paths: Paths,
+}
+
+/// Which paths of tunnels; those of a hub with many sites are most of what it has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paths {
+    None,
+    /// Those over links of the daemon's own: of an edge all, of a hub none.
+    Own,
+    All,
 }
 
 impl Scope {
     /// All but flows.
     pub(super) const SUMMARY: Self = Self {
         flows: false,
-        paths: true,
+        paths: Paths::All,
     };
     pub(super) const WHOLE: Self = Self {
         flows: true,
-        paths: true,
+        paths: Paths::All,
     };
 }
 
@@ -68,7 +79,7 @@ impl Watch {
         } else {
             Request::Summary
         };
-        let kept = &self.kept[usize::from(scope.flows)][usize::from(scope.paths)];
+        let kept = &self.kept[usize::from(scope.flows)][scope.paths as usize];
         // Who asks meanwhile waits here, and gets the same.
         let mut kept = kept.lock().await;
         if let Some(sight) = kept.as_ref().filter(|it| it.at.elapsed() < FRESH) {
@@ -79,14 +90,15 @@ impl Watch {
         Ok(sight)
     }
 
-    /// What the daemon says to a request that asks for a status, with the paths of tunnels or
-    /// without.
-    pub(super) async fn look(&self, request: Request, paths: bool) -> Result<Sight, Problem> {
+    /// What the daemon says to a request that asks for a status, with these paths.
+    pub(super) async fn look(&self, request: Request, paths: Paths) -> Result<Sight, Problem> {
         let ask = Arc::clone(&self.ask);
         let look = move || {
             let mut status = ask.status(&request)?;
-            if !paths {
-                status.leave_paths_out();
+            match paths {
+                Paths::Own if status.role == Role::Edge => {}
+                Paths::None | Paths::Own => status.leave_paths_out(),
+                Paths::All => {}
             }
             let json = serde_json::to_vec(&status).expect("a status becomes JSON");
             Ok(Sight {

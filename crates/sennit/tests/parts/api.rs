@@ -197,10 +197,12 @@ fn paths_are_left_out_where_nobody_wants_them() {
 
     let whole = world.get("/v1/status").json();
     let slim = world.get("/v1/status?paths=false").json();
+    let own = world.get("/v1/status?paths=own").json();
 
     assert_eq!(whole["tunnels"].as_array().unwrap().len(), 1);
     assert_ne!(whole["tunnels"][0]["paths"], serde_json::json!([]));
     assert_eq!(slim["tunnels"][0]["paths"], serde_json::json!([]));
+    assert_eq!(own["tunnels"][0]["paths"], serde_json::json!([]), "a hub");
     assert_eq!(slim["tunnels"][0]["class"], whole["tunnels"][0]["class"]);
     assert_eq!(world.get("/v1/status?paths=some").problem(), "bad_request");
 }
