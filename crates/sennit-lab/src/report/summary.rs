@@ -64,7 +64,7 @@ pub enum Figure {
     LostHistorySeconds,
     /// From asking for the page until it shows the links or sites.
     FirstViewSeconds,
-    /// From asking for a page of one line until it is shown, which is what the browser itself takes.
+    /// From asking for a page of one line until it is shown: what the browser itself takes.
     EmptyViewSeconds,
     /// The longest that the page kept the browser busy at once; 0 if never for 50 ms.
     LongestTaskSeconds,
