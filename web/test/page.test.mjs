@@ -427,7 +427,7 @@ test("500 sites are shown in pages, those with trouble first, and are found by n
   assert.equal((await names()).length, 10);
   assert.equal(await where.count(), 0);
   await page.getByLabel("Find").fill("");
-  await where.getByRole("button", { name: "Before" }).click();
+  await where.getByRole("button", { name: "Previous" }).click();
   await where.getByText("1 to 25 of 500").waitFor();
   assert.deepEqual(faults, []);
 });

@@ -144,6 +144,10 @@ pub struct UdpFigures {
     pub packets: u64,
     /// Packets that did not arrive.
     pub lost: u64,
+    /// Packets that arrived, and that iperf3 did not read before its socket was full; 0 in older
+    /// files, where `lost` has them.
+    #[serde(default)]
+    pub unread: u64,
     /// RFC 3550 §6.4.1.
     pub jitter_seconds: f64,
     /// Payload bytes per second; absent in older files.

@@ -100,6 +100,7 @@ fn sum_of_udp(edges: &[&Figures]) -> UdpFigures {
             sum.goodput += udp.goodput;
             sum.packets += udp.packets;
             sum.lost += udp.lost;
+            sum.unread += udp.unread;
             sum.jitter_seconds = sum.jitter_seconds.max(udp.jitter_seconds);
         }
     }

@@ -213,6 +213,17 @@ impl StepResult {
                 );
             }
         }
+        for traffic in &self.traffic {
+            if let Some(Figures::Udp(udp)) = &traffic.figures
+                && udp.unread > 0
+            {
+                let (step, label, unread) = (self.title(), &traffic.label, udp.unread);
+                let _ = writeln!(
+                    text,
+                    "{step}: {label}: {unread} packets arrived and are not among the lost: iperf3 was too late to read them"
+                );
+            }
+        }
         match self.faults.len() {
             ..=FAULTS_DESCRIBED => self
                 .faults

@@ -1,5 +1,6 @@
 //! Bulk TCP and constant-rate UDP by iperf3, with the figures of whichever side received.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -121,20 +122,52 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
             format!("--dscp={}", udp.dscp),
         ],
     };
+    let reader = match udp.direction {
+        Direction::Up => session.to,
+        Direction::Down => session.from,
+    };
+    let before = overflowed(context, reader)?;
     let Outcome {
         client, receiver, ..
     } = session.run()?;
+    let overflowed = overflowed(context, reader)? - before;
     // What waits in queues arrives after the sender's last second, so the receiver's time counts.
     let sums = || receiver.intervals.iter().map(|interval| &interval.sum);
     let seconds: f64 = sums().map(|sum| sum.seconds).sum();
     let total = &client.end.sum;
+    let unread = overflowed.min(total.lost_packets);
     Ok(UdpFigures {
         goodput: sums().map(|sum| sum.bytes as f64).sum::<f64>() / seconds.max(1e-3),
         packets: total.packets,
-        lost: total.lost_packets,
+        lost: total.lost_packets - unread,
+        unread,
         jitter_seconds: total.jitter_ms / 1e3,
         bins: Some(bins(&receiver)),
     })
+}
+
+/// Packets that a host's kernel has dropped because the sockets that they were for were full.
+///
+/// At an edge or hub they may be for the daemon's, and are the tunnel's loss: there it counts none.
+fn overflowed(context: &Context<'_>, role: Role) -> Result<u64, Error> {
+    match role {
+        Role::Edge | Role::Hub => return Ok(0),
+        Role::Lan | Role::Server => {}
+    }
+    let command = ["nstat", "-asjz", "UdpRcvbufErrors", "Udp6RcvbufErrors"];
+    let printed = context.host(role).exec(&command)?.stdout;
+    receive_buffer_errors(&printed)
+        .map_err(|error| failed(format!("nstat told no counters of UDP: {error}")))
+}
+
+/// The sum of what nstat(8) prints as JSON.
+fn receive_buffer_errors(printed: &[u8]) -> serde_json::Result<u64> {
+    #[derive(Deserialize)]
+    struct Printed {
+        kernel: BTreeMap<String, u64>,
+    }
+    let Printed { kernel } = serde_json::from_slice(printed)?;
+    Ok(kernel.values().sum())
 }
 
 /// Whole bins only: the last one may have been cut short.
@@ -257,6 +290,14 @@ mod tests {
 
         assert_eq!(bins(&report), Bins::new(BIN, vec![10_000.0, 30_000.0]));
         assert_eq!(report.end.sum_received.bytes, 4007);
+    }
+
+    #[test]
+    fn packets_for_full_sockets_are_counted_in_both_families() {
+        let printed = br#"{"kernel":{"UdpRcvbufErrors":54,"Udp6RcvbufErrors":3}}"#;
+
+        assert_eq!(receive_buffer_errors(printed).ok(), Some(57));
+        assert!(receive_buffer_errors(b"").is_err());
     }
 
     #[test]
