@@ -235,13 +235,11 @@ impl Path {
         self.gate.srtt().unwrap_or(ASSUMED_RTT)
     }
 
-    /// Bytes in flight, the least round trip, and by how much the least of those since the last
-    /// call was longer.
-    pub(crate) fn take_round_trips(&self) -> (u64, (Duration, Option<Duration>)) {
+    /// The least round trip, and by how much the least of those since the last call was longer.
+    pub(crate) fn take_round_trips(&self) -> (Duration, Option<Duration>) {
         let least = self.gate.min_rtt().unwrap_or(ASSUMED_RTT);
         let delay = self.gate.take_round_trip();
-        let delay = delay.map(|rtt| rtt.saturating_sub(least));
-        (self.gate.in_flight(), (least, delay))
+        (least, delay.map(|rtt| rtt.saturating_sub(least)))
     }
 
     fn rtt_ahead(&self) -> Duration {

@@ -75,6 +75,10 @@ const EXPLAINED: f64 = 2.5;
 const MIN_DOUBT: Duration = Duration::from_millis(30);
 /// A path is another if it is longer by this factor.
 const LONGER: f64 = 1.5;
+/// Round trips so much longer than the whole window takes at the path's rate, in so many rounds in
+/// a row, are no jitter: less comes back in each, and so less is sent in the next.
+const LEAST_DOUBT: Duration = Duration::from_millis(5);
+const DOUBT_ROUNDS: u32 = 4;
 /// A doubt is not raised again in this time: a rate that is gone looks the same at first, and of
 /// several flows in one queue none can empty it alone. But one that was right makes a single other
 /// one easier: the two directions of a path become longer one after the other.
@@ -116,6 +120,8 @@ pub(super) struct Bbr3 {
     bound: Option<u64>,
     /// When the least round trip was last doubted, and whether it may be again before that is over.
     doubted: Option<(Instant, bool)>,
+    /// Rounds in a row of which even the shortest round trip is longer than the window makes it.
+    long_rounds: u32,
     /// The round trip, if it turned out to be a longer one.
     longer: Option<Duration>,
     window: u64,
@@ -128,6 +134,7 @@ impl Bbr3 {
             mode: Mode::Startup,
             bound: None,
             doubted: None,
+            long_rounds: 0,
             longer: None,
             window: model.initial_window(),
             model,
@@ -144,6 +151,7 @@ impl Bbr3 {
             },
             bound: None,
             doubted: None,
+            long_rounds: 0,
             longer: None,
             window,
             model: model.making_up(0.0),
@@ -286,14 +294,23 @@ impl Bbr3 {
     /// latter, each round would bring less than the last.
     fn doubt_rtt(&mut self, round: &Round, now: Instant) {
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
+        let (least, held_up) = (self.model.min_rtt(), self.held_up());
+        let exceeds = |part, more| round.shortest > least.mul_f64(part) + held_up + more;
+        let whole = Duration::from_secs_f64(self.window as f64 / self.model.rate().max(1) as f64);
+        let is_long = exceeds(WINDOW_GAIN, LEAST_DOUBT) && round.shortest > whole;
+        self.long_rounds = if is_long && !probes {
+            self.long_rounds + 1
+        } else {
+            0
+        };
         let most = match self.doubted_of_late(now) {
             Some(false) => return,
             Some(true) => LONGER,
             None => EXPLAINED,
         };
-        let explained = self.model.min_rtt().mul_f64(most) + self.held_up() + MIN_DOUBT;
         let tells = !self.model.is_limited() || self.model.is_telling(round);
-        if self.model.is_full() && tells && !probes && round.shortest > explained {
+        let unexplained = exceeds(most, MIN_DOUBT) || self.long_rounds >= DOUBT_ROUNDS;
+        if self.model.is_full() && tells && !probes && unexplained {
             self.mode = Mode::ProbeRtt(ProbeRtt::of(round.shortest));
         }
     }

@@ -25,6 +25,8 @@ const CLEAR: Duration = Duration::from_micros(1500);
 /// A packet of this size takes a while itself on a slow link, and so does the next, for which its
 /// acknowledgement waits. In bytes.
 const PACKET: f64 = 1500.0;
+/// In each window so many fit, or there would be windows in which nothing arrives.
+const SEVERAL: u32 = 3;
 /// Of what the link carries, what is given out while no queue stands in it.
 const GIVEN: f64 = 0.97;
 /// While a queue drains, no less than this part is given out.
@@ -45,8 +47,11 @@ const OTHER: f64 = 1.12;
 const LONG: Duration = Duration::from_millis(25);
 /// Of what is given out, what must arrive for the link to count as fully used.
 const USED: f64 = 0.93;
-/// In bytes under way: with less there is no queue that anybody can measure.
-const LEAST_QUEUE: f64 = 8.0 * 1500.0;
+/// In bytes under way: with less there is no queue that anybody can measure. On a slow link it is
+/// what arrives in this time, but for some packets.
+const LEAST_QUEUE: f64 = 8.0 * PACKET;
+const LEAST_QUEUE_TIME: f64 = 0.06;
+const LEAST_QUEUE_SLOW: f64 = 2.0 * PACKET;
 /// Windows last a round trip, and so long at least and at most.
 const SPANS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
 /// Of what was known before, the least that is believed of a queue that stood for no whole window
@@ -184,7 +189,7 @@ impl Found {
             self.stands = None;
             return self.given as u64;
         };
-        self.span = seen.rtt;
+        self.span = seen.rtt.max(SEVERAL * self.packet());
         if std::mem::take(&mut self.stalled) {
             return self.given as u64;
         }
@@ -204,6 +209,8 @@ impl Found {
             self.handle_queue(arrived, delay, seen, now);
         } else {
             self.stands = None;
+            // A packet may have arrived that is not acknowledged yet.
+            let rate = rate_since(since, arrived + PACKET as u64, now);
             self.handle_clear(rate, delay, seen, now);
         }
         self.before.rotate_right(1);
@@ -255,7 +262,15 @@ impl Found {
         } else {
             rate * (seen.rtt + delay).as_secs_f64() / 2.0
         };
-        seen.in_flight as f64 >= fits.max(LEAST_QUEUE)
+        seen.in_flight as f64 >= fits.max(self.least_queue())
+    }
+
+    /// Bytes under way of which something may stand in a queue.
+    fn least_queue(&self) -> f64 {
+        if self.given == 0.0 {
+            return LEAST_QUEUE;
+        }
+        (LEAST_QUEUE_TIME * self.given).clamp(LEAST_QUEUE_SLOW, LEAST_QUEUE)
     }
 
     /// The least that was given out of late.
@@ -354,7 +369,7 @@ impl Found {
 
     /// A queue too short to be sure of: a step down, so that it does not stay.
     fn ease(&mut self, delay: Duration, seen: &Seen, now: Instant) {
-        if (seen.in_flight as f64) < LEAST_QUEUE || self.rests(now) {
+        if (seen.in_flight as f64) < self.least_queue() || self.rests(now) {
             return;
         }
         let near = self.is_near(now);
@@ -381,11 +396,18 @@ impl Found {
 
     /// By how much round trips are longer on a link of this rate although no queue stands there.
     fn slow(&self) -> Duration {
-        if self.given == 0.0 {
-            return Duration::ZERO;
-        }
-        let packet = Duration::from_secs_f64(PACKET / self.given.max(LEAST));
+        let packet = self.packet();
         packet + packet.min(ACK_DELAY)
+    }
+
+    /// How long the link takes for a packet; nothing while that is not known.
+    fn packet(&self) -> Duration {
+        let seconds = if self.given > 0.0 {
+            PACKET / self.given.max(LEAST)
+        } else {
+            0.0
+        };
+        Duration::from_secs_f64(seconds)
     }
 
     /// Whether the last step down has not shown yet.

@@ -15,6 +15,7 @@ use sennit_core::{
 use super::{Tunnel, within};
 use crate::{
     acks::ACK_DELAY,
+    ids::LinkId,
     links::Seat,
     path::{Path, whole},
     pipe::Pipe,
@@ -247,15 +248,17 @@ impl Tunnel {
     /// delivers.
     fn take_seat(&mut self, pipe: &Pipe, seat: &mut Seat<'_>, now: Instant) {
         self.round.held = None;
-        for (path, view) in zip(&mut self.paths, &mut self.round.views) {
+        for index in 0..self.paths.len() {
+            let path = &mut self.paths[index];
             (path.held, path.guided) = (false, false);
             let Some(link) = path.on else { continue };
-            seat.note_rate(link, view.delivers);
+            seat.note_rate(link, self.round.views[index].delivers);
             if !seat.is_shared(link) {
                 continue;
             }
-            let (in_flight, round_trips) = path.take_round_trips();
-            seat.note_path(link, in_flight, round_trips, now);
+            let round_trips = path.take_round_trips();
+            seat.note_path(link, self.in_flight_on(link), round_trips, now);
+            let (path, view) = (&mut self.paths[index], &mut self.round.views[index]);
             path.guided = seat.is_guided(link);
             let waits = pipe.queue.backlog() as u64;
             if waits == 0 && pipe.held.is_none() {
@@ -270,6 +273,12 @@ impl Tunnel {
             path.held = grant.again.is_some();
             self.round.held = [self.round.held, grant.again].into_iter().flatten().min();
         }
+    }
+
+    /// Bytes in flight on all paths over a link: a hub may have several addresses.
+    fn in_flight_on(&self, link: LinkId) -> u64 {
+        let paths = self.paths.iter().filter(|path| path.on == Some(link));
+        paths.map(|path| path.gate.in_flight()).sum()
     }
 
     /// Says how late each path is in order, and which of them transfers start on.

@@ -164,3 +164,22 @@ fn a_path_that_becomes_much_longer_is_no_queue() {
         assert!(became > 0.45 * always, "{became:.1} of {always:.1}");
     }
 }
+
+/// A short path that becomes three times as long is no longer than a queue of our own could make
+/// it, but for its rate. A window of twice the old path is less than the new one holds, so each
+/// round brought less: 13 of 25 Mbit/s, until the least round trip was forgotten after ten seconds.
+#[test]
+fn a_short_path_that_becomes_longer_is_no_queue_either() {
+    for after in [0, 2000] {
+        let link: LinkSpec = "25/6".parse().expect("a link");
+        let mut world = World::new(&[link], Policy::Bond, 1, Instant::now());
+        assert!(world.connect(1), "{:?}", world.edge.status());
+        let mut flows = Transfer::new(Kind::Quic, Direction::Up, 4, world.now());
+        flows.run(&mut world, after * MS);
+        world.change(0, |link| link.delay = 20 * MS);
+        flows.run(&mut world, 2000 * MS);
+        let goodput = flows.measure(&mut world, 5000 * MS);
+        println!("40 ms, 12 for the first {after} ms: {goodput:.1} of 25 Mbit/s");
+        assert!(goodput > 19.0, "{goodput:.1} Mbit/s");
+    }
+}

@@ -397,7 +397,7 @@ fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
 /// A slow link is taken for what it is, and not for one with a queue.
 #[test]
 fn a_link_whose_rate_moves_is_not_starved() {
-    for (turns, least) in [(0, 12.0), (2, 10.0)] {
+    for (turns, least) in [(0, 15.0), (2, 13.0)] {
         let mut world = world(usual(None));
         world.set_turns(turns * MS, turns * MS);
         let now = world.now();
@@ -414,4 +414,24 @@ fn a_link_whose_rate_moves_is_not_starved() {
         println!("hosts act every {turns} ms: {carried:.1?} of 24.5 Mbit/s");
         assert!(carried[1] > least, "{carried:.1?} Mbit/s");
     }
+}
+
+/// What made no queue on a fast link was one of a third of a second here, and was let stand.
+#[test]
+fn a_link_of_few_packets_a_second_keeps_no_long_queue() {
+    let mut world = world(usual(None));
+    world.change(0, |config| {
+        (config.rate, config.delay) = (Some(Bitrate::bps(300_000)), 20 * MS);
+        config.queue = Queue::Bytes(50_000);
+    });
+    let now = world.now();
+    let flows = Transfer::new(Kind::Tcp, Direction::Up, 6, now);
+    let mut transfer = flows.with_ping(200 * MS, now);
+    transfer.run(&mut world, 20_000 * MS);
+    let before = transfer.pings().len();
+    let goodput = transfer.measure(&mut world, 20_000 * MS);
+    let all = pings(&transfer.pings()[before..]);
+    println!("300 kbit/s: {goodput:.2} Mbit/s, {all:?}");
+    assert!(goodput > 0.1, "{goodput:.2} Mbit/s");
+    assert!(all.p50 < 250.0, "{all:?}");
 }
