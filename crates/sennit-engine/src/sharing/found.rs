@@ -74,7 +74,7 @@ pub enum Cause {
     Queue,
     /// No queue stands there, and not all of it is used.
     Clear,
-    /// All of it is used and no queue shows, so more is tried.
+    /// All of it is used and no queue shows, or one no longer than it shall be, so more is tried.
     Rises,
     /// Nothing arrives: what was known before holds.
     Stalled,
