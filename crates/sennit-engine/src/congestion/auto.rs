@@ -27,15 +27,24 @@
 //! meets a pause or a trial of the other.
 //!
 //! **Loss.** BBR's rate is that of what arrives. From a fifth on, a probe of a quarter more
-//! delivers no more than there was, and the rate falls without end.
+//! delivers no more than there was, and the rate falls without end. From what BBR 3 never takes for
+//! a path's own loss, BBR 1 runs as soon as that is known, and not two slices later.
 
 use std::time::{Duration, Instant};
 
 use sennit_core::{Congestion, Least};
 
 use super::{
-    Ack, Acked, Choice, CongestionEvent, Control, Reason, bbr::Bbr, bbr3::Bbr3, cubic::Cubic,
-    follow::Follow, loss::Pace, model::Model, round::Rounds, swings::Swings, windowed::WindowedMax,
+    Ack, Acked, Choice, CongestionEvent, Control, Reason,
+    bbr::Bbr,
+    bbr3::Bbr3,
+    cubic::Cubic,
+    follow::Follow,
+    loss::{MOST, Pace},
+    model::Model,
+    round::Rounds,
+    swings::Swings,
+    windowed::WindowedMax,
 };
 
 /// Round trips of a slice, which lasts as long as a cycle of BBR with all its phases.
@@ -64,6 +73,9 @@ const CUBIC_BEARS: f64 = 0.01;
 const LOSSY: f64 = 0.08;
 const NOT_LOSSY: f64 = 0.03;
 const LOSSY_SLICES: u32 = 2;
+/// More than this BBR 3 takes for congestion, whatever it is: it sends less after each round, and
+/// what starts inside meanwhile meets a path that seems narrow.
+const TOO_LOSSY: f64 = MOST;
 /// When BBR 3 is tried again beside others, at first and at most.
 const FIRST_TRIAL: Duration = Duration::from_secs(15);
 const LAST_TRIAL: Duration = Duration::from_secs(60);
@@ -90,6 +102,8 @@ pub(super) struct Auto {
     share: u64,
     /// Slices in a row in which the loss asked for another controller.
     lossy: u32,
+    /// Rounds in a row in which no queue stood.
+    calm: u32,
     swings: Swings,
 }
 
@@ -130,6 +144,7 @@ impl Auto {
             crowded: 0,
             share: 0,
             lossy: 0,
+            calm: 0,
             swings: Swings::new(now),
         }
     }
@@ -184,11 +199,23 @@ impl Auto {
         if self.rounds.on_ack(acked) {
             slice.rounds += 1;
             slice.standing += u32::from(queue_stands);
+            self.calm = if queue_stands { 0 } else { self.calm + 1 };
+            if self.is_too_lossy() {
+                self.run_bbr(Reason::Lossy, now);
+            }
         }
+        let slice = &mut self.slice;
         if slice.rounds >= SLICE_ROUNDS && now.saturating_duration_since(slice.since) >= MIN_SLICE {
             let slice = std::mem::replace(slice, Slice::new(now));
             self.judge(&slice, in_flight, now);
         }
+    }
+
+    /// The path loses so much whatever is sent that two slices more would be lost time. What
+    /// overflows when its rate falls leaves a queue.
+    fn is_too_lossy(&self) -> bool {
+        let (model, calm) = (self.model(), self.calm >= SLICE_ROUNDS);
+        self.reason == Reason::Usual && calm && model.is_full() && model.unmoved_loss() > TOO_LOSSY
     }
 
     fn judge(&mut self, slice: &Slice, in_flight: u64, now: Instant) {

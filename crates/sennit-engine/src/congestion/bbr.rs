@@ -112,7 +112,6 @@ impl Bbr {
 
     fn manner(&self, round: &Round) -> Manner {
         match self.mode {
-            Mode::Startup if round.queueless => Manner::Blind,
             Mode::Cycle { phase, .. } if phase >= SETTLED_PHASE && round.queueless => Manner::Calm,
             Mode::Startup | Mode::Drain | Mode::Cycle { .. } | Mode::ProbeRtt(_) => Manner::Probing,
         }
@@ -190,9 +189,10 @@ impl Control for Bbr {
         }
         let ended = self.model.update(&acked, now);
         if let Some(round) = &ended {
-            let congested = self.model.is_congested(round, self.manner(round));
-            if congested && self.mode == Mode::Startup {
-                self.model.set_full();
+            if self.mode == Mode::Startup {
+                self.model.startup_overflows(round);
+            } else {
+                self.model.is_congested(round, self.manner(round));
             }
         }
         self.advance(&acked, ack.in_flight, ended.is_some(), now);

@@ -357,7 +357,6 @@ impl Bbr3 {
                 Manner::Probing
             }
             Mode::Cruise { .. } if round.queueless => Manner::Calm,
-            Mode::Startup if round.queueless => Manner::Blind,
             Mode::Startup
             | Mode::Drain
             | Mode::Settle { .. }
@@ -367,7 +366,17 @@ impl Bbr3 {
             | Mode::Down { .. }
             | Mode::ProbeRtt(_) => Manner::Probing,
         };
-        if self.model.is_congested(round, manner) {
+        let is_congested = match self.mode {
+            Mode::Startup => self.model.startup_overflows(round),
+            Mode::Drain
+            | Mode::Settle { .. }
+            | Mode::Regrow { .. }
+            | Mode::Cruise { .. }
+            | Mode::Up { .. }
+            | Mode::Down { .. }
+            | Mode::ProbeRtt(_) => self.model.is_congested(round, manner),
+        };
+        if is_congested {
             self.yield_to_loss(in_flight, now);
         }
     }
@@ -375,14 +384,14 @@ impl Bbr3 {
     /// The round lost more than is the path's own.
     fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
         match self.mode {
-            Mode::Startup => self.model.set_full(),
             Mode::Regrow { .. } | Mode::Up { .. } => {
                 self.mode = Mode::Down {
                     since: now,
                     from: u64::MAX,
                 };
             }
-            Mode::Drain
+            Mode::Startup
+            | Mode::Drain
             | Mode::Settle { .. }
             | Mode::Cruise { .. }
             | Mode::Down { .. }

@@ -9,7 +9,10 @@
 //! loses no larger part than cruising ([`LossByPace`]): of a policer it would get no more than
 //! before.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use super::round::Round;
 
@@ -17,8 +20,18 @@ use super::round::Round;
 const MARGIN: f64 = 0.02;
 /// Packets that a round must lose for its loss to mean congestion (draft §5.3.1.3).
 pub(super) const LEAST_PACKETS: u64 = 6;
-/// More than this is never taken for a path's own loss.
-const MOST: f64 = 0.15;
+/// More than this is never taken for a path's own loss once its rate is known.
+pub(super) const MOST: f64 = 0.15;
+/// While it is looked for, more than this is not: startup, which sends twice what the path carries
+/// and more, loses more than that.
+const MOST_AT_FIRST: f64 = 0.4;
+/// A path that nothing is known of counts as if it had lost [`MOST`] of so many packets.
+const ASSUMED_PACKETS: f64 = 20.0;
+/// A burst of what starts inside makes as long a queue, and few buffers are so short.
+const SHORT_QUEUE: Duration = Duration::from_millis(15);
+/// Packets of startup below which a share of lost ones says nothing: a round of few packets hears
+/// of losses that others had.
+const TELLING_AT_FIRST: f64 = 40.0;
 /// Loss within this many standard deviations of a random one is no news.
 const DEVIATIONS: f64 = 2.5;
 /// Weight of the past when a round's loss is averaged.
@@ -29,8 +42,6 @@ const MEMORY: f64 = 15.0 / 16.0;
 pub(super) enum Manner {
     /// At the path's rate and without a queue: what was lost, the path loses by itself.
     Calm,
-    /// Without a queue, but nothing is known yet: only what no path loses by itself is congestion.
-    Blind,
     /// Faster than the path's rate, or into a queue.
     Probing,
 }
@@ -56,12 +67,66 @@ impl OwnLoss {
             self.total = MEMORY * self.total + total;
         }
         let own = match manner {
-            Manner::Calm | Manner::Blind => MOST,
+            Manner::Calm => MOST,
             Manner::Probing => self.ratio(),
         };
         let packet = mtu as f64;
         let chance = DEVIATIONS * (own * total * packet).sqrt();
         lost >= LEAST_PACKETS as f64 * packet && lost > (own + MARGIN) * total + chance
+    }
+}
+
+/// What a path loses while it is looked for what it carries.
+///
+/// Rounds that met hardly a queue show what the path loses by itself: nothing can have overflowed.
+/// Were that taken for congestion, startup would end with the first packets of a path that loses
+/// three of ten, at a small part of what it carries. What a policer or a tiny buffer drops looks
+/// the same, but then the rate grows no more, which ends startup as well.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StartupLoss {
+    calm: Tally,
+    /// Since the last round that met hardly a queue.
+    queued: Tally,
+}
+
+/// Bytes that were lost, of all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    lost: f64,
+    total: f64,
+}
+
+impl Tally {
+    fn add(&mut self, round: &Round) {
+        self.lost += round.lost as f64;
+        self.total += (round.lost + round.delivered) as f64;
+    }
+}
+
+impl StartupLoss {
+    /// Whether startup has lost more into a queue than the path loses by itself; of this round the
+    /// latest packet stood in `queue`.
+    pub(super) fn overflows(&mut self, round: &Round, queue: Duration, mtu: u64) -> bool {
+        if queue < SHORT_QUEUE {
+            self.calm.add(round);
+            self.queued = Tally::default();
+            return false;
+        }
+        self.queued.add(round);
+        let packet = mtu as f64;
+        if self.queued.total < TELLING_AT_FIRST * packet {
+            return false;
+        }
+        let Tally { lost, total } = std::mem::take(&mut self.queued);
+        let assumed = ASSUMED_PACKETS * packet;
+        let seen = self.calm.total + assumed;
+        let own = (self.calm.lost + MOST * assumed) / seen;
+        // If the first packets met no queue, all may have left at once.
+        let least = if round.queueless { MOST } else { 0.0 };
+        let own = own.clamp(least, MOST_AT_FIRST);
+        // Both shares vary by chance.
+        let variance = own * total * packet * (1.0 + total / seen);
+        lost > (own + MARGIN) * total + DEVIATIONS * variance.sqrt()
     }
 }
 
@@ -145,5 +210,41 @@ impl Share {
 
     fn ratio(&self) -> Option<f64> {
         (self.total >= TELLING).then(|| self.lost / self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: u64 = 1452;
+    const MS: Duration = Duration::from_millis(1);
+
+    fn round(lost: u64, delivered: u64) -> Round {
+        Round {
+            lost: lost * PACKET,
+            delivered: delivered * PACKET,
+            ..Round::NEW
+        }
+    }
+
+    #[test]
+    fn what_is_lost_without_a_queue_does_not_end_startup() {
+        let mut loss = StartupLoss::default();
+        for _ in 0..20 {
+            assert!(!loss.overflows(&round(9, 21), MS, PACKET));
+        }
+        // Nor does as much where a queue stands for a moment.
+        assert!(!loss.overflows(&round(18, 42), SHORT_QUEUE, PACKET));
+        assert!(loss.overflows(&round(42, 42), SHORT_QUEUE, PACKET));
+    }
+
+    #[test]
+    fn what_overflows_a_queue_ends_startup() {
+        let mut loss = StartupLoss::default();
+        assert!(!loss.overflows(&round(0, 30), MS, PACKET));
+        // Losses that another round had say nothing of this one.
+        assert!(!loss.overflows(&round(8, 1), SHORT_QUEUE, PACKET));
+        assert!(loss.overflows(&round(30, 50), SHORT_QUEUE, PACKET));
     }
 }

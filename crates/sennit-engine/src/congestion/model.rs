@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{
     Acked, CongestionEvent,
     aggregation::Aggregation,
-    loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace},
+    loss::{LEAST_PACKETS, LossByPace, Manner, OwnLoss, Pace, StartupLoss},
     round::{Round, Rounds},
     windowed::WindowedMax,
 };
@@ -104,6 +104,7 @@ pub(super) struct Model {
     full: FullPipe,
     aggregation: Aggregation,
     own_loss: OwnLoss,
+    startup_loss: StartupLoss,
     by_pace: LossByPace,
     /// Up to this part, what is lost whatever is sent is sent in addition.
     made_up: f64,
@@ -135,6 +136,7 @@ impl Model {
             full: FullPipe::default(),
             aggregation: Aggregation::new(now),
             own_loss: OwnLoss::default(),
+            startup_loss: StartupLoss::default(),
             by_pace: LossByPace::default(),
             made_up: 0.0,
         }
@@ -297,6 +299,15 @@ impl Model {
         self.own_loss.is_exceeded(round, manner, self.mtu)
     }
 
+    /// Ends startup if the round shows that it loses more than the path does by itself; whether it
+    /// does.
+    pub(super) fn startup_overflows(&mut self, round: &Round) -> bool {
+        let queue = round.longest.saturating_sub(self.min_rtt());
+        let overflows = self.startup_loss.overflows(round, queue, self.mtu);
+        self.full.reached |= overflows;
+        overflows
+    }
+
     /// What leaves from now on leaves at this pace; if it is even, only as long as no queue stands.
     pub(super) fn set_pace(&mut self, pace: Pace, now: Instant) {
         let pace = match pace {
@@ -337,6 +348,7 @@ impl Model {
 
     fn update_min_rtt(&mut self, rtt: Duration, now: Instant) {
         self.round.shortest = self.round.shortest.min(rtt);
+        self.round.longest = self.round.longest.max(rtt);
         if self.min_rtt.is_none_or(|(least, _)| rtt <= least) {
             self.min_rtt = Some((rtt, now));
         }
@@ -354,7 +366,9 @@ impl Model {
         let standing = round.shortest.saturating_sub(self.min_rtt());
         self.queue_stands = standing > self.min_rtt().mul_f64(STANDING).max(TOLERANCE);
         round.queueless = round.shortest <= self.min_rtt().mul_f64(NO_QUEUE) + TOLERANCE;
-        if !self.full.reached && self.measures(acked) {
+        // The handshake and probes of a path that carries nothing yet have rounds as well.
+        let has_enough = round.delivered >= self.least_window();
+        if !self.full.reached && has_enough && self.measures(acked) {
             self.full.end_round(self.rate());
         }
         round

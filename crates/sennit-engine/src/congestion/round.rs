@@ -13,6 +13,8 @@ pub(super) struct Round {
     pub(super) delivered: u64,
     /// The shortest round trip of it.
     pub(super) shortest: Duration,
+    /// The longest round trip of it.
+    pub(super) longest: Duration,
     /// Some packet was hardly later than the least round trip: nothing can have overflowed.
     pub(super) queueless: bool,
 }
@@ -32,6 +34,7 @@ impl Round {
         lost: 0,
         delivered: 0,
         shortest: Duration::MAX,
+        longest: Duration::ZERO,
         queueless: false,
     };
 }

@@ -11,6 +11,10 @@
 
 use std::{
     collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -39,6 +43,28 @@ pub(crate) struct Payload {
     pub(crate) first_sent: Instant,
     /// How often it was sent again.
     pub(crate) repeats: u8,
+    /// What it shares with others that left at the same time and are the same.
+    pub(crate) twins: Option<Twins>,
+}
+
+/// Shared by datagrams that are the same and leave at the same time: whether one has arrived. What
+/// is lost of them is lost only with the last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Twins(Arc<AtomicBool>);
+
+impl Payload {
+    fn note_arrived(&self) {
+        if let Some(Twins(arrived)) = &self.twins {
+            arrived.store(true, Relaxed);
+        }
+    }
+
+    /// Whether this one, which is lost, has no twin that has arrived or may still.
+    fn is_missing(&self) -> bool {
+        let is_last =
+            |Twins(arrived): &Twins| Arc::strong_count(arrived) == 1 && !arrived.load(Relaxed);
+        self.twins.as_ref().is_none_or(is_last)
+    }
 }
 
 /// The datagrams of one path. What is in flight is bounded by the congestion window.
@@ -118,8 +144,8 @@ impl Ledger {
     /// The path is gone: whatever is in flight is lost.
     pub(crate) fn lose_all(&mut self) {
         let sent = std::mem::take(&mut self.sent);
-        self.lost
-            .extend(sent.into_iter().filter_map(|sent| sent.payload));
+        let payloads = sent.into_iter().filter_map(|sent| sent.payload);
+        self.lost.extend(payloads.filter(Payload::is_missing));
     }
 
     /// noq measures the path anew: what was in flight counts no more, and is given up.
@@ -231,7 +257,7 @@ impl Ledger {
                     bytes: first.bytes,
                 });
             }
-            self.lost.extend(first.payload);
+            self.lost.extend(first.payload.filter(Payload::is_missing));
             self.count_lost(first.pn, starting);
             self.drop_settled();
         }
@@ -291,9 +317,12 @@ impl Ledger {
             .take_while(|sent| sent.pn == pn)
         {
             let payload = sent.payload.take();
-            known |= payload.is_some();
-            if lost {
-                self.lost.extend(payload);
+            let Some(payload) = payload else { continue };
+            known = true;
+            if !lost {
+                payload.note_arrived();
+            } else if payload.is_missing() {
+                self.lost.push(payload);
             }
         }
         self.drop_settled();
@@ -312,6 +341,7 @@ mod tests {
                 bytes: vec![index as u8; size].into(),
                 first_sent: Instant::now(),
                 repeats: 0,
+                twins: None,
             });
         }
         ledger
@@ -352,6 +382,34 @@ mod tests {
         assert_eq!(lost(&mut ledger), [2, 3, 0]);
         ledger.on_acked(12, now(), now());
         assert!(ledger.sent.is_empty() && !ledger.has_lost());
+    }
+
+    #[test]
+    fn of_twins_the_last_is_missed_and_only_if_none_has_arrived() {
+        let twins = |count: u8| {
+            let (mut ledger, twins) = (Ledger::default(), Twins::default());
+            for pn in 0..count {
+                ledger.stage(Payload {
+                    bytes: vec![7; 1400].into(),
+                    first_sent: now(),
+                    repeats: 1,
+                    twins: Some(twins.clone()),
+                });
+                ledger.on_sent(pn.into(), 1430, now());
+            }
+            ledger
+        };
+        let mut ledger = twins(3);
+        ledger.on_lost(1, false);
+        ledger.on_lost(0, false);
+        assert!(!ledger.has_lost());
+        ledger.on_lost(2, false);
+        assert_eq!(lost(&mut ledger), [7]);
+
+        let mut ledger = twins(2);
+        ledger.on_acked(0, now(), now());
+        ledger.on_lost(1, false);
+        assert!(!ledger.has_lost());
     }
 
     #[test]
@@ -430,6 +488,7 @@ mod tests {
                 bytes: vec![index; 1400].into(),
                 first_sent: start,
                 repeats: 0,
+                twins: None,
             });
             jittery.on_sent(100 + u64::from(index), 1430, ms(200 + 4 * u64::from(index)));
         }

@@ -45,6 +45,7 @@ fn what_is_known_to_be_lost_takes_no_room() {
             bytes: vec![0; 1100].into(),
             first_sent: start,
             repeats: 0,
+            twins: None,
         });
         controller.on_packet_sent(sent(pn), 1200, pn);
     }

@@ -28,6 +28,7 @@ impl Tunnel {
             bytes: padding,
             first_sent: now,
             repeats: NEVER,
+            twins: None,
         });
         Some(PathSet::default().with(index))
     }

@@ -5,17 +5,19 @@ use std::{iter::zip, time::Instant};
 use bytes::Bytes;
 
 use super::fitting::Load;
-use crate::gate::Payload;
+use crate::gate::{Payload, Twins};
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
 
-/// Datagrams that leave together, as noq takes them, and when each was first sent and how often
-/// again.
+/// When a datagram was first sent, how often again, and its twins in the batch.
+type History = (Instant, u8, Option<Twins>);
+
+/// Datagrams that leave together, as noq takes them, and the history of each.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) datagrams: Vec<Bytes>,
-    histories: Vec<(Instant, u8)>,
+    histories: Vec<History>,
     load: Load,
 }
 
@@ -25,10 +27,11 @@ impl Batch {
             bytes,
             first_sent,
             repeats,
+            twins,
         } = payload;
         self.load.add(bytes.len());
         self.datagrams.push(bytes);
-        self.histories.push((first_sent, repeats));
+        self.histories.push((first_sent, repeats, twins));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -56,7 +59,7 @@ impl Batch {
     pub(super) fn copies(&self) -> impl Iterator<Item = Payload> {
         zip(
             self.datagrams.iter().cloned(),
-            self.histories.iter().copied(),
+            self.histories.iter().cloned(),
         )
         .map(payload)
     }
@@ -66,10 +69,11 @@ impl Batch {
     }
 }
 
-fn payload((bytes, (first_sent, repeats)): (Bytes, (Instant, u8))) -> Payload {
+fn payload((bytes, (first_sent, repeats, twins)): (Bytes, History)) -> Payload {
     Payload {
         bytes,
         first_sent,
         repeats,
+        twins,
     }
 }

@@ -52,7 +52,7 @@ const MOVING_TARGET: Duration = Duration::from_millis(300);
 const MOST_LOSS: f64 = 0.3;
 /// Paths lose as they are only if they have done so for this long: what a startup overflowed counts
 /// among the losses for a while.
-const LOSES_FOR: Duration = Duration::from_secs(3);
+const LOSES_FOR: Duration = Duration::from_millis(500);
 
 /// The paths of a tunnel as far as it matters to the queue before them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -42,12 +42,7 @@ impl Tunnel {
         let used = || zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
         let weight = |path: &Path| path.gate.rate(path.srtt()).max(1) as f64;
         let all: f64 = used().map(|(path, _)| weight(path)).sum();
-        let lost = |path: &Path| {
-            if is_crowded(path) {
-                return 0.0;
-            }
-            path.gate.ledger().loss(now) * weight(path)
-        };
+        let lost = |path: &Path| own_loss(path, now) * weight(path);
         let lost: f64 = used().map(|(path, _)| lost(path)).sum();
         let outlook = Outlook {
             loss: lost / all.max(1.0),
@@ -191,6 +186,14 @@ impl Tunnel {
             count(&mut path.symbols);
         }
     }
+}
+
+/// Part of the packets that a path loses by itself, as far as more packets may mend it.
+pub(super) fn own_loss(path: &Path, now: Instant) -> f64 {
+    if is_crowded(path) {
+        return 0.0;
+    }
+    path.gate.ledger().loss(now)
 }
 
 /// Whether so much stands before a path that what it loses is likely to have overflowed there: more

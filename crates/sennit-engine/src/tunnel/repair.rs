@@ -10,14 +10,14 @@ use sennit_core::{
     resequence::ENDLESS,
 };
 
-use super::{Tunnel, batch::BATCH};
+use super::{Tunnel, batch::BATCH, protect::own_loss};
 use crate::{
     codec::{self, Codec, Inbound},
-    gate::Payload,
+    gate::{Payload, Twins},
     inner::Packet,
     path::{Path, number},
     pipe::Pipe,
-    recovery::{NEVER, repair_time},
+    recovery::{NEVER, copies, repair_time},
 };
 
 /// A round trip is taken for usual up to this many times the least.
@@ -180,6 +180,7 @@ impl Tunnel {
         let path = self.soonest()?;
         let paths = PathSet::default().with(path);
         let (fit, slowest) = (self.fit(paths), self.slowest());
+        let loss = own_loss(&self.paths[path], now);
         while self.round.batch.len() < BATCH && self.round.views[path].budget > 0 {
             let Some(payload) = self.next_repair(pipe, slowest, now) else {
                 break;
@@ -197,11 +198,32 @@ impl Tunnel {
                 bytes: self.redate(pipe, &payload.bytes, now),
                 first_sent: payload.first_sent,
                 repeats: payload.repeats.saturating_add(1).min(NEVER - 1),
+                twins: None,
             };
             pipe.stats.repaired += 1;
-            self.push(pipe, again, paths, fit);
+            let copies = copies(payload.repeats, loss);
+            if copies > 1 && fit.is_none() {
+                self.push_copies(pipe, &again, copies, path);
+            } else {
+                self.push(pipe, again, paths, fit);
+            }
         }
         Some(paths)
+    }
+
+    /// Puts a datagram into the batch, and as many more of it as there is room for.
+    fn push_copies(&mut self, pipe: &mut Pipe, payload: &Payload, copies: u8, path: usize) {
+        let (paths, twins) = (PathSet::default().with(path), Twins::default());
+        let twin = || Payload {
+            twins: Some(twins.clone()),
+            ..payload.clone()
+        };
+        for _ in 0..copies {
+            self.push(pipe, twin(), paths, None);
+            if self.round.batch.len() >= BATCH || self.round.views[path].budget == 0 {
+                break;
+            }
+        }
     }
 
     /// The path on which something arrives first.

@@ -356,6 +356,7 @@ impl Tunnel {
             bytes,
             first_sent: now,
             repeats: 0,
+            twins: None,
         };
         self.push(pipe, payload, paths, fit);
     }
@@ -375,7 +376,11 @@ impl Tunnel {
         };
         for bytes in halves {
             self.charge(pipe, bytes.len(), paths);
-            self.round.batch.push(Payload { bytes, ..payload });
+            self.round.batch.push(Payload {
+                bytes,
+                twins: None,
+                ..payload
+            });
         }
     }
 
@@ -554,6 +559,7 @@ impl Tunnel {
             bytes,
             first_sent: self.round.polled,
             repeats: NEVER,
+            twins: None,
         });
     }
 }

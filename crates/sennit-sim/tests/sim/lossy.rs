@@ -10,7 +10,7 @@ use sennit_engine::{
 use sennit_netem::Loss;
 use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
 
-use crate::MS;
+use crate::{MS, asked_seeds};
 
 /// What a packet of the stream has around it on the wire: IP, UDP, QUIC with a packet number of one
 /// byte, and our header.
@@ -185,12 +185,14 @@ fn repairs_take_another_link() {
     assert_ne!(most(&sources), most(&repairs));
 }
 
-/// The table of what the default class carries through one link of 50 Mbit/s and 13 ms.
+/// The table of what the default class carries through one link of 50 Mbit/s and 13 ms. Startup
+/// took what the path loses for congestion, and CoDel dropped packets before a path that seemed
+/// narrow: 0.7 and 0.2 of the limit at 10 and 30 %.
 #[test]
 fn a_transfer_has_most_of_what_a_lossy_link_carries() {
-    let carries = |loss: u32, kind, streams| {
+    let carries = |loss: u32, kind, streams, seed| {
         let link = format!("50/6.5/{loss}%");
-        let mut world = world(&[&link], Treatment::default(), 1);
+        let mut world = world(&[&link], Treatment::default(), seed);
         let mut transfer = Transfer::new(kind, Direction::Down, streams, world.now());
         transfer.run(&mut world, MS * 5000);
         let goodput = transfer.measure(&mut world, MS * 10_000);
@@ -198,7 +200,7 @@ fn a_transfer_has_most_of_what_a_lossy_link_carries() {
         let edge = world.edge.status().remove(0);
         let limit = 50.0 * (1.0 - f64::from(loss) / 100.0) * 1360.0 / 1492.0;
         println!(
-            "{loss} % {kind:?} x{streams}: {goodput:.1} of {limit:.1} Mbit/s, {:?}, dropped {} late {} missed {} unrepaired {}",
+            "{loss} % {kind:?} x{streams} seed {seed}: {goodput:.1} of {limit:.1} Mbit/s, {:?}, dropped {} late {} missed {} unrepaired {}",
             hub.paths[0].congestion,
             hub.queue.dropped,
             edge.stats.order.late,
@@ -208,14 +210,22 @@ fn a_transfer_has_most_of_what_a_lossy_link_carries() {
         goodput / limit
     };
     for (loss, kind, streams, part) in [
-        (1, Kind::Tcp, 1, 0.9),
-        (5, Kind::Tcp, 1, 0.5),
-        (10, Kind::Tcp, 1, 0.6),
-        (30, Kind::Tcp, 1, 0.12),
-        (30, Kind::Tcp, 4, 0.5),
+        (1, Kind::Tcp, 1, 0.88),
+        (5, Kind::Tcp, 1, 0.9),
+        (10, Kind::Tcp, 1, 0.9),
+        (30, Kind::Tcp, 1, 0.85),
+        (30, Kind::Tcp, 4, 0.8),
+        (30, Kind::Quic, 1, 0.8),
     ] {
-        let carried = carries(loss, kind, streams);
-        assert!(carried > part, "{loss} %: {carried:.2} of the limit");
+        let seeds = asked_seeds().unwrap_or(1..3);
+        let parts: Vec<f64> = seeds
+            .map(|seed| carries(loss, kind, streams, seed))
+            .collect();
+        let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+        println!("{loss} % {kind:?} x{streams}: {mean:.2} of the limit, of {parts:.2?}");
+        for carried in parts {
+            assert!(carried > part, "{loss} %: {carried:.2} of the limit");
+        }
     }
 }
 
