@@ -127,6 +127,8 @@ pub struct TunnelStatus {
     pub group: Option<NamedGroup>,
     /// The handshake resumed an earlier session.
     pub resumed: bool,
+    /// What was sent with the first packets of that handshake was accepted (0-RTT).
+    pub early: bool,
     /// The handshake offered classic groups alone, because others went unanswered on its link.
     pub fell_back: bool,
     /// Whether striping pays, under `bond`.
@@ -157,6 +159,7 @@ impl TunnelStatus {
             numbered: false,
             group: None,
             resumed: false,
+            early: false,
             fell_back: false,
             striping: Striping::default(),
             paths: Vec::new(),

@@ -275,6 +275,7 @@ impl Tunnel {
         if let Some(agreed) = self.agreed() {
             status.group = agreed.group;
             status.resumed = agreed.resumed;
+            status.early = self.conn.accepted_0rtt();
         }
         status.striping = self.scheduler.striping();
         let halves = self.takes_halves();

@@ -246,6 +246,7 @@ mod tests {
             since_seconds: 1.0,
             key_exchange: None,
             resumed: false,
+            early: false,
             sent_bytes: 0,
             received_bytes: 0,
             wrong_source_packets: 0,

@@ -228,6 +228,9 @@ pub struct TunnelStatus {
     /// The TLS handshake resumed an earlier session, so that no certificate had to be shown.
     #[serde(default)]
     pub resumed: bool,
+    /// At an edge: the hub took what left with the first packets (0-RTT), which saves a round trip.
+    #[serde(default)]
+    pub early: bool,
     /// Inner packets.
     pub sent_bytes: u64,
     /// Inner packets.

@@ -135,6 +135,7 @@ fn tunnel(
         reason,
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
         resumed: tunnel.resumed,
+        early: tunnel.early,
         key_exchange: tunnel.group.map(|group| format!("{group:?}")),
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,

@@ -282,6 +282,7 @@ mod tests {
             numbered: true,
             group: None,
             resumed: false,
+            early: false,
             fell_back: false,
             striping: Default::default(),
             paths,

@@ -212,7 +212,11 @@ impl Text {
             self.note(reason);
         }
         if let Some(group) = &tunnel.key_exchange {
-            let how = if tunnel.resumed { ", resumed" } else { "" };
+            let how = match (tunnel.resumed, tunnel.early) {
+                (true, true) => ", resumed with 0-RTT",
+                (true, false) => ", resumed",
+                (false, _) => "",
+            };
             self.lines.push(format!("  key exchange {group}{how}"));
         }
         if tunnel.wrong_source_packets > 0 {

@@ -372,6 +372,7 @@ fn sample() -> Status {
             since_seconds: 61.0,
             key_exchange: None,
             resumed: false,
+            early: false,
             sent_bytes: 1_024,
             received_bytes: 5_368_709_120,
             wrong_source_packets: 0,
