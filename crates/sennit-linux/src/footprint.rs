@@ -9,6 +9,10 @@
 //! What is blocked ([`Footprint::begin_blocking`]) is the exception: what belongs into the tunnel
 //! is to leave by no other way because a daemon failed. It goes by [`Footprint::remove`] and by
 //! [`cleanup`], and is taken over by the next start without a gap.
+//!
+//! The nftables table of an earlier run is taken over without a gap too: it stays until there are
+//! other rules ([`Footprint::set_rules`]). While there is none that translates, the host answers
+//! what comes for a translated connection itself, with a TCP reset.
 
 use std::{fs, path::Path};
 
@@ -47,7 +51,7 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
 }
 
 /// Removes what a daemon with `device` left behind, but what was unreachable without a tunnel stays
-/// so; fails if it still runs.
+/// so, and so does the nftables table; fails if it still runs.
 pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<(), Error> {
     privilege::require_net_admin()?;
     let blocked = Routing::open(device)?.find_blocked()?;
@@ -84,7 +88,7 @@ impl Footprint {
         };
         footprint.addresses = footprint.leftover_addresses()?;
         footprint.left = footprint.routing.find_blocked()?;
-        footprint.clear()?;
+        footprint.clear_but_rules()?;
         Ok(footprint)
     }
 
@@ -219,18 +223,23 @@ impl Footprint {
     /// Removes all of it. The first refusal is returned, after everything has been tried.
     pub fn remove(mut self) -> Result<(), Error> {
         self.blocked.clear();
-        self.remove_but_block()
-    }
-
-    /// Removes all of it, but what was to be unreachable without a tunnel is so from now on.
-    pub fn remove_but_block(mut self) -> Result<(), Error> {
         self.removed = true;
         self.clear()
     }
 
+    /// Removes all of it, but what was to be unreachable without a tunnel is so from now on, and
+    /// the nftables table stays.
+    pub fn remove_but_block(mut self) -> Result<(), Error> {
+        self.removed = true;
+        self.clear_but_rules()
+    }
+
     fn clear(&mut self) -> Result<(), Error> {
-        let mut outcome = nft::remove(&self.device);
-        outcome = outcome.and(self.routing.reset(self.blocked.clone()));
+        nft::remove(&self.device).and(self.clear_but_rules())
+    }
+
+    fn clear_but_rules(&mut self) -> Result<(), Error> {
+        let mut outcome = self.routing.reset(self.blocked.clone());
         for (index, address) in std::mem::take(&mut self.addresses) {
             outcome = outcome.and(self.routing.netlink().delete_address(index, address));
         }

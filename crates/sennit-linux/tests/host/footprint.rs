@@ -9,7 +9,8 @@ use std::{
 };
 
 use sennit_linux::{
-    DeviceName, Error, Footprint, Instance, Masquerade, TunnelRoute, cleanup, forward_blockers,
+    DeviceName, Error, Footprint, Instance, Masquerade, Rules, TunnelRoute, cleanup,
+    cleanup_but_block, forward_blockers,
     netlink::{Family, Interface, Netlink},
     tun::{Offload, TUN_BUFFER, Tun, TunConfig},
     udp::{LinkBinding, LinkSocket, Transmit},
@@ -200,6 +201,29 @@ fn a_crash_leaves_nothing_after_the_next_start_or_a_cleanup() {
 
         assert_eq!(snapshot(&site.edge), before);
     }
+}
+
+#[test]
+fn what_was_translated_stays_so_until_the_next_daemon_has_rules_of_its_own() {
+    let Some(site) = Site::new() else { return };
+    let translates = || site.edge.sh("nft list ruleset").contains("masquerade");
+    site.edge.run(|| kill_a_daemon(site.directory.path()));
+    site.edge
+        .run(|| cleanup_but_block(&sennit0(), site.directory.path()).unwrap());
+    assert!(translates(), "after a crash");
+
+    let mut footprint = site.begin().unwrap();
+    assert!(translates(), "while the next one starts");
+    site.edge
+        .run(|| footprint.set_rules(&Rules::default()).unwrap());
+    assert!(!translates(), "the next one has none");
+
+    let tun = site.apply(&mut footprint);
+    site.edge.run(|| footprint.remove_but_block().unwrap());
+    drop(tun);
+    assert!(translates(), "while it is restarted");
+    site.edge.run(|| site.begin().unwrap().remove().unwrap());
+    assert!(!translates());
 }
 
 const DIRECTORY: &str = "SENNIT_TEST_DIRECTORY";

@@ -17,7 +17,8 @@ pub(super) struct CleanupArgs {
     /// The daemon's TUN device
     #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
     device: String,
-    /// Let stay unreachable what belongs into the tunnel of an edge that was killed
+    /// Let stay unreachable what belongs into the tunnel of an edge that was killed, and let the
+    /// addresses be translated that a hub translated: connections go on when it is back
     #[arg(long)]
     keep_block: bool,
 }
@@ -42,7 +43,9 @@ pub(super) fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     if args.keep_block {
         sennit_linux::cleanup_but_block(&device, directory)?;
         daemon::edge::restore_dns(&device);
-        eprintln!("Nothing of {device} is left on this host, but what it had made unreachable.");
+        eprintln!(
+            "Nothing of {device} is left on this host, but what it had made unreachable or translated."
+        );
         return Ok(Exit::Ok);
     }
     sennit_linux::cleanup(&device, directory)?;

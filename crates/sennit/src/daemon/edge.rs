@@ -37,7 +37,7 @@ use std::{
 
 use sennit_core::ClassId;
 use sennit_linux::{
-    DeviceName, Footprint,
+    DeviceName, Footprint, Rules,
     poller::Interest,
     tun::{Offload, Tun, TunConfig},
 };
@@ -86,7 +86,9 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let run_directory = Path::new(RUN_DIRECTORY);
-    let footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
+    let mut footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
+    // A hub may have left some that had this device before.
+    footprint.set_rules(&Rules::default())?;
     let pollers = pollers(workers(config))?;
     let signals = watch_signals(&pollers, STOP)?;
     let (questions, question_slots) =

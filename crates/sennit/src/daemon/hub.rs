@@ -174,7 +174,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let outcome = worker::run_all(&mut workers, &stop);
     tracing::info!("hub stops");
     journal.note(Event::Stopped);
-    let removed = gateway.remove();
+    let removed = gateway.remove(signals.is_restart());
     outcome.map_err(Failure::runtime)?;
     removed
 }

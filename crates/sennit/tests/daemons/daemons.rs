@@ -5,11 +5,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use sennit::control::{Client, Request};
 use sennit::status::{State, Status};
-use sennit_lab::Role;
+use sennit_lab::{Role, plan};
 
 use crate::traffic::{Conversation, ping};
-use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run, traces, tunnel, wait_for};
+use crate::world::{
+    Daemon, Edge, Ended, HUB_INNER, PATIENCE, SENNIT, World, run, traces, tunnel, wait_for,
+};
 
 /// Everything that an edge can leave on a host.
 fn whole_edge() -> Edge<'static> {
@@ -160,7 +163,8 @@ fn a_killed_edge_starts_again_and_nothing_of_before_is_left() {
     assert_eq!(traces(edge.host), before);
 }
 
-/// The hub goes and comes back while a TCP connection is busy.
+/// The hub goes and comes back while TCP connections are busy: one to the hub, and one whose
+/// address it translates.
 #[track_caller]
 fn assert_survives_restart(end: fn(&mut Daemon<'_>)) {
     let Some(world) = World::with_two_links() else {
@@ -173,6 +177,9 @@ fn assert_survives_restart(end: fn(&mut Daemon<'_>)) {
     assert!(tunnels.iter().all(|tunnel| !tunnel.resumed));
     let conversation = Conversation::start(edge.host, hub.host, HUB_INNER[0]);
     conversation.expect_progress(1 << 19);
+    let server = plan::SERVER.v4.to_string();
+    let translated = Conversation::start(edge.host, world.host(Role::Server), &server);
+    translated.expect_progress(1 << 19);
 
     end(&mut hub);
     hub.start_again();
@@ -186,15 +193,19 @@ fn assert_survives_restart(end: fn(&mut Daemon<'_>)) {
     let took = ready.elapsed();
     // It takes at most three seconds on a machine that has nothing else to do.
     assert!(took < Duration::from_secs(8), "{took:?}");
-    conversation.expect_progress(1 << 19);
-    conversation.finish();
+    for conversation in [conversation, translated] {
+        conversation.expect_progress(1 << 19);
+        conversation.finish();
+    }
     assert_eq!(edge.status().addresses, addresses);
 }
 
 #[test]
 fn edges_are_soon_back_after_a_restart_of_the_hub_and_connections_go_on() {
     assert_survives_restart(|hub| {
-        assert!(hub.stop().success());
+        // As its unit tells systemd to, so that addresses are translated meanwhile.
+        hub.signal(Signal::USR1);
+        assert!(hub.wait_for_exit().success());
     });
 }
 
@@ -203,6 +214,30 @@ fn edges_are_soon_back_after_a_crash_of_the_hub_and_connections_go_on() {
     assert_survives_restart(|hub| {
         hub.kill();
     });
+}
+
+#[test]
+fn an_edge_whose_tunnel_was_ended_is_back_with_its_first_packets_and_carries_again() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let early = |status: &Status| tunnel(status, "default").is_some_and(|tunnel| tunnel.early);
+    assert!(!early(&edge.status()), "it had no ticket");
+
+    let mut client = Client::connect(&hub.control, PATIENCE).unwrap();
+    let site = "van".parse().unwrap();
+    client.request(&Request::Disconnect { site }).unwrap();
+    edge.wait("the tunnel to be gone", |status| status.state != State::Up);
+
+    edge.wait("0-RTT", early);
+    edge.wait_until_up();
+    ping(edge.host, HUB_INNER[0]);
+    hub.wait("a session that goes on", |status| {
+        tunnel(status, "default").is_some_and(|tunnel| tunnel.resumed)
+    });
+    let told = edge.tell(&["status"]);
+    assert!(told.contains("resumed with 0-RTT"), "{told}");
 }
 
 /// Another daemon cannot start for this reason, and the first does not notice.

@@ -178,10 +178,15 @@ impl Gateway {
         (Host { pool, addresses }, networks)
     }
 
-    /// Takes everything away again.
-    pub(super) fn remove(&self) -> Result<(), Failure> {
-        let state = self.state().take();
-        Ok(state.map_or(Ok(()), |(footprint, _)| footprint.remove())?)
+    /// Takes everything away again; but while a hub is restarted, what it translates stays
+    /// translated, or the host would reset the connections.
+    pub(super) fn remove(&self, restarting: bool) -> Result<(), Failure> {
+        match self.state().take() {
+            Some((footprint, _)) if restarting => footprint.remove_but_block()?,
+            Some((footprint, _)) => footprint.remove()?,
+            None => {}
+        }
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, Option<(Footprint, Plan)>> {
