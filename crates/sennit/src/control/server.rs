@@ -139,15 +139,22 @@ struct Acceptor {
 
 impl Acceptor {
     fn run(&self, listener: &UnixListener) {
+        let mut failing = false;
         loop {
             let accepted = listener.accept();
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
             match accepted {
-                Ok((client, _)) => self.welcome(client),
+                Ok((client, _)) => {
+                    failing = false;
+                    self.welcome(client);
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "control socket");
+                    // Once, and not ten times a second for as long as it lasts.
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "control socket");
+                    }
                     thread::sleep(RETRY);
                 }
             }
