@@ -10,6 +10,10 @@
 # make bench-operate
 #              what it costs to run it: the API asked and the page watched under load, reloads, a drill, kills, what
 #              doctor says; one table, six minutes after the build
+# make chaos   real daemons in namespaces: 500 reconnects, 100 failovers, hub and edges killed under load, a full disk,
+#              no file descriptors, deleted interfaces, moved MTUs, 60 edges; one table of what happened and what it
+#              left behind, and exit code 1 if anything; a quarter of an hour after the build (less: make chaos
+#              CHAOS="chaos-starved chaos-interfaces")
 # make seeds   every figure that the documents published which this project began with, played here: one
 #              scenario each in lab/seeds, and a page beside the published figures and the prediction,
 #              docs/seeds.html; half an hour (QUICK=1: fifteen minutes)
@@ -31,7 +35,7 @@
 PREFIX ?= /usr/local
 BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole neighbour long
 LINERATE ?= linerate idle edges
-REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,3)
+REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,$(if $(filter chaos,$(MAKECMDGOALS)),1,3))
 # What the results page says was measured.
 BUILD = $(shell git describe --always --dirty 2>/dev/null || echo unknown)$(if $(TUNED),$(COMMA) tuned)
 COMMA := ,
@@ -50,8 +54,9 @@ TO_COMPARE := wg:wireguard-tools
 TO_BUILD_PAGE := node:nodejs npm:npm
 
 OPERATE ?= operate killed page
+CHAOS ?= chaos-starved chaos-interfaces chaos-failovers chaos-reconnects chaos-edges
 
-.PHONY: demo test lint bench bench-linerate bench-operate seeds build packages install page page-test fuzz
+.PHONY: demo test lint bench bench-linerate bench-operate chaos seeds build packages install page page-test fuzz
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -103,6 +108,10 @@ bench-operate: build
 	cargo test --locked --workspace --lib -- a_year_of_six_links || failed=1; \
 	cargo test --locked --workspace --test daemons -- doctor:: || failed=1; \
 	$(RELEASE)/sennit lab table $$SENNIT_RESULTS && exit $$failed
+
+chaos: build
+	@tools/need $(TO_MEASURE)
+	$(call measure,$(CHAOS),chaos,,--strict)
 
 page:
 	@tools/need $(TO_BUILD_PAGE)

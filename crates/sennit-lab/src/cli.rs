@@ -78,6 +78,9 @@ enum LabCommand {
         /// What is to be reached (TOML) [default: built in, from lab/targets.toml]
         #[arg(long, value_name = "FILE")]
         targets: Option<PathBuf>,
+        /// Exit with 1 if something was not reached of the scenarios that were measured
+        #[arg(long)]
+        strict: bool,
         /// Write the same as a page of the book too
         #[arg(long, value_name = "FILE")]
         markdown: Option<PathBuf>,
@@ -203,6 +206,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
         LabCommand::Table {
             places,
             targets,
+            strict,
             markdown,
             build,
         } => {
@@ -213,7 +217,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
                 let writing = || format!("write {}", file.display());
                 std::fs::write(&file, page).doing(writing)?;
             }
-            Ok(true)
+            Ok(!strict || targets::are_reached(&text, &places)?)
         }
         LabCommand::Pacing(args) => pacing::run(&args).map(|()| true),
         LabCommand::Witness(args) => witness::run(&args, &usual_programs(None)?),

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -22,6 +23,10 @@ use crate::error::{Doing, Error};
 
 /// Where iproute2 keeps named namespaces.
 const NAMED: &str = "/run/netns";
+
+/// Where daemons remember the kernel switches of a host, in files that begin with the number of its
+/// namespace. Another one may get that number later.
+const REMEMBERED: &str = "/run/sennit";
 
 /// The namespaces that this process has made and not yet removed.
 static LIVE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -162,6 +167,11 @@ impl Host {
             command: line_of(&command),
             output: "it printed no link".into(),
         })
+    }
+
+    /// The files in which daemons remember what to put back here, if they have not.
+    pub(crate) fn remembered(&self) -> Vec<PathBuf> {
+        remembered(&self.name)
     }
 
     /// Runs an `nft` script here.
@@ -324,11 +334,27 @@ fn remove(name: &str) {
     for pid in pids_in(name) {
         signal_to(pid, Signal::KILL);
     }
+    for file in remembered(name) {
+        let _ = std::fs::remove_file(file);
+    }
     let path: PathBuf = Path::new(NAMED).join(name);
     if path.exists() && run(Command::new("ip").args(["netns", "del", name])).is_err() {
         tracing::warn!(namespace = name, "cannot be removed");
     }
     live().remove(name);
+}
+
+fn remembered(name: &str) -> Vec<PathBuf> {
+    let Ok(namespace) = Path::new(NAMED).join(name).metadata() else {
+        return Vec::new();
+    };
+    let prefix = format!("{}-", namespace.ino());
+    let files = std::fs::read_dir(REMEMBERED).into_iter().flatten();
+    files
+        .flatten()
+        .filter(|file| file.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|file| file.path())
+        .collect()
 }
 
 fn pids_in(name: &str) -> Vec<u32> {

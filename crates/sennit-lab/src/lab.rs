@@ -288,11 +288,7 @@ impl Lab {
             let mut attached = Attached::new(link, name, site);
             let hosts = [&self.sites[site].edge, &self.hub];
             let ways = match link.kind {
-                Kind::Veth => connect_veth(hosts, &attached).map(|()| None)?,
-                Kind::Tbf => {
-                    connect_veth(hosts, &attached)?;
-                    limit_rate(hosts, &attached).map(|()| None)?
-                }
+                Kind::Veth | Kind::Tbf => connect(hosts, &attached).map(|()| None)?,
                 Kind::Emulated => {
                     let (edge, way) = (devices.len(), pipes.len());
                     let nat = link.nat.map(|_| nats.len());
@@ -402,6 +398,15 @@ impl Spec {
             }
         }
         Ok(())
+    }
+}
+
+/// The devices of a link that is not emulated.
+pub(crate) fn connect(hosts: [&Host; 2], link: &Attached) -> Result<(), Error> {
+    connect_veth(hosts, link)?;
+    match link.spec.kind {
+        Kind::Tbf => limit_rate(hosts, link),
+        Kind::Veth | Kind::Emulated => Ok(()),
     }
 }
 

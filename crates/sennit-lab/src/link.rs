@@ -9,7 +9,7 @@ use sennit_netem::{Config, Counters, Direction, LinkSpec, NatConfig};
 use crate::emulator::{Control, NatFault};
 use crate::error::Error;
 use crate::host::{Host, Role};
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use crate::plan::{Dual, EDGE, Subnet};
 use crate::scenario::Marked;
 use crate::site::{Site, numbered};
@@ -271,6 +271,29 @@ impl<'a> LinkHandle<'a> {
             lines.push_str(&default_routes(&device, self.subnet));
         }
         self.edge().ip(&lines)
+    }
+
+    /// Pulls the edge's device out, or puts it in again with addresses and routes. An emulated link
+    /// is held by the emulator and stays.
+    pub(crate) fn set_plugged(&self, plugged: bool) -> Result<(), Error> {
+        let device = self.device();
+        if self.is_emulated() {
+            let reason = format!("the emulated link {} cannot be deleted", self.name());
+            return Err(Error::Scenario(reason));
+        }
+        if !plugged {
+            return self.edge().ip(&format!("link delete dev {device}\n"));
+        }
+        lab::connect(self.ends(), self.link)?;
+        self.configure_hub()?;
+        self.set_up(true)
+    }
+
+    /// Sets the MTU of the devices at both ends; `None` is that of the spec.
+    pub(crate) fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Error> {
+        let (device, mtu) = (self.device(), mtu.unwrap_or(self.spec().mtu));
+        let line = format!("link set dev {device} mtu {mtu}\n");
+        self.ends().into_iter().try_for_each(|host| host.ip(&line))
     }
 
     /// Lets the edge's firewall drop everything in a direction, or both firewalls nothing at all.

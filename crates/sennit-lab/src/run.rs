@@ -15,18 +15,22 @@ use crate::lab::Lab;
 use crate::link::LinkHandle;
 use crate::plan;
 use crate::programs;
+use crate::progress::Progress;
 use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
 use crate::site::{Site, numbered};
 use crate::traffic::{self, Context, Figures};
-use crate::tunnel::{Programs, Tunnel, Usage};
+use crate::tunnel::{Programs, Traces, Tunnel, Usage};
 
 /// Precedence of the rule that sends a baseline over one link, before those of any tunnel.
 const BASELINE_PRIORITY: u32 = 100;
 
 /// The edge's host number on a link after `address_change`.
 const OTHER_ADDRESS: u8 = 77;
+
+/// A step with so many faults takes long, and says how far it is.
+const MANY_FAULTS: usize = 20;
 
 /// How to play a scenario.
 #[derive(Debug, Clone)]
@@ -132,6 +136,7 @@ impl Player<'_> {
     fn step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
         self.prepare_tunnel(step)?;
         let before = self.usage()?;
+        let traces = self.traces(step)?;
         let overruns = self.lab.overruns()?;
         self.lab.reset_counters();
         let redirected = self.redirect(step)?;
@@ -145,6 +150,9 @@ impl Player<'_> {
         result.strain = self.lab.strain();
         if let Some(tunnel) = &mut self.tunnel {
             tunnel.check_alive()?;
+            if let Some(traces) = &traces {
+                tunnel.note_leaks(traces)?;
+            }
             result.add_usage(&before, &tunnel.usage()?);
             result.status = tunnel.status();
             result.operated = tunnel.operated();
@@ -171,6 +179,12 @@ impl Player<'_> {
 
     fn usage(&self) -> Result<Vec<Usage>, Error> {
         self.tunnel.as_ref().map_or(Ok(Vec::new()), Tunnel::usage)
+    }
+
+    /// What there was before a step that may leave nothing.
+    fn traces(&self, step: &Step) -> Result<Option<Traces>, Error> {
+        let tunnel = self.tunnel.as_ref().filter(|_| step.leaks);
+        tunnel.map(Tunnel::traces).transpose()
     }
 
     /// Sends everything of a site over one of its links for a baseline; gives its name.
@@ -243,9 +257,17 @@ impl Player<'_> {
     }
 
     fn break_things(&mut self, step: &Step, start: Instant) -> Result<(), Error> {
-        for fault in &step.fault {
+        let many = Some(step.fault.len()).filter(|many| *many >= MANY_FAULTS);
+        let progress = many.map(|many| Progress::new(many, many));
+        for (done, fault) in (1..).zip(&step.fault) {
             thread::sleep((start + fault.at_s.0).saturating_duration_since(Instant::now()));
             self.apply(fault)?;
+            if let Some(progress) = &progress {
+                progress.tell(done);
+            }
+        }
+        if let Some(progress) = &progress {
+            progress.end();
         }
         Ok(())
     }
@@ -284,6 +306,10 @@ impl Player<'_> {
             Action::AddressRemove => link.set_address(None),
             Action::AddressAdd => link.set_address(Some(plan::EDGE)),
             Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
+            Action::DeviceDelete => link.set_plugged(false),
+            Action::DeviceCreate => link.set_plugged(true),
+            Action::DeviceMtu => link.set_mtu(fault.mtu),
+            Action::DeviceMtuBack => link.set_mtu(None),
             Action::DropIn => link.set_drop(Some(Direction::Down)),
             Action::DropOut => link.set_drop(Some(Direction::Up)),
             Action::DropMarked => fault
@@ -294,7 +320,13 @@ impl Player<'_> {
             Action::NatWedge => link.break_nat(NatFault::Wedge),
             Action::Drill
             | Action::RestartHub
+            | Action::KillHub
             | Action::RestartEdge
+            | Action::StopAll
+            | Action::FillDisk
+            | Action::FreeDisk
+            | Action::TakeFiles
+            | Action::GiveFiles
             | Action::Revoke
             | Action::JoinAnew
             | Action::JoinUsed

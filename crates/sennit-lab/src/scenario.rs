@@ -44,6 +44,8 @@
 //! link.fast = { tier = 1 }         # added to the [[link]] of the edge's config
 //! api = { listen = ["127.0.0.1:8479"] }
 //!                                  # [api] of hub and edges
+//! disk_mb = 8                      # what the daemons write goes to a disk of this size; absent =
+//!                                  # to the host's. "fill_disk" fills it
 //! other = { edge = {}, class = [] }
 //!                                  # added after each second "reload"; as `only`
 //! only.2 = { edge = { lan = ["1.1.1.1/32"] } }
@@ -56,6 +58,8 @@
 //! name = "four streams"
 //! seconds = 10                     # of traffic and faults that do not say otherwise
 //! long = false                     # true: `sennit lab run --quick` leaves it out
+//! leaks = false                    # true: after it everything has to be up again, and what the
+//!                                  # daemons hold and have changed is compared with before
 //!   [[step.traffic]]
 //!   kind = "tcp"                   # or "quic": one stream; "udp": constant rate; "ping": ICMP;
 //!                                  # "packets": as many per second as pass; "idle": nothing
@@ -84,6 +88,8 @@
 //!   for_s = 2                      # then it ends by itself; absent = it stays
 //!   every_s = 5                    # and happens again,
 //!   times = 4                      # so many times in all
+//!   each_s = 0.5                   # it happens to every edge, from one to the next after so long
+//!   mtu = 1300                     # with "device_mtu"
 //! ```
 //!
 //! What a document of others says of a step is a table of `[[published]]`, which reports show
@@ -185,6 +191,11 @@ pub struct TunnelTable {
     pub link: BTreeMap<String, toml::Table>,
     /// The edge's `[[class]]` tables.
     pub class: Vec<toml::Table>,
+    /// The size of a disk of their own for what the daemons write.
+    pub disk_mb: Option<u32>,
+    /// Whether the hosts are looked at before the daemons start; once parsed, if a step asks.
+    #[serde(skip)]
+    pub(crate) watched: bool,
     /// What an edge has besides after each second `reload`.
     other: OnlyTable,
     /// What one edge has besides, by its number.
@@ -209,6 +220,8 @@ impl Default for TunnelTable {
             api: toml::Table::new(),
             link: BTreeMap::new(),
             class: Vec::new(),
+            disk_mb: None,
+            watched: false,
             other: OnlyTable::default(),
             only: BTreeMap::new(),
         }
@@ -264,6 +277,9 @@ pub struct Step {
     /// How long traffic lasts that does not say so itself.
     #[serde(default = "default_seconds")]
     pub seconds: u32,
+    /// Whether what the daemons hold and have changed has to be as before in the end.
+    #[serde(default)]
+    pub leaks: bool,
     /// Traffic goes through the tunnel and beside it at once, to see how they share a link.
     #[serde(default)]
     pub contend: bool,
@@ -336,8 +352,15 @@ impl Scenario {
         }
         scenario.check_published()?;
         for step in &mut scenario.step {
-            step.fault = step.fault.iter().flat_map(Fault::occurrences).collect();
+            let faults = step.fault.iter();
+            step.fault = faults
+                .flat_map(|fault| fault.occurrences(scenario.edges))
+                .collect();
             step.fault.sort_by_key(|fault| fault.at_s.0);
+        }
+        let watched = scenario.step.iter().any(|step| step.leaks);
+        if let Some(tunnel) = &mut scenario.tunnel {
+            tunnel.watched = watched;
         }
         scenario.step = scenario.steps_over_tunnels();
         Ok(scenario)
@@ -457,6 +480,10 @@ impl Scenario {
             return Err(format!(
                 "there is no edge {edge}, they are numbered 1 to {all}"
             ));
+        }
+        let has_disk = self.tunnel.as_ref().is_some_and(|it| it.disk_mb.is_some());
+        if !has_disk && step.fault.iter().any(|it| it.action == Action::FillDisk) {
+            return Err("a disk is filled, but [tunnel] has no `disk_mb`".into());
         }
         let mut single = None;
         for traffic in &step.traffic {

@@ -3,14 +3,19 @@
 //! Not part of the results, because it holds private keys.
 
 use std::collections::BTreeSet;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 
 use crate::error::{Doing, Error};
 use crate::host;
 
 static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// The file that takes what is left of a disk.
+const FILLER: &str = "filler";
 
 /// A private directory that is removed with this value.
 #[derive(Debug)]
@@ -23,6 +28,36 @@ impl Scratch {
         made.doing(|| format!("create {}", path.display()))?;
         live().insert(path.clone());
         Ok(Self(path))
+    }
+
+    /// Makes it a disk of its own of this size, which is a disk in memory.
+    pub(crate) fn mount(&self, megabytes: u32) -> Result<(), Error> {
+        let options = format!("size={megabytes}m,mode=700");
+        let mount = ["-t", "tmpfs", "-o", &options, "none"];
+        host::run(Command::new("mount").args(mount).arg(self.path())).map(drop)
+    }
+
+    /// Writes until there is no room left on its disk.
+    pub(crate) fn fill(&self) -> Result<(), Error> {
+        let path = self.path().join(FILLER);
+        let open = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&path);
+        let mut file = open.doing(|| format!("open {}", path.display()))?;
+        loop {
+            match file.write(&[0; 4096]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(error).doing(|| "fill a disk".into()),
+            }
+        }
+    }
+
+    /// Makes room again.
+    pub(crate) fn free(&self) -> Result<(), Error> {
+        let path = self.path().join(FILLER);
+        std::fs::remove_file(&path).doing(|| format!("remove {}", path.display()))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -67,10 +102,20 @@ fn own_uid() -> u32 {
 }
 
 fn remove(path: &Path) {
+    if is_mounted(path) {
+        let _ = host::run(Command::new("umount").arg(path));
+    }
     if let Err(error) = std::fs::remove_dir_all(path) {
         tracing::warn!(%error, path = %path.display(), "cannot be removed");
     }
     live().remove(path);
+}
+
+/// Whether something else than the directory around it is there.
+fn is_mounted(path: &Path) -> bool {
+    let device = |path: &Path| path.metadata().ok().map(|data| data.dev());
+    path.parent()
+        .is_some_and(|parent| device(path) != device(parent))
 }
 
 fn live() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -84,6 +129,26 @@ mod tests {
 
     /// Above the largest process id that Linux can give.
     const NOBODY: u32 = 4_194_305;
+
+    #[test]
+    fn a_disk_of_its_own_is_full_until_it_is_freed_and_goes_with_the_directory() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let own = Scratch::create().expect("the temporary directory is writable");
+        let path = own.path().to_owned();
+        let write = || std::fs::write(own.path().join("more"), [0; 4096]);
+        own.mount(1).expect("root may mount");
+
+        own.fill().expect("it is small");
+        let error = write().expect_err("it is full");
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        own.free().expect("it was filled");
+        write().expect("there is room");
+        drop(own);
+
+        assert!(!path.exists());
+    }
 
     #[test]
     fn only_directories_of_dead_processes_are_left_over() {

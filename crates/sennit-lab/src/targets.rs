@@ -133,6 +133,16 @@ pub(crate) fn table(text: &str, places: &[PathBuf]) -> Result<String, Error> {
     Ok(targets(text)?.compare(&newest(places)?, Form::Text))
 }
 
+/// Whether everything was reached of the scenarios that were measured.
+pub(crate) fn are_reached(text: &str, places: &[PathBuf]) -> Result<bool, Error> {
+    let (targets, results) = (targets(text)?, newest(places)?);
+    let measured = |target: &Target| {
+        let measured = results.get(&target.name)?;
+        Some(target.row.iter().all(|row| row.is_reached(measured)))
+    };
+    Ok(targets.scenario.iter().filter_map(measured).all(|it| it))
+}
+
 /// Targets and results as a page of the book, which says what was measured when and on what.
 pub(crate) fn page(text: &str, places: &[PathBuf], build: &str) -> Result<String, Error> {
     let results = newest(places)?;

@@ -6,6 +6,8 @@
 mod operate;
 mod rival;
 mod sennit;
+mod shortage;
+mod traces;
 
 use std::fmt;
 use std::fs::File;
@@ -23,6 +25,8 @@ use crate::scenario::{Action, TunnelTable};
 pub use operate::Operated;
 use rival::Rival;
 use sennit::Sennit;
+pub use traces::Leaks;
+pub(crate) use traces::Traces;
 
 /// The longest that a tunnel may take to come up.
 const UP: Duration = Duration::from_secs(20);
@@ -154,6 +158,25 @@ impl<'a> Tunnel<'a> {
         match &mut self.inner {
             Inner::Sennit(sennit) => std::mem::take(&mut sennit.operated),
             Inner::Rival(_) => Operated::default(),
+        }
+    }
+
+    /// What its hosts and daemons have now.
+    pub(crate) fn traces(&self) -> Result<Traces, Error> {
+        match &self.inner {
+            Inner::Sennit(sennit) => sennit.traces(),
+            Inner::Rival(_) => Err(Error::Tunnel(format!("{} is not watched", self.kind))),
+        }
+    }
+
+    /// Waits until everything is up again, and notes what is different.
+    pub(crate) fn note_leaks(&mut self, before: &Traces) -> Result<(), Error> {
+        match &mut self.inner {
+            Inner::Sennit(sennit) => {
+                sennit.operated.leaks = Some(sennit.leaks_since(before)?);
+                Ok(())
+            }
+            Inner::Rival(_) => Ok(()),
         }
     }
 

@@ -355,6 +355,52 @@ fn a_fault_happens_and_ends_as_often_as_it_says() {
 }
 
 #[test]
+fn what_happens_to_every_edge_happens_to_one_after_the_other() {
+    let text = |fault: &str| {
+        format!(
+            "edges = 3\n{LINK}[tunnel]\n[[step]]\nname = \"s\"\nfault = [{{ at_s = 1, {fault} }}]"
+        )
+    };
+
+    let every = text("each_s = 2, action = \"device_mtu\", mtu = 1300, link = \"a\", for_s = 1");
+    let scenario = Scenario::parse(&every).expect("it is right");
+
+    let happens = |fault: &Fault| (fault.at_s.0.as_secs(), fault.edge, fault.action, fault.mtu);
+    let happens: Vec<_> = scenario.step[0].fault.iter().map(happens).collect();
+    let [small, back] = [Action::DeviceMtu, Action::DeviceMtuBack];
+    assert_eq!(
+        happens,
+        [
+            (1, Some(1), small, Some(1300)),
+            (2, Some(1), back, None),
+            (3, Some(2), small, Some(1300)),
+            (4, Some(2), back, None),
+            (5, Some(3), small, Some(1300)),
+            (6, Some(3), back, None),
+        ]
+    );
+    let wrong = [
+        (
+            "each_s = 2, edge = 1, action = \"restart_edge\"",
+            "every edge",
+        ),
+        ("each_s = 2, action = \"kill_hub\"", "every edge"),
+        (
+            "edge = 1, action = \"device_mtu\", link = \"a\"",
+            "belong together",
+        ),
+        (
+            "edge = 1, action = \"device_mtu\", link = \"a\", mtu = 60",
+            "1280",
+        ),
+        ("action = \"fill_disk\"", "disk_mb"),
+    ];
+    for (fault, words) in wrong {
+        assert!(error(&text(fault)).contains(words), "{fault}");
+    }
+}
+
+#[test]
 fn each_variant_is_the_scenario_with_its_own_links() {
     let variant = |name: &str, delay: u32| {
         format!("[[variant]]\nname = \"{name}\"\nlink = [{{ name = \"a\", delay_ms = {delay} }}]\n")

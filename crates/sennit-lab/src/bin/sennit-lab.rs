@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match sennit_lab::run(args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("error: some traffic failed, see above");
+            eprintln!("error: not all is as it should be, see above");
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EDGE, HUB, StepResult, TrafficResult};
 use crate::traffic::Figures;
+use crate::tunnel::{Leaks, Operated};
 
 /// One number that a run gives about one traffic of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,6 +69,22 @@ pub enum Figure {
     EmptyViewSeconds,
     /// The longest that the page kept the browser busy at once; 0 if never for 50 ms.
     LongestTaskSeconds,
+    /// Lines of rules, routes, addresses and tables that came or went.
+    LeftBehind,
+    /// Open files of the daemon that has the most more than before.
+    FilesGrown,
+    /// Threads of the daemon that has the most more than before.
+    ThreadsGrown,
+    /// Resident memory of the hub beyond that before.
+    HubRssGrown,
+    /// Resident memory of an edge beyond that before.
+    EdgeRssGrown,
+    /// From the end of the step until all links and tunnels were up.
+    BackSeconds,
+    /// Tunnels that came up.
+    Reconnects,
+    /// Packets of a class that left over another link because theirs fell silent.
+    Failovers,
     /// Setups that were broken in one way and named rightly.
     Named,
     /// Good setups of which something was said.
@@ -139,6 +156,14 @@ impl Figure {
             Self::FirstViewSeconds => "first view, ms",
             Self::EmptyViewSeconds => "view of an empty page, ms",
             Self::LongestTaskSeconds => "longest task, ms",
+            Self::LeftBehind => "left behind",
+            Self::FilesGrown => "open files, more",
+            Self::ThreadsGrown => "threads, more",
+            Self::HubRssGrown => "hub RSS, MB more",
+            Self::EdgeRssGrown => "edge RSS, MB more",
+            Self::BackSeconds => "all up after, s",
+            Self::Reconnects => "reconnects",
+            Self::Failovers => "failovers",
             Self::Named => "named rightly",
             Self::FalseAlarms => "false alarms",
             Self::FileBytes => "file, MB",
@@ -158,7 +183,14 @@ impl Figure {
             }
             Self::FirstViewSeconds | Self::EmptyViewSeconds | Self::LongestTaskSeconds => (1e3, 0),
             Self::SilenceSeconds | Self::ReloadSeconds => (1.0, 2),
+            Self::BackSeconds => (1.0, 1),
+            Self::HubRssGrown | Self::EdgeRssGrown => (1e-6, 1),
             Self::Reloads
+            | Self::LeftBehind
+            | Self::FilesGrown
+            | Self::ThreadsGrown
+            | Self::Reconnects
+            | Self::Failovers
             | Self::Kills
             | Self::LostHistorySeconds
             | Self::Named
@@ -283,7 +315,7 @@ impl StepResult {
         let operated = &self.operated;
         let longest = operated.reload_seconds.iter().copied().reduce(f64::max);
         let reloads = longest.map(|_| operated.reload_seconds.len() as f64);
-        let kills = operated.lost_history_seconds.map(|_| operated.kills as f64);
+        let kills = (operated.kills > 0).then_some(operated.kills as f64);
         let lost = operated.lost_history_seconds.map(|lost| lost as f64);
         let figures = [
             (Figure::Reloads, reloads),
@@ -291,8 +323,9 @@ impl StepResult {
             (Figure::Kills, kills),
             (Figure::LostHistorySeconds, lost),
             (Figure::GapErrorSeconds, self.gap_error()),
+            (Figure::LeftBehind, operated.left_behind()),
         ];
-        let known = figures.into_iter();
+        let known = figures.into_iter().chain(operated.leak_figures());
         known
             .filter_map(|(figure, value)| Some((figure, value?)))
             .collect()
@@ -327,6 +360,29 @@ impl StepResult {
             .rev()
             .find(|fault| fault.action.repairs())?;
         repair.traffic.get(index)?.as_ref()?.recovery_seconds
+    }
+}
+
+impl Operated {
+    fn left_behind(&self) -> Option<f64> {
+        let changed = self.leaks.as_ref().map(|leaks| leaks.changed.len());
+        let lists = [changed, self.left.as_ref().map(Vec::len)];
+        let known = lists.into_iter().flatten();
+        known.map(|lines| lines as f64).reduce(|a, b| a + b)
+    }
+
+    fn leak_figures(&self) -> impl Iterator<Item = (Figure, Option<f64>)> {
+        let of = |figure, value: fn(&Leaks) -> f64| (figure, self.leaks.as_ref().map(value));
+        [
+            of(Figure::FilesGrown, |it| it.files as f64),
+            of(Figure::ThreadsGrown, |it| it.threads as f64),
+            of(Figure::HubRssGrown, |it| it.hub_rss_bytes as f64),
+            of(Figure::EdgeRssGrown, |it| it.edge_rss_bytes as f64),
+            of(Figure::BackSeconds, |it| it.back_seconds),
+            of(Figure::Reconnects, |it| it.reconnects as f64),
+            of(Figure::Failovers, |it| it.failovers as f64),
+        ]
+        .into_iter()
     }
 }
 

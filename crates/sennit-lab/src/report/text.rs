@@ -17,6 +17,9 @@ const TOLERABLE_LATENESS: f64 = 5e-3;
 /// Faults of a step that have a line each.
 const FAULTS_DESCRIBED: usize = 4;
 
+/// Lines of hosts that came or went and are shown.
+const LINES_DESCRIBED: usize = 16;
+
 /// Links that have a line each: all that one edge can have.
 const LINKS_DESCRIBED: usize = 16;
 
@@ -223,6 +226,19 @@ impl StepResult {
                     "{step}: {label}: {unread} packets arrived and are not among the lost: iperf3 was too late to read them"
                 );
             }
+        }
+        let changed = self.operated.leaks.iter().flat_map(|leaks| &leaks.changed);
+        let left: Vec<_> = changed.chain(self.operated.left.iter().flatten()).collect();
+        for line in left.iter().take(LINES_DESCRIBED) {
+            let _ = writeln!(text, "{}: left behind: {line}", self.title());
+        }
+        if left.len() > LINES_DESCRIBED {
+            let more = left.len() - LINES_DESCRIBED;
+            let _ = writeln!(
+                text,
+                "{}: and {more} more lines, see results.json",
+                self.title()
+            );
         }
         match self.faults.len() {
             ..=FAULTS_DESCRIBED => self

@@ -21,6 +21,8 @@ pub struct Fault {
     pub set: Option<Shape>,
     /// The mark of the packets that are dropped, and how many, with `action = "drop_marked"`.
     pub marked: Option<Marked>,
+    /// The devices' MTU, with `action = "device_mtu"`.
+    pub mtu: Option<u32>,
     /// The direction of an outage or change; absent = both.
     pub direction: Option<Direction>,
     /// How long it lasts; absent = until something else ends it.
@@ -30,6 +32,8 @@ pub struct Fault {
     /// How often it happens.
     #[serde(default = "once")]
     times: u32,
+    /// It happens to every edge, from one to the next after so long.
+    each_s: Option<Seconds>,
 }
 
 /// Packets with a mark of which a part is lost: what one class sends, if it has a mark.
@@ -66,6 +70,14 @@ pub enum Action {
     AddressAdd,
     /// They are replaced by others.
     AddressChange,
+    /// The edge's device is deleted, as when a modem is pulled out.
+    DeviceDelete,
+    /// There is one of that name again, with addresses and routes.
+    DeviceCreate,
+    /// The devices at both ends have the MTU in `mtu`.
+    DeviceMtu,
+    /// They have their own again.
+    DeviceMtuBack,
     /// The edge's firewall drops what arrives on the link.
     DropIn,
     /// The edge's firewall drops what leaves by the link; senders on the edge get an error.
@@ -80,8 +92,20 @@ pub enum Action {
     NatWedge,
     /// The hub is stopped and started.
     RestartHub,
+    /// The hub is killed and started.
+    KillHub,
     /// The edge is killed and started.
     RestartEdge,
+    /// All daemons are stopped, what they have left on their hosts is listed, and they are started.
+    StopAll,
+    /// The disk of all daemons (`disk_mb` of `[tunnel]`) is full.
+    FillDisk,
+    /// It is not any more.
+    FreeDisk,
+    /// No daemon that runs can open another file or socket.
+    TakeFiles,
+    /// They can again.
+    GiveFiles,
     /// The hub shuts the edge out for good.
     Revoke,
     /// The edge is invited again, joins with a new key and is started again.
@@ -112,14 +136,24 @@ impl Action {
             | Self::AddressAdd
             | Self::AddressChange
             | Self::Accept
+            | Self::DeviceCreate
+            | Self::DeviceMtuBack
             | Self::RestartHub
+            | Self::KillHub
             | Self::RestartEdge
+            | Self::StopAll
+            | Self::FreeDisk
+            | Self::GiveFiles
             | Self::JoinAnew => true,
             Self::Outage
             | Self::Set
             | Self::CarrierDown
             | Self::DeviceDown
             | Self::AddressRemove
+            | Self::DeviceDelete
+            | Self::DeviceMtu
+            | Self::FillDisk
+            | Self::TakeFiles
             | Self::DropIn
             | Self::DropOut
             | Self::DropMarked
@@ -137,13 +171,63 @@ impl Action {
     fn is_of_daemon(self) -> bool {
         match self {
             Self::RestartHub
+            | Self::KillHub
             | Self::RestartEdge
+            | Self::StopAll
+            | Self::FillDisk
+            | Self::FreeDisk
+            | Self::TakeFiles
+            | Self::GiveFiles
             | Self::Revoke
             | Self::JoinAnew
             | Self::JoinUsed
             | Self::Reload
             | Self::ReadHistory => true,
             Self::Drill
+            | Self::DeviceDelete
+            | Self::DeviceCreate
+            | Self::DeviceMtu
+            | Self::DeviceMtuBack
+            | Self::Outage
+            | Self::Restore
+            | Self::Set
+            | Self::CarrierDown
+            | Self::CarrierUp
+            | Self::DeviceDown
+            | Self::DeviceUp
+            | Self::AddressRemove
+            | Self::AddressAdd
+            | Self::AddressChange
+            | Self::DropIn
+            | Self::DropOut
+            | Self::DropMarked
+            | Self::Accept
+            | Self::NatForget
+            | Self::NatWedge => false,
+        }
+    }
+
+    /// Whether it happens to the hub, or to all.
+    fn is_of_all(self) -> bool {
+        match self {
+            Self::RestartHub
+            | Self::KillHub
+            | Self::StopAll
+            | Self::FillDisk
+            | Self::FreeDisk
+            | Self::TakeFiles
+            | Self::GiveFiles
+            | Self::ReadHistory => true,
+            Self::RestartEdge
+            | Self::Revoke
+            | Self::JoinAnew
+            | Self::JoinUsed
+            | Self::Reload
+            | Self::Drill
+            | Self::DeviceDelete
+            | Self::DeviceCreate
+            | Self::DeviceMtu
+            | Self::DeviceMtuBack
             | Self::Outage
             | Self::Restore
             | Self::Set
@@ -171,7 +255,17 @@ impl Action {
             Self::DeviceDown => Some(Self::DeviceUp),
             Self::AddressRemove | Self::AddressChange => Some(Self::AddressAdd),
             Self::DropIn | Self::DropOut | Self::DropMarked => Some(Self::Accept),
-            Self::Restore
+            Self::DeviceDelete => Some(Self::DeviceCreate),
+            Self::DeviceMtu => Some(Self::DeviceMtuBack),
+            Self::FillDisk => Some(Self::FreeDisk),
+            Self::TakeFiles => Some(Self::GiveFiles),
+            Self::DeviceCreate
+            | Self::DeviceMtuBack
+            | Self::FreeDisk
+            | Self::GiveFiles
+            | Self::KillHub
+            | Self::StopAll
+            | Self::Restore
             | Self::CarrierUp
             | Self::DeviceUp
             | Self::AddressAdd
@@ -209,6 +303,18 @@ impl Fault {
         {
             return Err("`marked`: dscp is 0 to 63, percent 1 to 100".into());
         }
+        if (self.action == Action::DeviceMtu) != self.mtu.is_some() {
+            return Err("`mtu` and action = \"device_mtu\" belong together".into());
+        }
+        if self.mtu.is_some_and(|mtu| !(1280..=9000).contains(&mtu)) {
+            return Err("`mtu` is 1280 to 9000".into());
+        }
+        if self.each_s.is_some() && (self.edge.is_some() || self.action.is_of_all()) {
+            return Err(format!(
+                "fault {:?}: `each_s` is for what happens to every edge",
+                self.action
+            ));
+        }
         if self.for_s.is_some() && self.action.end().is_none() {
             return Err(format!(
                 "fault {:?}: `for_s`, but nothing ends it",
@@ -228,8 +334,8 @@ impl Fault {
 
     /// Where there are several edges it says to which of them it happens.
     pub(super) fn check_edges(&self) -> Result<(), String> {
-        let of_all = matches!(self.action, Action::RestartHub | Action::ReadHistory);
-        match self.edge.is_none() && !of_all {
+        let says = self.edge.is_some() || self.each_s.is_some() || self.action.is_of_all();
+        match !says {
             true => Err(format!(
                 "fault {:?} happens to one edge, and there are several: say which, like `edge = 2`",
                 self.action
@@ -238,8 +344,23 @@ impl Fault {
         }
     }
 
-    /// It and its end, each time it happens.
-    pub(super) fn occurrences(&self) -> Vec<Self> {
+    /// It and its end, each time it happens, at each of so many edges if it happens to all.
+    pub(super) fn occurrences(&self, edges: usize) -> Vec<Self> {
+        let Some(apart) = self.each_s else {
+            return self.occurrences_here();
+        };
+        let at_edge = |number: usize| Self {
+            at_s: Seconds(self.at_s.0 + apart.0 * (number - 1) as u32),
+            edge: Some(number),
+            each_s: None,
+            ..self.clone()
+        };
+        (1..=edges)
+            .flat_map(|number| at_edge(number).occurrences_here())
+            .collect()
+    }
+
+    fn occurrences_here(&self) -> Vec<Self> {
         let every = self.every_s.unwrap_or_default().0;
         let occurrence = |number| {
             let at = self.at_s.0 + every * number;
@@ -258,6 +379,7 @@ impl Fault {
                     action,
                     set: None,
                     marked: None,
+                    mtu: None,
                     ..single.clone()
                 });
             [Some(single), end].into_iter().flatten()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::sennit::{End, Sennit, edge_config};
+use super::traces::Leaks;
 use crate::api;
 use crate::error::Error;
 use crate::host::{Host, run};
@@ -27,10 +28,16 @@ pub struct Operated {
     pub reload_seconds: Vec<f64>,
     /// The gap that each drill printed.
     pub drill_gap_seconds: Vec<f64>,
-    /// Edges that were killed.
+    /// Daemons that were killed.
     pub kills: usize,
     /// Seconds that ended two before a kill and that the edge's history lacks.
     pub lost_history_seconds: Option<u64>,
+    /// Lines of hosts that came or went between the first start of the daemons and their end.
+    #[serde(default)]
+    pub left: Option<Vec<String>>,
+    /// What was different after the step, if it was looked for.
+    #[serde(default)]
+    pub leaks: Option<Leaks>,
 }
 
 /// When an edge lived.
@@ -44,10 +51,10 @@ pub(super) struct Life {
 impl Sennit<'_> {
     /// Has the edge take its other config, or the first again.
     pub(super) fn reload(&mut self, index: usize) -> Result<(), Error> {
-        self.turned = !self.turned;
+        self.turned[index] ^= true;
         let edge = End::edge(self.lab, index);
         let mut table = self.table.of_edge(index);
-        if self.turned {
+        if self.turned[index] {
             table.add_other();
         }
         let config = edge_config(self.site(index), &table);
@@ -93,7 +100,7 @@ impl Sennit<'_> {
             let known = self.seconds_known(index)?;
             lost += lives.iter().map(|life| life.missing(&known)).sum::<u64>();
         }
-        self.operated.kills += std::mem::take(&mut self.lives).len();
+        self.lives.clear();
         *self.operated.lost_history_seconds.get_or_insert(0) += lost;
         Ok(())
     }

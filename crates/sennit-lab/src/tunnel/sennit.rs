@@ -8,6 +8,8 @@ use rustix::process::Signal;
 use toml::{Table, Value};
 
 use super::operate::{Life, Operated};
+use super::shortage::Starved;
+use super::traces::Traces;
 use super::{Daemons, UP, log, spawn, stop};
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running, run};
@@ -31,8 +33,12 @@ pub(super) struct Sennit<'a> {
     intruders: Vec<Running>,
     pub(super) scratch: Scratch,
     pub(super) table: TunnelTable,
-    /// Whether the edge has its other config.
-    pub(super) turned: bool,
+    /// Whether each edge has its other config.
+    pub(super) turned: Vec<bool>,
+    /// The hosts before any daemon ran, if somebody wants to know.
+    clean: Option<Traces>,
+    /// Those that can open nothing.
+    pub(super) starved: Vec<Starved>,
     /// When each edge that runs was started, and those that were killed since the last look.
     started: Vec<SystemTime>,
     pub(super) lives: Vec<Life>,
@@ -44,7 +50,7 @@ pub(super) struct End<'a> {
     pub(super) host: &'a Host,
     role: Role,
     /// What its files are called: by its role, and its number if there are several edges.
-    name: String,
+    pub(super) name: String,
 }
 
 impl<'a> Sennit<'a> {
@@ -56,7 +62,12 @@ impl<'a> Sennit<'a> {
         logs: &Path,
     ) -> Result<Self, Error> {
         let scratch = Scratch::create()?;
+        if let Some(megabytes) = table.disk_mb {
+            scratch.mount(megabytes)?;
+        }
         let path = scratch.path();
+        let look = || Traces::of_hosts(&End::all(lab).collect::<Vec<_>>());
+        let clean = table.watched.then(look).transpose()?;
         let hub = End::hub(lab);
         run(Command::new(program)
             .args(["hub", "init", "--state"])
@@ -78,7 +89,9 @@ impl<'a> Sennit<'a> {
             intruders: Vec::new(),
             scratch,
             table: table.clone(),
-            turned: false,
+            turned: vec![false; lab.edges()],
+            clean,
+            starved: Vec::new(),
             started: vec![SystemTime::now(); lab.edges()],
             lives: Vec::new(),
             operated: Operated::default(),
@@ -91,7 +104,13 @@ impl<'a> Sennit<'a> {
     pub(super) fn apply(&mut self, action: Action, edge: usize) -> Result<(), Error> {
         match action {
             Action::RestartHub => self.restart_hub(),
+            Action::KillHub => self.kill_hub(),
             Action::RestartEdge => self.restart_edge(edge),
+            Action::StopAll => self.stop_all(),
+            Action::FillDisk => self.scratch.fill(),
+            Action::FreeDisk => self.scratch.free(),
+            Action::TakeFiles => self.take_files(),
+            Action::GiveFiles => self.give_files(),
             Action::Revoke => self.revoke(edge),
             Action::JoinAnew => self.join_anew(edge),
             Action::JoinUsed => self.join_used(edge),
@@ -108,6 +127,10 @@ impl<'a> Sennit<'a> {
             | Action::AddressRemove
             | Action::AddressAdd
             | Action::AddressChange
+            | Action::DeviceDelete
+            | Action::DeviceCreate
+            | Action::DeviceMtu
+            | Action::DeviceMtuBack
             | Action::DropIn
             | Action::DropOut
             | Action::DropMarked
@@ -121,9 +144,46 @@ impl<'a> Sennit<'a> {
         let daemon = self.daemons.hub();
         stop(daemon);
         let _ = daemon.child().wait();
+        self.start_hub()
+    }
+
+    /// Nobody asks it to stop.
+    fn kill_hub(&mut self) -> Result<(), Error> {
+        let daemon = self.daemons.hub();
+        daemon.signal(Signal::KILL);
+        let _ = daemon.child().wait();
+        self.operated.kills += 1;
+        self.start_hub()
+    }
+
+    fn start_hub(&mut self) -> Result<(), Error> {
         let hub = End::hub(self.lab).start(&self.program, &self.daemons.logs)?;
         *self.daemons.hub() = hub;
         Ok(())
+    }
+
+    /// Each has to end by itself, and well.
+    fn stop_all(&mut self) -> Result<(), Error> {
+        let ends: Vec<_> = End::all(self.lab).collect();
+        // The edges first, while the hub can be told.
+        for index in (0..ends.len()).rev() {
+            let daemon = &mut self.daemons.all[index].running;
+            stop(daemon);
+            let ended = daemon.child().try_wait();
+            let ended = ended.doing(|| "wait for a daemon".into())?;
+            if !ended.is_some_and(|status| status.success()) {
+                let what = format!("did not stop as asked ({ended:?})");
+                return Err(self.daemons.failed(&ends[index].name, &what));
+            }
+        }
+        let left = Traces::of_hosts(&ends)?;
+        let clean = self.clean.iter();
+        let left = clean.flat_map(|clean| left.changed(clean)).collect();
+        self.operated.left = Some(left);
+        for (index, end) in ends.iter().enumerate() {
+            self.daemons.all[index].running = end.start(&self.program, &self.daemons.logs)?;
+        }
+        self.wait_until_all_up()
     }
 
     /// Nobody asks it to stop.
@@ -132,6 +192,7 @@ impl<'a> Sennit<'a> {
         daemon.signal(Signal::KILL);
         let killed = SystemTime::now();
         let _ = daemon.child().wait();
+        self.operated.kills += 1;
         let from = std::mem::replace(&mut self.started[index], SystemTime::now());
         self.lives.push(Life {
             edge: index,
@@ -246,7 +307,7 @@ impl<'a> End<'a> {
         (0..lab.edges()).map(move |index| Self::edge(lab, index))
     }
 
-    fn all(lab: &'a Lab) -> impl Iterator<Item = Self> {
+    pub(super) fn all(lab: &'a Lab) -> impl Iterator<Item = Self> {
         [Self::hub(lab)].into_iter().chain(Self::edges(lab))
     }
 
