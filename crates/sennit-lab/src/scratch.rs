@@ -133,6 +133,7 @@ mod tests {
     #[test]
     fn a_disk_of_its_own_is_full_until_it_is_freed_and_goes_with_the_directory() {
         if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: mounting a disk needs root");
             return;
         }
         let own = Scratch::create().expect("the temporary directory is writable");

@@ -366,15 +366,10 @@ impl Bbr3 {
             | Mode::Down { .. }
             | Mode::ProbeRtt(_) => Manner::Probing,
         };
-        let is_congested = match self.mode {
-            Mode::Startup => self.model.startup_overflows(round),
-            Mode::Drain
-            | Mode::Settle { .. }
-            | Mode::Regrow { .. }
-            | Mode::Cruise { .. }
-            | Mode::Up { .. }
-            | Mode::Down { .. }
-            | Mode::ProbeRtt(_) => self.model.is_congested(round, manner),
+        let is_congested = if self.mode == Mode::Startup {
+            self.model.startup_overflows(round)
+        } else {
+            self.model.is_congested(round, manner)
         };
         if is_congested {
             self.yield_to_loss(in_flight, now);

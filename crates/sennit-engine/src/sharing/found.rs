@@ -48,7 +48,7 @@ const LONG: Duration = Duration::from_millis(25);
 /// Of what is given out, what must arrive for the link to count as fully used.
 const USED: f64 = 0.93;
 /// In bytes under way: with less there is no queue that anybody can measure. On a slow link it is
-/// what arrives in this time, but for some packets.
+/// what arrives in this time, in seconds, and two packets at least.
 const LEAST_QUEUE: f64 = 8.0 * PACKET;
 const LEAST_QUEUE_TIME: f64 = 0.06;
 const LEAST_QUEUE_SLOW: f64 = 2.0 * PACKET;

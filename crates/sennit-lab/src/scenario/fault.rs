@@ -209,42 +209,17 @@ impl Action {
 
     /// Whether it happens to the hub, or to all.
     fn is_of_all(self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::RestartHub
-            | Self::KillHub
-            | Self::StopAll
-            | Self::FillDisk
-            | Self::FreeDisk
-            | Self::TakeFiles
-            | Self::GiveFiles
-            | Self::ReadHistory => true,
-            Self::RestartEdge
-            | Self::Revoke
-            | Self::JoinAnew
-            | Self::JoinUsed
-            | Self::Reload
-            | Self::Drill
-            | Self::DeviceDelete
-            | Self::DeviceCreate
-            | Self::DeviceMtu
-            | Self::DeviceMtuBack
-            | Self::Outage
-            | Self::Restore
-            | Self::Set
-            | Self::CarrierDown
-            | Self::CarrierUp
-            | Self::DeviceDown
-            | Self::DeviceUp
-            | Self::AddressRemove
-            | Self::AddressAdd
-            | Self::AddressChange
-            | Self::DropIn
-            | Self::DropOut
-            | Self::DropMarked
-            | Self::Accept
-            | Self::NatForget
-            | Self::NatWedge => false,
-        }
+                | Self::KillHub
+                | Self::StopAll
+                | Self::FillDisk
+                | Self::FreeDisk
+                | Self::TakeFiles
+                | Self::GiveFiles
+                | Self::ReadHistory
+        )
     }
 
     /// What ends it.
