@@ -382,7 +382,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("{failure}");
+            output::say!("{failure}");
             failure.exit().into()
         }
     }
@@ -468,7 +468,7 @@ impl Command {
 fn load<C>(loaded: Result<Loaded<C>, ConfigError>) -> Result<C, Failure> {
     let Loaded { config, warnings } = loaded?;
     if !warnings.is_empty() {
-        eprintln!("{warnings}\n");
+        output::say!("{warnings}\n");
     }
     Ok(config)
 }

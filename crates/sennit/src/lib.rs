@@ -5,6 +5,8 @@
 //! [`control`], [`api`], [`status`] and [`journal`] for talking to a daemon, and [`daemon`] to be
 //! one.
 
+#![warn(clippy::print_stderr)]
+
 pub mod api;
 pub mod cli;
 pub mod config;

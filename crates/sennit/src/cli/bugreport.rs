@@ -81,7 +81,7 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     let shown = file.display();
     fs::write(file, text)
         .map_err(|error| Failure::io(&error, format!("cannot write {shown}: {error}")))?;
-    eprintln!("Written to {shown}. Look at it before you send it to anybody.");
+    output::say!("Written to {shown}. Look at it before you send it to anybody.");
     Ok(Exit::Ok)
 }
 

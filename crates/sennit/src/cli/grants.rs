@@ -26,7 +26,7 @@ pub(super) fn deny(args: &DenyArgs) -> Result<Exit, Failure> {
     let granted = store.deny(&args.site, &args.prefixes)?;
     for denied in &args.prefixes {
         if let Some(wider) = granted.iter().find(|held| held.contains(denied)) {
-            eprintln!(
+            output::say!(
                 "warning: `{}` still has {denied}, as part of {wider}",
                 args.site
             );
@@ -63,7 +63,7 @@ pub(super) fn check(store: &Store, prefixes: &[Prefix]) -> Result<(), Failure> {
 
 pub(super) fn warn_of_public(prefixes: &[Prefix]) {
     for prefix in prefixes.iter().filter(|prefix| !lan::is_private(prefix)) {
-        eprintln!(
+        output::say!(
             "warning: {prefix} is public space: what the hub and all sites send there goes to this \
              site once it announces it"
         );
@@ -72,7 +72,7 @@ pub(super) fn warn_of_public(prefixes: &[Prefix]) {
 
 fn list(site: &SiteName, granted: &[Prefix]) -> Result<Exit, Failure> {
     if granted.is_empty() {
-        eprintln!("`{site}` may announce nothing.");
+        output::say!("`{site}` may announce nothing.");
         return Ok(Exit::Ok);
     }
     let lines: Vec<String> = granted.iter().map(|prefix| format!("{prefix}\n")).collect();

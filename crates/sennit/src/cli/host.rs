@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::{Exit, Failure};
+use super::{Exit, Failure, output};
 use crate::config::{self, EdgeConfig};
 use crate::daemon;
 
@@ -27,12 +27,12 @@ pub(super) fn guard(config: &EdgeConfig) -> Result<Exit, Failure> {
     let blocked = daemon::edge::guard(config)?;
     let blocked: Vec<String> = blocked.iter().map(ToString::to_string).collect();
     if blocked.is_empty() {
-        eprintln!(
+        output::say!(
             "Nothing is made unreachable: the config has no `routes`, or `leak = \"allow\"`."
         );
     } else {
         let (device, blocked) = (&config.device, blocked.join(" "));
-        eprintln!("Unreachable until the edge of {device} is up: {blocked}");
+        output::say!("Unreachable until the edge of {device} is up: {blocked}");
     }
     Ok(Exit::Ok)
 }
@@ -43,13 +43,13 @@ pub(super) fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     if args.keep_block {
         sennit_linux::cleanup_but_block(&device, directory)?;
         daemon::edge::restore_dns(&device);
-        eprintln!(
+        output::say!(
             "Nothing of {device} is left on this host, but what it had made unreachable or translated."
         );
         return Ok(Exit::Ok);
     }
     sennit_linux::cleanup(&device, directory)?;
     daemon::edge::restore_dns(&device);
-    eprintln!("Nothing of {device} is left on this host.");
+    output::say!("Nothing of {device} is left on this host.");
     Ok(Exit::Ok)
 }

@@ -93,13 +93,13 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
             names,
         }) => {
             let identity = HubIdentity::init(&state.dir, &names, SystemTime::now())?;
-            eprintln!("This hub is {}.", identity.authority.fingerprint());
-            eprintln!(
+            output::say!("This hub is {}.", identity.authority.fingerprint());
+            output::say!(
                 "Its identity is in {}; whoever has ca.key from there is the hub.",
                 state.dir.display()
             );
             let file = starter::write_hub(&state.dir, config.as_deref())?;
-            eprintln!("Start it:");
+            output::say!("Start it:");
             starter::say_start("hub", &file);
             Ok(Exit::Ok)
         }

@@ -142,15 +142,15 @@ fn set(
         return output::print_json(&answer);
     }
     if wish == LinkOrder::Pause {
-        eprintln!(
+        output::say!(
             "Link `{link}` carries nothing until `sennit links resume {link}`, or until the edge is \
              started again."
         );
         if !status(client)?.links.iter().any(is_up) {
-            eprintln!("No other link is up: nothing leaves through the tunnel now.");
+            output::say!("No other link is up: nothing leaves through the tunnel now.");
         }
     } else {
-        eprintln!("Link `{link}` may carry again.");
+        output::say!("Link `{link}` may carry again.");
     }
     Ok(Exit::Ok)
 }
@@ -275,13 +275,13 @@ fn confirm(args: &DrillArgs, status: &Status) -> Result<(), Failure> {
         return Err(refused("a drill cuts the link, and nobody is here to agree").hint(hint));
     }
     if alone {
-        eprintln!(
+        output::say!(
             "No other link is up: nothing will pass while `{}` is lost.",
             args.link
         );
     }
     let seconds = args.span.as_secs_f64();
-    eprint!("Lose `{}` for {seconds} s? [y/N] ", args.link);
+    output::say_text(&format!("Lose `{}` for {seconds} s? [y/N] ", args.link));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     let agreed = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());

@@ -25,6 +25,20 @@ pub(super) fn print_open(text: &str) -> Result<bool, Failure> {
     }
 }
 
+/// A line of talk to stderr. That nobody reads it any more is no reason to stop, which is why this is
+/// not `eprintln!`.
+macro_rules! say {
+    ($($line:tt)*) => {
+        $crate::cli::output::say_text(&(format!($($line)*) + "\n"))
+    };
+}
+pub(super) use say;
+
+/// Talk to stderr, as it is.
+pub(super) fn say_text(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 pub(super) fn print_json(document: &impl Serialize) -> Result<Exit, Failure> {
     let text = serde_json::to_string_pretty(document).map_err(Failure::runtime)?;
     print(&format!("{text}\n"))

@@ -44,7 +44,7 @@ pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
         if args.json {
             return output::print_json(&kept);
         }
-        eprintln!("The config stays.");
+        output::say!("The config stays.");
         return Ok(Exit::Ok);
     }
     let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);

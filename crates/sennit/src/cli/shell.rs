@@ -46,7 +46,7 @@ pub(super) fn man(args: &ManArgs) -> Result<Exit, Failure> {
         std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
     let shown = dir.display();
     written.map_err(|error| Failure::io(&error, format!("cannot write to {shown}: {error}")))?;
-    eprintln!("The pages are in {shown}.");
+    output::say!("The pages are in {shown}.");
     Ok(Exit::Ok)
 }
 

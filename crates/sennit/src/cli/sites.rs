@@ -58,16 +58,16 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     }
     let until = expires.map_or("until it is revoked".into(), |date| format!("until {date}"));
     if args.bearer {
-        eprintln!(
+        output::say!(
             "Bearer token for `{}`, good {until}. The hub's CA: sennit hub ca",
             args.site
         );
     } else {
-        eprintln!("On the edge, once, {until}:  sennit join TOKEN");
+        output::say!("On the edge, once, {until}:  sennit join TOKEN");
     }
     if let Some(code) = args.qr.then(|| qr::on_terminal(&token)).flatten() {
         // Beside the token, which alone is what a pipe wants.
-        eprint!("{code}");
+        output::say_text(&code);
     }
     output::print(&format!("{token}\n"))
 }
@@ -86,12 +86,12 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     let asked = if args.offline {
         Asked::NoAnswer
     } else {
-        eprintln!("Asking the hub ...");
+        output::say!("Asking the hub ...");
         daemon::edge::ask(&mut identity)?
     };
     if asked == Asked::NoAnswer && !args.offline {
         let hubs: Vec<String> = identity.hubs.iter().map(ToString::to_string).collect();
-        eprintln!(
+        output::say!(
             "warning: no hub has let this site in yet at {}: does the name resolve, does a hub run there, and is UDP open on the way?",
             hubs.join(", ")
         );
@@ -109,19 +109,22 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
         route_all: args.route_all,
     };
     let config = starter::write(state, &identity, &wishes)?;
-    eprintln!(
+    output::say!(
         "This edge is `{}` of hub {}.",
-        identity.site, identity.authority
+        identity.site,
+        identity.authority
     );
     if let Some(hub) = identity.other_clock(now) {
         let (hub, here) = (date::seconds(hub), date::seconds(now));
-        eprintln!("The hub's clock says {hub}, and this host's {here}: set the one that is wrong.");
+        output::say!(
+            "The hub's clock says {hub}, and this host's {here}: set the one that is wrong."
+        );
     }
     if asked == Asked::Certified {
-        eprintln!("The hub has taken the token. Start it:");
+        output::say!("The hub has taken the token. Start it:");
     } else {
         let until = date::seconds(invitation.expires);
-        eprintln!(
+        output::say!(
             "Whether the token is good is not known yet. The edge must connect for the first time \
              before {until}:"
         );
@@ -211,7 +214,7 @@ pub(super) fn list(args: &SitesArgs) -> Result<Exit, Failure> {
         });
     }
     if sites.is_empty() {
-        eprintln!("No sites yet. Let one in: sennit invite SITE --hub ADDR:PORT");
+        output::say!("No sites yet. Let one in: sennit invite SITE --hub ADDR:PORT");
         return Ok(Exit::Ok);
     }
     let widest = sites.iter().map(|site| site.name.len()).max();
@@ -336,16 +339,16 @@ fn words<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
 pub(super) fn revoke(args: &RevokeArgs) -> Result<Exit, Failure> {
     let fresh = Store::open(&args.state.dir)?.revoke(&args.site, SystemTime::now())?;
     if !fresh {
-        eprintln!("Site `{}` was revoked before.", args.site);
+        output::say!("Site `{}` was revoked before.", args.site);
     }
     let request = Request::Disconnect {
         site: args.site.clone(),
     };
     match Client::connect(&args.control, PATIENCE).and_then(|mut hub| hub.request(&request)) {
-        Ok(_) => eprintln!("Site `{}` is revoked and disconnected.", args.site),
+        Ok(_) => output::say!("Site `{}` is revoked and disconnected.", args.site),
         // The store is what counts; a hub that does not run has nobody to disconnect.
         Err(error @ ClientError::Unreachable { .. }) => {
-            eprintln!(
+            output::say!(
                 "Site `{}` is revoked. No tunnel was ended: {error}",
                 args.site
             );

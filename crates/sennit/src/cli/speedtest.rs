@@ -124,7 +124,7 @@ fn agree(question: &str) -> Result<(), Failure> {
         );
         return Err(failure.hint("to do it without being asked: --metered"));
     }
-    eprint!("{question}. Measure? [y/N] ");
+    output::say_text(&format!("{question}. Measure? [y/N] "));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     if read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
@@ -153,7 +153,7 @@ fn follow(client: &mut Client, stop: &AtomicBool) -> Result<Speedtest, Failure> 
             before.clone_from(&test.now);
             test.now
                 .iter()
-                .for_each(|now| eprintln!("{}", in_words(now)));
+                .for_each(|now| output::say!("{}", in_words(now)));
         }
         thread::sleep(LOOK);
     }

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::Failure;
+use super::{Failure, output};
 use crate::config::{ConfigError, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE, EdgeConfig};
 use crate::identity::EdgeIdentity;
 
@@ -63,14 +63,15 @@ pub(super) fn write(
     EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
         .map_err(ConfigError::Invalid)?;
     for link in links.iter().filter(|link| is_missing(&link.interface)) {
-        eprintln!(
+        output::say!(
             "warning: there is no interface `{}` on this host now: link `{}` waits for it",
-            link.interface, link.name
+            link.interface,
+            link.name
         );
     }
     let written = write_new(&path, &text, "look at its links and routes")?;
     if !written && (!wishes.links.is_empty() || wishes.route_all) {
-        eprintln!(
+        output::say!(
             "warning: --link and --route-all change nothing there: edit it, or remove it and join again with --force and a new token"
         );
     }
@@ -105,9 +106,11 @@ pub(super) fn say_start(role: &str, config: &Path) {
         .map(Path::new)
         .contains(&config)
     {
-        eprintln!("  systemctl enable --now sennit-{role}\nor without systemd:\n  sennit {role}");
+        output::say!(
+            "  systemctl enable --now sennit-{role}\nor without systemd:\n  sennit {role}"
+        );
     } else {
-        eprintln!("  sennit {role} --config {}", config.display());
+        output::say!("  sennit {role} --config {}", config.display());
     }
 }
 
@@ -134,11 +137,11 @@ fn write_new(path: &Path, text: &str, advice: &str) -> Result<bool, Failure> {
         .and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
         Ok(()) => {
-            eprintln!("Its first config is {}: {advice}.", path.display());
+            output::say!("Its first config is {}: {advice}.", path.display());
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            eprintln!("{} stays as it is.", path.display());
+            output::say!("{} stays as it is.", path.display());
             Ok(false)
         }
         Err(error) => {

@@ -218,8 +218,8 @@ fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
     })
     .map_err(Failure::runtime)?;
     let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
-    eprintln!("Listening on {} (UDP).", addresses.join(" and "));
-    eprintln!("Certificate: {}", server.fingerprint());
+    output::say!("Listening on {} (UDP).", addresses.join(" and "));
+    output::say!("Certificate: {}", server.fingerprint());
     server.run(&stop).map_err(Failure::runtime)?;
     Ok(Exit::Ok)
 }

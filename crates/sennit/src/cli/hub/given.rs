@@ -16,7 +16,7 @@ pub(super) fn leases(state: &Path, json: bool) -> Result<Exit, Failure> {
         return output::print_json(&leases);
     }
     if leases.leases.is_empty() {
-        eprintln!("No site has an address yet: each gets one when it first connects.");
+        output::say!("No site has an address yet: each gets one when it first connects.");
         return Ok(Exit::Ok);
     }
     let widest = leases.leases.iter().map(|lease| lease.site.len()).max();
@@ -37,7 +37,7 @@ pub(super) fn leases(state: &Path, json: bool) -> Result<Exit, Failure> {
 pub(super) fn invitations(state: &Path) -> Result<Exit, Failure> {
     let open = Store::open(state)?.invitations()?;
     if open.is_empty() {
-        eprintln!("No invitation waits to be used.");
+        output::say!("No invitation waits to be used.");
         return Ok(Exit::Ok);
     }
     let width = open.iter().map(|it| it.site.to_string().len()).max();
@@ -59,6 +59,8 @@ pub(super) fn invitations(state: &Path) -> Result<Exit, Failure> {
 
 pub(super) fn withdraw(state: &Path, site: &SiteName) -> Result<Exit, Failure> {
     Store::open(state)?.withdraw(site)?;
-    eprintln!("The invitation of site `{site}` is withdrawn: its token lets nobody in any more.");
+    output::say!(
+        "The invitation of site `{site}` is withdrawn: its token lets nobody in any more."
+    );
     Ok(Exit::Ok)
 }

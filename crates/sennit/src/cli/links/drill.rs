@@ -73,7 +73,7 @@ pub(super) fn run(args: &DrillArgs, json: bool, client: &mut Client) -> Result<E
             .hint("name something behind the tunnel that does: --probe ADDRESS"));
     }
     if !json {
-        eprintln!(
+        output::say!(
             "Pinging {probe} through the tunnel; `{}` is lost now.",
             args.link
         );

@@ -80,9 +80,9 @@ pub(super) fn run(
     if args.json {
         return output::print_json(&answer);
     }
-    eprintln!("{}", said(&answer.link));
+    output::say!("{}", said(&answer.link));
     if !status(client)?.links.iter().any(is_up) {
-        eprintln!("No link is up now.");
+        output::say!("No link is up now.");
     }
     Ok(Exit::Ok)
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::super::exit::Failure;
+use super::super::output;
 use crate::loadtest::exporter::Exporter;
 use crate::loadtest::second::Second;
 
@@ -52,7 +53,7 @@ impl Told {
         };
         let exporter = prometheus.map(listen).transpose()?;
         if let Some(exporter) = &exporter {
-            eprintln!("Metrics: http://{}/metrics", exporter.address());
+            output::say!("Metrics: http://{}/metrics", exporter.address());
         }
         Ok(Self {
             terminal: io::stderr().is_terminal(),
@@ -64,13 +65,13 @@ impl Told {
     /// Says something to whoever sits there.
     pub(in crate::cli) fn say(&self, text: &str) {
         if self.terminal {
-            eprintln!("{text}");
+            output::say!("{text}");
         }
     }
 
     pub(in crate::cli) fn tell(&mut self, second: &Second) {
         if self.terminal {
-            eprintln!("{}", in_words(second));
+            output::say!("{}", in_words(second));
         }
         for file in &mut self.files {
             let line = (file.line)(second);
