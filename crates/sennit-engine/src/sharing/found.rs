@@ -236,8 +236,12 @@ impl Found {
             self.unsettle(now);
         }
         let sure = long || windows >= BELIEVED.len() as u32;
-        let fills = self.fills(rate, delay, seen);
-        if !fills || !known && !sure || known && self.rests(now) {
+        if !self.fills(rate, delay, seen) {
+            // Nothing that stands in a queue: whatever comes next has not stood there either.
+            self.stands = None;
+            return;
+        }
+        if !known && !sure || known && self.rests(now) {
             return;
         }
         let rate = match BELIEVED.get(windows as usize) {

@@ -46,9 +46,10 @@ impl Found {
             return;
         }
         self.step = STEPS[0];
-        let stands = (delay >= LATE + slow).then_some((now, 0, 0));
+        let fills = self.fills(rate, delay, seen);
+        let stands = (fills && delay >= LATE + slow).then_some((now, 0, 0));
         let stood = std::mem::replace(&mut self.stands, stands).is_some();
-        if !self.fills(rate, delay, seen) {
+        if !fills {
             return;
         }
         if self.is_vain(delay, seen, now) {

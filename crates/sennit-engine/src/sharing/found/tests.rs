@@ -125,6 +125,32 @@ fn a_stall_is_not_a_queue() {
     assert_eq!(link.found.given, before);
 }
 
+/// A lone packet is acknowledged late, since its receiver waits for another.
+#[test]
+fn lone_packets_that_are_acknowledged_late_are_no_queue() {
+    let mut found = Found::default();
+    let mut now = Instant::now();
+    let mut see = |delay, sent, in_flight| {
+        now += RTT;
+        let seen = Seen {
+            sent,
+            in_flight,
+            delay: Some(delay),
+            rtt: RTT,
+            held: false,
+        };
+        found.update(&seen, now)
+    };
+    assert_eq!(see(Duration::ZERO, 0, 0), 0);
+    for packets in 1..=10 {
+        assert_eq!(see(5 * MS, 300 * packets, 300), 0);
+    }
+
+    let burst = see(5 * MS, 43_000, 40_000);
+
+    assert_eq!(burst, 0, "what has just been sent stood in no queue yet");
+}
+
 #[test]
 fn a_path_that_becomes_longer_is_not_starved() {
     let mut link = Link::new();
