@@ -189,8 +189,8 @@ fn quic_go_is_a_client_and_a_server_of_performance_tests() {
     );
 }
 
-/// A program that runs until it is dropped, and the first line that it said. Nobody reads what else it
-/// says, and it must not mind.
+/// A program that runs until it is dropped, and the first line that it said. Nobody reads what else
+/// it says, and it must not mind.
 fn first_line(
     command: &mut Command,
     says: impl FnOnce(&mut Child) -> Box<dyn std::io::Read>,

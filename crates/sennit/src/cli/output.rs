@@ -25,8 +25,8 @@ pub(super) fn print_open(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// A line of talk to stderr. That nobody reads it any more is no reason to stop, which is why this is
-/// not `eprintln!`.
+/// A line of talk to stderr. That nobody reads it any more is no reason to stop, which is why this
+/// is not `eprintln!`.
 macro_rules! say {
     ($($line:tt)*) => {
         $crate::cli::output::say_text(&(format!($($line)*) + "\n"))
