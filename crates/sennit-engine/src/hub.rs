@@ -299,7 +299,7 @@ impl Hub {
     }
 
     /// Gives a site exactly these prefixes, and tells it what of its announcement is refused, and
-    /// why.
+    /// why. The prefixes stay the site's while it has no tunnel.
     pub fn set_lan(&mut self, site: &str, lan: &[Prefix], refused: &[(Prefix, String)]) {
         let refused = refused
             .iter()
@@ -499,11 +499,6 @@ impl Hub {
         let site = owner.site;
         if self.sites.leave(&site, class, id) {
             self.node.links.set_sharing(Some(&site), None);
-            self.events.push_back(HubEvent::Lan {
-                site: site.clone(),
-                prefixes: Vec::new(),
-                left_out: 0,
-            });
         }
         self.events.push_back(HubEvent::TunnelDown {
             site,

@@ -99,7 +99,8 @@ pub enum HubEvent {
         /// The site's inner addresses.
         addresses: Vec<IpAddr>,
     },
-    /// A site lost the tunnel of one class.
+    /// A site lost the tunnel of one class. Its prefixes are its own until [`Hub::set_lan`] takes
+    /// them, also if that was its last tunnel.
     TunnelDown {
         /// Which site.
         site: String,

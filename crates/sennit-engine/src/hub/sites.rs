@@ -21,7 +21,7 @@ const MAX_PREFIXES: usize = 64;
 pub(super) struct Sites {
     sites: BTreeMap<String, Site>,
     by_address: BTreeMap<IpAddr, String>,
-    /// What is routed to sites.
+    /// What is routed to sites, also to those that have no tunnel just now.
     by_prefix: Prefixes,
     /// Which class takes a flow that begins here, by its name.
     rules: HubClasses,
@@ -128,7 +128,6 @@ impl Sites {
         }
         self.sites.remove(name);
         self.by_address.retain(|_, site| site != name);
-        self.by_prefix.remove(name);
         true
     }
 
@@ -182,15 +181,15 @@ impl Sites {
         lan: &[Prefix],
         refused: Vec<RefusedPrefix>,
     ) -> bool {
+        self.by_prefix.remove(name);
+        for prefix in lan {
+            self.by_prefix.insert(prefix, name);
+        }
         let Some(site) = self.sites.get_mut(name) else {
             return false;
         };
         let changed = site.refused != refused;
         site.refused = refused;
-        self.by_prefix.remove(name);
-        for prefix in lan {
-            self.by_prefix.insert(prefix, name);
-        }
         changed
     }
 
@@ -425,6 +424,24 @@ mod tests {
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
         assert_eq!(routed(&mut sites, [192, 168, 9, 77]), Some(ConnId(2)));
         assert_eq!(routed(&mut sites, [172, 16, 0, 1]), Some(ConnId(1)));
+    }
+
+    #[test]
+    fn a_site_that_comes_back_has_its_prefixes_until_they_are_taken_from_it() {
+        let mut sites = sites();
+        sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
+
+        assert!(sites.leave("ship", ClassId(0), ConnId(2)));
+        assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
+        sites.enter(grant("ship", "10.200.0.3"), ClassId(0), ConnId(3));
+        assert_eq!(routed(&mut sites, [192, 168, 8, 77]), Some(ConnId(3)));
+        assert!(admitted(&mut sites, "ship", [192, 168, 8, 77]));
+
+        sites.leave("ship", ClassId(0), ConnId(3));
+        sites.set_lan("ship", &[], Vec::new());
+        sites.enter(grant("ship", "10.200.0.3"), ClassId(0), ConnId(4));
+        assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
+        assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
     }
 
     #[test]

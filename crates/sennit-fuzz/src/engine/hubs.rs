@@ -83,6 +83,10 @@ impl HubSide {
             }
             HubEvent::TunnelDown { class, .. } => {
                 assert!(self.up.remove(&class), "{class} was not up");
+                if self.up.is_empty() {
+                    self.hub.set_lan("site", &[], &[]);
+                    self.lan.clear();
+                }
             }
             HubEvent::Lan { site, prefixes, .. } => {
                 self.hub.set_lan(&site, &prefixes, &[]);

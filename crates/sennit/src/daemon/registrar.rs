@@ -33,7 +33,7 @@ use sennit_packet::Prefix;
 
 use super::{
     hub::{
-        Directory, Gateway, Plan,
+        Announced, Directory, Gateway, Plan,
         relay::{Order, Window},
     },
     mailbox::Slot,
@@ -274,7 +274,8 @@ impl Registrar {
                 let peer = (&certificates[..], bearer.as_deref());
                 self.answer_udp((worker, request), peer, target, now);
             }
-            Query::Announced => {}
+            // Whoever left because it is shut out keeps nothing.
+            Query::Announced => self.look_for_changes(now),
             Query::Change {
                 config,
                 relay,
@@ -361,12 +362,14 @@ impl Registrar {
             // An address of the hub or of a site may be in somebody's way now, or no longer.
             self.decide_lans();
         }
-        let changed = self.neighbours.directory.take_changed();
         let directory = &self.neighbours.directory;
-        if self
-            .lans
-            .take(changed, |site| directory.announced(site), now)
-        {
+        let admitted = &self.admitted;
+        let may_come_back = |site: &str| admitted.values().any(|it| it.site.as_str() == site);
+        let announced = |site: &str| match directory.announced(site) {
+            None if !may_come_back(site) => Some(Announced::default()),
+            announced => announced,
+        };
+        if self.lans.take(directory.take_changed(), announced, now) {
             self.decide_lans();
         }
         for known in self.lans.take_untold() {
@@ -413,7 +416,7 @@ impl Registrar {
         }
     }
 
-    fn expel(&self, admission: &Admission, refusal: &Refusal) {
+    fn expel(&mut self, admission: &Admission, refusal: &Refusal) {
         tracing::info!(site = %admission.site, reason = %refusal, code = refusal.code(), "expelled");
         self.neighbours.journal.note(Event::Expelled {
             site: admission.site.to_string(),
@@ -425,6 +428,8 @@ impl Registrar {
                 reason: refusal.to_string(),
             });
         }
+        // It may be away, and its LAN kept for it.
+        self.lans.look_at(admission.site.as_str());
     }
 
     fn learn_host(&mut self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use sennit_lab::{Host, Role, plan};
@@ -120,6 +120,45 @@ fn a_site_gets_what_was_granted_and_hears_of_the_rest() {
         || way(hub.host, SERVER),
         |device| device != "hub",
     );
+}
+
+#[test]
+fn a_site_that_is_away_for_a_moment_keeps_its_lan_unless_it_is_revoked() {
+    const KEPT_FOR: Duration = Duration::from_secs(10);
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, mut van) = world.start_pair(&Edge {
+        more: "lan = ['192.168.8.0/24']",
+        ..Edge::default()
+    });
+    hub.wait_for_log(&["LAN prefixes routed", "van", "count=1"]);
+    let leave = |van: &mut Daemon<'_>| {
+        let left = Instant::now();
+        van.stop();
+        hub.wait("no tunnel to be left", |status| status.tunnels.is_empty());
+        left
+    };
+
+    let left = leave(&mut van);
+    van.start_again();
+    van.wait_until_up();
+    ping(hub.host, &plan::LAN.v4.to_string());
+    // A machine that takes longer over it says nothing.
+    let is_soon = left.elapsed() < KEPT_FOR;
+    assert!(!is_soon || !hub.log().contains("count=0"), "{}", hub.log());
+
+    let left = leave(&mut van);
+    let elsewhere = world.path("no.sock").display().to_string();
+    world.sennit("hub", &["revoke", "van", "--control", &elsewhere]);
+    let is_soon = left.elapsed() < KEPT_FOR / 2;
+    let routes = || {
+        let routes = hub.host.exec(&["ip", "route", "show", "table", "all"]);
+        String::from_utf8_lossy(&routes.unwrap().stdout).into_owned()
+    };
+    let is_gone = |routes: &String| !routes.contains("192.168.8.0/24");
+    wait_for("the LAN to be nobody's", routes, is_gone);
+    assert!(!is_soon || left.elapsed() < KEPT_FOR);
 }
 
 #[test]

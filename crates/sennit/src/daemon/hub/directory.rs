@@ -31,7 +31,7 @@ struct Site {
     addresses: Vec<IpAddr>,
     /// The worker of each class, the newest last.
     tunnels: Vec<(ClassId, usize)>,
-    /// What it announced to each worker.
+    /// What it announced to each worker at which it has a tunnel.
     announced: BTreeMap<usize, Announced>,
     /// Where its tunnels at each worker come from.
     outer: BTreeMap<usize, BTreeSet<IpAddr>>,
@@ -69,16 +69,21 @@ impl Directory {
         old.filter(|&old| old != worker)
     }
 
-    /// A tunnel at `worker` is gone.
-    pub(super) fn leave(&self, worker: usize, name: &str, class: ClassId) {
+    /// A tunnel at `worker` is gone, and what was announced there if it was the last; true then.
+    pub(super) fn leave(&self, worker: usize, name: &str, class: ClassId) -> bool {
         let sites = &mut *self.write();
-        if let Some(site) = sites.sites.get_mut(name) {
-            site.tunnels.retain(|tunnel| *tunnel != (class, worker));
-            if !site.tunnels.iter().any(|(_, other)| *other == worker) {
-                site.outer.remove(&worker);
-            }
+        let Some(site) = sites.sites.get_mut(name) else {
+            return false;
+        };
+        site.tunnels.retain(|tunnel| *tunnel != (class, worker));
+        let is_last = !site.tunnels.iter().any(|(_, other)| *other == worker);
+        if is_last {
+            site.outer.remove(&worker);
+            site.announced.remove(&worker);
+            sites.changed.insert(name.to_owned());
         }
         sites.forget_if_gone(name);
+        is_last
     }
 
     /// Whether the newest tunnel for this class of a site is at `worker`.
@@ -88,17 +93,13 @@ impl Directory {
         site.is_some_and(|site| site.tunnels.contains(&(class, worker)))
     }
 
-    /// A site has announced this to `worker`, and nothing else any more.
+    /// A site that has a tunnel at `worker` has announced this there, and nothing else any more.
     pub(super) fn announce(&self, worker: usize, name: &str, announced: Announced) {
         let sites = &mut *self.write();
-        let site = sites.sites.entry(name.to_owned()).or_default();
-        if announced == Announced::default() {
-            site.announced.remove(&worker);
-        } else {
+        if let Some(site) = sites.sites.get_mut(name) {
             site.announced.insert(worker, announced);
+            sites.changed.insert(name.to_owned());
         }
-        sites.changed.insert(name.to_owned());
-        sites.forget_if_gone(name);
     }
 
     /// Where the tunnels of a site at `worker` come from now.
@@ -113,20 +114,22 @@ impl Directory {
         std::mem::take(&mut self.write().changed)
     }
 
-    /// All that a site announces, over all workers; nothing if it has gone.
-    pub(crate) fn announced(&self, name: &str) -> Announced {
+    /// All that a site announces, over all workers; `None` if it has not said anything since it
+    /// came, or has gone.
+    pub(crate) fn announced(&self, name: &str) -> Option<Announced> {
         let sites = self.read();
-        let Some(site) = sites.sites.get(name) else {
-            return Announced::default();
-        };
+        let site = sites.sites.get(name)?;
         let all = site.announced.values();
+        if site.announced.is_empty() {
+            return None;
+        }
         let mut prefixes: Vec<Prefix> = all.clone().flat_map(|it| &it.prefixes).copied().collect();
         prefixes.sort_unstable();
         prefixes.dedup();
-        Announced {
+        Some(Announced {
             prefixes,
             left_out: all.map(|it| it.left_out).max().unwrap_or(0),
-        }
+        })
     }
 
     /// Packets for exactly these prefixes are a site's.
@@ -176,9 +179,7 @@ impl Directory {
 
 impl Sites {
     fn forget_if_gone(&mut self, name: &str) {
-        let gone = |site: &Site| {
-            site.tunnels.is_empty() && site.announced.is_empty() && site.lan.is_empty()
-        };
+        let gone = |site: &Site| site.tunnels.is_empty() && site.lan.is_empty();
         if self.sites.get(name).is_some_and(|site| !gone(site)) {
             return;
         }
@@ -235,22 +236,28 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_has_left_is_not_found() {
+    fn a_site_that_has_left_is_not_found_and_says_nothing_until_it_is_back_and_does() {
         let directory = directory();
         directory.announce(1, "ship", announced(["192.168.8.0/24"]));
         directory.set_lan("ship", &prefixes(["192.168.8.0/24"]));
         directory.take_changed();
 
-        directory.announce(1, "ship", Announced::default());
-        directory.leave(1, "ship", DEFAULT);
-        directory.set_lan("ship", &[]);
+        assert!(directory.leave(1, "ship", DEFAULT));
 
         assert_eq!(directory.take_changed(), ["ship".to_owned()].into());
+        assert_eq!(directory.announced("ship"), None);
         for text in ["10.200.0.3", "192.168.8.77"] {
             assert_eq!(directory.worker_of(address(text)), None);
         }
         assert_eq!(directory.worker_of(address("10.200.0.2")), Some(0));
         assert_eq!(directory.outer().len(), 1);
+
+        // What is still routed to it finds it at once, at whichever worker.
+        directory.enter(0, "ship", DEFAULT, &[address("10.200.0.3")]);
+        assert_eq!(directory.worker_of(address("192.168.8.77")), Some(0));
+        assert_eq!(directory.announced("ship"), None);
+        directory.announce(0, "ship", Announced::default());
+        assert_eq!(directory.announced("ship"), Some(Announced::default()));
     }
 
     #[test]
@@ -284,14 +291,16 @@ mod tests {
         for n in 0..1000 {
             directory.announce(0, "van", announced([&format!("10.{}.0.0/16", n % 200)[..]]));
         }
+        directory.enter(2, "van", BULK, &[]);
         directory.announce(2, "van", announced(["192.168.8.0/24"]));
 
         assert_eq!(directory.take_changed(), ["van".to_owned()].into());
         let expected = announced(["10.199.0.0/16", "192.168.8.0/24"]);
-        assert_eq!(directory.announced("van"), expected);
+        assert_eq!(directory.announced("van"), Some(expected));
         assert_eq!(directory.take_changed(), BTreeSet::new());
         directory.announce(0, "van", Announced::default());
-        assert_eq!(directory.announced("van"), announced(["192.168.8.0/24"]));
+        let expected = announced(["192.168.8.0/24"]);
+        assert_eq!(directory.announced("van"), Some(expected));
     }
 
     #[test]

@@ -136,7 +136,9 @@ impl HubMachine {
                 reason,
             } => {
                 tracing::info!(site, class, reason, "tunnel is down");
-                self.directory.leave(self.number, &site, class_id);
+                if self.directory.leave(self.number, &site, class_id) {
+                    self.tell_announced();
+                }
                 self.journal.note(Event::TunnelDown {
                     site: Some(site),
                     class,
@@ -150,8 +152,7 @@ impl HubMachine {
             } => {
                 let announced = Announced { prefixes, left_out };
                 self.directory.announce(self.number, &site, announced);
-                // If there is no room, the registrar is awake and will see it.
-                let _ = self.queries.try_send(Query::Announced);
+                self.tell_announced();
             }
             HubEvent::Path {
                 site,
@@ -196,6 +197,12 @@ impl HubMachine {
                 tracing::error!("the registrar is gone; nobody can be let in");
             }
         }
+    }
+
+    /// Lets the registrar look into the directory.
+    fn tell_announced(&self) {
+        // If there is no room, it is awake and will see it.
+        let _ = self.queries.try_send(Query::Announced);
     }
 
     fn close_flow(&self, request: RequestId) {

@@ -4,6 +4,9 @@
 //! the hub, and that no other site has: first come, first served, and who has something keeps it
 //! while it announces it. A site that changes its mind often is listened to now and then: each
 //! change costs a write to the disk and a change of the kernel's tables, and others wait meanwhile.
+//!
+//! A site that loses its tunnels keeps for a moment what it has, unless another wants it: most are
+//! back soon and announce the same, which changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +27,9 @@ const CHANGE_EVERY: Duration = Duration::from_secs(2);
 /// A site may make this many changes of its announcement at once: it starts, loses its links and
 /// returns without waiting.
 const CHANGES_AT_ONCE: u32 = 4;
+/// A site without a tunnel keeps its prefixes for so long: an edge that is restarted, or that lost
+/// all its links for a moment, is back by then.
+const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Lines of the log for one change: enough to see what is wrong.
 const LOGGED: usize = 8;
 
@@ -46,6 +52,8 @@ struct Site {
     /// First come, first served.
     arrival: u64,
     announced: Announced,
+    /// Until when that counts, if the site has left and has not announced anything since.
+    kept_until: Option<Instant>,
     lan: Vec<Prefix>,
     refused: Vec<(Prefix, String)>,
     /// It differs from what was decided last.
@@ -74,14 +82,16 @@ pub(super) struct News {
 
 impl Lans {
     /// Takes over what sites have `changed`, as far as they may by now; true if there is something
-    /// to decide.
+    /// to decide. A site that has not announced anything since it came, or has gone, is `None`.
     pub(super) fn take(
         &mut self,
         changed: BTreeSet<String>,
-        announced: impl Fn(&str) -> Announced,
+        announced: impl Fn(&str) -> Option<Announced>,
         now: Instant,
     ) -> bool {
         self.waiting.extend(changed);
+        let due = self.sites.iter().filter(|(_, site)| site.is_due(now));
+        self.waiting.extend(due.map(|(name, _)| name.clone()));
         self.next = None;
         if self.waiting.is_empty() {
             return false;
@@ -90,12 +100,25 @@ impl Lans {
         let mut taken = false;
         for name in std::mem::take(&mut self.waiting) {
             let new = announced(&name);
-            if self.sites.get(&name).map(|site| &site.announced) == Some(&new) {
+            let known = self.sites.get_mut(&name);
+            if new.is_none()
+                && let Some(site) = known
+                && !site.is_due(now)
+            {
+                // Another that wants what it has may get it now.
+                taken |= site.kept_until.is_none();
+                site.kept_until.get_or_insert(now + KEPT_FOR);
+                continue;
+            }
+            let new = new.unwrap_or_default();
+            if self.announced_before(&name) == new {
                 self.untold.insert(name);
                 continue;
             }
             let paid = self.paid.get(&name).copied().unwrap_or(now);
             let may_from = paid.checked_sub(CHANGE_EVERY * (CHANGES_AT_ONCE - 1));
+            // To give all back needs no patience: it can be done once for each announcement.
+            let may_from = may_from.filter(|_| new != Announced::default());
             if let Some(at) = may_from.filter(|at| *at > now) {
                 self.next = Some(self.next.map_or(at, |next| next.min(at)));
                 self.waiting.insert(name);
@@ -115,9 +138,26 @@ impl Lans {
         taken
     }
 
-    /// When a site that had to wait may be listened to.
+    /// What a site that says something announced before; what it says counts from now on.
+    fn announced_before(&mut self, name: &str) -> Announced {
+        self.sites
+            .get_mut(name)
+            .map_or_else(Announced::default, |site| {
+                site.kept_until = None;
+                site.announced.clone()
+            })
+    }
+
+    /// The next [`Self::take`] looks at this site too.
+    pub(super) fn look_at(&mut self, site: &str) {
+        self.waiting.insert(site.to_owned());
+    }
+
+    /// When a site that had to wait may be listened to, or one that left is to give back what it
+    /// has.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.next
+        let kept = self.sites.values().filter_map(|site| site.kept_until);
+        kept.chain(self.next).min()
     }
 
     /// Decides on all that is announced; what is new.
@@ -132,9 +172,10 @@ impl Lans {
         let mut objections: BTreeMap<(&str, Prefix), Objection> = BTreeMap::new();
         let mut order: Vec<(&String, &Site)> = self.sites.iter().collect();
         order.sort_by_key(|(_, site)| site.arrival);
-        // Whoever has something keeps it, so it comes first.
-        for keeps in [true, false] {
-            for (name, site) in &order {
+        // Whoever is here comes before who has left, and whoever has something keeps it.
+        for (left, keeps) in [(false, true), (false, false), (true, true), (true, false)] {
+            let order = order.iter();
+            for (name, site) in order.filter(|(_, site)| site.kept_until.is_some() == left) {
                 for prefix in &site.announced.prefixes {
                     if site.lan.contains(prefix) != keeps {
                         continue;
@@ -217,6 +258,13 @@ impl Lans {
             .flat_map(|site| &site.lan)
             .copied()
             .collect()
+    }
+}
+
+impl Site {
+    /// It left, and has had its time.
+    fn is_due(&self, now: Instant) -> bool {
+        self.kept_until.is_some_and(|until| until <= now)
     }
 }
 
@@ -334,7 +382,20 @@ mod tests {
 
         fn announce(&mut self, site: &str, prefixes: &[&str]) -> bool {
             let changed = BTreeSet::from([site.to_owned()]);
-            self.lans.take(changed, |_| announced(prefixes), self.now)
+            let says = |_: &str| Some(announced(prefixes));
+            self.lans.take(changed, says, self.now)
+        }
+
+        /// The site loses its tunnels.
+        fn leave(&mut self, site: &str) -> bool {
+            let changed = BTreeSet::from([site.to_owned()]);
+            self.lans.take(changed, |_| None, self.now)
+        }
+
+        /// Time passes, and nobody comes back.
+        fn wait(&mut self, time: Duration) -> bool {
+            self.now += time;
+            self.lans.take(BTreeSet::new(), |_| None, self.now)
         }
 
         fn decide(&mut self) -> Vec<News> {
@@ -495,6 +556,85 @@ mod tests {
         assert_eq!(told[0].lan, [prefix("192.168.8.0/24")]);
         assert_eq!(told[0].refused.len(), 1);
         assert!(world.lans.take_untold().is_empty(), "once");
+    }
+
+    #[test]
+    fn a_site_that_reconnects_all_the_time_changes_nothing_and_keeps_its_lan() {
+        let mut world = World::new();
+        world.refused("van", &["192.168.8.0/24"]);
+        for _ in 0..100 {
+            world.leave("van");
+            assert_eq!(world.decide(), []);
+            assert!(!world.wait(Duration::from_millis(300)));
+            assert_eq!(world.lans.of("van"), [prefix("192.168.8.0/24")]);
+            assert!(!world.announce("van", &["192.168.8.0/24"]));
+            assert_eq!(world.lans.take_untold().len(), 1, "its tunnel is new");
+            assert_eq!(world.lans.poll_timeout(), None);
+            world.now += Duration::from_millis(900);
+        }
+        // It has all its changes left.
+        for n in 0..CHANGES_AT_ONCE {
+            assert!(world.announce("van", &[&format!("192.168.{}.0/24", 20 + n)]));
+        }
+    }
+
+    #[test]
+    fn a_site_that_does_not_come_back_or_announces_nothing_then_loses_its_lan_in_time() {
+        let mut world = World::new();
+        world.refused("van", &["192.168.8.0/24"]);
+        world.leave("van");
+        world.decide();
+        let due = world.now + KEPT_FOR;
+        assert_eq!(world.lans.poll_timeout(), Some(due));
+
+        // It is back for a moment and leaves again without a word: that gives it no more time.
+        world.now += KEPT_FOR / 2;
+        assert!(!world.leave("van"));
+        assert!(!world.wait(KEPT_FOR / 2 - Duration::from_millis(1)));
+        assert!(world.wait(Duration::from_millis(1)));
+
+        let news = world.decide();
+        assert_eq!((news.len(), news[0].left), (1, true));
+        assert_eq!(world.lans.all(), []);
+        assert_eq!(world.lans.poll_timeout(), None);
+        assert!(!world.leave("van"), "nobody knows it any more");
+    }
+
+    #[test]
+    fn what_a_site_that_left_has_is_another_ones_that_is_here_and_wants_it() {
+        let mut world = World::new();
+        world.refused("van", &["192.168.8.0/24", "192.168.9.0/24"]);
+        let why = world.refused("ship", &["192.168.8.0/24"]);
+        assert_eq!(why, ["it overlaps a LAN of site `van`"]);
+
+        assert!(world.leave("van"));
+        world.decide();
+        assert_eq!(world.lans.of("ship"), [prefix("192.168.8.0/24")]);
+        assert_eq!(world.lans.of("van"), [prefix("192.168.9.0/24")]);
+
+        // One that comes to want it meanwhile gets it too.
+        assert!(world.announce("ship", &["192.168.8.0/24", "192.168.9.128/25"]));
+        world.decide();
+        assert_eq!(world.lans.of("ship").len(), 2);
+        assert_eq!(world.lans.of("van"), []);
+
+        // Whoever is back finds it taken, and is told.
+        assert!(!world.announce("van", &["192.168.8.0/24", "192.168.9.0/24"]));
+        assert_eq!(world.lans.take_untold()[0].refused.len(), 2);
+        assert_eq!(world.decide(), []);
+    }
+
+    #[test]
+    fn a_site_gives_back_all_at_once_however_many_changes_it_has_made() {
+        let mut world = World::new();
+        for n in 0..CHANGES_AT_ONCE {
+            assert!(world.announce("van", &[&format!("192.168.{}.0/24", 20 + n)]));
+        }
+        assert!(!world.announce("van", &["192.168.8.0/24"]));
+        assert!(world.announce("van", &[]));
+        world.decide();
+        assert_eq!(world.lans.all(), []);
+        assert!(!world.announce("van", &["192.168.8.0/24"]));
     }
 
     #[test]
