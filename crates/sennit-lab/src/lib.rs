@@ -57,4 +57,4 @@ pub use link::{Kind, LabLink, LinkHandle};
 pub use run::{Options, play};
 pub use scenario::Scenario;
 pub use site::Site;
-pub use tunnel::{Programs, TunnelKind};
+pub use tunnel::{Programs, TunnelKind, shortage::take_files};

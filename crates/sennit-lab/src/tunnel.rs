@@ -6,7 +6,7 @@
 mod operate;
 mod rival;
 mod sennit;
-mod shortage;
+pub(crate) mod shortage;
 mod traces;
 
 use std::fmt;

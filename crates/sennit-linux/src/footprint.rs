@@ -13,8 +13,15 @@
 //! The nftables table of an earlier run is taken over without a gap too: it stays until there are
 //! other rules ([`Footprint::set_rules`]). While there is none that translates, the host answers
 //! what comes for a translated connection itself, with a TCP reset.
+//!
+//! A process that has no file descriptors left can still take everything away: a few are held for
+//! that from the beginning.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, File},
+    iter,
+    path::Path,
+};
 
 use ipnet::IpNet;
 use sennit_packet::Prefix;
@@ -27,6 +34,10 @@ use crate::{
     routing::Routing,
     sysctl::{self, Sysctls},
 };
+
+/// Descriptors held for taking everything away: `nft` needs three pipes, and then a switch of the
+/// kernel two files at a time.
+const RESERVED: usize = 8;
 
 /// What one daemon has changed on its host.
 #[derive(Debug)]
@@ -41,6 +52,8 @@ pub struct Footprint {
     /// What stays so if this is dropped: at first what an earlier run left, so that a start that
     /// fails changes nothing.
     left: Vec<Prefix>,
+    /// Closed before everything is taken away.
+    reserve: Vec<File>,
     removed: bool,
     _lock: InstanceLock,
 }
@@ -83,12 +96,15 @@ impl Footprint {
             addresses: Vec::new(),
             blocked: blocked.to_vec(),
             left: Vec::new(),
+            reserve: Vec::new(),
             removed: false,
             _lock: lock,
         };
         footprint.addresses = footprint.leftover_addresses()?;
         footprint.left = footprint.routing.find_blocked()?;
         footprint.clear_but_rules()?;
+        let reserve = iter::repeat_with(|| File::open("/dev/null")).take(RESERVED);
+        footprint.reserve = reserve.flatten().collect();
         Ok(footprint)
     }
 
@@ -231,10 +247,12 @@ impl Footprint {
     /// the nftables table stays.
     pub fn remove_but_block(mut self) -> Result<(), Error> {
         self.removed = true;
+        self.reserve.clear();
         self.clear_but_rules()
     }
 
     fn clear(&mut self) -> Result<(), Error> {
+        self.reserve.clear();
         nft::remove(&self.device).and(self.clear_but_rules())
     }
 

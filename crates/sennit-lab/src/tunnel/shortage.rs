@@ -56,7 +56,7 @@ impl Sennit<'_> {
 }
 
 /// Leaves a process the files that it has; gives what it was allowed before.
-fn take_files(pid: u32) -> Result<Rlimit, Error> {
+pub fn take_files(pid: u32) -> Result<Rlimit, Error> {
     let path = format!("/proc/{pid}/fd");
     let entries = std::fs::read_dir(&path).doing(|| format!("read {path}"))?;
     let numbers: BTreeSet<u64> = entries

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use sennit::control::{Client, Request};
 use sennit::status::{State, Status};
-use sennit_lab::{Role, plan};
+use sennit_lab::{Role, plan, take_files};
 
 use crate::traffic::{Conversation, ping};
 use crate::world::{
@@ -93,6 +93,29 @@ fn a_service_manager_is_told_how_a_daemon_is() {
     assert!(hub.stop().success());
     let last = std::iter::repeat_with(told).find(|it| it != "WATCHDOG=1");
     assert_eq!(last.as_deref(), Some("STOPPING=1"));
+}
+
+#[test]
+fn a_hub_without_file_descriptors_leaves_nothing_on_its_host() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    stop_forwarding(&world, Role::Hub);
+    let before = traces(world.host(Role::Hub));
+    let mut hub = world.start_hub();
+    hub.wait("the hub to be up", |status| status.state == State::Up);
+    assert_ne!(traces(hub.host), before, "there is something to do");
+
+    // What it had open just then is free again a moment later.
+    let answers = || {
+        take_files(hub.pid()).unwrap();
+        let client = Client::connect(&hub.control, Duration::from_millis(500));
+        client.is_ok_and(|mut client| client.request(&Request::Status).is_ok())
+    };
+    wait_for("it to take no connection", answers, |answers| !answers);
+
+    assert!(hub.stop().success());
+    assert_eq!(traces(hub.host), before);
 }
 
 #[test]
