@@ -8,9 +8,9 @@
 //! The file names the boot and the network namespace it is about; in any other it means nothing.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions, Permissions},
     io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -151,7 +151,7 @@ impl Sysctls {
     fn lock(&self) -> Result<File, Error> {
         let path = self.directory.join("sysctl.lock");
         fs::create_dir_all(&self.directory)
-            .and_then(|()| File::create(&path))
+            .and_then(|()| open_lock(&path))
             .and_then(|file| file.lock().map(|()| file))
             .doing(|| format!("lock {}", path.display()))
     }
@@ -160,6 +160,17 @@ impl Sysctls {
         self.directory
             .join(format!("{}-{device}{SUFFIX}", self.namespace))
     }
+}
+
+/// A lock file that nobody else can open, as whoever can read a file can lock it for ever.
+fn open_lock(path: &Path) -> io::Result<File> {
+    const OURS: u32 = 0o600;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(OURS);
+    let file = options.open(path)?;
+    // An older version made it readable for all.
+    file.set_permissions(Permissions::from_mode(OURS))?;
+    Ok(file)
 }
 
 impl Claim {
@@ -202,6 +213,18 @@ mod tests {
         };
 
         assert_eq!(Claim::parse(claim.line().trim_end()), Some(claim));
+    }
+
+    #[test]
+    fn nobody_else_can_lock_what_keeps_daemons_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sysctl.lock");
+        let mode = |file: &File| file.metadata().unwrap().mode() & 0o777;
+
+        assert_eq!(mode(&open_lock(&path).unwrap()), 0o600);
+
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(mode(&open_lock(&path).unwrap()), 0o600);
     }
 
     #[test]
