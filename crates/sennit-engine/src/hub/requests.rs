@@ -8,7 +8,7 @@ use noq_proto::PathId;
 use rustls::pki_types::CertificateDer;
 
 use sennit_masque::{
-    self as masque, Capsule, Code, RequestHead, ResponseHead, StreamId,
+    self as masque, Capsule, Code, RequestHead, ResponseHead, StreamError, StreamId,
     capsule::{
         AssignedAddress, IpAddressRange, LinkInfo, MAX_REASON, RefusedPrefix, RequestedAddress,
     },
@@ -83,8 +83,9 @@ impl Hub {
                 self.handle_capsule(id, stream, capsule, now);
             }
             masque::Event::Finished { stream } => self.handle_finished(id, stream, now),
-            masque::Event::Reset { stream, .. } | masque::Event::Failed { stream, .. } => {
-                self.handle_ended(id, stream, now);
+            masque::Event::Reset { stream, .. } => self.handle_ended(id, stream, None, now),
+            masque::Event::Failed { stream, error } => {
+                self.handle_ended(id, stream, Some(error), now);
             }
             masque::Event::Settings(_)
             | masque::Event::Response { .. }
@@ -191,7 +192,7 @@ impl Hub {
             body,
         } = &mut conn.role.stage
         else {
-            return self.handle_ended(id, stream, now);
+            return self.handle_ended(id, stream, None, now);
         };
         if *posting != stream {
             return;
@@ -205,8 +206,15 @@ impl Hub {
         self.events.push_back(event);
     }
 
-    /// The peer ended a stream, perhaps the one that its tunnel hangs on.
-    fn handle_ended(&mut self, id: ConnId, stream: StreamId, now: Instant) {
+    /// A stream has ended, perhaps the one that a tunnel hangs on: the peer ended it, or broke a
+    /// rule there. Which one, the peer and the log are told.
+    fn handle_ended(
+        &mut self,
+        id: ConnId,
+        stream: StreamId,
+        error: Option<StreamError>,
+        now: Instant,
+    ) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
@@ -217,9 +225,20 @@ impl Hub {
                 granted: Some(_),
                 ..
             } if *tunnel == stream => {
-                self.node
-                    .close(id, Code::H3_NO_ERROR.0, "the tunnel ended", now);
-                self.leave(id, "the peer ended the tunnel".into(), now);
+                let (code, told, why) = match error {
+                    None => (
+                        Code::H3_NO_ERROR,
+                        "the tunnel ended".to_owned(),
+                        "the peer ended the tunnel".to_owned(),
+                    ),
+                    Some(error) => (
+                        error.code(),
+                        error.to_string(),
+                        format!("the peer broke a rule: {error}"),
+                    ),
+                };
+                self.node.close(id, code.0, &told, now);
+                self.leave(id, why, now);
             }
             Stage::Proxied(_) => self.end_flow(RequestId { conn: id, stream }, now),
             _ => {

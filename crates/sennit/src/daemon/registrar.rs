@@ -297,6 +297,10 @@ impl Registrar {
         let site = &admission.site;
         let lease = self.store.lease(site, &self.config.pool)?;
         let record = self.store.site(site, now)?;
+        if record.seen.is_none() {
+            // Later visits are noted by the minute.
+            self.store.saw(&[(site.clone(), Vec::new())], now)?;
+        }
         let was_confined = self.confined.contains_key(site);
         self.confine(&record);
         if was_confined || self.confined.contains_key(site) {

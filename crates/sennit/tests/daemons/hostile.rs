@@ -50,6 +50,8 @@ pub(crate) struct Hostile {
     pub(crate) ended: Vec<StreamId>,
     /// The hub has ended its tunnel or the connection.
     pub(crate) is_thrown_out: bool,
+    /// Why the connection ended.
+    pub(crate) farewell: Option<String>,
 }
 
 /// Datagrams that are kept.
@@ -83,6 +85,7 @@ impl Hostile {
             datagrams: VecDeque::new(),
             ended: Vec::new(),
             is_thrown_out: false,
+            farewell: None,
         };
         site.run_until("the hub's settings", |site| {
             site.http.peer_settings().is_some()
@@ -231,7 +234,10 @@ impl Hostile {
                     }
                 }
                 Event::Stream(StreamEvent::Readable { id }) => self.read(id),
-                Event::ConnectionLost { .. } => self.is_thrown_out = true,
+                Event::ConnectionLost { reason } => {
+                    self.is_thrown_out = true;
+                    self.farewell = Some(reason.to_string());
+                }
                 _ => {}
             }
         }

@@ -461,3 +461,29 @@ fn whatever_a_site_sends_another_loses_no_packet_and_the_journal_stays_short() {
     let still = hub.status().tunnels.into_iter();
     assert_eq!(still.filter(|it| it.site.as_str() == "van").count(), 1);
 }
+
+#[test]
+fn who_breaks_a_rule_and_the_hubs_log_hear_which() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, _van) = world.start_pair(&Edge::default());
+    enrol_at(&world, "mallory", SystemTime::now());
+    let (host, state) = (world.host(Role::Server), world.path("mallory"));
+    let mut site = Hostile::connect(host, "203.0.113.1:443", &state);
+    site.open_tunnel();
+
+    // RFC 9484 §4.7.3: a range of addresses must not end before it starts.
+    site.raw_capsule(&[3, 10, 4, 9, 9, 9, 9, 1, 1, 1, 1, 0]);
+
+    site.run_until("the end", |site| site.farewell.is_some());
+    let farewell = site.farewell.unwrap_or_default();
+    assert!(farewell.contains("malformed capsule"), "{farewell}");
+    hub.wait_for_log(&["tunnel is down", "mallory", "malformed capsule"]);
+    // It was here, however short.
+    let leases = world.sennit("hub", &["hub", "leases"]);
+    assert!(
+        leases.contains("mallory") && !leases.contains("never"),
+        "{leases}"
+    );
+}
