@@ -30,7 +30,7 @@ mod values;
 mod wait;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -462,6 +462,13 @@ impl Command {
             | Self::Version => "warn",
         }
     }
+}
+
+/// The edge's config, or else the hub's; where neither is, the edge's is missed.
+fn find_config() -> PathBuf {
+    let known = [config::DEFAULT_EDGE_FILE, config::DEFAULT_HUB_FILE];
+    let there = known.into_iter().find(|file| Path::new(file).exists());
+    there.unwrap_or(config::DEFAULT_EDGE_FILE).into()
 }
 
 /// The config, its warnings told.

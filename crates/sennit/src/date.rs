@@ -11,13 +11,36 @@ pub(crate) fn seconds(time: SystemTime) -> String {
     written(time.replace_nanosecond(0).unwrap_or(time))
 }
 
-/// In whole milliseconds.
+/// In whole milliseconds, three digits always, so that dates stand below each other.
 pub(crate) fn millis(time: SystemTime) -> String {
-    let time = OffsetDateTime::from(time);
-    let nanos = u32::from(time.millisecond()) * 1_000_000;
-    written(time.replace_nanosecond(nanos).unwrap_or(time))
+    let millis = OffsetDateTime::from(time).millisecond();
+    let whole = seconds(time);
+    let whole = whole.trim_end_matches('Z');
+    format!("{whole}.{millis:03}Z")
 }
 
 fn written(time: OffsetDateTime) -> String {
     time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn milliseconds_have_three_digits() {
+        let dates =
+            [0, 7, 530].map(|it| millis(SystemTime::UNIX_EPOCH + Duration::from_millis(it)));
+
+        assert_eq!(
+            dates,
+            [
+                "1970-01-01T00:00:00.000Z",
+                "1970-01-01T00:00:00.007Z",
+                "1970-01-01T00:00:00.530Z"
+            ]
+        );
+    }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use self::redact::Redaction;
-use super::{Exit, Failure, output, status};
-use crate::config::{Config, DEFAULT_EDGE_FILE, EdgeConfig};
+use super::{Exit, Failure, find_config, output, status};
+use crate::config::{Config, EdgeConfig};
 use crate::control::{Client, Request};
 use crate::daemon::edge::doctor;
 use crate::date;
@@ -30,9 +30,9 @@ Examples:
 Public addresses, hardware addresses, host and site names, URLs and tokens are replaced by numbered words, the
 same ones everywhere. Keys are never read. Nothing is sent anywhere: look at it, and send it yourself.")]
 pub(super) struct BugreportArgs {
-    /// The daemon's config
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_EDGE_FILE)]
-    config: PathBuf,
+    /// The daemon's config [default: the edge's, else the hub's, in /etc/sennit]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -43,8 +43,9 @@ pub(super) struct BugreportArgs {
 
 pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     let mut redaction = Redaction::default();
-    let source = fs::read_to_string(&args.config);
-    let config = Config::load(&args.config).ok().map(|loaded| loaded.config);
+    let file = args.config.clone().unwrap_or_else(find_config);
+    let source = fs::read_to_string(&file);
+    let config = Config::load(&file).ok().map(|loaded| loaded.config);
     redaction.hide_names(config.as_ref());
     let daemon = daemon(args);
     if let Some(sites) = daemon.as_ref().ok().and_then(|it| it["tunnels"].as_array()) {
@@ -56,7 +57,10 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
         ("version", format!("sennit {}", env!("CARGO_PKG_VERSION"))),
         ("written", date::seconds(SystemTime::now())),
         ("system", system()),
-        ("config", source.unwrap_or_else(|error| error.to_string())),
+        (
+            "config",
+            source.unwrap_or_else(|error| format!("{}: {error}", file.display())),
+        ),
         ("status", daemon),
         ("doctor", examine(config.as_ref())),
         ("addresses", said("ip", &["-details", "address"])),

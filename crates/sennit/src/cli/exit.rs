@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::api::ApiError;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
 use crate::control::{BindError, ClientError};
 use crate::identity::{IdentityError, InvitationError};
 use crate::store::StoreError;
@@ -105,6 +106,11 @@ impl fmt::Display for Failure {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         match &error {
+            ConfigError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Self::io(source, &error).hint(
+                    "`sennit join` writes the first config of an edge, `sennit hub init` that of a hub",
+                )
+            }
             ConfigError::Read { source, .. } => Self::io(source, &error),
             ConfigError::Invalid(report) => {
                 let count = report.errors();
@@ -221,6 +227,13 @@ impl From<ClientError> for Failure {
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 Self::io(source, &error)
+            }
+            ClientError::Unreachable { path, .. }
+                if path == Path::new(DEFAULT_EDGE_CONTROL)
+                    && Path::new(DEFAULT_HUB_CONTROL).exists() =>
+            {
+                Self::new(Exit::Unreachable, error)
+                    .hint("only a hub runs here, and this is for edges: say it at one")
             }
             ClientError::Unreachable { .. } => Self::new(Exit::Unreachable, error)
                 .hint("is it running? one with a socket of its own: --control PATH"),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Exit, Failure, output, values};
-use crate::config::{Change, DEFAULT_EDGE_CONTROL};
+use super::{Exit, Failure, output, status, values};
+use crate::config::Change;
 use crate::control::{Client, ReloadAnswer, Request};
 
 /// The daemon reads a file, and its workers change over within a turn.
@@ -18,14 +18,14 @@ Examples:
   sennit reload
   sennit reload --confirm 60s        # taken back after a minute, unless you say:
   sennit reload --keep
-  sennit reload --control /run/sennit/hub.sock
+  sennit reload --control /run/sennit/dock.sock
 
 Flows live on. A config with errors changes nothing, and all of them are said (exit code 5). SIGHUP does
 the same. What needs a restart is named, and stays as it is until then.")]
 pub(super) struct ReloadArgs {
-    /// Control socket of the daemon; a hub has another than an edge
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_EDGE_CONTROL)]
-    control: PathBuf,
+    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
     /// Take it back after this time unless it is confirmed, like 60s
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     confirm: Option<Duration>,
@@ -38,7 +38,8 @@ pub(super) struct ReloadArgs {
 }
 
 pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
-    let mut client = Client::connect(&args.control, PATIENCE)?;
+    let control = args.control.clone().map_or_else(status::find_control, Ok)?;
+    let mut client = Client::connect(&control, PATIENCE)?;
     if args.keep {
         let kept = client.request(&Request::Keep)?;
         if args.json {

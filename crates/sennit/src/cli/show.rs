@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::{Exit, Failure, output};
-use crate::config::{self, Config, ConfigError, DEFAULT_EDGE_FILE, Entry};
+use super::{Exit, Failure, find_config, output};
+use crate::config::{self, Config, ConfigError, Entry};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -22,9 +22,9 @@ pub(super) struct ConfigArgs {
 enum ConfigCommand {
     /// Show what a config file says
     Show {
-        /// A hub's or an edge's config
-        #[arg(value_name = "FILE", default_value = DEFAULT_EDGE_FILE)]
-        file: PathBuf,
+        /// A hub's or an edge's config [default: the edge's, else the hub's, in /etc/sennit]
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
         /// Also what holds without being said
         #[arg(long)]
         effective: bool,
@@ -48,6 +48,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
         effective,
         json,
     } = &args.command;
+    let file = &file.clone().unwrap_or_else(find_config);
     // What is shown is valid.
     super::load(Config::load(file))?;
     let source = config::read_file(file).map_err(|source| ConfigError::Read {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     emulation::{Emulated, Passed},
     gate::Outcome,
-    requests::RequestFigures,
+    requests::{RequestFigures, Requests},
     responsiveness::Responsiveness,
     stack::StackName,
     visits::VisitFigures,
@@ -219,11 +219,16 @@ impl Display for Report {
             streams,
             ref congestion,
             message_bytes,
+            requests,
             ..
         } = self.plan;
-        let load = match message_bytes {
-            Some(bytes) => format!("messages of {bytes} bytes"),
-            None => format!("{streams} stream(s) each"),
+        let load = match (message_bytes, requests) {
+            (Some(bytes), _) => format!("messages of {bytes} bytes"),
+            (None, Some(Requests { concurrency, .. })) if streams == 0 => {
+                format!("{concurrency} request(s) at a time each")
+            }
+            (None, _) if streams == 0 => "no load".to_owned(),
+            (None, _) => format!("{streams} stream(s) each"),
         };
         let server = &self.server;
         writeln!(
@@ -305,8 +310,12 @@ impl Report {
         };
         writeln!(
             f,
-            "responsive {:.0} round trips a minute (new connections {:.0}, those of the load {:.0}; worst 5 % {:.0}), confidence {:?}",
-            found.rpm, found.foreign_rpm, found.loaded_rpm, found.worst_rpm, found.confidence
+            "responsive {:.0} round trips a minute (new connections {:.0}, those of the load {:.0}; worst 5 % {:.0}), confidence {}",
+            found.rpm,
+            found.foreign_rpm,
+            found.loaded_rpm,
+            found.worst_rpm,
+            found.confidence.word()
         )
     }
 }

@@ -30,6 +30,16 @@ pub enum Confidence {
     High,
 }
 
+impl Confidence {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
 /// Round trips a minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Responsiveness {

@@ -425,7 +425,9 @@ pub(crate) fn rate(bytes_per_second: f64) -> String {
     )
 }
 
-fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    // A sum of no numbers is -0.0, and would be written so.
+    let mut value = value + 0.0;
     let mut unit = 0;
     // What would round to a four-digit number belongs to the next unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
@@ -459,6 +461,7 @@ mod tests {
         assert_eq!(bytes(5_368_709_120), "5.0 GiB");
         assert_eq!(bytes(1_048_575), "1.0 MiB");
         assert_eq!(rate(125_000_000.0), "1.0 Gb/s");
+        assert_eq!(rate(std::iter::empty::<f64>().sum()), "0 b/s");
         assert_eq!(rate(18_500_000.0), "148 Mb/s");
         assert_eq!(bytes(u64::MAX), "16384 PiB");
     }
