@@ -8,6 +8,7 @@
 mod disk;
 mod event;
 mod keeper;
+mod turnover;
 
 use std::{
     collections::{BTreeMap, VecDeque},

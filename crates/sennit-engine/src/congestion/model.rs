@@ -99,6 +99,8 @@ pub(super) struct Model {
     shortest_before: Duration,
     /// There was not enough to send, of late.
     limited: bool,
+    /// Bytes that have arrived so far.
+    delivered: u64,
     /// Even the shortest round trip of the last round was long.
     queue_stands: bool,
     full: FullPipe,
@@ -132,6 +134,7 @@ impl Model {
             round: Round::NEW,
             shortest_before: Duration::ZERO,
             limited: true,
+            delivered: 0,
             queue_stands: false,
             full: FullPipe::default(),
             aggregation: Aggregation::new(now),
@@ -257,6 +260,7 @@ impl Model {
             self.take_sample(acked, now);
         }
         self.limited = acked.limited;
+        self.delivered = acked.total;
         self.train = self.train.max(acked.train);
         self.aggregation
             .on_ack(acked.bytes, self.rate(), self.sent_in(MOST_HELD), now);
@@ -477,7 +481,10 @@ impl Model {
     pub(super) fn pacing_rate(&self, gain: f64, window: u64) -> Option<u64> {
         self.delivery_rate()?;
         let paced = PACING_MARGIN * gain * self.takes();
-        if self.full.reached || !self.limited {
+        // The few packets of a handshake say little of a long path: no more than so many came in a
+        // round trip.
+        let is_tried = self.min_rtt() < LONG || self.delivered >= self.initial_window();
+        if self.full.reached || is_tried && !self.limited {
             return Some(paced as u64);
         }
         // So far the rate says what came and not what fits. What starts inside sends in bursts, and

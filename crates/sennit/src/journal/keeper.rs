@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{Event, Journal, KEPT, Log, Record, disk::Disk};
+use super::{Event, Journal, KEPT, Log, Record, disk::Disk, turnover::Turnover};
 use crate::sqlite::{self, SqliteError};
 
 /// Events that may wait for the keeper: a link of an edge with many classes fails.
@@ -49,6 +49,7 @@ impl Keeper {
             disk: None,
             loaded: false,
             unsaved: Vec::new(),
+            turnover: Turnover::default(),
             retry_at: Instant::now(),
             complained: false,
         };
@@ -86,6 +87,7 @@ struct Work {
     /// Whether what earlier daemons wrote is in the log.
     loaded: bool,
     unsaved: Vec<Arc<Record>>,
+    turnover: Turnover,
     retry_at: Instant,
     /// Whether the log was told that there is no file.
     complained: bool,
@@ -95,34 +97,62 @@ impl Work {
     fn run(mut self, told: &Receiver<Note>) {
         self.save();
         loop {
-            let note = if self.unsaved.is_empty() {
-                told.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                told.recv_timeout(self.retry_at.saturating_duration_since(Instant::now()))
+            let note = match self.wake_at() {
+                None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => told.recv_timeout(at.saturating_duration_since(Instant::now())),
             };
+            let mut stop = false;
             match note {
                 Ok(Note::Event(at, event)) => {
-                    self.take(at, event);
+                    self.admit(at, event);
                     // What came together is written together.
-                    let mut stop = false;
                     for note in told.try_iter() {
                         match note {
-                            Note::Event(at, event) => self.take(at, event),
+                            Note::Event(at, event) => self.admit(at, event),
                             Note::Stop => stop = true,
                         }
                     }
                     self.count_lost();
-                    self.save();
-                    if stop {
-                        return;
-                    }
                 }
-                Err(RecvTimeoutError::Timeout) => self.save(),
-                Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => {
-                    self.retry_at = Instant::now();
-                    return self.save();
-                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => stop = true,
             }
+            self.take_late((!stop).then(Instant::now));
+            if stop {
+                self.retry_at = Instant::now();
+                return self.save();
+            }
+            self.save();
+        }
+    }
+
+    /// When there is something to do although nothing is noted.
+    fn wake_at(&self) -> Option<Instant> {
+        let saves = (!self.unsaved.is_empty()).then_some(self.retry_at);
+        [saves, self.turnover.due_at()].into_iter().flatten().min()
+    }
+
+    /// Takes what was noted, unless a site comes and goes too often.
+    fn admit(&mut self, at: SystemTime, event: Event) {
+        if let Some(event) = self.turnover.admit(at, event, Instant::now()) {
+            self.take(at, event);
+        }
+    }
+
+    /// Takes how the sites stand that came and went too often, when their time is over.
+    fn take_late(&mut self, now: Option<Instant>) {
+        let late = self.turnover.take_late(now);
+        for (at, event) in late.events {
+            self.take(at, event);
+        }
+        if late.untold > 0 {
+            let (sites, count) = (late.sites.join(", "), late.untold);
+            tracing::warn!(
+                sites,
+                count,
+                "tunnels come and go so often that not all is kept"
+            );
+            self.take(SystemTime::now(), Event::EventsLost { count });
         }
     }
 

@@ -1,0 +1,206 @@
+//! How much the journal is told of one site's comings and goings.
+//!
+//! A site may end its tunnels and come back as often as it likes, and the journal keeps a bounded
+//! number of events for all. So it has the first of each minute of a site, and when the minute is
+//! over how its tunnels and paths stand then, and how much happened in between.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::Event;
+
+/// Time after which a site's events are told again.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Events of a site that are told in that time: three classes over six links that all fail and
+/// come back make 42.
+const TOLD: u32 = 60;
+/// Tunnels and paths of a site whose last state is kept to be told: a site names its links as it
+/// likes.
+const KEPT: usize = 120;
+
+/// The accounts of all sites.
+#[derive(Debug, Default)]
+pub(super) struct Turnover {
+    sites: BTreeMap<String, Account>,
+}
+
+#[derive(Debug)]
+struct Account {
+    since: Instant,
+    told: u32,
+    untold: u64,
+    /// How a class stands, or its path over a link, and since when, of what was not told.
+    latest: BTreeMap<(String, Option<String>), (SystemTime, Event)>,
+}
+
+/// What is told when a site's time is over.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Late {
+    /// The oldest first.
+    pub(super) events: Vec<(SystemTime, Event)>,
+    /// How many more there were.
+    pub(super) untold: u64,
+    /// The sites that they are of.
+    pub(super) sites: Vec<String>,
+}
+
+impl Turnover {
+    /// The event back, if the journal is to be told of it now.
+    pub(super) fn admit(&mut self, at: SystemTime, event: Event, now: Instant) -> Option<Event> {
+        let Some((site, subject)) = subject(&event) else {
+            return Some(event);
+        };
+        let account = self.sites.entry(site).or_insert_with(|| Account::new(now));
+        if account.untold == 0 && account.is_over(now) {
+            *account = Account::new(now);
+        }
+        if account.told < TOLD {
+            account.told += 1;
+            return Some(event);
+        }
+        account.untold += 1;
+        if account.latest.len() < KEPT || account.latest.contains_key(&subject) {
+            account.latest.insert(subject, (at, event));
+        }
+        None
+    }
+
+    /// When there is something to tell.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        let waiting = self.sites.values().filter(|account| account.untold > 0);
+        waiting.map(|account| account.since + WINDOW).min()
+    }
+
+    /// What is told of the sites whose time is over; of all if `now` is none.
+    pub(super) fn take_late(&mut self, now: Option<Instant>) -> Late {
+        let mut late = Late::default();
+        self.sites.retain(|site, account| {
+            if now.is_some_and(|now| !account.is_over(now)) {
+                return true;
+            }
+            if account.untold > 0 {
+                late.untold += account.untold - account.latest.len() as u64;
+                late.events
+                    .extend(std::mem::take(&mut account.latest).into_values());
+                late.sites.push(site.clone());
+            }
+            false
+        });
+        late.events.sort_by_key(|(at, _)| *at);
+        late
+    }
+}
+
+impl Account {
+    fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            told: 0,
+            untold: 0,
+            latest: BTreeMap::new(),
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= WINDOW
+    }
+}
+
+/// Whose coming or going it is, and of what.
+fn subject(event: &Event) -> Option<(String, (String, Option<String>))> {
+    match event {
+        Event::TunnelUp { site, class } | Event::TunnelDown { site, class, .. } => {
+            Some((site.clone()?, (class.clone(), None)))
+        }
+        Event::PathUp { site, class, link }
+        | Event::PathDown {
+            site, class, link, ..
+        } => Some((site.clone()?, (class.clone(), Some(link.clone())))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn up(site: &str) -> Event {
+        Event::TunnelUp {
+            site: Some(site.into()),
+            class: "bulk".into(),
+        }
+    }
+
+    fn down(site: &str) -> Event {
+        Event::TunnelDown {
+            site: Some(site.into()),
+            class: "bulk".into(),
+            reason: "it said goodbye".into(),
+        }
+    }
+
+    #[test]
+    fn a_site_that_comes_and_goes_leaves_room_for_the_others_and_its_last_state_is_told() {
+        let (start, at) = (Instant::now(), SystemTime::now());
+        let mut turnover = Turnover::default();
+        let mut told = 0;
+        for turn in 0..10_000_u64 {
+            let now = start + Duration::from_millis(turn);
+            let event = if turn % 2 == 0 {
+                up("loop")
+            } else {
+                down("loop")
+            };
+            told += u32::from(turnover.admit(at, event, now).is_some());
+            if turn % 1000 == 0 {
+                assert_eq!(turnover.admit(at, up("quiet"), now), Some(up("quiet")));
+            }
+        }
+        assert_eq!(told, TOLD);
+        assert_eq!(
+            turnover.admit(at, Event::Stopped, start),
+            Some(Event::Stopped)
+        );
+        assert_eq!(
+            turnover.take_late(Some(start + WINDOW / 2)),
+            Late::default()
+        );
+
+        assert_eq!(turnover.due_at(), Some(start + WINDOW));
+        let late = turnover.take_late(Some(start + WINDOW));
+        assert_eq!(late.events, [(at, down("loop"))]);
+        assert_eq!(u64::from(told) + late.untold + 1, 10_000);
+        assert_eq!(late.sites, ["loop"]);
+        assert_eq!(turnover.due_at(), None);
+    }
+
+    #[test]
+    fn who_comes_and_goes_now_and_then_is_always_told_of() {
+        let (start, at) = (Instant::now(), SystemTime::now());
+        let mut turnover = Turnover::default();
+        for seconds in (0..7200).step_by(2) {
+            let now = start + Duration::from_secs(seconds);
+            assert!(turnover.admit(at, up("van"), now).is_some());
+        }
+        assert_eq!(turnover.take_late(None), Late::default());
+    }
+
+    #[test]
+    fn links_of_any_number_of_names_are_bounded() {
+        let (start, at) = (Instant::now(), SystemTime::now());
+        let mut turnover = Turnover::default();
+        for link in 0..100_000 {
+            let event = Event::PathUp {
+                site: Some("loop".into()),
+                class: "bulk".into(),
+                link: format!("link-{link}"),
+            };
+            turnover.admit(at, event, start);
+        }
+        let late = turnover.take_late(None);
+        assert_eq!(late.events.len(), KEPT);
+        assert_eq!(late.untold, 100_000 - u64::from(TOLD) - KEPT as u64);
+    }
+}
