@@ -481,8 +481,7 @@ impl Model {
     pub(super) fn pacing_rate(&self, gain: f64, window: u64) -> Option<u64> {
         self.delivery_rate()?;
         let paced = PACING_MARGIN * gain * self.takes();
-        // The few packets of a handshake say little of a long path: no more than so many came in a
-        // round trip.
+        // Of a long path the few packets of a handshake say little: there were no more to send.
         let is_tried = self.min_rtt() < LONG || self.delivered >= self.initial_window();
         if self.full.reached || is_tried && !self.limited {
             return Some(paced as u64);
