@@ -307,7 +307,8 @@ impl Edge {
 
     /// The next event. Drain this after every input, before the packets.
     pub fn poll_event(&mut self, now: Instant) -> Option<EdgeEvent> {
-        while let Some(event) = self.node.poll_event(now) {
+        while self.events.is_empty() {
+            let event = self.node.poll_event(now)?;
             self.handle_node(event, now);
         }
         self.events.pop_front()

@@ -1,16 +1,25 @@
 //! Carries the HTTP/3 state machine over the streams of a noq connection.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Instant,
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
 };
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use noq_proto::{Connection, Dir, ReadError, StreamEvent, StreamId, VarInt, WriteError};
 use sennit_masque::{self as masque, Code, Output};
 
 /// A peer that gives no credit for answers gets no more of them than this, in bytes.
 const MOST_UNSENT: usize = 256 << 10;
+/// While this many events of a connection wait its streams are not read, and flow control holds the
+/// peer back: an event takes a hundred bytes, and two bytes of a stream may be one. A connection
+/// that behaves has a handful.
+const MOST_WAITING: usize = 64;
+/// Bytes that are read at a time, which may be half as many events.
+const PIECE: usize = 128;
+/// What is left unread waits this long, so that others have their turn. Packets in capsules still
+/// come at 64 a millisecond.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The HTTP/3 side of one connection.
 pub(crate) struct H3 {
@@ -19,18 +28,17 @@ pub(crate) struct H3 {
     control: Option<StreamId>,
     /// What flow control held back, by stream.
     unsent: BTreeMap<StreamId, Unsent>,
+    /// Streams that may have more to read, and when that is read: enough came of them for now.
+    unread: BTreeSet<StreamId>,
+    resumes_at: Option<Instant>,
     /// Why the connection was closed, until somebody was told.
     failure: Option<String>,
 }
 
 #[derive(Default)]
 struct Unsent {
-    chunks: VecDeque<Chunk>,
-    bytes: usize,
-}
-
-struct Chunk {
-    bytes: Bytes,
+    bytes: BytesMut,
+    /// The stream ends with them.
     fin: bool,
 }
 
@@ -48,6 +56,8 @@ impl H3 {
             http,
             control: None,
             unsent: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            resumes_at: None,
             failure: None,
         }
     }
@@ -79,14 +89,19 @@ impl H3 {
     }
 
     /// Reacts to what noq says of a stream.
-    pub(crate) fn handle_stream(&mut self, conn: &mut Connection, event: &StreamEvent) {
+    pub(crate) fn handle_stream(
+        &mut self,
+        conn: &mut Connection,
+        event: &StreamEvent,
+        now: Instant,
+    ) {
         match *event {
             StreamEvent::Opened { dir } => {
                 while let Some(stream) = conn.streams().accept(dir) {
-                    self.read(conn, stream);
+                    self.read(conn, stream, now);
                 }
             }
-            StreamEvent::Readable { id } => self.read(conn, id),
+            StreamEvent::Readable { id } => self.read(conn, id, now),
             StreamEvent::Writable { id } => self.write(conn, id),
             StreamEvent::Stopped { id, error_code } => {
                 self.unsent.remove(&id);
@@ -97,13 +112,36 @@ impl H3 {
         }
     }
 
-    fn read(&mut self, conn: &mut Connection, stream: StreamId) {
+    /// When [`Self::read_on`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.resumes_at
+    }
+
+    /// Reads what was left unread, once its time has come.
+    pub(crate) fn read_on(&mut self, conn: &mut Connection, now: Instant) {
+        if self.resumes_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.resumes_at = None;
+        for stream in std::mem::take(&mut self.unread) {
+            self.read(conn, stream, now);
+        }
+    }
+
+    fn read(&mut self, conn: &mut Connection, stream: StreamId, now: Instant) {
         let mut receiver = conn.recv_stream(stream);
         let Ok(mut chunks) = receiver.read(true) else {
             return;
         };
         loop {
-            match chunks.next(usize::MAX) {
+            if self.resumes_at.is_none() && self.http.waiting() >= MOST_WAITING {
+                self.resumes_at = Some(now + PAUSE);
+            }
+            if self.resumes_at.is_some() {
+                self.unread.insert(stream);
+                break;
+            }
+            match chunks.next(PIECE) {
                 Ok(Some(chunk)) => {
                     self.http
                         .handle_stream_data(ours(stream), chunk.bytes, false);
@@ -129,9 +167,9 @@ impl H3 {
     pub(crate) fn pump(&mut self, conn: &mut Connection, now: Instant) {
         while let Some(output) = self.http.poll_output() {
             match output {
-                Output::Control(bytes) => self.send_control(conn, bytes, now),
+                Output::Control(bytes) => self.send_control(conn, &bytes, now),
                 Output::Send { stream, bytes, fin } => {
-                    self.send(conn, theirs(stream), Chunk { bytes, fin }, now);
+                    self.send(conn, theirs(stream), &bytes, fin, now);
                 }
                 // Both fail only for streams that are gone already.
                 Output::ResetStream { stream, code } => {
@@ -146,12 +184,12 @@ impl H3 {
         }
     }
 
-    fn send_control(&mut self, conn: &mut Connection, bytes: Bytes, now: Instant) {
+    fn send_control(&mut self, conn: &mut Connection, bytes: &[u8], now: Instant) {
         if self.control.is_none() {
             self.control = conn.streams().open(Dir::Uni);
         }
         match self.control {
-            Some(stream) => self.send(conn, stream, Chunk { bytes, fin: false }, now),
+            Some(stream) => self.send(conn, stream, bytes, false, now),
             None => {
                 let reason = "no stream for the control stream";
                 self.fail(conn, Code::H3_STREAM_CREATION_ERROR, reason, now);
@@ -159,14 +197,21 @@ impl H3 {
         }
     }
 
-    fn send(&mut self, conn: &mut Connection, stream: StreamId, chunk: Chunk, now: Instant) {
+    fn send(
+        &mut self,
+        conn: &mut Connection,
+        stream: StreamId,
+        bytes: &[u8],
+        fin: bool,
+        now: Instant,
+    ) {
         let unsent = self.unsent.entry(stream).or_default();
-        if unsent.bytes > MOST_UNSENT {
+        if unsent.bytes.len() > MOST_UNSENT {
             let reason = "the peer asks, but takes no answers";
             return self.fail(conn, Code::H3_EXCESSIVE_LOAD, reason, now);
         }
-        unsent.bytes += chunk.bytes.len();
-        unsent.chunks.push_back(chunk);
+        unsent.bytes.extend_from_slice(bytes);
+        unsent.fin |= fin;
         self.write(conn, stream);
     }
 
@@ -176,25 +221,16 @@ impl H3 {
             return;
         };
         let mut sender = conn.send_stream(stream);
-        while let Some(chunk) = unsent.chunks.front_mut() {
-            while !chunk.bytes.is_empty() {
-                match sender.write(&chunk.bytes) {
-                    Ok(written) => {
-                        chunk.bytes.advance(written);
-                        unsent.bytes -= written;
-                    }
-                    Err(WriteError::Blocked) => return,
-                    Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
-                        self.unsent.remove(&stream);
-                        return;
-                    }
-                }
+        while !unsent.bytes.is_empty() {
+            match sender.write(&unsent.bytes) {
+                Ok(written) => unsent.bytes.advance(written),
+                Err(WriteError::Blocked) => return,
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => break,
             }
-            if chunk.fin {
-                // Fails only if the stream was reset or stopped meanwhile.
-                let _ = sender.finish();
-            }
-            unsent.chunks.pop_front();
+        }
+        if unsent.fin {
+            // Fails only if the stream was reset or stopped meanwhile.
+            let _ = sender.finish();
         }
         self.unsent.remove(&stream);
     }

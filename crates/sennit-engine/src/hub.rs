@@ -355,7 +355,8 @@ impl Hub {
 
     /// The next event. Drain this after every input, before the packets.
     pub fn poll_event(&mut self, now: Instant) -> Option<HubEvent> {
-        while let Some(event) = self.node.poll_event(now) {
+        while self.events.is_empty() {
+            let event = self.node.poll_event(now)?;
             self.handle_node(event, now);
         }
         self.events.pop_front()

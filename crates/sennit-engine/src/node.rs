@@ -109,6 +109,11 @@ pub(crate) struct Node<R> {
     drained: Vec<(ConnId, EndpointEvent)>,
 }
 
+/// Datagrams of no tunnel are lost while this many events wait. A turn of a socket brings less than
+/// a thousand full ones, but many times as many that are nearly empty.
+const UNBOUND_LIMIT: usize = 4096;
+/// Events that room is kept for once all are handled.
+const ROOM: usize = 256;
 /// More stateless answers than this are not kept: they are a courtesy.
 const STATELESS_LIMIT: usize = 64;
 
@@ -348,8 +353,10 @@ impl<R> Node<R> {
                     }
                     let unbound = conn.tunnel.take_unbound();
                     let pipe = conn.pipe;
+                    let room = UNBOUND_LIMIT.saturating_sub(self.events.len());
+                    let unbound = unbound.into_iter().take(room);
                     self.events
-                        .extend(unbound.into_iter().map(|(stream, context, payload)| {
+                        .extend(unbound.map(|(stream, context, payload)| {
                             NodeEvent::Datagram(id, stream, context, payload)
                         }));
                     self.note_arrivals(pipe);
@@ -417,6 +424,9 @@ impl<R> Node<R> {
         }
         if self.events.is_empty() {
             self.forget_drained(now);
+        }
+        if self.events.is_empty() {
+            self.events.shrink_to(ROOM);
         }
         self.events.pop_front()
     }
@@ -486,7 +496,8 @@ impl<R> Node<R> {
         let Some(conn) = self.conns.get_mut(&id) else {
             return;
         };
-        let wake = conn.tunnel.poll_timeout(self.pipes.of(conn.pipe));
+        let tunnel = conn.tunnel.poll_timeout(self.pipes.of(conn.pipe));
+        let wake = tunnel.into_iter().chain(conn.h3.poll_timeout()).min();
         if wake == conn.wake {
             return;
         }

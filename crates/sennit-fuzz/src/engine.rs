@@ -106,7 +106,12 @@ pub fn edge_peer(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use noq_proto::Dir;
     use rustls::Side;
+    use sennit_masque::capsule::IpAddressRange;
+    use sennit_masque::{Capsule, Connection, Output, Settings, StreamId};
+    use sennit_masque::{connect_ip, varint};
 
     use super::initial::Ids;
     use super::scene::{HUB, STRANGER, Wire};
@@ -120,6 +125,54 @@ mod tests {
         assert!(scene.rest(second, |scene| scene.site.is_connected()));
         assert!(!scene.rest(9 * second, |scene| scene.site.is_closed()));
         assert!(scene.rest(2 * second, |scene| scene.site.is_closed()));
+    }
+
+    /// What a client says on its control stream, and to ask for a tunnel.
+    fn request() -> (Bytes, Bytes) {
+        let mut http = Connection::client();
+        http.remember(Settings {
+            enable_connect_protocol: true,
+            h3_datagram: true,
+            ..Settings::default()
+        });
+        let head = connect_ip::request("hub:443", &connect_ip::Scope::ANY.path());
+        http.send_request(StreamId(0), &head, None).expect("it may");
+        match (http.poll_output(), http.poll_output()) {
+            (Some(Output::Control(control)), Some(Output::Send { bytes, .. })) => (control, bytes),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn capsules_that_come_in_tens_of_thousands_are_handled_few_at_a_time_and_all_in_the_end() {
+        const COUNT: usize = 40_000;
+        let range = IpAddressRange::new([10, 9, 0, 0].into(), [10, 9, 0, 255].into(), 0);
+        let announcements = [vec![range.expect("it is one")], vec![]].map(|ranges| {
+            let mut capsule = Vec::new();
+            let announcement = Capsule::RouteAdvertisement(ranges);
+            announcement.encode(&mut capsule).expect("it is small");
+            capsule
+        });
+        let capsules = announcements.concat().repeat(COUNT / 2);
+        let mut data = vec![0];
+        varint::put(&mut data, capsules.len() as u64);
+        let mut data = Bytes::from([data, capsules].concat());
+        let (mut control, mut request) = request();
+
+        let client = Peer::client(scene::START.with(|start| *start));
+        let mut scene = Scene::new(client, HubSide::generous());
+        let second = Duration::from_secs(1);
+        assert!(scene.rest(second, |scene| scene.site.is_connected()));
+        scene.site.say(Dir::Uni, &mut control);
+        let stream = scene.site.say(Dir::Bi, &mut request);
+        assert!(scene.rest(second, |scene| scene.hub.is_up()));
+
+        // The hub's side asserts that it is never asked for much at once.
+        let all = scene.rest(60 * second, |scene| {
+            scene.site.go_on(stream, &mut data);
+            scene.hub.announcements == COUNT
+        });
+        assert!(all, "{} of {COUNT}", scene.hub.announcements);
     }
 
     #[test]

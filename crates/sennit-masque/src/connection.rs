@@ -22,6 +22,9 @@ use std::collections::VecDeque;
 use streams::Streams;
 use uni::{Interest, UniStreams};
 
+/// Events, and outputs, that room is kept for once all are taken.
+const ROOM: usize = 16;
+
 /// Which side we are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -177,12 +180,25 @@ impl Connection {
 
     /// What to do next, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.outputs.shrink_to(ROOM);
+        }
         self.outputs.pop_front()
     }
 
     /// What happened next, until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if self.events.is_empty() {
+            self.events.shrink_to(ROOM);
+        }
         self.events.pop_front()
+    }
+
+    /// How many events wait. Two bytes of a stream may be one, so whoever hands in what arrived
+    /// does so in small pieces, and none while many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.events.len()
     }
 
     /// The peer's settings, once they have come.

@@ -418,3 +418,36 @@ fn when_the_sender_starts_over_what_is_held_is_passed_on_and_its_first_number_is
     assert_eq!(receiver.released, [41, 43, 0, 1]);
     assert_eq!(receiver.resequencer.stats().late, 0);
 }
+
+#[test]
+fn flows_that_number_far_ahead_take_room_for_a_few_of_them_and_give_it_back() {
+    let now = Instant::now();
+    let mut resequencer = Resequencer::new(now);
+    let mut released = Vec::new();
+    for flow in 0..=u8::MAX {
+        let header = Header {
+            flow,
+            ordered: true,
+            early: Duration::ZERO,
+            seq: Header::FIRST.wrapping_add(FLOW_LIMIT as u32 - 1),
+            sent_micros: 0,
+        };
+        let release = |flow| released.push(flow);
+        resequencer.handle_packet(&header, 0, flow, 0, release, now);
+    }
+    let places = |it: &Resequencer<u8>| -> usize {
+        let flows = it.flows.values();
+        flows.map(|flow| flow.held.len()).sum()
+    };
+    assert_eq!(places(&resequencer), PLACES_LIMIT);
+    // What there was no room for is passed on at once.
+    assert_eq!(released.len(), 256 - PLACES_LIMIT / FLOW_LIMIT as usize);
+
+    let late = now + Duration::from_secs(10);
+    resequencer.handle_timeout(Duration::ZERO, |flow| released.push(flow), late);
+
+    released.sort_unstable();
+    assert_eq!(released, (0..=u8::MAX).collect::<Vec<_>>());
+    let mut flows = resequencer.flows.values();
+    assert!(flows.all(|flow| flow.held.capacity() <= 2 * ROOM));
+}

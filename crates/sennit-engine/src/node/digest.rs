@@ -76,6 +76,7 @@ impl<R> Node<R> {
             conn.h3
                 .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
         }
+        conn.h3.read_on(&mut conn.tunnel.conn, now);
         while let Some(event) = conn.tunnel.conn.poll() {
             match event {
                 Event::Connected => {
@@ -97,7 +98,9 @@ impl<R> Node<R> {
                         _ => NodeEvent::Lost(id, text),
                     });
                 }
-                Event::Stream(event) => conn.h3.handle_stream(&mut conn.tunnel.conn, &event),
+                Event::Stream(event) => {
+                    conn.h3.handle_stream(&mut conn.tunnel.conn, &event, now);
+                }
                 Event::Path(event) => {
                     closed |= matches!(event, PathEvent::Abandoned { .. });
                     digest_path(&mut conn.tunnel, pipe, id, event, events);

@@ -12,6 +12,9 @@ use sennit_masque::StreamId;
 /// Bytes that wait at most: what 100 Mbit/s bring in 300 ms, the first probe timeout of an answer.
 const MOST: usize = 4 << 20;
 
+/// What one takes beside its bytes, which may be none.
+const ROOM: usize = size_of::<Datagram>();
+
 /// A datagram: its stream, context and payload, the path that it came by, and when.
 pub(super) type Datagram = ((StreamId, u64, Bytes), u32, Instant);
 
@@ -41,7 +44,7 @@ impl Early {
 
     /// Keeps a datagram; false if there is nothing to wait for, or no room.
     pub(super) fn keep(&mut self, datagram: Datagram) -> bool {
-        let bytes = self.bytes + datagram.0.2.len();
+        let bytes = self.bytes + datagram.0.2.len() + ROOM;
         if self.over || bytes > MOST {
             return false;
         }
@@ -70,12 +73,19 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_and_nothing_waits_after_the_answer() {
         let mut early = Early::new(true);
-        assert!(early.keep(datagram(MOST / 2)));
-        assert!(early.keep(datagram(MOST / 2)));
+        assert!(early.keep(datagram(MOST / 2 - ROOM)));
+        assert!(early.keep(datagram(MOST / 2 - ROOM)));
         assert!(!early.keep(datagram(1)));
 
         assert_eq!(early.take().len(), 2);
         assert!(!early.keep(datagram(1)));
         assert!(early.take().is_empty());
+    }
+
+    #[test]
+    fn datagrams_without_content_take_room_as_well() {
+        let mut early = Early::new(true);
+        let kept = (0..MOST).take_while(|_| early.keep(datagram(0))).count();
+        assert_eq!(kept, MOST / ROOM);
     }
 }

@@ -20,8 +20,15 @@ const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
 pub(super) const SITE: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
 const SITE_V6: Ipv6Addr = Ipv6Addr::new(0xfd5e, 1, 0, 0, 0, 0, 0, 2);
 
+/// Events at one point in time: what one peer sends at once is not handled at once.
+const MOST_EVENTS: usize = 300;
+
 pub(super) struct HubSide {
     hub: Hub,
+    /// When it last had events, and how many they were then; and how often a site's prefixes
+    /// changed.
+    busy: (Option<Instant>, usize),
+    pub(super) announcements: usize,
     /// Whether every request is granted at once.
     generous: bool,
     asking: Vec<RequestId>,
@@ -55,6 +62,8 @@ impl HubSide {
         let start = super::scene::START.with(|start| *start);
         Self {
             hub: Hub::new(settings(2), config, tls, start).expect("QUIC's initial suite is there"),
+            busy: (None, 0),
+            announcements: 0,
             generous,
             asking: Vec::new(),
             posting: Vec::new(),
@@ -65,6 +74,12 @@ impl HubSide {
     }
 
     fn handle_event(&mut self, event: HubEvent, now: Instant) {
+        let count = match self.busy {
+            (Some(at), count) if at == now => count + 1,
+            _ => 1,
+        };
+        self.busy = (Some(now), count);
+        assert!(count <= MOST_EVENTS, "too much is handled at once");
         match event {
             HubEvent::Connect { request, .. } if self.generous => self.grant(request, now),
             HubEvent::Connect { request, .. } => self.asking.push(request),
@@ -89,6 +104,7 @@ impl HubSide {
                 }
             }
             HubEvent::Lan { site, prefixes, .. } => {
+                self.announcements += 1;
                 self.hub.set_lan(&site, &prefixes, &[]);
                 self.lan = prefixes;
             }

@@ -105,6 +105,24 @@ impl Peer {
         self.is_connected
     }
 
+    /// Opens a stream and says this there; takes away what flow control lets pass.
+    #[cfg(test)]
+    pub(super) fn say(&mut self, dir: Dir, bytes: &mut Bytes) -> StreamId {
+        let conn = self.conns.values_mut().next_back().expect("it has one");
+        let stream = conn.streams().open(dir).expect("the hub allows some");
+        self.go_on(stream, bytes);
+        stream
+    }
+
+    /// Says more on a stream; takes away what flow control lets pass.
+    #[cfg(test)]
+    pub(super) fn go_on(&mut self, stream: StreamId, bytes: &mut Bytes) {
+        let conn = self.conns.values_mut().next_back().expect("it has one");
+        if let Ok(written) = conn.send_stream(stream).write(bytes) {
+            let _ = bytes.split_to(written);
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn is_closed(&self) -> bool {
         self.conns.values().all(Connection::is_closed)
