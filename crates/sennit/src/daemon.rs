@@ -12,6 +12,7 @@ pub(crate) mod deputy;
 pub mod edge;
 mod facts;
 pub mod hub;
+mod lines;
 mod mailbox;
 mod registrar;
 mod reload;

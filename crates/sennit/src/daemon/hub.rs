@@ -36,6 +36,7 @@ use super::{
     confinement,
     facts::Seen,
     keep_journal,
+    lines::Lines,
     mailbox::{self, Question, Slot},
     note_start, notify, open_doors, pollers, random_seed,
     registrar::{self, Neighbours},
@@ -158,6 +159,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
             verdict_slots: Arc::clone(&verdict_slots),
             strays: Strays::new(inbox, Arc::clone(&hatches)),
             journal: journal.clone(),
+            lines: Lines::default(),
             window: windows.next(),
         };
         workers.push(Worker { machine, io });

@@ -8,7 +8,6 @@
 
 mod change;
 mod lans;
-mod refusals;
 pub(in crate::daemon) mod targets;
 mod udp;
 
@@ -36,6 +35,7 @@ use super::{
         Announced, Directory, Gateway, Plan,
         relay::{Order, Window},
     },
+    lines::{Allowance, Lines},
     mailbox::Slot,
     reload::Done,
     worker::Lifeline,
@@ -51,7 +51,6 @@ use crate::{
     store::{Lease, SiteRecord, Store},
 };
 use lans::Lans;
-use refusals::Refusals;
 use targets::LookUps;
 
 /// How often the store is looked at for what another process wrote, and credentials for their end.
@@ -62,6 +61,9 @@ const NOTE_EVERY: Duration = Duration::from_secs(30);
 /// Requests that may wait. A fleet that reconnects asks again; each takes about a millisecond, so
 /// more of them would wait for longer than an edge does.
 const MAX_WAITING: usize = 1024;
+/// Refusals that the log is told of in a minute: more than the edges of one hub that were revoked
+/// by mistake make, and few enough that a day of a flood is no more than 30,000 lines.
+const REFUSALS: u32 = 20;
 
 /// What a worker wants to know.
 #[derive(Debug)]
@@ -162,7 +164,9 @@ struct Registrar {
     host: Host,
     /// What is behind nobody unless it was granted by itself.
     networks: Vec<crate::config::Prefix>,
-    refusals: Refusals,
+    refusals: Allowance,
+    /// Of the log, about sites.
+    lines: Lines,
     look_ups: LookUps,
     next_look: Instant,
     next_note: Instant,
@@ -190,7 +194,8 @@ pub(super) fn start(
         lans: Lans::default(),
         host: Host::default(),
         networks: Vec::new(),
-        refusals: Refusals::new(now),
+        refusals: Allowance::new(REFUSALS, now),
+        lines: Lines::default(),
         look_ups: LookUps::default(),
         next_look: now + LOOK_EVERY,
         next_note: now + NOTE_EVERY,
@@ -249,7 +254,9 @@ impl Registrar {
                     identity::exchange(store, &self.authority, &certificates, &body, now);
                 let verdict = match exchange.outcome {
                     Ok(site) => {
-                        tracing::info!(%site, "certificate issued");
+                        if self.lines.may_tell(site.as_str(), Instant::now()) {
+                            tracing::info!(%site, "certificate issued");
+                        }
                         self.neighbours.journal.note(Event::CertificateIssued {
                             site: site.to_string(),
                         });
@@ -350,6 +357,7 @@ impl Registrar {
         if let Some(untold) = self.refusals.take_untold(now) {
             tracing::warn!(untold, "more refusals than the journal was told of");
         }
+        self.lines.log_untold(now);
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             let clock = SystemTime::now();
@@ -525,7 +533,9 @@ impl Registrar {
                 self.lans.reconsider(&news.name);
                 news.lan.clear();
             }
-            news.log();
+            if self.lines.may_tell(&news.name, Instant::now()) {
+                news.log();
+            }
             self.neighbours.directory.set_lan(&news.name, &news.lan);
             self.tell(&news);
         }

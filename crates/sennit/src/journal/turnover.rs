@@ -1,8 +1,9 @@
 //! How much the journal is told of one site's comings and goings.
 //!
-//! A site may end its tunnels and come back as often as it likes, and the journal keeps a bounded
-//! number of events for all. So it has the first of each minute of a site, and when the minute is
-//! over how its tunnels and paths stand then, and how much happened in between.
+//! A site may end its tunnels and come back, and renew its certificate, as often as it likes, and
+//! the journal keeps a bounded number of events for all. So it has the first of each minute of a
+//! site, and when the minute is over how its tunnels and paths stand then, and how much happened in
+//! between.
 
 use std::{
     collections::BTreeMap,
@@ -118,6 +119,8 @@ fn subject(event: &Event) -> Option<(String, (String, Option<String>))> {
         | Event::PathDown {
             site, class, link, ..
         } => Some((site.clone()?, (class.clone(), Some(link.clone())))),
+        // A site may renew as often as it likes. No class is called so.
+        Event::CertificateIssued { site } => Some((site.clone(), (String::new(), None))),
         _ => None,
     }
 }
@@ -185,6 +188,20 @@ mod tests {
             assert!(turnover.admit(at, up("van"), now).is_some());
         }
         assert_eq!(turnover.take_late(None), Late::default());
+    }
+
+    #[test]
+    fn a_site_that_renews_all_the_time_is_told_of_as_often_as_one_that_comes_and_goes() {
+        let (start, at) = (Instant::now(), SystemTime::now());
+        let mut turnover = Turnover::default();
+        let issued = || Event::CertificateIssued {
+            site: "loop".into(),
+        };
+        let told = (0..1000).filter(|_| turnover.admit(at, issued(), start).is_some());
+        assert_eq!(told.count(), TOLD as usize);
+        let late = turnover.take_late(None);
+        assert_eq!(late.events, [(at, issued())]);
+        assert_eq!(late.untold, 1000 - u64::from(TOLD) - 1);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::{
     control::Request,
     daemon::{
         facts::{self, Seen},
+        lines::Lines,
         mailbox::{Mailbox, Question, Slot},
         registrar::{Query, Verdict},
         strays::Strays,
@@ -52,6 +53,8 @@ pub(super) struct HubMachine {
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
     pub(super) strays: Strays<Stray>,
     pub(super) journal: Journal,
+    /// Of the log.
+    pub(super) lines: Lines,
     /// Towards the sockets of proxied UDP, if any is.
     pub(super) window: Option<Window>,
 }
@@ -117,7 +120,9 @@ impl HubMachine {
                 class_id,
                 addresses,
             } => {
-                tracing::info!(site, class, worker = self.number, "tunnel is up");
+                if self.lines.may_tell(&site, now) {
+                    tracing::info!(site, class, worker = self.number, "tunnel is up");
+                }
                 let directory = &self.directory;
                 if let Some(old) = directory.enter(self.number, &site, class_id, &addresses) {
                     self.verdict_slots[old].post(Verdict::Replace {
@@ -135,7 +140,9 @@ impl HubMachine {
                 class_id,
                 reason,
             } => {
-                tracing::info!(site, class, reason, "tunnel is down");
+                if self.lines.may_tell(&site, now) {
+                    tracing::info!(site, class, reason, "tunnel is down");
+                }
                 if self.directory.leave(self.number, &site, class_id) {
                     self.tell_announced();
                 }
@@ -168,7 +175,9 @@ impl HubMachine {
                 if (before == PathState::Up) == (state == PathState::Up) {
                     return tracing::debug!(site, class, link, %state, %reason, "path changed");
                 }
-                tracing::info!(site, class, link, %state, %reason, "path changed");
+                if self.lines.may_tell(&site, now) {
+                    tracing::info!(site, class, link, %state, %reason, "path changed");
+                }
                 let site = Some(site);
                 self.journal.note(if state == PathState::Up {
                     Event::PathUp { site, class, link }
@@ -382,6 +391,7 @@ impl Machine for HubMachine {
         while let Some(event) = self.hub.poll_event(now) {
             self.handle_event(event, now);
         }
+        self.lines.log_untold(now);
         self.strays.wake_others();
         if let Some(window) = &mut self.window {
             window.tell();
