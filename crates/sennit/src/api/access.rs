@@ -99,6 +99,10 @@ impl Access {
         let address = peer.address();
         let crowded = |after| Problem::too_many(after, "too many requests from this address");
         self.requests.take(address, now).map_err(crowded)?;
+        if headers.get_all(header::HOST).iter().count() > 1 {
+            // RFC 9112 §3.2
+            return Err(Problem::bad_request("one Host is named, not several"));
+        }
         let host = host.or_else(|| text(headers, header::HOST));
         self.check_origin(peer, headers, host)?;
         if peer == Peer::Local {
@@ -252,7 +256,7 @@ mod tests {
     ) -> Result<Option<Role>, u16> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.insert(*name, HeaderValue::from_str(value).unwrap());
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
         let admitted = access.admit(peer, &headers, None, Instant::now());
         admitted.map_err(|problem| {
@@ -319,6 +323,11 @@ mod tests {
         }
         assert_eq!(admit(&open, NEAR, &[]), Err(421));
         assert!(admit(&open, Peer::Local, &[("host", "whatever")]).is_ok());
+        // RFC 9112 §3.2
+        let both = [("host", "localhost"), ("host", "router.lan")];
+        for peer in [NEAR, FAR, Peer::Local] {
+            assert_eq!(admit(&open, peer, &both), Err(400));
+        }
     }
 
     #[test]

@@ -125,6 +125,9 @@ fn pages_of_other_sites_and_names_that_point_here_are_refused() {
     );
     let absolute = world.ask("GET http://evil.example/v1/status", None, "");
     assert_eq!(absolute.problem(), "unknown_host");
+    // `world` names one Host of its own where none is given.
+    let two = "host: localhost\r\nhost: evil.example\r\n";
+    assert_eq!(world.ask("GET /v1/status", None, two).code, 400);
     let cross = world.ask("GET /v1/status", None, "origin: https://evil.example\r\n");
     assert_eq!((cross.code, cross.problem().as_str()), (403, "forbidden"));
     let fetched = world.ask("GET /v1/status", None, "sec-fetch-site: cross-site\r\n");
