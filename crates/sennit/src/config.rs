@@ -397,6 +397,14 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(source)
 }
 
+/// The file that a daemon reads while it runs. It waits for nobody who writes into a pipe.
+pub(crate) fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    read_file(path)
+}
+
 /// Parses TOML with recovery, hands the tables to `read`, and joins both kinds of findings.
 fn parse<C>(
     file: &str,
@@ -505,4 +513,26 @@ fn tables<'a, 'i>(
         .help(format!("write [[{name}]], once for each {name}"))
     }));
     tables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_daemon_reads_no_pipe_and_no_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
+        std::fs::write(&file, "[hub]").unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+
+        assert_eq!(read_regular_file(&file).unwrap(), b"[hub]");
+        // Nobody writes into the pipe, so whoever opens it waits for ever.
+        for other in [&pipe, Path::new("/dev/null"), folder.path()] {
+            let error = read_regular_file(other).unwrap_err();
+            assert_eq!(error.to_string(), "not a regular file");
+        }
+        assert_eq!(read_file(Path::new("/dev/null")).unwrap(), b"");
+    }
 }

@@ -300,7 +300,7 @@ impl<R: Runs> Reloader<R> {
 
     /// The file, or the answer that it cannot be taken.
     fn read(&self) -> Result<Parsed<R>, Box<ReloadAnswer>> {
-        let source = config::read_file(&self.file).map_err(|source| {
+        let source = config::read_regular_file(&self.file).map_err(|source| {
             let path = self.file.clone();
             refusal(ConfigError::Read { path, source }.to_string())
         })?;

@@ -158,7 +158,7 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn source(&self) -> Result<Vec<u8>, Refused> {
-        config::read_file(&self.file).map_err(|error| {
+        config::read_regular_file(&self.file).map_err(|error| {
             let file = self.file.display();
             Refused::new("cannot_read", format!("cannot read {file}: {error}"))
         })
