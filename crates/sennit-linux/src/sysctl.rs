@@ -17,6 +17,7 @@ use std::{
 use crate::{DeviceName, Error, error::Doing, instance::is_running};
 
 const SUFFIX: &str = ".sysctl";
+const LOCK: &str = "sysctl.lock";
 
 /// A switch below `/proc/sys`, the value it had, and the one that we gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,17 +149,58 @@ impl Sysctls {
     }
 
     /// Keeps other daemons from reading and changing meanwhile.
-    fn lock(&self) -> Result<File, Error> {
-        let path = self.directory.join("sysctl.lock");
+    fn lock(&self) -> Result<Lock, Error> {
         fs::create_dir_all(&self.directory)
-            .and_then(|()| open_lock(&path))
-            .and_then(|file| file.lock().map(|()| file))
-            .doing(|| format!("lock {}", path.display()))
+            .and_then(|()| Lock::take(&self.directory))
+            .doing(|| format!("lock the switches in {}", self.directory.display()))
     }
 
     fn file(&self, device: &DeviceName) -> PathBuf {
         self.directory
             .join(format!("{}-{device}{SUFFIX}", self.namespace))
+    }
+}
+
+/// Held while files of this directory are read and changed. Its own file goes with the last claim.
+struct Lock {
+    /// Its lock ends when it is closed.
+    _file: File,
+    directory: PathBuf,
+}
+
+impl Lock {
+    fn take(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(LOCK);
+        loop {
+            let file = open_lock(&path)?;
+            file.lock()?;
+            // Whoever had it before may have deleted the file that was waited for.
+            let ours = file.metadata()?.ino();
+            if fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
+                let directory = directory.to_owned();
+                return Ok(Self {
+                    _file: file,
+                    directory,
+                });
+            }
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        let Ok(entries) = fs::read_dir(&self.directory) else {
+            return true;
+        };
+        let mut names = entries.flatten().map(|entry| entry.file_name());
+        names.any(|name| name.to_string_lossy().ends_with(SUFFIX))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if !self.is_needed() {
+            // What stays is used again.
+            let _ = fs::remove_file(self.directory.join(LOCK));
+        }
     }
 }
 
@@ -218,13 +260,40 @@ mod tests {
     #[test]
     fn nobody_else_can_lock_what_keeps_daemons_apart() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sysctl.lock");
+        let path = folder.path().join(LOCK);
         let mode = |file: &File| file.metadata().unwrap().mode() & 0o777;
 
         assert_eq!(mode(&open_lock(&path).unwrap()), 0o600);
 
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert_eq!(mode(&open_lock(&path).unwrap()), 0o600);
+    }
+
+    #[test]
+    fn the_lock_leaves_no_file_behind_and_keeps_daemons_apart_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let (there, counter) = (folder.path().join(LOCK), folder.path().join("counter"));
+        fs::write(&counter, "0").unwrap();
+        let count = || {
+            for _ in 0..200 {
+                let lock = Lock::take(folder.path()).unwrap();
+                let so_far: u32 = fs::read_to_string(&counter).unwrap().parse().unwrap();
+                std::thread::yield_now();
+                fs::write(&counter, (so_far + 1).to_string()).unwrap();
+                drop(lock);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(count);
+            }
+        });
+
+        assert_eq!(fs::read_to_string(&counter).unwrap(), "800");
+        assert!(!there.exists());
+        fs::write(folder.path().join(format!("1-other{SUFFIX}")), "").unwrap();
+        drop(Lock::take(folder.path()).unwrap());
+        assert!(there.exists(), "another daemon has claims");
     }
 
     #[test]
