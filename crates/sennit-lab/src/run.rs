@@ -53,6 +53,7 @@ pub fn play(
     options: &Options,
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Lab, Results), Error> {
+    scenario.check_plays()?;
     programs::require(&programs::TRAFFIC)?;
     let mut rivals = Vec::new();
     for kind in scenario.tunnel.iter().flat_map(|tunnel| &tunnel.kind) {

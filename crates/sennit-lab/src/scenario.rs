@@ -366,6 +366,24 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// Whether there is something to play: links alone are a scenario too, to hold them.
+    pub(crate) fn check_plays(&self) -> Result<(), Error> {
+        if self.step.is_empty() {
+            let name = &self.name;
+            return Err(Error::Scenario(format!(
+                "{name:?} has no [[step]] to play (with --quick none that is not `long`)"
+            )));
+        }
+        let is_empty = |step: &&Step| step.traffic.is_empty() && step.fault.is_empty();
+        match self.step.iter().find(is_empty) {
+            Some(step) => Err(Error::Scenario(format!(
+                "step {:?} has neither [[step.traffic]] nor [[step.fault]]",
+                step.name
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn check_published(&self) -> Result<(), Error> {
         self.published.iter().try_for_each(|published| {
             let wrong = |reason: String| {

@@ -611,6 +611,32 @@ fn wireguard_go_carries_tcp_and_packets() {
 }
 
 #[test]
+fn a_scenario_in_which_nothing_happens_is_refused_before_anything_is_built() {
+    let link = "name = \"t\"\n[[link]]\nname = \"a\"\n";
+    let step = "[[step]]\nname = \"s\"\n";
+    let long = "long = true\ntraffic = [{ kind = \"ping\", via = \"link:a\" }]\n";
+    let directory = Directory::new();
+    let refused = |text: &str, quick: bool| {
+        let mut scenario = Scenario::parse(text).expect("its links are right");
+        if quick {
+            scenario = scenario.quick();
+        }
+        let options = Options {
+            programs: Programs::beside("/nowhere/sennit".into()),
+            out: directory.0.join("out"),
+            repeat: 1,
+        };
+        let error = play(&scenario, text, &options, &mut |_| {}).expect_err("nothing happens");
+        error.to_string()
+    };
+
+    assert!(refused(link, false).contains("no [[step]]"));
+    assert!(refused(&format!("{link}{step}"), false).contains("neither [[step.traffic]] nor"));
+    assert!(refused(&format!("{link}{step}{long}"), true).contains("--quick"));
+    assert!(!directory.0.join("out").exists());
+}
+
+#[test]
 fn a_tunnel_that_is_not_installed_is_named_before_anything_is_built() {
     let text = over_a_veth("ideal", true);
     let scenario = Scenario::parse(&text).expect("the scenario is right");
