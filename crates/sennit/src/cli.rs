@@ -190,13 +190,16 @@ struct JoinArgs {
     token: String,
     #[command(flatten)]
     state: StateArg,
-    /// Replace the identity that is there
+    /// Replace the identity that is there, by a token that nobody has used
     #[arg(long)]
     force: bool,
     /// A link of the first config, like starlink=eth1; repeatable [default: the interfaces with a
     /// default route]
     #[arg(long = "link", value_name = "NAME=INTERFACE")]
     links: Vec<starter::StarterLink>,
+    /// Interfaces of links may come later, as that of a modem which is not plugged in
+    #[arg(long)]
+    absent: bool,
     /// Have everything go into the tunnel, by the first config
     #[arg(long)]
     route_all: bool,
@@ -355,8 +358,8 @@ struct WhyArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  sennit check --strict /etc/sennit/edge.toml")]
 struct CheckArgs {
-    /// A hub's or an edge's config
-    #[arg(value_name = "FILE")]
+    /// A hub's or an edge's config [default: the edge's, else the hub's, in /etc/sennit]
+    #[arg(value_name = "FILE", default_value_os_t = find_config(), hide_default_value = true)]
     file: PathBuf,
     /// Print JSON (sennit.check/1)
     #[arg(long)]

@@ -161,7 +161,7 @@ impl From<IdentityError> for Failure {
             IdentityError::NotJoined { .. } => Self::new(Exit::NotFound, error)
                 .hint("ask the hub for a token (sennit invite SITE --hub ADDR:PORT), then: sennit join TOKEN"),
             IdentityError::AlreadyJoined { .. } => {
-                Self::runtime(error).hint("to replace its key and certificate: --force")
+                Self::runtime(error).hint("to replace its key and certificate by those of this new token: --force")
             }
             _ => Self::runtime(error),
         }

@@ -14,7 +14,7 @@ use crate::config::Prefix;
 use crate::control::{Client, ClientError, Invited, Request};
 use crate::daemon::{self, edge::Asked};
 use crate::date;
-use crate::identity::{self, Authority, EdgeIdentity, Invitation};
+use crate::identity::{self, Authority, Credential, EdgeIdentity, Invitation};
 use crate::qr;
 use crate::reach::Reach;
 use crate::status::{RefusedPrefix, Role, Status, TunnelStatus, duration};
@@ -75,16 +75,56 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
 pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     let now = SystemTime::now();
     let invitation: Invitation = token(&args.token)?.parse()?;
-    let invitation = invitation.still_valid(now)?;
-    let state = &args.state.dir;
-    if !args.force {
-        EdgeIdentity::must_be_free(state)?;
+    let wishes = starter::Wishes {
+        file: args.config.as_deref(),
+        links: &args.links,
+        route_all: args.route_all,
+        absent: args.absent || args.offline,
+    };
+    let known = EdgeIdentity::of_invitation(&args.state.dir, &invitation);
+    let invitation = match &known {
+        Some(known) if known.is_enrolled() => invitation,
+        _ => invitation.still_valid(now)?,
+    };
+    if known.is_none() && !args.force {
+        EdgeIdentity::must_be_free(&args.state.dir)?;
     }
+    // All that can be wrong here is looked at before the hub hears the token.
+    let starter = starter::Starter::prepare(&args.state.dir, &invitation, &wishes)?;
+    let (identity, asked) = match known {
+        Some(known) if known.is_enrolled() || args.offline => (known, None),
+        known => {
+            let (identity, asked) = exchange(args, &invitation, known)?;
+            (identity, Some(asked))
+        }
+    };
+    starter.publish()?;
+    say_joined(&identity, asked.as_ref(), now);
+    starter::say_start("edge", &starter.path);
+    Ok(Exit::Ok)
+}
+
+/// Has the hub exchange the token for a certificate, if it is in reach. The key is that of an
+/// earlier attempt, if there was one: the hub may have taken the token although the answer, or what
+/// came after it, was lost.
+fn exchange(
+    args: &JoinArgs,
+    invitation: &Invitation,
+    known: Option<EdgeIdentity>,
+) -> Result<(EdgeIdentity, Asked), Failure> {
+    let state = &args.state.dir;
     // Beside what is there, until the hub has had its say.
     let draft = state.join("joining");
-    let mut identity = EdgeIdentity::join(&draft, &invitation, true)?;
+    let in_place = known.is_some();
+    let begun = known.or_else(|| EdgeIdentity::of_invitation(&draft, invitation));
+    let mut identity = match begun {
+        Some(begun) => begun,
+        None => EdgeIdentity::join(&draft, invitation, true)?,
+    };
     let asked = if args.offline {
         Asked::NoAnswer
+    } else if identity.is_enrolled() {
+        Asked::Certified
     } else {
         output::say!("Asking the hub ...");
         daemon::edge::ask(&mut identity)?
@@ -101,14 +141,15 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
         return Err(Failure::runtime(reason)
             .hint("ask the hub for a new token: sennit invite SITE --hub HOST:PORT"));
     }
-    let identity = identity.move_to(state)?;
-    let _ = std::fs::remove_dir_all(&draft);
-    let wishes = starter::Wishes {
-        file: args.config.as_deref(),
-        links: &args.links,
-        route_all: args.route_all,
-    };
-    let config = starter::write(state, &identity, &wishes)?;
+    if !in_place {
+        identity = identity.move_to(state)?;
+        let _ = std::fs::remove_dir_all(&draft);
+    }
+    Ok((identity, asked))
+}
+
+/// Who this edge is now. `asked` is what the hub has said just now, if it was asked.
+fn say_joined(identity: &EdgeIdentity, asked: Option<&Asked>, now: SystemTime) {
     output::say!(
         "This edge is `{}` of hub {}.",
         identity.site,
@@ -120,17 +161,19 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
             "The hub's clock says {hub}, and this host's {here}: set the one that is wrong."
         );
     }
-    if asked == Asked::Certified {
-        output::say!("The hub has taken the token. Start it:");
-    } else {
-        let until = date::seconds(invitation.expires);
-        output::say!(
-            "Whether the token is good is not known yet. The edge must connect for the first time \
-             before {until}:"
-        );
+    match &identity.credential {
+        Credential::Enrolled { .. } if asked.is_none() => {
+            output::say!("It has used this token before, and keeps its key. Start it:");
+        }
+        Credential::Enrolled { .. } => output::say!("The hub has taken the token. Start it:"),
+        Credential::Pending { expires, .. } => {
+            let until = date::seconds(*expires);
+            output::say!(
+                "Whether the token is good is not known yet. The edge must connect for the first time \
+                 before {until}:"
+            );
+        }
     }
-    starter::say_start("edge", &config);
-    Ok(Exit::Ok)
 }
 
 /// The token itself, from wherever the command line says it is.

@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::{Failure, output};
+use super::{Exit, Failure, output};
 use crate::config::{ConfigError, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE, EdgeConfig};
-use crate::identity::EdgeIdentity;
+use crate::identity::Invitation;
 
 /// What goes into the first config of an edge.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(super) struct Wishes<'a> {
     pub(super) links: &'a [StarterLink],
     /// Everything goes into the tunnel.
     pub(super) route_all: bool,
+    /// Interfaces of links may come later.
+    pub(super) absent: bool,
 }
 
 /// A link as the command line names it: `starlink=eth1`, or just `eth1`.
@@ -43,39 +45,129 @@ impl FromStr for StarterLink {
     }
 }
 
-/// Writes the edge's config unless it is there; its path.
-pub(super) fn write(
-    state: &Path,
-    identity: &EdgeIdentity,
-    wishes: &Wishes<'_>,
-) -> Result<PathBuf, Failure> {
-    let found = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
-    let found = found.iter().map(|interface| StarterLink {
-        name: interface.clone(),
-        interface: interface.clone(),
-    });
-    let links = match wishes.links {
-        [] => found.collect(),
-        links => links.to_vec(),
-    };
-    let text = text(&absolute(state), identity, &links, wishes.route_all);
-    let path = place(wishes.file, state, Path::new(DEFAULT_EDGE_FILE));
-    EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
-        .map_err(ConfigError::Invalid)?;
-    for link in links.iter().filter(|link| is_missing(&link.interface)) {
-        output::say!(
-            "warning: there is no interface `{}` on this host now: link `{}` waits for it",
-            link.interface,
-            link.name
-        );
+/// The first config of an edge, ready to be put where it goes: all that could go wrong with it has
+/// been looked at.
+pub(super) struct Starter {
+    pub(super) path: PathBuf,
+    /// Beside the place where it goes; nothing if there is a config already.
+    draft: Option<Draft>,
+}
+
+impl Starter {
+    /// Makes the config of the edge that `invitation` makes of this host.
+    pub(super) fn prepare(
+        state: &Path,
+        invitation: &Invitation,
+        wishes: &Wishes<'_>,
+    ) -> Result<Self, Failure> {
+        let path = place(wishes.file, state, Path::new(DEFAULT_EDGE_FILE));
+        if path.exists() {
+            if !wishes.links.is_empty() || wishes.route_all {
+                output::say!(
+                    "warning: {} is there already: --link and --route-all change nothing in it",
+                    path.display()
+                );
+            }
+            return Ok(Self { path, draft: None });
+        }
+        let found = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
+        let found = found.iter().map(|interface| StarterLink {
+            name: interface.clone(),
+            interface: interface.clone(),
+        });
+        let links = match wishes.links {
+            [] => found.collect(),
+            links => links.to_vec(),
+        };
+        look_at_interfaces(&links, wishes.absent)?;
+        let text = text(&absolute(state), invitation, &links, wishes.route_all);
+        EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
+            .map_err(ConfigError::Invalid)?;
+        let draft = Some(Draft::write(&path, &text)?);
+        Ok(Self { path, draft })
     }
-    let written = write_new(&path, &text, "look at its links and routes")?;
-    if !written && (!wishes.links.is_empty() || wishes.route_all) {
-        output::say!(
-            "warning: --link and --route-all change nothing there: edit it, or remove it and join again with --force and a new token"
-        );
+
+    /// Puts the config in its place unless one is there.
+    pub(super) fn publish(&self) -> Result<(), Failure> {
+        let path = &self.path;
+        let published = match &self.draft {
+            Some(draft) => fs::hard_link(&draft.0, path),
+            None => Err(io::ErrorKind::AlreadyExists.into()),
+        };
+        match published {
+            Ok(()) => output::say!(
+                "Its first config is {}: look at its links and routes.",
+                path.display()
+            ),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                output::say!("{} stays as it is.", path.display());
+            }
+            Err(error) => return Err(unwritable(path, &error)),
+        }
+        Ok(())
     }
-    Ok(path)
+}
+
+/// A file beside the one that it may become, which goes when this does.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn write(path: &Path, text: &str) -> Result<Self, Failure> {
+        let draft = Self(path.with_added_extension("draft"));
+        if let Some(parent) = path.parent() {
+            // What fails here fails below too, and says so.
+            let _ = fs::create_dir_all(parent);
+        }
+        let _ = fs::remove_file(&draft.0);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).open(&draft.0);
+        let written = file.and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        match written {
+            Ok(()) => Ok(draft),
+            Err(error) => Err(unwritable(path, &error)),
+        }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure::io(error, format!("cannot write {}: {error}", path.display()))
+}
+
+/// A mistyped interface is told before the token is used; one that comes later is nothing wrong.
+fn look_at_interfaces(links: &[StarterLink], absent: bool) -> Result<(), Failure> {
+    for StarterLink { name, interface } in links.iter().filter(|it| is_missing(&it.interface)) {
+        let what = format!("link `{name}`: there is no interface `{interface}` on this host now");
+        if !absent {
+            let hint = format!(
+                "there are {}; if it comes later: --absent (the token is not used yet)",
+                interfaces().join(", ")
+            );
+            return Err(Failure::new(Exit::NotFound, what).hint(hint));
+        }
+        output::say!("warning: {what}: the link waits for it");
+    }
+    Ok(())
+}
+
+/// What may be a link.
+fn interfaces() -> Vec<String> {
+    let found = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = found.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name != "lo").collect();
+    names.sort();
+    names
 }
 
 fn is_missing(interface: &str) -> bool {
@@ -96,7 +188,21 @@ pub(super) fn write_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Fa
         quoted(&absolute(state)),
     );
     let path = place(file, state, Path::new(DEFAULT_HUB_FILE));
-    write_new(&path, &text, "look at its addresses and reach")?;
+    if let Some(parent) = path.parent() {
+        // What fails here fails below too, and says so.
+        let _ = fs::create_dir_all(parent);
+    }
+    let file = OpenOptions::new().write(true).create_new(true).open(&path);
+    match file.and_then(|mut file| file.write_all(text.as_bytes())) {
+        Ok(()) => output::say!(
+            "Its first config is {}: look at its addresses and reach.",
+            path.display()
+        ),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            output::say!("{} stays as it is.", path.display());
+        }
+        Err(error) => return Err(unwritable(&path, &error)),
+    }
     Ok(path)
 }
 
@@ -124,35 +230,10 @@ fn place(wanted: Option<&Path>, state: &Path, usual: &Path) -> PathBuf {
     }
 }
 
-/// Whether it was written: what is there stays.
-fn write_new(path: &Path, text: &str, advice: &str) -> Result<bool, Failure> {
-    if let Some(parent) = path.parent() {
-        // What fails here fails below too, and says so.
-        let _ = fs::create_dir_all(parent);
-    }
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
-    match written {
-        Ok(()) => {
-            output::say!("Its first config is {}: {advice}.", path.display());
-            Ok(true)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            output::say!("{} stays as it is.", path.display());
-            Ok(false)
-        }
-        Err(error) => {
-            let path = path.display();
-            Err(Failure::runtime(format!("cannot write {path}: {error}")))
-        }
-    }
-}
-
 fn absolute(state: &Path) -> PathBuf {
-    fs::canonicalize(state).unwrap_or_else(|_| state.into())
+    fs::canonicalize(state)
+        .or_else(|_| std::path::absolute(state))
+        .unwrap_or_else(|_| state.into())
 }
 
 /// The interfaces with an IPv4 default route, as `/proc/net/route` lists them, the preferred first.
@@ -170,8 +251,8 @@ fn default_routes(table: &str) -> Vec<String> {
     found.into_iter().map(|(_, interface)| interface).collect()
 }
 
-fn text(state: &Path, identity: &EdgeIdentity, links: &[StarterLink], route_all: bool) -> String {
-    let hubs: Vec<String> = identity
+fn text(state: &Path, invitation: &Invitation, links: &[StarterLink], route_all: bool) -> String {
+    let hubs: Vec<String> = invitation
         .hubs
         .iter()
         .map(|hub| format!("\"{hub}\""))
@@ -185,7 +266,7 @@ fn text(state: &Path, identity: &EdgeIdentity, links: &[StarterLink], route_all:
         "# Site {}\n[edge]\nhub = [{}]\nstate = {}\n{routes}\n\
          lan = []           # prefixes behind this edge, like [\"192.168.8.0/24\"]\n\n\
          # One [[link]] for each WAN interface.\n",
-        identity.site,
+        invitation.site,
         hubs.join(", "),
         quoted(state),
     );

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -45,6 +47,8 @@ pub struct EdgeIdentity {
     pub authority: Fingerprint,
     pub credential: Credential,
     key: KeyPair,
+    /// A digest of the invitation's secret, also once that is forgotten.
+    token: Option<String>,
 }
 
 /// How the edge proves who it is.
@@ -67,6 +71,9 @@ struct SiteFile {
     authority: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    /// SHA-256 of the secret, by which the invitation is known again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
     /// Of the secret, then of the certificate; seconds since 1970.
     expires: u64,
 }
@@ -101,9 +108,19 @@ impl EdgeIdentity {
                 expires: invitation.expires,
             },
             key,
+            token: Some(digest(&invitation.secret)),
         };
         identity.save()?;
         Ok(identity)
+    }
+
+    /// The identity in `state`, if it was made for this invitation: a hub takes a token again from
+    /// the key that it was used with.
+    pub fn of_invitation(state: &Path, invitation: &Invitation) -> Option<Self> {
+        let identity = Self::load(state).ok()?;
+        let is_same = identity.token == Some(digest(&invitation.secret))
+            && identity.authority == invitation.authority;
+        is_same.then_some(identity)
     }
 
     /// Fails if `state` belongs to a site already.
@@ -161,6 +178,10 @@ impl EdgeIdentity {
                 expires,
             },
         };
+        let token = file.token.or_else(|| match &credential {
+            Credential::Pending { secret, .. } => Some(digest(secret)),
+            Credential::Enrolled { .. } => None,
+        });
         let key = key_pair(&state.join(KEY))?;
         Ok(Self {
             state: state.into(),
@@ -169,6 +190,7 @@ impl EdgeIdentity {
             authority,
             credential,
             key,
+            token,
         })
     }
 
@@ -257,6 +279,7 @@ impl EdgeIdentity {
             hub: self.hubs.clone(),
             authority: self.authority.to_string(),
             secret,
+            token: self.token.clone(),
             expires: expires
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default()
@@ -266,6 +289,10 @@ impl EdgeIdentity {
         let text = Zeroizing::new(text);
         files::write(&self.state.join(SITE), Access::Private, &text)
     }
+}
+
+fn digest(secret: &Secret) -> String {
+    STANDARD.encode(secret.hash())
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {

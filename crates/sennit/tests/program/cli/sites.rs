@@ -106,12 +106,18 @@ fn join_says_why_it_refuses() {
         "bearer token",
     );
     succeed(&["join", token, "--state", edge]);
-    let again = sennit(&["join", token, "--state", edge]);
+    let key = || fs::read(format!("{edge}/edge.key")).unwrap();
+    let first = key();
+    succeed(&["join", token, "--state", edge]);
+    assert_eq!(key(), first, "the same token is no other site");
+    let other = succeed(&invite);
+    let again = sennit(&["join", other.trim(), "--state", edge]);
     assert_fails(&again, 1, "already belongs to site `van-07`");
     assert!(stderr(&again).contains("--force"));
     let kept = fs::read_to_string(format!("{edge}/edge.toml")).unwrap();
     fs::write(format!("{edge}/edge.toml"), format!("{kept}# mine\n")).unwrap();
-    succeed(&["join", token, "--state", edge, "--force"]);
+    succeed(&["join", other.trim(), "--state", edge, "--force"]);
+    assert_ne!(key(), first);
     assert!(
         fs::read_to_string(format!("{edge}/edge.toml"))
             .unwrap()
