@@ -431,7 +431,7 @@ impl<N: Network> Serving<N> {
         let (counted, before) = (plan.seconds, [plan.warmup_seconds, plan.ramp_seconds]);
         let is_time = before.iter().all(|time| (0.0..=most).contains(time));
         if !(is_time && counted > 0.0 && counted + plan.warmup_seconds <= most) {
-            return Err(format!("a test may last {most} s here: see --duration"));
+            return Err(too_long(plan, most));
         }
         if !(1..=MOST_CONNECTIONS).contains(&plan.connections) || plan.streams > MOST_STREAMS {
             return Err(format!(
@@ -485,6 +485,26 @@ impl<N: Network> Serving<N> {
         }
         Ok(())
     }
+}
+
+/// That a test would last longer than a server allows, and what to say instead.
+fn too_long(plan: &Plan, most: f64) -> String {
+    let left = most - plan.warmup_seconds;
+    let wanted = plan.seconds + plan.warmup_seconds;
+    let warm_up = match plan.warmup_seconds > 0.0 {
+        true => " with its warm-up",
+        false => "",
+    };
+    let instead = if plan.ramp_seconds > most || left <= 0.0 {
+        "shorten --warmup and --ramp".to_owned()
+    } else if plan.bytes.is_some() {
+        format!("say --duration {left} beside --bytes, and it ends then if not all has arrived")
+    } else {
+        format!("say --duration {left}")
+    };
+    format!(
+        "a test lasts {most} s at most here{warm_up}, and this one would last {wanted} s: {instead}"
+    )
 }
 
 pub(super) fn random() -> Result<[u8; 32], String> {

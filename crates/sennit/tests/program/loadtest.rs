@@ -430,7 +430,14 @@ fn a_token_a_pin_and_a_limit_are_kept() {
     assert_fails(&test(&wrong), 1, "is not the one of --pin");
     let long = ["--token", "open sesame", "--duration", "3"];
     let output = server.client(&long).output().unwrap();
-    assert_fails(&output, 1, "a test may last 2 s here");
+    assert_fails(
+        &output,
+        1,
+        "2 s at most here, and this one would last 3 s: say --duration 2",
+    );
+    let bytes = ["--token", "open sesame", "--bytes", "1M"];
+    let bytes = server.client(&bytes).args(["--warmup", "0.5"]).output();
+    assert_fails(&bytes.unwrap(), 1, "say --duration 1.5 beside --bytes");
 
     let right = [&known[..], &[server.fingerprint.as_str()]].concat();
     assert!(report(&test(&right), 0).goodput_bits_per_second > 0.0);
