@@ -40,7 +40,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use self::api::{ApiConfig, TlsFiles};
 pub use self::connect_udp::ConnectUdp;
-pub use self::effective::{Change, Entry, changes, effective, render};
+pub use self::effective::{Change, Entry, changes, effective, implied, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::{HostFinding, look_at_host};
 pub use self::matching::{Match, PortRange};

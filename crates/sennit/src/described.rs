@@ -25,7 +25,7 @@ pub struct DescribedPacket {
 
 /// Why a text describes no packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[error("{0}: write it like `udp 192.168.8.7 10.9.0.2 5060`, and perhaps sport, dscp or size")]
 pub struct NoPacket(String);
 
 /// What a host takes for the source port if it may choose (RFC 6335 §6).

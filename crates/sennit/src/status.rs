@@ -31,7 +31,7 @@ pub use self::reasons::{
 pub use self::schema::json_schema;
 pub use self::shared::{FarQueueStatus, SharedStatus};
 pub use self::table::render;
-pub(crate) use self::table::{bounds, bytes, duration, limits, rate};
+pub(crate) use self::table::{bounds, bytes, columns, duration, limits, rate};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "sennit.status/1";

@@ -209,27 +209,31 @@ impl Row {
         }
     }
 
-    fn write(&self, width: usize, text: &mut String) {
+    fn cells(&self) -> [String; 9] {
         let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
         let state = match self.link.state {
             LinkState::Up => "up",
             LinkState::Down => "down",
         };
-        *text += &format!(
-            "{:width$}  {:12}  {state:5}  {:>4}  {:>10}  {:>7}  {:>10}  {:>9}  {:>9}\n",
-            self.link.name,
-            self.link.interface,
-            self.link.tier,
+        [
+            self.link.name.clone(),
+            self.link.interface.clone(),
+            state.into(),
+            self.link.tier.to_string(),
             known(self.rtt_seconds.map(|rtt| format!("{:.1} ms", rtt * 1e3))),
             known(self.loss_ratio.map(|loss| format!("{:.1} %", loss * 100.0))),
             known(self.rate_bytes_per_second.map(status::rate)),
             status::bytes(self.sent_bytes),
             status::bytes(self.received_bytes),
-        );
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
         let limits = status::limits(&self.link);
-        for reason in self.link.reason.iter().chain(&self.link.hub).chain(&limits) {
-            *text += &format!("  {}: {reason}\n", self.link.name);
-        }
+        let reasons = self.link.reason.iter().chain(&self.link.hub).chain(&limits);
+        reasons
+            .map(|reason| format!("{}: {reason}", self.link.name))
+            .collect()
     }
 }
 
@@ -248,16 +252,19 @@ fn list(args: &LinksArgs, client: &mut Client) -> Result<Exit, Failure> {
             links,
         });
     }
-    let widest = links.iter().map(|row| row.link.name.chars().count()).max();
-    let width = widest.unwrap_or(0).max(4);
-    let mut text = format!(
-        "{:width$}  {:12}  {:5}  {:>4}  {:>10}  {:>7}  {:>10}  {:>9}  {:>9}\n",
-        "LINK", "INTERFACE", "STATE", "TIER", "RTT", "LOSS", "RATE", "SENT", "RECEIVED"
-    );
-    for row in &links {
-        row.write(width, &mut text);
-    }
-    output::print(&text)
+    let titles = [
+        "LINK",
+        "INTERFACE",
+        "STATE",
+        "TIER",
+        "RTT",
+        "LOSS",
+        "RATE",
+        "SENT",
+        "RECEIVED",
+    ];
+    let rows: Vec<_> = links.iter().map(|row| (row.cells(), row.notes())).collect();
+    output::print(&status::columns(titles, 3, &rows))
 }
 
 // ---- before a drill -----------------------------------------------------------------------------

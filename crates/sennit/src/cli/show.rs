@@ -50,12 +50,15 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
     } = &args.command;
     let file = &file.clone().unwrap_or_else(find_config);
     // What is shown is valid.
-    super::load(Config::load(file))?;
+    let config = super::load(Config::load(file))?;
     let source = config::read_file(file).map_err(|source| ConfigError::Read {
         path: file.clone(),
         source,
     })?;
     let mut keys = config::effective(&String::from_utf8_lossy(&source));
+    if let Config::Edge(edge) = &config {
+        keys.extend(config::implied(&keys, &edge.classes));
+    }
     keys.retain(|entry| *effective || !entry.is_default);
     if *json {
         return output::print_json(&Document {

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
+use super::Class;
 use super::reference::{self, Key, Without};
 
 /// A key that holds.
@@ -82,6 +83,29 @@ pub fn effective(source: &str) -> Vec<Entry> {
     entries
 }
 
+/// The keys of classes that an edge has although its file, which has these entries, does not.
+pub fn implied(entries: &[Entry], classes: &[Class]) -> Vec<Entry> {
+    let has = |name: &str| {
+        let mut written = entries.iter().filter(|entry| entry.section == CLASS);
+        written.any(|entry| entry.name.as_deref() == Some(name))
+    };
+    let silent = classes.iter().filter(|class| !has(&class.name));
+    let keys = reference::keys();
+    let of = |class: &Class| {
+        let keys = keys.iter().filter(|key| key.section == CLASS);
+        let entries = keys.map(|key| entry(key, Some(&class.name), &DeTable::new()));
+        let named = entries.map(|entry| Entry {
+            value: match entry.key {
+                "name" => Some(quoted(&class.name)),
+                _ => entry.value,
+            },
+            ..entry
+        });
+        named.collect::<Vec<_>>()
+    };
+    silent.flat_map(of).collect()
+}
+
 fn entry(key: &Key, name: Option<&str>, table: &DeTable<'_>) -> Entry {
     let set = table.get(key.name).map(|value| toml(value.get_ref()));
     let (default, without) = match &key.without {
@@ -102,7 +126,7 @@ fn entry(key: &Key, name: Option<&str>, table: &DeTable<'_>) -> Entry {
 /// A value in one way of writing it.
 fn toml(value: &DeValue<'_>) -> String {
     match value {
-        DeValue::String(text) => serde_json::Value::from(text.as_ref()).to_string(),
+        DeValue::String(text) => quoted(text),
         DeValue::Integer(number) => number.as_str().into(),
         DeValue::Float(number) => number.as_str().into(),
         DeValue::Boolean(value) => value.to_string(),
@@ -118,6 +142,10 @@ fn toml(value: &DeValue<'_>) -> String {
             format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
         }
     }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// The entries as a file.
@@ -275,14 +303,22 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_a_config_that_means_the_same() {
-        let shown = render(&effective(BEFORE));
         let parse = |text: &str| {
             EdgeConfig::parse("edge.toml", text.as_bytes())
                 .unwrap()
                 .config
         };
-        assert_eq!(parse(&shown), parse(BEFORE), "{shown}");
-        assert!(shown.contains("policy") || !shown.contains("[[class]]"));
-        assert!(shown.contains("leak = \"block\"  # default"), "{shown}");
+        let some = format!("{BEFORE}[[class]]\nname = 'calls'\nmatch = ['udp']\n");
+        let all = format!("{BEFORE}[[class]]\nname = 'all'\n");
+        for (written, classes) in [(BEFORE, 1), (&some, 2), (&all, 1)] {
+            let mut entries = effective(written);
+            entries.extend(implied(&entries, &parse(written).classes));
+            let shown = render(&entries);
+
+            assert_eq!(parse(&shown), parse(written), "{shown}");
+            assert_eq!(shown.matches("[[class]]").count(), classes, "{shown}");
+            assert!(shown.contains("policy = \"bond\"  # default"), "{shown}");
+            assert!(shown.contains("leak = \"block\"  # default"), "{shown}");
+        }
     }
 }

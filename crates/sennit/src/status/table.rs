@@ -50,6 +50,32 @@ pub fn render(status: &Status, color: bool) -> String {
     text.lines.join("\n") + "\n"
 }
 
+/// A table of 80 columns at most, with the notes of its rows below it. Its first `left` columns are
+/// words, the others numbers.
+pub(crate) fn columns<const N: usize>(
+    titles: [&str; N],
+    left: usize,
+    rows: &[([String; N], Vec<String>)],
+) -> String {
+    let mut text = Text {
+        lines: Vec::new(),
+        color: false,
+    };
+    let mut index = 0..N;
+    let columns = titles.map(|title| match index.next() {
+        Some(index) if index >= left => (title, Side::Right),
+        _ => (title, Side::Left),
+    });
+    let cells = rows
+        .iter()
+        .map(|(cells, _)| (cells.clone().map(Cell::from), None));
+    text.table("", columns, cells.collect());
+    for note in rows.iter().flat_map(|(_, notes)| notes) {
+        text.note(note);
+    }
+    text.lines.join("\n") + "\n"
+}
+
 /// How good or bad a word is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mood {

@@ -6,7 +6,7 @@ use super::{LinksArgs, is_up, ordered, status};
 use crate::cli::{Exit, Failure, output};
 use crate::config;
 use crate::control::{Client, LinkBounds, Request};
-use crate::status::{LinkStatus, limits};
+use crate::status::{LinkStatus, bounds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -89,12 +89,16 @@ pub(super) fn run(
 
 fn said(link: &LinkStatus) -> String {
     let name = &link.name;
-    match limits(link) {
-        Some(bounds) if link.limited_by_operator => format!(
-            "Link `{name}` carries {bounds} until `sennit links limit {name} off`, or until the edge is \
+    let limits = bounds([
+        link.up_limit_bytes_per_second,
+        link.down_limit_bytes_per_second,
+    ]);
+    match limits {
+        Some(limits) if link.limited_by_operator => format!(
+            "Link `{name}` carries {limits} until `sennit links limit {name} off`, or until the edge is \
              started again."
         ),
-        Some(bounds) => format!("Link `{name}` carries {bounds}, as the config says."),
+        Some(limits) => format!("Link `{name}` carries {limits}, as the config says."),
         None => format!("Link `{name}` is not limited."),
     }
 }
