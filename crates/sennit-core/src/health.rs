@@ -175,6 +175,15 @@ impl Health {
         self.heard
     }
 
+    /// From when on what was sent on a path that is not used any more may be lost: since something
+    /// was last heard, unless it is down as the kernel or the operator said, and nothing flowed.
+    pub fn lost_from(&self) -> Instant {
+        match (self.reason, self.pace) {
+            (Reason::LinkDown, Pace::Idle) => self.since,
+            _ => self.heard,
+        }
+    }
+
     /// When it was last probed.
     pub fn probed(&self) -> Instant {
         self.probed

@@ -534,7 +534,7 @@ impl Hub {
             state,
             before: path.health.before(),
             reason,
-            heard: path.health.heard(),
+            heard: path.health.lost_from(),
         });
     }
 }

@@ -359,6 +359,22 @@ fn a_link_without_carrier_is_down_at_once() {
 }
 
 #[test]
+fn a_link_that_goes_down_while_nothing_flows_loses_nothing() {
+    let start = Instant::now();
+    let gap = |pace: Pace| {
+        let mut health = lively(start);
+        health.set_pace(pace, Duration::ZERO, start);
+        let heard = health.heard();
+        let now = heard + Duration::from_millis(40);
+        health.handle_link(false, now);
+        health.handle_timeout(now);
+        now - health.lost_from()
+    };
+    assert_eq!(gap(Pace::Idle), Duration::ZERO);
+    assert_eq!(gap(Pace::Active), Duration::from_millis(40));
+}
+
+#[test]
 fn probes_are_quick_when_active_and_rare_when_idle() {
     let start = Instant::now();
     let mut health = Health::new(start);

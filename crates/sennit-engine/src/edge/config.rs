@@ -110,7 +110,7 @@ pub enum EdgeEvent {
         before: PathState,
         /// Why.
         reason: health::Reason,
-        /// When anything was last heard on it.
+        /// When anything was last heard on it; when it went down, if that was said of an idle link.
         heard: Instant,
     },
     /// Nothing passes on a link for long: its socket should be replaced by one with another port,

@@ -226,7 +226,7 @@ impl Edge {
             state,
             before: path.health.before(),
             reason,
-            heard: path.health.heard(),
+            heard: path.health.lost_from(),
         });
     }
 }

@@ -135,7 +135,7 @@ pub enum HubEvent {
         before: PathState,
         /// Why.
         reason: health::Reason,
-        /// When anything was last heard on it.
+        /// When anything was last heard on it; when it went down, if that was said of an idle link.
         heard: Instant,
     },
 }

@@ -24,6 +24,10 @@ pub enum Event {
         cause: LinkCause,
         reason: String,
     },
+    /// An operator wants a link to carry nothing.
+    LinkPaused { link: String },
+    /// A link that was paused may carry again.
+    LinkResumed { link: String },
     /// A class has a tunnel.
     TunnelUp {
         /// At a hub.
@@ -135,11 +139,13 @@ impl fmt::Display for CapState {
 
 impl Event {
     /// The words in the field `event`, but for `other`.
-    pub const KINDS: [&str; 20] = [
+    pub const KINDS: [&str; 22] = [
         "started",
         "stopped",
         "link_up",
         "link_down",
+        "link_paused",
+        "link_resumed",
         "tunnel_up",
         "tunnel_down",
         "path_up",
@@ -176,6 +182,8 @@ impl fmt::Display for Event {
             Self::Stopped => f.write_str("stopped"),
             Self::LinkUp { link } => write!(f, "link {link} is up"),
             Self::LinkDown { link, reason, .. } => write!(f, "link {link} is down: {reason}"),
+            Self::LinkPaused { link } => write!(f, "an operator has paused link {link}"),
+            Self::LinkResumed { link } => write!(f, "an operator has link {link} carry again"),
             Self::TunnelUp { site, class } => write!(f, "class {class}{} has a tunnel", of(site)),
             Self::TunnelDown {
                 site,
@@ -192,21 +200,24 @@ impl fmt::Display for Event {
                 reason,
                 silent_seconds,
                 ..
-            } => write!(
-                f,
-                "class {class}{} does not use link {link}: {reason}, for {silent_seconds:.3} s",
-                of(site)
-            ),
+            } => {
+                let since = silence(*silent_seconds, ", for");
+                write!(
+                    f,
+                    "class {class}{} does not use link {link}: {reason}{since}",
+                    of(site)
+                )
+            }
             Self::Failover {
                 class,
                 from,
                 to,
                 gap_seconds,
-            } => write!(
-                f,
-                "class {class} moved from link {from} to {} after {gap_seconds:.3} s",
-                to.join(" and ")
-            ),
+            } => {
+                let gap = silence(*gap_seconds, " after");
+                let to = to.join(" and ");
+                write!(f, "class {class} moved from link {from} to {to}{gap}")
+            }
             Self::Refused { class, reason } => write!(f, "class {class} is refused: {reason}"),
             Self::AddressesAssigned { addresses } => {
                 let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -253,6 +264,14 @@ impl fmt::Display for Event {
             Self::EventsLost { count } => write!(f, "{count} events came too fast to be kept"),
             Self::Other => f.write_str("an event of another version of Sennit"),
         }
+    }
+}
+
+/// For how long nothing had been heard, if that was a time at all.
+fn silence(seconds: f64, word: &str) -> String {
+    match seconds > 0.0 {
+        true => format!("{word} {seconds:.3} s"),
+        false => String::new(),
     }
 }
 

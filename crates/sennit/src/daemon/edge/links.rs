@@ -168,6 +168,13 @@ impl Links {
             .map(|(index, _)| index)
     }
 
+    /// Why the link of this name carries nothing although its interface is well, if it is so.
+    pub(super) fn off(&self, name: &str) -> Option<&'static str> {
+        let mut all = self.all();
+        all.find(|(_, link)| link.config.name == name)
+            .and_then(|(_, link)| link.off())
+    }
+
     /// Does what the operator wants of a link.
     pub(super) fn handle_order(
         &mut self,
@@ -188,6 +195,11 @@ impl Links {
                     link.since = now;
                     if self.first {
                         tracing::info!(link = link.config.name, pause, "the operator has spoken");
+                        let link = link.config.name.clone();
+                        self.journal.note(match pause {
+                            true => Event::LinkPaused { link },
+                            false => Event::LinkResumed { link },
+                        });
                     }
                     edge.handle_link(link.update(index), now);
                 }
@@ -245,7 +257,7 @@ impl Links {
 
     /// How packets leave by each link, with what was found at its interface.
     pub(super) fn ways(&self, found: &[Found]) -> Vec<Way> {
-        let links = self.all().filter(|(_, link)| !link.is_off());
+        let links = self.all().filter(|(_, link)| link.off().is_none());
         let ways = links.filter_map(|(index, link)| {
             Some(Way {
                 socket: SocketId(index as u32),
@@ -388,8 +400,8 @@ impl Link {
                 tier: self.rank,
                 weight: self.config.weight,
             },
-            v4: self.bound[0].is_some() && !self.is_off(),
-            v6: self.bound[1].is_some() && !self.is_off(),
+            v4: self.bound[0].is_some() && self.off().is_none(),
+            v6: self.bound[1].is_some() && self.off().is_none(),
             mtu: self.mtu,
         }
     }
@@ -427,18 +439,22 @@ impl Link {
         })
     }
 
-    /// Whether its operator wants it to carry nothing, for now or until it is resumed.
-    fn is_off(&self) -> bool {
-        self.paused || self.rests_until.is_some()
+    /// Why its operator wants it to carry nothing, for now or until it is resumed, if it is so.
+    fn off(&self) -> Option<&'static str> {
+        match (self.paused, self.rests_until) {
+            (true, _) => Some(PAUSED),
+            (false, Some(_)) => Some(RESTS),
+            (false, None) => None,
+        }
     }
 
     fn status(&self, now: Instant) -> LinkStatus {
-        let up = self.bound.iter().any(Option::is_some) && !self.is_off();
-        let (cause, reason) = match &self.complaint {
-            Some(Complaint { cause, text }) => (Some(*cause), Some(text.clone())),
-            None if self.paused => (Some(LinkCause::Paused), Some(PAUSED.to_owned())),
-            None if self.is_off() => (Some(LinkCause::Paused), Some(RESTS.to_owned())),
-            None => (None, None),
+        let off = self.off();
+        let up = self.bound.iter().any(Option::is_some) && off.is_none();
+        let (cause, reason) = match (&self.complaint, off) {
+            (Some(Complaint { cause, text }), _) => (Some(*cause), Some(text.clone())),
+            (None, Some(why)) => (Some(LinkCause::Paused), Some(why.to_owned())),
+            (None, None) => (None, None),
         };
         LinkStatus {
             name: self.config.name.clone(),

@@ -220,13 +220,20 @@ impl EdgeMachine {
         let paths = paths.flat_map(|tunnel| &tunnel.paths);
         let up = paths.filter(|path| path.state == PathState::Up && path.link.name != link);
         let to: Vec<String> = up.map(|path| path.link.name.clone()).collect();
-        let silent_seconds = silent.as_secs_f64();
+        // Of what is paused nothing is lost: what was sent there before still arrives.
+        let paused = self.links.off(&link);
+        let paused = paused.filter(|_| reason == health::Reason::LinkDown);
+        let silent_seconds = match paused {
+            Some(_) => 0.0,
+            None => silent.as_secs_f64(),
+        };
+        let in_words = paused.map_or_else(|| reason.to_string(), str::to_owned);
         self.journal.note(Event::PathDown {
             site: None,
             class: class.clone(),
             link: link.clone(),
             cause: facts::cause(reason),
-            reason: reason.to_string(),
+            reason: in_words,
             silent_seconds,
         });
         if !to.is_empty() {
