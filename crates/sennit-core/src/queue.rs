@@ -25,7 +25,7 @@ use self::{
     codel::{INTERVAL, Law},
     flow::Flow,
 };
-use crate::frame::{HEADROOM, Header};
+use crate::frame::{self, HEADROOM, Header};
 
 /// Flow queues, as many as a packet's header can tell apart; RFC 8290 §5.2 suggests 1024, and that
 /// flows are hashed into them. A call would share one with one of ten transfers with probability 4
@@ -329,6 +329,18 @@ impl FqCodel {
     /// What happened so far.
     pub fn stats(&self) -> QueueStats {
         self.stats
+    }
+
+    /// What is told of it to the far end.
+    pub fn report(&self) -> frame::Queue {
+        let stats = self.stats;
+        frame::Queue {
+            waiting: u32::try_from(self.backlog()).unwrap_or(u32::MAX),
+            stood: stats.stood,
+            dropped: stats.dropped,
+            marked: stats.marked,
+            overflowed: stats.overflowed,
+        }
     }
 
     /// The queue of the flow with this hash, and of any other that falls into it.

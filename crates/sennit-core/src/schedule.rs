@@ -17,148 +17,20 @@
 //! - `redundant`: the two paths with the least delay, or as many as the class says, each take a
 //!   copy.
 
+mod path;
+mod spill;
+
 use std::time::{Duration, Instant};
 
+pub use self::{
+    path::{Choice, PathSet, PathView, Worth, in_full_use, of_best_tier},
+    spill::{Sent, Striping},
+};
+use self::{
+    path::{best_tier, in_order, of_tier, of_worth, one_way},
+    spill::{MOST_STANDING, Spill},
+};
 use crate::{Policy, health::Copies, queue::Start};
-
-/// What a path is good for, beside the others of its tier: see [`Scheduler::assess`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
-    /// It takes its part.
-    Full,
-    /// It delivers so little that it takes only small packets by themselves.
-    Slight,
-    /// Hardly anything has arrived over it: what is not small and alone it takes as copies.
-    Unknown,
-}
-
-/// What the scheduler needs to know of one path, now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathView {
-    /// Whether it is up and trusted.
-    pub usable: bool,
-    /// Whether it was heard since the tunnel was last idle. If not, it may have died meanwhile.
-    pub alive: bool,
-    /// Lower is preferred.
-    pub tier: u8,
-    /// Share of the flows under `balanced`.
-    pub weight: u16,
-    /// Smoothed round trip.
-    pub srtt: Duration,
-    /// The least round trip of late, without what stands on the path.
-    pub least: Duration,
-    /// How far apart its acknowledgements come because hosts, or the path, hold them up.
-    pub held_up: Duration,
-    /// More stood there of late than it soon delivers.
-    pub crowded: bool,
-    /// How much later than that says its packets are in order, because what it loses must be sent
-    /// again.
-    pub late: Duration,
-    /// Bytes per second at which packets may leave on it.
-    pub rate: u64,
-    /// Bytes per second that it delivers, as far as is known. A path that starts may send a whole
-    /// window at once, and is no faster for that.
-    pub delivers: u64,
-    /// It never was full, and may carry much more.
-    pub unproven: bool,
-    /// Bytes per second that it is expected to carry: what it delivers, or more while it is
-    /// unproven and its first packets arrived faster. Zero if nothing tells.
-    pub carries: u64,
-    /// Bytes per second that it is expected to carry if it was not yet given transfers: startup
-    /// over copies of little traffic may have found less than its first packets told.
-    pub promises: u64,
-    /// Transfers go here first; before [`Scheduler::find_leader`] whether they did so far.
-    pub leads: bool,
-    /// What it is good for; before [`Scheduler::assess`] only whether it is known.
-    pub worth: Worth,
-    /// Bytes it may send at once; zero if that is no full-size packet.
-    pub budget: u64,
-    /// Bytes of copies that it may send at once: these need not be paced.
-    pub room: u64,
-    /// What it gets copies of although it is not usable.
-    pub copies: Copies,
-}
-
-/// Where a packet goes: indices into the slice of views.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// Nowhere yet.
-    Wait,
-    /// On one path.
-    One(usize),
-    /// A copy on each of these.
-    Copies(PathSet),
-}
-
-/// Indices of paths, as bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathSet(u64);
-
-impl PathSet {
-    /// With one path more; those beyond the 64th are not kept.
-    pub fn with(self, index: usize) -> Self {
-        Self(self.0 | 1_u64.checked_shl(index as u32).unwrap_or(0))
-    }
-
-    /// The lowest index.
-    pub fn first(self) -> Option<usize> {
-        (self.0 != 0).then_some(self.0.trailing_zeros() as usize)
-    }
-
-    /// Without the lowest index.
-    pub fn without_first(self) -> Self {
-        Self(self.0 & self.0.saturating_sub(1))
-    }
-
-    /// From the lowest index up.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(self), |set| Some(set.without_first())).map_while(Self::first)
-    }
-}
-
-impl From<Choice> for PathSet {
-    fn from(choice: Choice) -> Self {
-        match choice {
-            Choice::Wait => Self::default(),
-            Choice::One(path) => Self::default().with(path),
-            Choice::Copies(paths) => paths,
-        }
-    }
-}
-
-/// What became of the queue in a round of sending.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// Bytes that left.
-    pub bytes: u64,
-    /// Of these, on another path than the fastest: [`Scheduler::is_second_choice`].
-    pub spilled: u64,
-    /// Whether nothing waits now, although the fastest path may have room.
-    pub empty: bool,
-}
-
-/// Whether striping pays, under `bond`: see [`Spill`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Striping {
-    /// How long packets wait for faster paths before a slower one is used, at most.
-    pub wait: Duration,
-    /// Bytes that slower paths carried of late.
-    pub gained: u64,
-    /// Bytes that the fastest could have carried meanwhile, with the queue empty.
-    pub missed: u64,
-}
-
-impl Striping {
-    /// Whether striping pays; `None` if it is neither clearly so nor clearly not.
-    pub fn pays(&self) -> Option<bool> {
-        let (gained, missed) = (self.gained as f64, self.missed as f64);
-        if missed > BAD * gained {
-            Some(false)
-        } else {
-            (missed < GOOD * gained).then_some(true)
-        }
-    }
-}
 
 /// Chooses paths by one policy.
 #[derive(Clone, Debug)]
@@ -406,31 +278,6 @@ fn time_for(bytes: usize, rate: u64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
 }
 
-/// Until a packet arrives, as far as the scheduler waits for it: half the round trip.
-fn one_way(path: &PathView) -> Duration {
-    path.srtt / 2
-}
-
-/// Until a packet of a flow that fills the path can be used, behind those before it.
-fn in_order(path: &PathView) -> Duration {
-    one_way(path) + path.late
-}
-
-fn of_tier(paths: &[PathView], tier: u8) -> impl Iterator<Item = (usize, &PathView)> {
-    paths
-        .iter()
-        .enumerate()
-        .filter(move |(_, p)| p.usable && p.tier == tier)
-}
-
-fn of_worth(
-    paths: &[PathView],
-    tier: u8,
-    worth: Worth,
-) -> impl Iterator<Item = (usize, &PathView)> {
-    of_tier(paths, tier).filter(move |(_, p)| p.worth == worth)
-}
-
 /// The paths that are not trusted and get a copy of a packet before which `backlog` bytes wait.
 fn proving(paths: &[PathView], tier: u8, backlog: usize) -> impl Iterator<Item = usize> {
     let gets = move |path: &PathView| match path.copies {
@@ -443,22 +290,6 @@ fn proving(paths: &[PathView], tier: u8, backlog: usize) -> impl Iterator<Item =
     paths
         .filter(move |(_, path)| takes(path))
         .map(|(index, _)| index)
-}
-
-fn best_tier(paths: &[PathView]) -> Option<u8> {
-    paths.iter().filter(|p| p.usable).map(|p| p.tier).min()
-}
-
-/// The paths that carry packets while they can: those of the lowest tier that has a usable one.
-pub fn of_best_tier(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
-    let best = best_tier(paths);
-    let best = move |path: &&PathView| path.usable && Some(path.tier) == best;
-    paths.iter().filter(best)
-}
-
-/// Those of them that take their part.
-pub fn in_full_use(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
-    of_best_tier(paths).filter(|path| path.worth == Worth::Full)
 }
 
 /// A path that delivers so many times less than another is not worth striping over.
@@ -637,122 +468,6 @@ fn fastest(paths: &[PathView], copies: usize) -> Choice {
         None => Choice::Wait,
         Some(only) if chosen.without_first().first().is_none() => Choice::One(only),
         Some(_) => Choice::Copies(chosen),
-    }
-}
-
-/// How long packets wait for the faster paths before a slower one is used.
-///
-/// Using it as soon as the faster ones are full fills it soonest. But while less waits than the
-/// faster ones send in the time by which it is slower, even the last packet arrives late by it, and
-/// so does every other of the flow, because the far end restores the order. A sender with a full
-/// window to spare does not mind. One whose window is used up is slowed down by it: the queue here
-/// runs empty, with all paths half used. So both sides of the account are kept: bytes that slower
-/// paths carried, and bytes that the fastest could have carried while the queue was empty. If
-/// striping does not pay the wait is doubled, up to the whole difference in delay, at which a
-/// packet is no later than it would be by waiting, and nobody can lose anything; and it shrinks
-/// while striping pays well.
-///
-/// To find out that it does not pay costs more the slower a path is. One that is [`FAR`] behind, as
-/// over a satellite, therefore begins with the longest wait, which shrinks fast while striping
-/// pays.
-#[derive(Clone, Debug)]
-struct Spill {
-    threshold: Duration,
-    /// How long packets wait for a path that is far behind.
-    far: Duration,
-    round: Option<Round>,
-    /// Bytes of the current and, ever less, of earlier rounds.
-    gained: f64,
-    missed: f64,
-}
-
-/// The current round trip of the slowest path.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    since: Instant,
-    /// From when on the empty queue costs something.
-    idle_from: Option<Instant>,
-    spilled: u64,
-}
-
-/// What a waking TCP sends at once takes about this long on a slow line (docs/decisions/0008).
-const LEAST_SPILL: Duration = Duration::from_millis(5);
-/// A path is far behind if packets over it can be used so much later.
-const FAR: Duration = Duration::from_millis(100);
-/// No packet waits longer for a faster path.
-const MOST_SPILL: Duration = Duration::from_millis(150);
-/// Packets stand no longer than this so that one can leave ahead of them (docs/decisions/0007).
-const MOST_STANDING: Duration = Duration::from_millis(60);
-/// Striping does not pay if this part of what it gains is missed elsewhere (docs/decisions/0008).
-const BAD: f64 = 0.5;
-/// Striping pays well if less than this part of what it gains is missed elsewhere.
-const GOOD: f64 = 0.1;
-const SHRINK: f64 = 0.95;
-const SHRINK_FAR: f64 = 0.5;
-/// What is kept of the account from one round to the next.
-const MEMORY: f64 = 0.8;
-/// The queue runs empty all the time between two packets; only what lasts longer is missed.
-const GRACE: Duration = Duration::from_millis(5);
-/// No round is shorter, lest it be all noise.
-const LEAST_ROUND: Duration = Duration::from_millis(20);
-
-impl Default for Spill {
-    fn default() -> Self {
-        Self {
-            threshold: LEAST_SPILL,
-            far: MOST_SPILL,
-            round: None,
-            gained: 0.0,
-            missed: 0.0,
-        }
-    }
-}
-
-impl Spill {
-    /// How long packets wait for paths that lead by so much.
-    fn wait(&self, lead: Duration) -> Duration {
-        let most = if lead > FAR { self.far } else { self.threshold };
-        lead.min(most)
-    }
-
-    fn handle_sent(&mut self, sent: Sent, fastest: u64, rtt: Duration, now: Instant) {
-        let round = self.round.get_or_insert(Round {
-            since: now,
-            idle_from: None,
-            spilled: 0,
-        });
-        if let Some(from) = round.idle_from {
-            let idle = now.saturating_duration_since(from);
-            self.missed += idle.as_secs_f64() * fastest as f64;
-            round.idle_from = Some(from.max(now));
-        }
-        if !sent.empty {
-            round.idle_from = None;
-        } else if sent.bytes > 0 || round.idle_from.is_none() {
-            round.idle_from = Some(now + GRACE);
-        }
-        round.spilled += sent.spilled;
-        if now.saturating_duration_since(round.since) < rtt.max(LEAST_ROUND) {
-            return;
-        }
-        self.gained += round.spilled as f64;
-        if self.gained < 1.0 {
-            self.missed = 0.0;
-        }
-        if round.spilled > 0 && self.missed > BAD * self.gained {
-            self.threshold = (2 * self.threshold).min(MOST_SPILL);
-            self.far = MOST_SPILL;
-        } else if round.spilled > 0 && self.missed < GOOD * self.gained {
-            self.threshold = self.threshold.mul_f64(SHRINK).max(LEAST_SPILL);
-            self.far = self.far.mul_f64(SHRINK_FAR).max(self.threshold);
-        }
-        self.gained *= MEMORY;
-        self.missed *= MEMORY;
-        *round = Round {
-            since: now,
-            spilled: 0,
-            ..*round
-        };
     }
 }
 

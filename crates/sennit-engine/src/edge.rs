@@ -11,8 +11,10 @@
 mod change;
 mod config;
 mod dial;
+mod loss;
 mod paths;
 mod ports;
+mod race;
 mod session;
 mod sort;
 
@@ -20,7 +22,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -34,7 +36,6 @@ pub use self::config::{ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurCla
 use crate::{
     cid::FirstIds,
     facts::{FlowsWanted, LinkFacts, TunnelStatus},
-    hello::REPLACED,
     ids::{ConnId, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
@@ -48,7 +49,7 @@ struct Role {
     slot: usize,
     link: SocketId,
     remote: SocketAddr,
-    exchange: dial::Exchange,
+    exchange: race::Exchange,
     stage: Stage,
     /// The request that left as early data.
     early: Option<StreamId>,
@@ -78,15 +79,10 @@ struct Slot {
     /// Without a tunnel, packets wait for the next one until then, if they are not longer than
     /// this.
     bridge: Option<(Instant, usize)>,
-    dial: dial::Dial,
+    dial: race::Dial,
     reason: String,
     since: Instant,
 }
-
-/// A class that lost its tunnel takes packets for the next one for this long; then their senders
-/// are told that there is no route. A race over links of 250 ms one way takes less, with the pause
-/// before it.
-const BRIDGED_FOR: Duration = Duration::from_millis(1500);
 
 type Crypto = Watched<QuicClientConfig>;
 
@@ -387,7 +383,7 @@ impl Edge {
             let up = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
             let live = slot.live.and_then(|id| self.node.get(id));
             status.up = live.is_some_and(up);
-            let classic = |conn: &Conn<Role>| conn.role.exchange == dial::Exchange::Classic;
+            let classic = |conn: &Conn<Role>| conn.role.exchange == race::Exchange::Classic;
             status.fell_back = live.is_some_and(classic);
             let of = (slot.pipe, slot.live);
             self.node.describe(of, &mut status, wanted);
@@ -468,79 +464,5 @@ impl Edge {
             self.request(id, now);
         }
         self.settle(now);
-    }
-
-    /// A connection is over; `lasting` if the hub does not want another one either.
-    fn handle_lost(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
-        let Some(conn) = self.node.get(id) else {
-            return;
-        };
-        let (index, link) = (conn.role.slot, conn.role.link);
-        let up = matches!(conn.role.stage, Stage::Up(_));
-        let dial = &mut self.slots[index].dial;
-        if lasting {
-            dial.turned_away(id, self.links.keys().copied(), now);
-            // Each handshake of a race would ask it again, with its first packets.
-            self.hub_settings = None;
-        } else {
-            dial.failed(id, link, now);
-        }
-        // We have no newer one, so somebody else has.
-        if up && reason.contains(REPLACED) {
-            let links = self.links.keys().copied();
-            self.slots[index].dial.displaced(links, now);
-            let reason = format!("{reason}, of another box with this site's identity");
-            self.lose(id, reason, false, now);
-        } else {
-            self.lose(id, reason, lasting, now);
-        }
-        self.settle(now);
-    }
-
-    /// A connection is over.
-    fn lose(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
-        let (index, mtu) = (conn.role.slot, conn.tunnel.max_packet());
-        self.node.unplug(id, now);
-        let slot = &mut self.slots[index];
-        if matches!(stage, Stage::Up(_)) {
-            slot.bridge = Some((now + BRIDGED_FOR, mtu));
-        }
-        if slot.live == Some(id) {
-            slot.live = None;
-            slot.since = now;
-        } else if stage != Stage::Handshake || slot.live.is_some() {
-            return;
-        }
-        slot.reason = reason.clone();
-        let class = slot.class.name.clone();
-        self.events.push_back(match stage {
-            Stage::Up(_) => EdgeEvent::TunnelDown { class, reason },
-            _ => EdgeEvent::Refused {
-                class,
-                reason,
-                lasting,
-            },
-        });
-    }
-
-    /// Closes a connection that is of no use; its class is dialled again later.
-    fn give_up(&mut self, id: ConnId, reason: String, now: Instant) {
-        self.end(id, reason, false, now);
-    }
-
-    /// Closes a connection; `lasting` if the hub does not want another one either.
-    fn end(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        if conn.role.stage == Stage::Closing {
-            return;
-        }
-        self.node.close(id, masque::Code::H3_NO_ERROR.0, "", now);
-        self.handle_lost(id, reason, lasting, now);
     }
 }

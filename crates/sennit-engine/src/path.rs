@@ -246,6 +246,24 @@ impl Path {
         self.gate.rtt_ahead().unwrap_or(ASSUMED_RTT)
     }
 
+    fn look_whether_crowded(&mut self, srtt: Duration, now: Instant) {
+        if let Some(least) = self.gate.min_rtt()
+            && srtt > CROWDED * least + CROWDED_BY
+        {
+            self.crowded = Some(now);
+        }
+    }
+
+    /// Bytes that must have room at once: a packet in two halves takes two.
+    fn least_room(&self, packet: u64, halves: bool) -> u64 {
+        let is_full = u64::from(self.gate.carries()) >= packet;
+        if is_full && !halves {
+            packet
+        } else {
+            2 * packet
+        }
+    }
+
     /// What the scheduler should know. `packet` is the size of a full packet in bytes.
     /// Packets may leave in `halves` although the path carries whole ones.
     pub(crate) fn view(
@@ -256,17 +274,8 @@ impl Path {
         now: Instant,
     ) -> PathView {
         let srtt = self.rtt_ahead();
-        if let Some(least) = self.gate.min_rtt()
-            && srtt > CROWDED * least + CROWDED_BY
-        {
-            self.crowded = Some(now);
-        }
-        let is_full = u64::from(self.gate.carries()) >= packet;
-        self.least = if is_full && !halves {
-            packet
-        } else {
-            2 * packet
-        };
+        self.look_whether_crowded(srtt, now);
+        self.least = self.least_room(packet, halves);
         let rate = self.gate.pacing_rate(srtt);
         let credit = self.pacer.credit(self.pace(srtt), packet, now);
         let (state, _) = self.health.state();
@@ -277,6 +286,12 @@ impl Path {
             && self
                 .led
                 .is_some_and(|at| now.saturating_duration_since(at) >= LED_ROUNDS * srtt);
+        // Of one that may yet carry more, what its first packets told counts as well.
+        let expected = |may_grow| match (is_guessed, may_grow) {
+            (true, _) => 0,
+            (false, true) => delivers.max(opening),
+            (false, false) => delivers,
+        };
         PathView {
             usable: self.trusted || all_suspect && state != PathState::Down,
             alive: self.health.is_proven(),
@@ -290,16 +305,8 @@ impl Path {
             rate,
             delivers,
             unproven,
-            carries: match (is_guessed, unproven) {
-                (true, _) => 0,
-                (false, true) => delivers.max(opening),
-                (false, false) => delivers,
-            },
-            promises: match (is_guessed, was_tried) {
-                (true, _) => 0,
-                (false, false) => delivers.max(opening),
-                (false, true) => delivers,
-            },
+            carries: expected(unproven),
+            promises: expected(!was_tried),
             leads: self.leads,
             worth: if self.gate.is_known() {
                 Worth::Full

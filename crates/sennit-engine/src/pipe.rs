@@ -34,7 +34,6 @@ use crate::{
     protection::Protection,
     recovery::Recovery,
     treatment::Treatment,
-    tunnel::Tunnel,
 };
 
 /// What waits is kept without a tunnel for this long: an edge dials anew within seconds, and
@@ -95,15 +94,6 @@ impl Pipe {
     /// The connection that it runs over.
     pub(crate) fn runs_over(&self) -> Option<ConnId> {
         self.conn
-    }
-
-    /// Puts back what has left over this connection and may not have arrived, under reliable
-    /// delivery. If the numbers do not go on, the far end may get some of it twice.
-    pub(crate) fn save_unsettled(&mut self, conn: ConnId, tunnel: &mut Tunnel, now: Instant) {
-        if self.recovery.is_reliable() && self.conn == Some(conn) {
-            let unsettled = tunnel.take_unsettled(self, now);
-            self.queue.put_back_all(unsettled, now);
-        }
     }
 
     /// It runs over another connection from now on, with these numbers or with those that nobody

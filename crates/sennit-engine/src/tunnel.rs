@@ -18,6 +18,7 @@ mod fares;
 mod fitting;
 mod health;
 mod inbound;
+mod launch;
 mod opening;
 mod padding;
 mod plan;

@@ -9,7 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sennit_packet::coalesce::{Coalescer, MAX_SEGMENTS, Write};
 use sennit_packet::gso::{Segments, Tier, VirtioNetHdr};
 use sennit_packet::icmp::{self, Reason};
-use sennit_packet::{FlowKey, IpPacket, Protocol, TcpFlags, Version, checksum, rewrite};
+use sennit_packet::{
+    FlowKey, IpPacket, Protocol, TcpFlags, Version, rewrite, verify_header, verify_transport,
+};
 
 use crate::input::Input;
 
@@ -42,7 +44,7 @@ pub fn ip(data: &[u8]) {
 
 fn check_view(bytes: &[u8]) {
     let Ok(packet) = IpPacket::parse(bytes) else {
-        assert!(!checksum::verify_header(bytes) && !checksum::verify_transport(bytes));
+        assert!(!verify_header(bytes) && !verify_transport(bytes));
         return;
     };
     assert_eq!(packet.total_len(), bytes.len());
@@ -100,12 +102,7 @@ fn check_rewriting(bytes: &[u8], mtu: u16) {
 }
 
 fn same_verdicts(before: &[u8], after: &[u8]) {
-    let verdicts = |bytes| {
-        (
-            checksum::verify_header(bytes),
-            checksum::verify_transport(bytes),
-        )
-    };
+    let verdicts = |bytes| (verify_header(bytes), verify_transport(bytes));
     assert_eq!(verdicts(before), verdicts(after));
 }
 
@@ -131,7 +128,7 @@ fn check_icmp(bytes: &[u8], reason: Reason, router: IpAddr, room: usize) {
     assert!(length <= if router.is_ipv4() { 576 } else { 1280 });
     let (original, packet) = (parse(bytes), parse(answer));
     assert_eq!((packet.src(), packet.dst()), (router, original.src()));
-    assert!(checksum::verify_header(answer) && checksum::verify_transport(answer));
+    assert!(verify_header(answer) && verify_transport(answer));
     assert!(
         bytes.starts_with(&packet.transport()[8..]),
         "quotes the packet"
@@ -220,7 +217,7 @@ fn check_split(header: &VirtioNetHdr, segments: &Segments<'_>) {
     for index in sample(count) {
         let out = written(segments, index);
         let segment = parse(&out);
-        assert!(checksum::verify_header(&out) && checksum::verify_transport(&out));
+        assert!(verify_header(&out) && verify_transport(&out));
         assert_eq!(FlowKey::of(&segment), FlowKey::of(whole));
         assert_eq!(
             (segment.ttl(), segment.dscp(), segment.ecn()),
@@ -353,8 +350,8 @@ fn check_write(write: &Write<'_, Vec<u8>>, members: &[usize], tier: Tier, batch:
     let pushed = members.iter().any(|&index| pushes(&batch[index]));
     for (place, (&index, packet)) in (1..).zip(members.iter().zip(cut(write))) {
         let original = &batch[index];
-        assert!(checksum::verify_header(original) && checksum::verify_transport(original));
-        assert!(checksum::verify_transport(&packet));
+        assert!(verify_header(original) && verify_transport(original));
+        assert!(verify_transport(&packet));
         assert_eq!(pushes(&packet), pushed && place == members.len());
         assert_eq!(unpushed(&packet), unpushed(original));
     }

@@ -34,8 +34,8 @@ pub enum Error {
     )]
     InstanceTaken(String),
     /// More links than an instance has tables for.
-    #[error("link number {0} is beyond the {max} links of one edge", max = crate::MAX_LINKS)]
-    TooManyLinks(usize),
+    #[error("link number {link} is beyond the {most} links of one edge")]
+    TooManyLinks { link: usize, most: u8 },
     /// No interface of this name in this network namespace.
     #[error("interface {0} does not exist")]
     NoInterface(String),

@@ -79,7 +79,10 @@ impl Instance {
         if link < usize::from(MAX_LINKS) {
             Ok(self.tunnel_table() + 1 + link as u32)
         } else {
-            Err(Error::TooManyLinks(link))
+            Err(Error::TooManyLinks {
+                link,
+                most: MAX_LINKS,
+            })
         }
     }
 

@@ -27,6 +27,7 @@
 //! and a [`Trace`] makes it move by itself. A [`LinkSpec`] is both directions, and can be read from
 //! a short text.
 
+mod bitrate;
 mod config;
 mod direction;
 mod jitter;
@@ -37,7 +38,8 @@ mod nat;
 mod spec;
 mod trace;
 
-pub use config::{Bitrate, Config, Jitter, Loss, Queue, Shape};
+pub use bitrate::Bitrate;
+pub use config::{Config, Jitter, Loss, Queue, Shape};
 pub use direction::Direction;
 pub use link::{Counters, Dropped, Link, Reason};
 pub use motion::{Motion, script};

@@ -21,9 +21,9 @@ use std::{fmt::Write as _, str::FromStr, time::Duration};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
 
-use crate::config::{Bitrate, Queue};
 use crate::loss::unit;
 use crate::trace::{BadTrace, Passage, Step, Trace};
+use crate::{bitrate::Bitrate, config::Queue};
 
 const MS: Duration = Duration::from_millis(1);
 /// A script is at least so long before it repeats.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::config::Bitrate;
+use crate::bitrate::Bitrate;
 
 /// Bits at one bit per second and nanosecond: the unit in which sent work is counted.
 const PER_BIT: u128 = 1_000_000_000;

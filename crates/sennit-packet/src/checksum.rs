@@ -6,7 +6,7 @@
 
 use std::ops::Add;
 
-use crate::ip::{IpPacket, Protocol};
+use crate::protocol::Protocol;
 
 /// How much of a packet's transport checksum is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,19 +96,6 @@ impl From<u16> for Sum {
 /// A checksum after one of the words it covers changed from `old` to `new` (RFC 1624 §3, eqn. 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     (Sum::from(!checksum) + Sum::from(!old) + Sum::from(new)).checksum()
-}
-
-/// Whether no transport checksum of this packet is provably wrong.
-///
-/// Checks TCP, UDP, ICMP and ICMPv6. What carries no checksum that one packet can prove
-/// (fragments, other protocols, UDP over IPv4 with checksum zero) passes; malformed packets fail.
-pub fn verify_transport(packet: &[u8]) -> bool {
-    IpPacket::parse(packet).is_ok_and(|packet| packet.transport_checksum_holds())
-}
-
-/// Whether this is an IP packet and, for IPv4, its header checksum holds (RFC 1812 §5.2.2).
-pub fn verify_header(packet: &[u8]) -> bool {
-    IpPacket::parse(packet).is_ok_and(|packet| packet.header_checksum_holds())
 }
 
 /// A lane grows by less than 2^33 per block, so 2^31 blocks (128 GiB) fit.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::ip::{IpPacket, Protocol};
+use crate::ip::IpPacket;
+use crate::protocol::Protocol;
 
 /// Source, destination, protocol and ports of a packet.
 ///

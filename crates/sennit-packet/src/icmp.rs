@@ -8,7 +8,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::Sum;
-use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, Protocol};
+use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket};
+use crate::protocol::Protocol;
 use crate::wire::{put_u16, put_u32};
 
 /// An ICMP header with its four bytes of unused, pointer or MTU.
@@ -190,7 +191,7 @@ fn is_v6_host(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::{verify_header, verify_transport};
+    use crate::{verify_header, verify_transport};
     use etherparse::PacketBuilder;
 
     const ROUTER_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));

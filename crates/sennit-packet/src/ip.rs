@@ -1,12 +1,12 @@
 //! A validated view of one IPv4 or IPv6 packet.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 mod extensions;
 
 use self::extensions::MAX_EXTENSIONS;
 use crate::checksum::Sum;
+use crate::protocol::Protocol;
 use crate::tcp::{self, TCP_CHECKSUM, TCP_HEADER, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::u16_at;
 
@@ -34,37 +34,6 @@ pub enum PacketError {
 pub enum Version {
     V4,
     V6,
-}
-
-/// An IP protocol or IPv6 next header number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Protocol(pub u8);
-
-impl Protocol {
-    pub const ICMP: Self = Self(1);
-    pub const TCP: Self = Self(6);
-    pub const UDP: Self = Self(17);
-    pub const ICMPV6: Self = Self(58);
-    pub const SCTP: Self = Self(132);
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::ICMP => f.write_str("icmp"),
-            Self::TCP => f.write_str("tcp"),
-            Self::UDP => f.write_str("udp"),
-            Self::ICMPV6 => f.write_str("icmpv6"),
-            Self::SCTP => f.write_str("sctp"),
-            Self(number) => number.fmt(f),
-        }
-    }
-}
-
-impl fmt::Debug for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// One IP packet whose lengths have been checked: the buffer is exactly the packet, and all IP
@@ -294,7 +263,7 @@ impl<'a> IpPacket<'a> {
         }
     }
 
-    /// See [`crate::checksum::verify_transport`].
+    /// See [`verify_transport`].
     pub(crate) fn transport_checksum_holds(&self) -> bool {
         if self.is_fragment() || !self.has_final_destination() {
             return true;
@@ -354,6 +323,19 @@ fn check_length(stated: usize, actual: usize) -> Result<(), PacketError> {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Less => Err(PacketError::BadLength),
     }
+}
+
+/// Whether no transport checksum of this packet is provably wrong.
+///
+/// Checks TCP, UDP, ICMP and ICMPv6. What carries no checksum that one packet can prove
+/// (fragments, other protocols, UDP over IPv4 with checksum zero) passes; malformed packets fail.
+pub fn verify_transport(packet: &[u8]) -> bool {
+    IpPacket::parse(packet).is_ok_and(|packet| packet.transport_checksum_holds())
+}
+
+/// Whether this is an IP packet and, for IPv4, its header checksum holds (RFC 1812 §5.2.2).
+pub fn verify_header(packet: &[u8]) -> bool {
+    IpPacket::parse(packet).is_ok_and(|packet| packet.header_checksum_holds())
 }
 
 #[cfg(test)]

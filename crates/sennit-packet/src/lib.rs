@@ -23,12 +23,14 @@ pub mod gso;
 pub mod icmp;
 mod ip;
 mod prefix;
+mod protocol;
 pub mod rewrite;
 mod tcp;
 pub mod thin;
 mod wire;
 
 pub use flow::FlowKey;
-pub use ip::{IpPacket, PacketError, Protocol, Version};
+pub use ip::{IpPacket, PacketError, Version, verify_header, verify_transport};
 pub use prefix::{Prefix, PrefixError};
+pub use protocol::Protocol;
 pub use tcp::TcpFlags;

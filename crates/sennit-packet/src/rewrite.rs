@@ -94,7 +94,7 @@ fn edit_v4_header(packet: &mut [u8], at: usize, edit: impl FnOnce(u16) -> u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::{verify_header, verify_transport};
+    use crate::{verify_header, verify_transport};
     use etherparse::{PacketBuilder, TcpOptionElement};
 
     fn syn_v4(options: &[TcpOptionElement]) -> Vec<u8> {

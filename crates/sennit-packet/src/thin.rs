@@ -25,7 +25,8 @@ mod expand;
 mod pace;
 mod shrink;
 
-use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, Protocol, Version};
+use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, Version};
+use crate::protocol::Protocol;
 use crate::tcp::{self, UDP_HEADER};
 use crate::wire::u16_at;
 

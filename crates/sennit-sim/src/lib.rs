@@ -9,9 +9,13 @@
 mod cable;
 pub mod chaos;
 mod dice;
+mod endpoint;
+mod exchange;
+mod happenings;
 mod ping;
 mod plain;
 mod quic;
+mod setup;
 mod strangers;
 mod tcp;
 mod tls;
@@ -22,23 +26,23 @@ mod turns;
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
-use sennit_core::{ClassId, Classifier, Policy};
+use sennit_core::{Classifier, Policy};
 use sennit_engine::{
-    ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Grant, Hub, HubClasses,
-    HubConfig, HubEvent, Issuer, LinkLabel, LinkUpdate, Local, Plan, Purpose, Received, Settings,
-    Sharing, SocketId, Treatment, facts::TunnelStatus,
+    ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Hub, HubEvent, LinkLabel,
+    Local, Plan, Sharing, SocketId, Treatment, facts::TunnelStatus,
 };
-use sennit_netem::{Config, Nat, NatConfig};
 use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 
 use cable::{Cable, Wire};
 pub use dice::Dice;
+use exchange::received;
 pub use sennit_netem::{BadSpec, Direction, LinkSpec};
+use setup::{edge_config, hub_address, label, new_edge, new_hub};
 pub use strangers::{Persistent, first_packets};
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
@@ -47,8 +51,6 @@ pub use trial::{Outcome, Trial, TrialError};
 pub use turns::Clock;
 use turns::Turns;
 
-/// Where the hub listens.
-const HUB: &str = "203.0.113.1:443";
 /// How long a tunnel may take to be up over all links.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Events at one instant; more is a machine that wakes without getting anywhere.
@@ -312,144 +314,6 @@ impl World {
         self.now
     }
 
-    /// Changes both directions of a link while it runs.
-    pub fn change(&mut self, link: usize, change: impl Fn(&mut Config)) {
-        let cable = &mut self.cables[link];
-        for way in [&mut cable.up, &mut cable.down] {
-            way.change(&change, self.now);
-        }
-    }
-
-    /// Silently swallows everything on a link, or no longer.
-    pub fn blackhole(&mut self, link: usize, on: bool) {
-        self.change(link, |config| config.outage = on);
-    }
-
-    /// Swallows only what the edge sends (`up`) or receives on a link.
-    pub fn blackhole_one_way(&mut self, link: usize, up: bool, on: bool) {
-        let cable = &mut self.cables[link];
-        let way = if up { &mut cable.up } else { &mut cable.down };
-        way.change(|config| config.outage = on, self.now);
-    }
-
-    /// Busy machines: the edge and the hub act so far apart, half as much more or less, on all that
-    /// has come by then.
-    pub fn set_turns(&mut self, edge: Duration, hub: Duration) {
-        (self.edge_turns.every, self.hub_turns.every) = (edge, hub);
-    }
-
-    /// The edge or the hub stands still for so long, and then finds all that has come meanwhile.
-    pub fn stall(&mut self, hub: bool, span: Duration) {
-        let turns = if hub {
-            &mut self.hub_turns
-        } else {
-            &mut self.edge_turns
-        };
-        turns.hold(self.now + span);
-    }
-
-    /// What the calendar of the edge or the hub says from now on, compared with the true one. Only
-    /// TLS looks at it.
-    pub fn set_calendar(&mut self, hub: bool, ahead_seconds: i64) {
-        self.authority.calendars[usize::from(hub)].set(ahead_seconds);
-    }
-
-    /// By which clock both machines go that act in turns.
-    pub fn set_clock(&mut self, clock: Clock) {
-        (self.edge_turns.clock, self.hub_turns.clock) = (clock, clock);
-    }
-
-    /// What arrives at the edge within `span` seems to it to have arrived too early by `early`.
-    pub fn misstamp(&mut self, early: Duration, span: Duration) {
-        self.edge_turns.misstamp(early, span, self.now);
-    }
-
-    /// What the kernel would say of a link.
-    pub fn set_link(&mut self, link: usize, up: bool) {
-        let update = LinkUpdate {
-            socket: SocketId(link as u32),
-            label: self.labels[link].clone(),
-            v4: up,
-            v6: false,
-            mtu: None,
-        };
-        self.edge.handle_link(update, self.now);
-        self.settle();
-    }
-
-    /// IP packets of more than `mtu` bytes get lost on a link from now on; whether their senders
-    /// are told.
-    pub fn set_path_mtu(&mut self, link: usize, mtu: usize, told: bool) {
-        self.change(link, |config| (config.mtu, config.tells_mtu) = (mtu, told));
-    }
-
-    /// Puts a NAT box between the edge and a link, in place of any other: connections through it
-    /// break.
-    pub fn set_nat(&mut self, link: usize, config: NatConfig) {
-        self.cables[link].nat = Some(Nat::new(config));
-    }
-
-    /// The NAT box of a link, if it has one.
-    pub fn nat(&mut self, link: usize) -> Option<&mut Nat> {
-        self.cables[link].nat.as_mut()
-    }
-
-    /// The edge's socket on a link has another port from now on, as after binding it anew. Behind a
-    /// NAT box that means another mapping; without one the hub sees it.
-    pub fn new_port(&mut self, link: usize) {
-        self.rebind(link);
-    }
-
-    /// The link's port changes, as behind a NAT that forgot it.
-    pub fn rebind(&mut self, link: usize) {
-        let address = self.cables[link].address;
-        self.cables[link].address.set_port(address.port() + 1);
-    }
-
-    /// The link's NAT has a mapping for the present port that leads nowhere, and keeps it as long
-    /// as it is used.
-    pub fn wedge(&mut self, link: usize) {
-        let cable = &mut self.cables[link];
-        cable.wedged = Some(cable.address.port());
-    }
-
-    /// Bytes of all IP packets that both ends put on a link so far.
-    pub fn bytes_on(&self, link: usize) -> u64 {
-        let cable = &self.cables[link];
-        cable.up.offered + cable.down.offered
-    }
-
-    /// The link's address changes, as behind a provider's NAT that uses another of its own.
-    pub fn move_to(&mut self, link: usize, address: IpAddr) {
-        self.cables[link].address.set_ip(address);
-    }
-
-    /// The hub goes on with another config, by which a site gets so many bytes per second.
-    pub fn bound_sites(&mut self, site_limit: Option<u64>) {
-        let config = HubConfig {
-            site_limit,
-            ..hub_config()
-        };
-        self.hub.change(config, self.now);
-    }
-
-    /// Replaces the hub by a fresh one with the same identity, as a restart does.
-    pub fn restart_hub(&mut self) {
-        self.seed += 1;
-        self.hub = new_hub(&self.authority, self.seed, self.now);
-    }
-
-    /// Replaces the edge by a fresh one with the same identity, as a restart does. The hub does not
-    /// hear of it before the new one is there.
-    pub fn restart_edge(&mut self) {
-        self.seed += 1;
-        self.edge = new_edge(&self.config, &self.authority, self.seed, self.now);
-        for link in 0..self.cables.len() {
-            self.rebind(link);
-            self.set_link(link, true);
-        }
-    }
-
     /// Hands the edge an inner packet, as its TUN device would.
     pub fn send_from_edge(&mut self, packet: &[u8]) {
         self.offload_from_edge(&VirtioNetHdr::default(), packet);
@@ -561,48 +425,6 @@ impl World {
         turns.into_iter().flatten().min()
     }
 
-    /// Hands out what the links deliver now.
-    fn deliver_to_edge(&mut self) {
-        for index in 0..self.cables.len() {
-            while let Some((at, wire)) = self.cables[index]
-                .down
-                .poll_output(self.repeats_after, self.now)
-            {
-                if self.cables[index].admits(&wire, self.now) {
-                    let local = Local {
-                        socket: SocketId(index as u32),
-                        ip: None,
-                    };
-                    let (at, now) = (self.edge_turns.stamp(at), self.edge_turns.now());
-                    self.edge
-                        .handle_datagrams(received(local, &wire, at), wire.bytes, now);
-                }
-            }
-        }
-    }
-
-    fn deliver_to_hub(&mut self) {
-        for index in 0..self.cables.len() {
-            while let Some((at, wire)) = self.cables[index]
-                .up
-                .poll_output(self.repeats_after, self.now)
-            {
-                if wire.to == hub_address() {
-                    if let Some(tapped) = &mut self.tapped {
-                        tapped.push(wire.bytes.clone());
-                    }
-                    let local = Local {
-                        socket: SocketId(0),
-                        ip: Some(wire.to.ip()),
-                    };
-                    let (at, now) = (self.hub_turns.stamp(at), self.hub_turns.now());
-                    self.hub
-                        .handle_datagrams(received(local, &wire, at), wire.bytes, now);
-                }
-            }
-        }
-    }
-
     /// Sends the hub a packet that somebody has recorded.
     pub fn replay(&mut self, from: SocketAddr, bytes: &BytesMut) {
         let local = Local {
@@ -618,168 +440,5 @@ impl World {
         self.hub
             .handle_datagrams(received(local, &wire, self.now), wire.bytes, self.now);
         self.settle();
-    }
-
-    /// Drains both machines, or has them drained at their next turn.
-    fn settle(&mut self) {
-        if self.edge_turns.ask() {
-            self.settle_edge(self.now);
-        }
-        if self.hub_turns.ask() {
-            self.settle_hub(self.now);
-        }
-    }
-
-    /// Drains the edge, which takes it to be `now`.
-    fn settle_edge(&mut self, now: Instant) {
-        while let Some(event) = self.edge.poll_event(now) {
-            if let EdgeEvent::NewPort { socket, .. } = event {
-                self.rebind(socket.0 as usize);
-            }
-            self.edge_events.push((self.elapsed(), event));
-        }
-        while let Some((_, packet)) = self.edge.poll_packet() {
-            self.at_edge.push_back(Arrival {
-                at: self.now,
-                packet: packet.bytes,
-                checksum: packet.checksum,
-            });
-        }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(transmit) = self.edge.poll_transmit(&mut buffer, now) {
-            let link = transmit.local.socket.0 as usize;
-            let cable = &mut self.cables[link];
-            if let Some(from) = cable.source(transmit.remote, self.now) {
-                let told = cable.up.offer(from, &transmit, &buffer, self.now);
-                self.told_mtu.extend(told.map(|mtu| TooBig {
-                    link,
-                    direction: Direction::Up,
-                    mtu,
-                }));
-            }
-            buffer.clear();
-        }
-        self.buffer = buffer;
-    }
-
-    /// Drains the hub, which takes it to be `now`.
-    fn settle_hub(&mut self, now: Instant) {
-        while let Some(event) = self.hub.poll_event(now) {
-            if let HubEvent::Connect { request, .. } = event {
-                let grant = Grant {
-                    site: "site".into(),
-                    addresses: vec![EDGE.into()],
-                    credential: CREDENTIAL,
-                };
-                match self.refuses {
-                    Some((status, reason)) => self.hub.refuse(request, status, reason, now),
-                    None => self.hub.grant(request, grant, now),
-                }
-            }
-            self.hub_events.push((self.elapsed(), event));
-        }
-        while let Some(packet) = self.hub.poll_packet(now) {
-            self.at_hub.push_back(Arrival {
-                at: self.now,
-                packet: packet.bytes,
-                checksum: packet.checksum,
-            });
-        }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(transmit) = self.hub.poll_transmit(&mut buffer, now) {
-            let cables = self.cables.iter_mut().enumerate();
-            let to = |cable: &Cable| cable.address.ip() == transmit.remote.ip();
-            if let Some((link, cable)) = cables.into_iter().find(|(_, cable)| to(cable)) {
-                let told = cable
-                    .down
-                    .offer(hub_address(), &transmit, &buffer, self.now);
-                self.told_mtu.extend(told.map(|mtu| TooBig {
-                    link,
-                    direction: Direction::Down,
-                    mtu,
-                }));
-            } else if let Some(heard) = &mut self.to_strangers {
-                let size = transmit.segment.unwrap_or(buffer.len()).max(1);
-                heard.extend(buffer.chunks(size).map(BytesMut::from));
-            }
-            buffer.clear();
-        }
-        self.buffer = buffer;
-    }
-}
-
-fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig {
-    EdgeConfig {
-        hubs: vec![hub_address()],
-        server_name: tls::HUB_NAME.into(),
-        classes: (0..).map(ClassId).zip(classes).collect(),
-        classifier,
-        sharing: None,
-        classic: None,
-        lan: Vec::new(),
-        bearer: None,
-        steering: 0,
-    }
-}
-
-fn new_edge(config: &EdgeConfig, authority: &Authority, seed: u64, now: Instant) -> Edge {
-    let tls = authority.client();
-    Edge::new(
-        settings(seed, 1),
-        config.clone(),
-        tls,
-        Purpose::Tunnels,
-        now,
-    )
-    .expect("the test configuration has QUIC's initial suite")
-}
-
-fn hub_config() -> HubConfig {
-    HubConfig {
-        addresses: vec![IpAddr::from([10, 200, 0, 1])],
-        // As many as the program has.
-        max_strangers: 4096,
-        site_limit: None,
-        classes: HubClasses::default(),
-        udp_flows: 0,
-    }
-}
-
-fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
-    Hub::new(settings(seed, 2), hub_config(), authority.server(), now)
-        .expect("the test configuration has QUIC's initial suite")
-}
-
-fn settings(seed: u64, salt: u8) -> Settings {
-    let mut bytes = [salt; 32];
-    bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    Settings {
-        inner_mtu: 1400,
-        issuer: Issuer::default(),
-        seed: bytes,
-        reset_key: [salt; 32],
-    }
-}
-
-fn hub_address() -> SocketAddr {
-    HUB.parse().expect("a valid address")
-}
-
-fn label(index: usize, tier: u8) -> LinkLabel {
-    let name = char::from(b'a' + index as u8).to_string();
-    LinkLabel {
-        name,
-        tier,
-        weight: 1,
-    }
-}
-
-fn received(local: Local, wire: &Wire, arrived: Instant) -> Received {
-    Received {
-        local,
-        remote: wire.from,
-        ecn: wire.ecn,
-        segment: wire.bytes.len(),
-        arrived,
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{EDGE, SERVER, number, transfer::Endpoint, udp};
+use crate::{EDGE, SERVER, endpoint::Endpoint, number, udp};
 
 /// No transfer uses it.
 pub(crate) const PORT: u16 = 4999;

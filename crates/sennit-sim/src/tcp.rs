@@ -21,7 +21,7 @@ use smoltcp::{
     wire::{HardwareAddress, IpCidr},
 };
 
-use crate::transfer::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// Twice what 120 Mbit/s need at a round trip of 150 ms.
 const BUFFER: usize = 4 << 20;

@@ -2,24 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Direction, EDGE, SERVER, World, ping, quic, tcp::Tcp};
+use crate::{Direction, EDGE, SERVER, World, endpoint::Endpoint, ping, quic, tcp::Tcp};
 
 /// The port of the first flow; flow `n` has the `n`-th after it.
 const FIRST_PORT: u16 = 5001;
 /// What the tunnel carries.
 const INNER_MTU: usize = 1400;
-
-/// One end of an inner connection: packets in, packets out, and when it wants to act.
-pub(crate) trait Endpoint {
-    /// Takes a packet from the other end.
-    fn handle_packet(&mut self, packet: &[u8], now: Instant);
-    /// The next packet to send, until there is none.
-    fn poll_packet(&mut self, now: Instant) -> Option<Vec<u8>>;
-    /// When to ask for packets again.
-    fn poll_timeout(&self) -> Option<Instant>;
-    /// Bytes that have arrived, each counted once.
-    fn received(&self) -> u64;
-}
 
 /// How it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

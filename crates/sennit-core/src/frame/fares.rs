@@ -12,8 +12,6 @@
 
 use std::time::Duration;
 
-use crate::queue::QueueStats;
-
 /// Rates are told in steps of so many bytes per second: a kbit/s.
 const STEP: u64 = 125;
 /// More than this no link carries: 1 Tbit/s.
@@ -117,17 +115,6 @@ pub struct Queue {
 
 impl Queue {
     pub(super) const ITEM: u8 = 3;
-
-    /// What is known of a queue with so many bytes in it.
-    pub fn new(waiting: usize, stats: QueueStats) -> Self {
-        Self {
-            waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
-            stood: stats.stood,
-            dropped: stats.dropped,
-            marked: stats.marked,
-            overflowed: stats.overflowed,
-        }
-    }
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = self.waiting.to_be_bytes().to_vec();

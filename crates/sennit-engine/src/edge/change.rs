@@ -7,7 +7,7 @@ use sennit_core::{ClassId, Classifier};
 use sennit_masque::{self as masque, Capsule};
 use sennit_packet::Prefix;
 
-use super::{BRIDGED_FOR, ClassConfig, Edge, Purpose, Slot, Stage, dial::Dial, session};
+use super::{ClassConfig, Edge, Purpose, Slot, Stage, loss::BRIDGED_FOR, race::Dial, session};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},

@@ -9,7 +9,7 @@ use sennit_masque::{
     capsule::{LinkInfo, LinkState},
 };
 
-use super::{Edge, EdgeEvent, Stage, dial::ATTEMPT};
+use super::{Edge, EdgeEvent, Stage, race::ATTEMPT};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},

@@ -134,16 +134,8 @@ impl Edge {
         if conn.role.stage != Stage::Requested(stream) {
             return;
         }
-        let what = match self.purpose {
-            Purpose::Tunnels => "the tunnel",
-            Purpose::Enrol(_) => "a certificate",
-        };
         if !head.is_success() {
-            let why = head
-                .fields
-                .text("sennit-reason")
-                .unwrap_or("no reason given");
-            let reason = format!("the hub refused {what}: {why} (status {})", head.status);
+            let reason = self.refusal(head);
             return self.end(id, reason, is_lasting(head.status), now);
         }
         let answer = head.fields.text(hello::NAME);
@@ -152,6 +144,28 @@ impl Edge {
             let reason = "the class's numbers have changed since it asked";
             return self.give_up(id, reason.into(), now);
         }
+        self.handle_granted(id, stream, (answer, numbers), now);
+    }
+
+    /// Why the hub does not give what it was asked for.
+    fn refusal(&self, head: &ResponseHead) -> String {
+        let what = match self.purpose {
+            Purpose::Tunnels => "the tunnel",
+            Purpose::Enrol(_) => "a certificate",
+        };
+        let why = head.fields.text("sennit-reason");
+        let why = why.unwrap_or("no reason given");
+        format!("the hub refused {what}: {why} (status {})", head.status)
+    }
+
+    /// The hub gives what it was asked for: a tunnel is up.
+    fn handle_granted(
+        &mut self,
+        id: ConnId,
+        stream: StreamId,
+        (answer, numbers): (Option<&str>, Option<Numbers>),
+        now: Instant,
+    ) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };

@@ -79,7 +79,7 @@ impl<R> Node<R> {
         if let Some(before) = one.runs_over()
             && let Some(conn) = self.conns.get_mut(&before)
         {
-            one.save_unsettled(before, &mut conn.tunnel, now);
+            conn.tunnel.save_unsettled(one, now);
         }
         if let Some(before) = self.pipes.plug(pipe, id, numbers, now) {
             self.unplug(before, now);
@@ -100,9 +100,10 @@ impl<R> Node<R> {
         if let Some(conn) = self.conns.get_mut(&id)
             && let Some(pipe) = conn.pipe.take()
         {
-            self.pipes
-                .of(Some(pipe))
-                .save_unsettled(id, &mut conn.tunnel, now);
+            let one = self.pipes.of(Some(pipe));
+            if one.runs_over() == Some(id) {
+                conn.tunnel.save_unsettled(one, now);
+            }
             conn.tunnel.shut();
             self.pipes.unplug(pipe, id, now);
             self.note_arrivals(Some(pipe));

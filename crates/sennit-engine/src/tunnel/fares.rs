@@ -77,7 +77,7 @@ impl Tunnel {
             self.fares.due.extend(fare);
         }
         let shares = !self.fares.due.is_empty();
-        self.fares.queue = shares.then(|| Queue::new(pipe.queue.backlog(), pipe.queue.stats()));
+        self.fares.queue = shares.then(|| pipe.queue.report());
         let (told, after) = if last < self.paths.len() {
             (last, TELL_ON)
         } else {

@@ -8,9 +8,11 @@
 use bytes::Bytes;
 use sennit_core::PathSet;
 
-use super::{Tunnel, round::FRAMING};
+use super::Tunnel;
 use crate::path::Path;
 
+/// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
+pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// What a packet has beside frames, at least: first octet, connection ID, packet number, tag.
 const LEAST_AROUND: usize = 1 + 8 + 1 + 16;
 /// What a DATAGRAM frame has beside its datagram: type and length.

@@ -174,10 +174,7 @@ impl Tunnel {
         let listens = self.is_numbered();
         let mut moved = false;
         if pace == Pace::Idle {
-            for index in 0..self.paths.len() {
-                let keep = self.keep(&self.paths[index]);
-                self.paths[index].health.set_keep(keep);
-            }
+            self.set_keeps();
         }
         let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
         let lost = |path: &Path| match path.health.state().0 {
@@ -223,6 +220,14 @@ impl Tunnel {
             self.abort_batch(pipe);
         }
         self.repeat_bad_news(pace, now);
+    }
+
+    /// Says what keeps each path up while nothing is sent.
+    fn set_keeps(&mut self) {
+        for index in 0..self.paths.len() {
+            let keep = self.keep(&self.paths[index]);
+            self.paths[index].health.set_keep(keep);
+        }
     }
 
     /// Tells the peer now and then of paths that are not up.

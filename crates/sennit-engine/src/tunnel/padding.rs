@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sennit_core::{PathSet, PathView};
 
-use super::{Tunnel, round::FRAMING};
+use super::{Tunnel, fitting::FRAMING};
 use crate::{gate::OPENING, path::Path, pipe::Pipe};
 
 impl Tunnel {

@@ -82,9 +82,19 @@ impl Tunnel {
         }
     }
 
+    /// Puts what has left and may not have arrived back into the pipe that this tunnel is about to
+    /// be pulled out of, under reliable delivery. If the numbers do not go on, the far end may get
+    /// some of it twice.
+    pub(crate) fn save_unsettled(&mut self, pipe: &mut Pipe, now: Instant) {
+        if pipe.recovery.is_reliable() {
+            let unsettled = self.take_unsettled(pipe, now);
+            pipe.queue.put_back_all(unsettled, now);
+        }
+    }
+
     /// All packets that have left and may not have arrived, in the order of their flows, as they
-    /// were before they were numbered. The tunnel is about to be pulled out.
-    pub(crate) fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<(u32, Queued)> {
+    /// were before they were numbered.
+    fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<(u32, Queued)> {
         let mut payloads = pipe.recovery.drain();
         for path in &self.paths {
             let mut ledger = path.gate.ledger();

@@ -10,11 +10,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{PathStatus, Transmit};
+use noq_proto::Transmit;
 use sennit_core::{
-    Choice, PathSet, PathView, Scheduler, Sent, Worth,
+    Choice, PathSet, PathView, Scheduler, Sent,
     frame::HEADROOM,
-    health::Copies,
     numbering::FULL,
     queue::{Popped, Queued, Start},
 };
@@ -23,7 +22,7 @@ use sennit_prefetch::prefetch;
 use super::{
     Tunnel,
     batch::{BATCH, Batch},
-    fitting::Fit,
+    fitting::{FRAMING, Fit},
 };
 use crate::{codec::Codec, gate::Payload, links::Seat, path::whole, pipe::Pipe, recovery::NEVER};
 
@@ -31,15 +30,13 @@ use crate::{codec::Codec, gate::Payload, links::Seat, path::whole, pipe::Pipe, r
 /// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
 /// anything (docs/decisions/0015).
 const ROUND: u64 = 512 << 10;
-/// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
-pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
 /// Of a batch of control packets noq 1.4 makes all as short as the first, and then panics if an
 /// ACK_FREQUENCY does not fit; so it is asked for one at a time.
 pub(super) const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
 /// What [`Tunnel::poll_transmit`] is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sending {
+pub(super) enum Sending {
     /// noq sends by itself what it wants to.
     Control,
     /// Padding for the first of these paths is in noq's queue, to leave with acknowledgements.
@@ -64,9 +61,9 @@ pub(super) struct Round {
     /// it was asked.
     pub(super) only_acks: Option<bool>,
     /// Room in noq's queue after a batch was put there; what it sends of it makes more.
-    launched: Option<usize>,
+    pub(super) launched: Option<usize>,
     /// What is lost of the batch on one of its paths is missed.
-    is_missed: bool,
+    pub(super) is_missed: bool,
     /// The paths as the scheduler sees them in this round.
     pub(super) views: Vec<PathView>,
     pub(super) batch: Batch,
@@ -459,90 +456,6 @@ impl Tunnel {
             }
         }
         codec.encode(buffer, checksum, &header)
-    }
-
-    /// Whether what leaves on a path that is not known yet, or not trusted, is not missed there,
-    /// because it leaves on another one where it is.
-    fn is_spare(&self, path: usize, left: PathSet) -> bool {
-        // Acknowledgements may go out on a path before the first look at the paths.
-        let spare = |path: usize| {
-            let view = self.round.views.get(path);
-            view.is_some_and(|it| it.worth == Worth::Unknown || it.copies != Copies::None)
-        };
-        spare(path) && (self.round.is_missed || left.iter().any(|other| !spare(other)))
-    }
-
-    /// Queues the batch inside noq with only the first path's gate open.
-    fn launch(&mut self, pipe: &mut Pipe, paths: PathSet) -> Sending {
-        let Some(path) = paths.first() else {
-            return Sending::Data;
-        };
-        self.lend(path, PathStatus::Available);
-        let is_spare = self.is_spare(path, paths.without_first());
-        self.round.is_missed |= !is_spare;
-        let watches = self.watches_losses(pipe) && !is_spare;
-        let again = paths.without_first().first().is_some();
-        let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());
-        let (count, room) = (batch.len(), datagrams.send_buffer_space());
-        let queued = datagrams.send_many(&batch.datagrams, false);
-        let queued = queued.unwrap_or_else(|_| {
-            batch.limit(datagrams.max_size().unwrap_or(0));
-            datagrams.send_many(&batch.datagrams, false).unwrap_or(0)
-        });
-        pipe.stats.too_big += (count - queued) as u64;
-        if watches {
-            let mut ledger = self.paths[path].gate.ledger();
-            let stage = |payload: Payload| {
-                if payload.repeats < NEVER {
-                    ledger.stage(payload);
-                }
-            };
-            if again {
-                batch.copies().take(queued).for_each(stage);
-            } else {
-                batch.drain().take(queued).for_each(stage);
-            }
-        }
-        let left = datagrams.send_buffer_space();
-        self.round.launched = (left < room).then_some(left);
-        for (index, other) in self.paths.iter().enumerate() {
-            other.gate.set_open(index == path);
-        }
-        Sending::Batch(paths)
-    }
-
-    /// Changes the status of a path that is not trusted for as long as a batch leaves there: noq
-    /// sends nothing on it while it is `Backup` and another is not.
-    fn lend(&mut self, path: usize, status: PathStatus) {
-        if !self.paths[path].is_trusted() {
-            // Fails only for a path that is closing.
-            let _ = self.conn.set_path_status(self.paths[path].id, status);
-        }
-    }
-
-    fn finish_batch(&mut self, pipe: &mut Pipe, paths: PathSet) -> Sending {
-        if let Some(path) = paths.first() {
-            self.lend(path, PathStatus::Backup);
-            let kept = self.round.launched == Some(self.conn.datagrams().send_buffer_space());
-            self.paths[path].handle_batch(kept, self.round.polled);
-            self.paths[path].gate.ledger().end_batch();
-            if kept && self.is_numbered() {
-                self.round.views[path].usable = false;
-                self.scheduler.assess(&mut self.round.views);
-            }
-        }
-        let left = paths.without_first();
-        if left.first().is_some() {
-            return self.launch(pipe, left);
-        }
-        self.open_gates();
-        Sending::Data
-    }
-
-    pub(super) fn open_gates(&self) {
-        for path in &self.paths {
-            path.gate.set_open(true);
-        }
     }
 
     /// Charges the pacer of the path that carries a transmit.

@@ -3,7 +3,8 @@
 use crate::checksum::Progress;
 use crate::flow::FlowKey;
 use crate::gso::Tier;
-use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, Protocol, Version};
+use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, Version};
+use crate::protocol::Protocol;
 use crate::tcp::{self, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{u16_at, u32_at};
 

@@ -2,7 +2,8 @@
 
 use super::VirtioNetHdr;
 use crate::checksum::{Progress, Sum};
-use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Protocol, Version};
+use crate::ip::{IPV6_HEADER, IpPacket, PacketError, Version};
+use crate::protocol::Protocol;
 use crate::tcp::{self, TCP_CHECKSUM, TcpFlags, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{put_u16, put_u32, u16_at, u32_at};
 

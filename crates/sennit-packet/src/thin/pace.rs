@@ -1,7 +1,8 @@
 //! How fields of a flow count up, found from two of its packets.
 
 use super::{Kind, RTP_HEADER, Template};
-use crate::ip::{IpPacket, Protocol, Version};
+use crate::ip::{IpPacket, Version};
+use crate::protocol::Protocol;
 use crate::tcp::UDP_HEADER;
 use crate::wire::{u16_at, u32_at};
 

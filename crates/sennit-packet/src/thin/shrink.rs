@@ -5,7 +5,8 @@ use super::{
     widen,
 };
 use crate::checksum::{Progress, Sum};
-use crate::ip::{IPV4_HEADER, Protocol};
+use crate::ip::IPV4_HEADER;
+use crate::protocol::Protocol;
 use crate::tcp::{self, TCP_CHECKSUM, TCP_HEADER, UDP_CHECKSUM, UDP_HEADER};
 use crate::wire::{u16_at, u32_at};
 

@@ -1,6 +1,7 @@
 use etherparse::checksum::Sum16BitWords;
 use proptest::prelude::*;
-use sennit_packet::checksum::{Sum, update, verify_header, verify_transport};
+use sennit_packet::checksum::{Sum, update};
+use sennit_packet::{verify_header, verify_transport};
 
 use crate::build::{any_packet, tcp_v6, udp_v4, udp_v6, with_routing};
 use crate::seeded;

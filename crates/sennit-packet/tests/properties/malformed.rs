@@ -7,7 +7,7 @@ use sennit_packet::coalesce::{Coalescer, Write};
 use sennit_packet::gso::{Segments, Tier, VirtioNetHdr};
 use sennit_packet::icmp::{self, Reason};
 use sennit_packet::rewrite::{clamp_mss, decrement_ttl, set_ecn_ce};
-use sennit_packet::{FlowKey, IpPacket, checksum};
+use sennit_packet::{FlowKey, IpPacket, verify_header, verify_transport};
 
 use crate::build::any_packet;
 use crate::seeded;
@@ -95,8 +95,8 @@ proptest! {
 
     #[test]
     fn a_parsed_packet_answers_every_question(bytes in any_bytes()) {
-        checksum::verify_transport(&bytes);
-        checksum::verify_header(&bytes);
+        verify_transport(&bytes);
+        verify_header(&bytes);
         if let Ok(packet) = IpPacket::parse(&bytes) {
             prop_assert_eq!(packet.total_len(), bytes.len());
             prop_assert!(packet.transport_offset() <= bytes.len());
@@ -118,7 +118,7 @@ proptest! {
 
         prop_assert_eq!(IpPacket::parse(&bytes).is_ok(), IpPacket::parse(&rewritten).is_ok());
         prop_assert_eq!(
-            checksum::verify_header(&bytes), checksum::verify_header(&rewritten));
+            verify_header(&bytes), verify_header(&rewritten));
         if changed == [false; 3] {
             prop_assert_eq!(bytes, rewritten);
         }
@@ -138,8 +138,8 @@ proptest! {
             let answer = IpPacket::parse(&out[..length]).unwrap();
             prop_assert_eq!(answer.src(), source);
             prop_assert_eq!(answer.dst(), IpPacket::parse(&bytes).unwrap().src());
-            prop_assert!(checksum::verify_header(&out[..length]));
-            prop_assert!(checksum::verify_transport(&out[..length]));
+            prop_assert!(verify_header(&out[..length]));
+            prop_assert!(verify_transport(&out[..length]));
             let longest = if is_v4 { 576 } else { 1280 };
             prop_assert!(length <= longest);
         }
@@ -155,7 +155,7 @@ proptest! {
                 let is_split = header.gso_type != VirtioNetHdr::GSO_NONE;
                 if is_split {
                     prop_assert!(IpPacket::parse(&out).is_ok());
-                    prop_assert!(checksum::verify_transport(&out));
+                    prop_assert!(verify_transport(&out));
                 }
             }
         }

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sennit_packet::checksum::{Progress, verify_header};
 use sennit_packet::coalesce::{Coalescer, MAX_SEGMENTS, Write};
 use sennit_packet::gso::{Segments, Tier, VirtioNetHdr};
 use sennit_packet::{FlowKey, IpPacket, Version};
+use sennit_packet::{checksum::Progress, verify_header};
 
 use crate::build::{Packet, Transport, any_packet};
 use crate::seeded;

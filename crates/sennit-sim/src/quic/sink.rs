@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, time::Instant};
 
 use super::{MAX_ACK_DELAY, MAX_RANGES, PAYLOAD, Range, ack, word};
-use crate::transfer::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// RFC 9000 §13.2.2.
 const ACK_EVERY: u32 = 2;

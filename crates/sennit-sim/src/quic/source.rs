@@ -8,7 +8,7 @@ use super::{
     loss::{InFlight, Outcome},
     set_word,
 };
-use crate::{transfer::Endpoint, udp};
+use crate::{endpoint::Endpoint, udp};
 
 /// Packets per probe (RFC 9002 §6.2.4).
 const PROBES: usize = 2;

@@ -1,0 +1,89 @@
+//! Connections that end: what becomes of their class.
+
+use std::time::{Duration, Instant};
+
+use sennit_masque as masque;
+
+use super::{Edge, EdgeEvent, Stage};
+use crate::{hello::REPLACED, ids::ConnId};
+
+/// A class that lost its tunnel takes packets for the next one for this long; then their senders
+/// are told that there is no route. A race over links of 250 ms one way takes less, with the pause
+/// before it.
+pub(super) const BRIDGED_FOR: Duration = Duration::from_millis(1500);
+
+impl Edge {
+    /// A connection is over; `lasting` if the hub does not want another one either.
+    pub(super) fn handle_lost(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let (index, link) = (conn.role.slot, conn.role.link);
+        let up = matches!(conn.role.stage, Stage::Up(_));
+        let dial = &mut self.slots[index].dial;
+        if lasting {
+            dial.turned_away(id, self.links.keys().copied(), now);
+            // Each handshake of a race would ask it again, with its first packets.
+            self.hub_settings = None;
+        } else {
+            dial.failed(id, link, now);
+        }
+        // We have no newer one, so somebody else has.
+        if up && reason.contains(REPLACED) {
+            let links = self.links.keys().copied();
+            self.slots[index].dial.displaced(links, now);
+            let reason = format!("{reason}, of another box with this site's identity");
+            self.lose(id, reason, false, now);
+        } else {
+            self.lose(id, reason, lasting, now);
+        }
+        self.settle(now);
+    }
+
+    /// A connection is over.
+    pub(super) fn lose(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
+        let (index, mtu) = (conn.role.slot, conn.tunnel.max_packet());
+        self.node.unplug(id, now);
+        let slot = &mut self.slots[index];
+        if matches!(stage, Stage::Up(_)) {
+            slot.bridge = Some((now + BRIDGED_FOR, mtu));
+        }
+        if slot.live == Some(id) {
+            slot.live = None;
+            slot.since = now;
+        } else if stage != Stage::Handshake || slot.live.is_some() {
+            return;
+        }
+        slot.reason = reason.clone();
+        let class = slot.class.name.clone();
+        self.events.push_back(match stage {
+            Stage::Up(_) => EdgeEvent::TunnelDown { class, reason },
+            _ => EdgeEvent::Refused {
+                class,
+                reason,
+                lasting,
+            },
+        });
+    }
+
+    /// Closes a connection that is of no use; its class is dialled again later.
+    pub(super) fn give_up(&mut self, id: ConnId, reason: String, now: Instant) {
+        self.end(id, reason, false, now);
+    }
+
+    /// Closes a connection; `lasting` if the hub does not want another one either.
+    pub(super) fn end(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        if conn.role.stage == Stage::Closing {
+            return;
+        }
+        self.node.close(id, masque::Code::H3_NO_ERROR.0, "", now);
+        self.handle_lost(id, reason, lasting, now);
+    }
+}

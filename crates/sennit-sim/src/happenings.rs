@@ -1,0 +1,152 @@
+//! What can happen to a world while it runs: to its links, to the clocks of its machines, to these
+//! themselves.
+
+use std::{net::IpAddr, time::Duration};
+
+use sennit_engine::{HubConfig, LinkUpdate, SocketId};
+use sennit_netem::{Config, Nat, NatConfig};
+
+use crate::{
+    Clock, World,
+    setup::{hub_config, new_edge, new_hub},
+};
+
+impl World {
+    /// Changes both directions of a link while it runs.
+    pub fn change(&mut self, link: usize, change: impl Fn(&mut Config)) {
+        let cable = &mut self.cables[link];
+        for way in [&mut cable.up, &mut cable.down] {
+            way.change(&change, self.now);
+        }
+    }
+
+    /// Silently swallows everything on a link, or no longer.
+    pub fn blackhole(&mut self, link: usize, on: bool) {
+        self.change(link, |config| config.outage = on);
+    }
+
+    /// Swallows only what the edge sends (`up`) or receives on a link.
+    pub fn blackhole_one_way(&mut self, link: usize, up: bool, on: bool) {
+        let cable = &mut self.cables[link];
+        let way = if up { &mut cable.up } else { &mut cable.down };
+        way.change(|config| config.outage = on, self.now);
+    }
+
+    /// Busy machines: the edge and the hub act so far apart, half as much more or less, on all that
+    /// has come by then.
+    pub fn set_turns(&mut self, edge: Duration, hub: Duration) {
+        (self.edge_turns.every, self.hub_turns.every) = (edge, hub);
+    }
+
+    /// The edge or the hub stands still for so long, and then finds all that has come meanwhile.
+    pub fn stall(&mut self, hub: bool, span: Duration) {
+        let turns = if hub {
+            &mut self.hub_turns
+        } else {
+            &mut self.edge_turns
+        };
+        turns.hold(self.now + span);
+    }
+
+    /// What the calendar of the edge or the hub says from now on, compared with the true one. Only
+    /// TLS looks at it.
+    pub fn set_calendar(&mut self, hub: bool, ahead_seconds: i64) {
+        self.authority.calendars[usize::from(hub)].set(ahead_seconds);
+    }
+
+    /// By which clock both machines go that act in turns.
+    pub fn set_clock(&mut self, clock: Clock) {
+        (self.edge_turns.clock, self.hub_turns.clock) = (clock, clock);
+    }
+
+    /// What arrives at the edge within `span` seems to it to have arrived too early by `early`.
+    pub fn misstamp(&mut self, early: Duration, span: Duration) {
+        self.edge_turns.misstamp(early, span, self.now);
+    }
+
+    /// What the kernel would say of a link.
+    pub fn set_link(&mut self, link: usize, up: bool) {
+        let update = LinkUpdate {
+            socket: SocketId(link as u32),
+            label: self.labels[link].clone(),
+            v4: up,
+            v6: false,
+            mtu: None,
+        };
+        self.edge.handle_link(update, self.now);
+        self.settle();
+    }
+
+    /// IP packets of more than `mtu` bytes get lost on a link from now on; whether their senders
+    /// are told.
+    pub fn set_path_mtu(&mut self, link: usize, mtu: usize, told: bool) {
+        self.change(link, |config| (config.mtu, config.tells_mtu) = (mtu, told));
+    }
+
+    /// Puts a NAT box between the edge and a link, in place of any other: connections through it
+    /// break.
+    pub fn set_nat(&mut self, link: usize, config: NatConfig) {
+        self.cables[link].nat = Some(Nat::new(config));
+    }
+
+    /// The NAT box of a link, if it has one.
+    pub fn nat(&mut self, link: usize) -> Option<&mut Nat> {
+        self.cables[link].nat.as_mut()
+    }
+
+    /// The edge's socket on a link has another port from now on, as after binding it anew. Behind a
+    /// NAT box that means another mapping; without one the hub sees it.
+    pub fn new_port(&mut self, link: usize) {
+        self.rebind(link);
+    }
+
+    /// The link's port changes, as behind a NAT that forgot it.
+    pub fn rebind(&mut self, link: usize) {
+        let address = self.cables[link].address;
+        self.cables[link].address.set_port(address.port() + 1);
+    }
+
+    /// The link's NAT has a mapping for the present port that leads nowhere, and keeps it as long
+    /// as it is used.
+    pub fn wedge(&mut self, link: usize) {
+        let cable = &mut self.cables[link];
+        cable.wedged = Some(cable.address.port());
+    }
+
+    /// Bytes of all IP packets that both ends put on a link so far.
+    pub fn bytes_on(&self, link: usize) -> u64 {
+        let cable = &self.cables[link];
+        cable.up.offered + cable.down.offered
+    }
+
+    /// The link's address changes, as behind a provider's NAT that uses another of its own.
+    pub fn move_to(&mut self, link: usize, address: IpAddr) {
+        self.cables[link].address.set_ip(address);
+    }
+
+    /// The hub goes on with another config, by which a site gets so many bytes per second.
+    pub fn bound_sites(&mut self, site_limit: Option<u64>) {
+        let config = HubConfig {
+            site_limit,
+            ..hub_config()
+        };
+        self.hub.change(config, self.now);
+    }
+
+    /// Replaces the hub by a fresh one with the same identity, as a restart does.
+    pub fn restart_hub(&mut self) {
+        self.seed += 1;
+        self.hub = new_hub(&self.authority, self.seed, self.now);
+    }
+
+    /// Replaces the edge by a fresh one with the same identity, as a restart does. The hub does not
+    /// hear of it before the new one is there.
+    pub fn restart_edge(&mut self) {
+        self.seed += 1;
+        self.edge = new_edge(&self.config, &self.authority, self.seed, self.now);
+        for link in 0..self.cables.len() {
+            self.rebind(link);
+            self.set_link(link, true);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The configs of a world's machines, and where they are.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use sennit_core::{ClassId, Classifier};
+use sennit_engine::{
+    ClassConfig, Edge, EdgeConfig, Hub, HubClasses, HubConfig, Issuer, LinkLabel, Purpose, Settings,
+};
+
+use crate::tls::{self, Authority};
+
+/// Where the hub listens.
+const HUB: &str = "203.0.113.1:443";
+
+pub(crate) fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig {
+    EdgeConfig {
+        hubs: vec![hub_address()],
+        server_name: tls::HUB_NAME.into(),
+        classes: (0..).map(ClassId).zip(classes).collect(),
+        classifier,
+        sharing: None,
+        classic: None,
+        lan: Vec::new(),
+        bearer: None,
+        steering: 0,
+    }
+}
+
+pub(crate) fn new_edge(
+    config: &EdgeConfig,
+    authority: &Authority,
+    seed: u64,
+    now: Instant,
+) -> Edge {
+    let tls = authority.client();
+    Edge::new(
+        settings(seed, 1),
+        config.clone(),
+        tls,
+        Purpose::Tunnels,
+        now,
+    )
+    .expect("the test configuration has QUIC's initial suite")
+}
+
+pub(crate) fn hub_config() -> HubConfig {
+    HubConfig {
+        addresses: vec![IpAddr::from([10, 200, 0, 1])],
+        // As many as the program has.
+        max_strangers: 4096,
+        site_limit: None,
+        classes: HubClasses::default(),
+        udp_flows: 0,
+    }
+}
+
+pub(crate) fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
+    Hub::new(settings(seed, 2), hub_config(), authority.server(), now)
+        .expect("the test configuration has QUIC's initial suite")
+}
+
+pub(crate) fn settings(seed: u64, salt: u8) -> Settings {
+    let mut bytes = [salt; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    Settings {
+        inner_mtu: 1400,
+        issuer: Issuer::default(),
+        seed: bytes,
+        reset_key: [salt; 32],
+    }
+}
+
+pub(crate) fn hub_address() -> SocketAddr {
+    HUB.parse().expect("a valid address")
+}
+
+pub(crate) fn label(index: usize, tier: u8) -> LinkLabel {
+    let name = char::from(b'a' + index as u8).to_string();
+    LinkLabel {
+        name,
+        tier,
+        weight: 1,
+    }
+}
