@@ -19,8 +19,8 @@ use crate::report::collection::collection;
 use crate::report::page::{Named, page};
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
-use crate::tunnel::{self, Programs};
-use crate::{chaos, matrix, pacing, predict, scratch, selfcheck, targets, witness};
+use crate::tunnel::Programs;
+use crate::{chaos, matrix, pacing, predict, scratch, selfcheck, sockets, targets, witness};
 
 /// The scenario that `sennit lab demo` plays.
 const DEMO: &str = include_str!("../../../lab/demo.toml");
@@ -232,7 +232,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
         }
         LabCommand::Cleanup => {
             scratch::remove_leftovers();
-            tunnel::remove_leftovers();
+            sockets::remove_leftovers();
             for name in host::remove_leftovers() {
                 println!("{name}");
             }
@@ -284,7 +284,7 @@ fn leave_nothing_on_signals() -> Result<(), Error> {
     let set = ctrlc::set_handler(|| {
         host::remove_all();
         scratch::remove_all();
-        tunnel::remove_all();
+        sockets::remove_all();
         std::process::exit(INTERRUPTED);
     });
     set.map_err(|error| Error::Scenario(format!("cannot watch for signals: {error}")))

@@ -15,23 +15,26 @@
 //! The rules have low precedence (priority 30000 and later), so that those of a tunnel under test
 //! come first and must work by themselves.
 
+mod link;
+mod site;
+
 use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sennit_linux::DeviceName;
-use sennit_linux::tun::{Offload, Tun, TunConfig};
-use sennit_netem::{Counters, Direction};
+use sennit_netem::Counters;
 
 use crate::emulator::{Control, Emulator, Pipe, Side, Strain};
-use crate::error::{Doing, Error};
+use crate::error::Error;
 use crate::host::{self, Family, Host, Role};
-use crate::link::{Attached, Kind, LabLink, LinkHandle, addressed};
-use crate::plan::{self, Dual, Lan, Subnet};
+use crate::link::{Attached, Kind, LabLink, addressed, connect, open_tun};
+use crate::plan::{self, Dual, Lan, Subnet, numbered};
 use crate::programs;
 use crate::scratch;
-use crate::site::{Site, numbered};
-use crate::tunnel;
+use crate::sockets;
+
+pub use link::LinkHandle;
+pub use site::Site;
 
 /// Gives each direction of each link its own chance.
 const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -65,9 +68,6 @@ const SETTINGS: [&str; 10] = [
 
 /// What makes a router of a host.
 const FORWARDING: [&str; 2] = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"];
-
-/// A bucket holds two frames at least, so that one that comes late does not cost the next its turn.
-const BUCKET_FRAMES: usize = 2;
 
 /// What to build.
 #[derive(Debug, Clone)]
@@ -122,7 +122,7 @@ impl Lab {
         programs::require(&programs::BUILDING)?;
         host::remove_leftovers();
         scratch::remove_leftovers();
-        tunnel::remove_leftovers();
+        sockets::remove_leftovers();
         let prefix = host::unique_prefix();
         let near = |role: Role, edge| {
             Host::create(&prefix, &numbered(&role.to_string(), edge, spec.edges))
@@ -220,7 +220,7 @@ impl Lab {
         let all = all.unwrap_or_default();
         let counters = |pipe: usize| all.get(pipe).copied().unwrap_or_default();
         self.links()
-            .filter_map(|link| Some((link, link.link.pipes()?.map(counters))))
+            .filter_map(|link| Some((link, link.link.pipes?.map(counters))))
             .collect()
     }
 
@@ -293,7 +293,7 @@ impl Lab {
                     let (edge, way) = (devices.len(), pipes.len());
                     let nat = link.nat.map(|_| nats.len());
                     nats.extend(link.nat);
-                    attached.set_nat(nat);
+                    attached.nat = nat;
                     for host in hosts {
                         devices.push(open_tun(host, &attached)?);
                     }
@@ -318,7 +318,7 @@ impl Lab {
                     Some([way, way + 1])
                 }
             };
-            attached.set_pipes(ways);
+            attached.pipes = ways;
             self.links.push(attached);
         }
         for (number, pipe) in (0..).zip(&mut pipes) {
@@ -399,67 +399,6 @@ impl Spec {
         }
         Ok(())
     }
-}
-
-/// The devices of a link that is not emulated.
-pub(crate) fn connect(hosts: [&Host; 2], link: &Attached) -> Result<(), Error> {
-    connect_veth(hosts, link)?;
-    match link.spec.kind {
-        Kind::Tbf => limit_rate(hosts, link),
-        Kind::Veth | Kind::Emulated => Ok(()),
-    }
-}
-
-/// A veth pair between edge and hub.
-fn connect_veth([edge, hub]: [&Host; 2], link: &Attached) -> Result<(), Error> {
-    let (device, mtu) = (link.device(), link.spec.mtu);
-    let peer = format!("peer name {device} mtu {mtu} netns {}", hub.name());
-    edge.ip(&format!("link add {device} mtu {mtu} type veth {peer}\n"))?;
-    if link.spec.uso {
-        return Ok(());
-    }
-    programs::require(&programs::OFFLOADS)?;
-    let line = ["ethtool", "-K", &device, "tx-udp-segmentation", "off"];
-    [edge, hub]
-        .into_iter()
-        .try_for_each(|host| host.exec(&line).map(drop))
-}
-
-/// Puts the kernel's token bucket (tc-tbf(8)) at the sending end of each direction.
-///
-/// It counts frames with their Ethernet header, as the emulator does, and cuts super-packets that
-/// are more than a bucket.
-fn limit_rate(hosts: [&Host; 2], link: &Attached) -> Result<(), Error> {
-    programs::require(&programs::RATES)?;
-    let device = link.device();
-    for (host, direction) in hosts.into_iter().zip(Direction::BOTH) {
-        let config = link.spec.config(direction);
-        let Some(rate) = config.rate else { continue };
-        let frames = BUCKET_FRAMES * (config.mtu + config.frame_overhead);
-        let burst = rate.bytes_in(link.spec.bucket).max(frames);
-        let [rate, burst, limit] = [
-            format!("{}bit", rate.as_bps()),
-            format!("{burst}b"),
-            format!("{}b", config.queue_limit()),
-        ];
-        let bucket = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit];
-        host.exec(&[&["tc", "qdisc", "add", "dev", &device, "root"], &bucket[..]].concat())?;
-    }
-    Ok(())
-}
-
-fn open_tun(host: &Host, link: &Attached) -> Result<Tun, Error> {
-    let device = link.device();
-    let name: DeviceName = device.parse()?;
-    let config = TunConfig {
-        name,
-        mtu: link.spec.mtu,
-        queues: 1,
-        offload: Offload::None,
-    };
-    let opened = host.netns().run(|| Tun::open(&config));
-    let mut queues = opened.doing(|| format!("enter {}", host.name()))??;
-    Ok(queues.pop().expect("one queue was asked for"))
 }
 
 /// What is sent from the address of a link leaves by it, and the LAN hides behind it.

@@ -169,3 +169,11 @@ impl Subnet {
         1000 + u32::from(self.number)
     }
 }
+
+/// A name at one of so many edges, which count from 1.
+pub(crate) fn numbered(name: &str, edge: usize, edges: usize) -> String {
+    match edges {
+        1 => name.to_owned(),
+        _ => format!("{name}-{}", edge + 1),
+    }
+}

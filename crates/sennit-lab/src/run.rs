@@ -1,5 +1,7 @@
 //! Plays a scenario: builds the lab, checks it, runs the steps one after the other.
 
+mod evaluation;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -11,15 +13,13 @@ use sennit_netem::Direction;
 use crate::emulator::NatFault;
 use crate::error::{Doing, Error};
 use crate::host::{Family, Role};
-use crate::lab::Lab;
-use crate::link::LinkHandle;
-use crate::plan;
+use crate::lab::{Lab, LinkHandle, Site};
+use crate::plan::{self, numbered};
 use crate::programs;
 use crate::progress::Progress;
-use crate::report::{Aftermath, FaultResult, LinkResult, Results, StepResult, TrafficResult};
+use crate::report::{Results, StepResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
-use crate::site::{Site, numbered};
 use crate::traffic::{self, Context, Figures};
 use crate::tunnel::{Programs, Traces, Tunnel, Usage};
 
@@ -253,7 +253,13 @@ impl Player<'_> {
             done.store(true, Ordering::Relaxed);
             let links = sampler.join().expect("the sampler does not panic");
             faults?;
-            Ok(evaluate(step, lab, start.elapsed(), traffic, links))
+            Ok(evaluation::evaluate(
+                step,
+                lab,
+                start.elapsed(),
+                traffic,
+                links,
+            ))
         })
     }
 
@@ -285,55 +291,59 @@ impl Player<'_> {
                 .as_mut()
                 .map_or(Ok(()), |tunnel| tunnel.drill(name, fault.edge_index()));
         }
-        let link = self.lab.link(&link_name(self.lab, fault, name))?;
-        let ways = match fault.direction {
-            Some(direction) => vec![direction],
-            None => Direction::BOTH.to_vec(),
-        };
-        match fault.action {
-            Action::Outage => ways
-                .into_iter()
-                .try_for_each(|way| link.set(way, |config| config.outage = true)),
-            Action::Restore => ways.into_iter().try_for_each(|way| link.restore(way)),
-            Action::Set => ways.into_iter().try_for_each(|way| {
-                let shape = fault.set.clone().unwrap_or_default();
-                let changed = shape.applied(&link.config(way)).map_err(Error::Scenario)?;
-                link.set(way, |config| *config = changed)
-            }),
-            Action::CarrierDown => link.set_carrier(false),
-            Action::CarrierUp => link.set_carrier(true),
-            Action::DeviceDown => link.set_up(false),
-            Action::DeviceUp => link.set_up(true),
-            Action::AddressRemove => link.set_address(None),
-            Action::AddressAdd => link.set_address(Some(plan::EDGE)),
-            Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
-            Action::DeviceDelete => link.set_plugged(false),
-            Action::DeviceCreate => link.set_plugged(true),
-            Action::DeviceMtu => link.set_mtu(fault.mtu),
-            Action::DeviceMtuBack => link.set_mtu(None),
-            Action::DropIn => link.set_drop(Some(Direction::Down)),
-            Action::DropOut => link.set_drop(Some(Direction::Up)),
-            Action::DropMarked => fault
-                .marked
-                .map_or(Ok(()), |marked| link.drop_marked(marked)),
-            Action::Accept => link.set_drop(None),
-            Action::NatForget => link.break_nat(NatFault::Forget),
-            Action::NatWedge => link.break_nat(NatFault::Wedge),
-            Action::Drill
-            | Action::RestartHub
-            | Action::KillHub
-            | Action::RestartEdge
-            | Action::StopAll
-            | Action::FillDisk
-            | Action::FreeDisk
-            | Action::TakeFiles
-            | Action::GiveFiles
-            | Action::Revoke
-            | Action::JoinAnew
-            | Action::JoinUsed
-            | Action::Reload
-            | Action::ReadHistory => Ok(()),
-        }
+        break_link(self.lab.link(&link_name(self.lab, fault, name))?, fault)
+    }
+}
+
+/// Does what happens to a link and not to daemons.
+fn break_link(link: LinkHandle<'_>, fault: &Fault) -> Result<(), Error> {
+    let ways = match fault.direction {
+        Some(direction) => vec![direction],
+        None => Direction::BOTH.to_vec(),
+    };
+    match fault.action {
+        Action::Outage => ways
+            .into_iter()
+            .try_for_each(|way| link.set(way, |config| config.outage = true)),
+        Action::Restore => ways.into_iter().try_for_each(|way| link.restore(way)),
+        Action::Set => ways.into_iter().try_for_each(|way| {
+            let shape = fault.set.clone().unwrap_or_default();
+            let changed = shape.applied(&link.config(way)).map_err(Error::Scenario)?;
+            link.set(way, |config| *config = changed)
+        }),
+        Action::CarrierDown => link.set_carrier(false),
+        Action::CarrierUp => link.set_carrier(true),
+        Action::DeviceDown => link.set_up(false),
+        Action::DeviceUp => link.set_up(true),
+        Action::AddressRemove => link.set_address(None),
+        Action::AddressAdd => link.set_address(Some(plan::EDGE)),
+        Action::AddressChange => link.set_address(Some(OTHER_ADDRESS)),
+        Action::DeviceDelete => link.set_plugged(false),
+        Action::DeviceCreate => link.set_plugged(true),
+        Action::DeviceMtu => link.set_mtu(fault.mtu),
+        Action::DeviceMtuBack => link.set_mtu(None),
+        Action::DropIn => link.set_drop(Some(Direction::Down)),
+        Action::DropOut => link.set_drop(Some(Direction::Up)),
+        Action::DropMarked => fault
+            .marked
+            .map_or(Ok(()), |it| link.drop_marked(it.dscp, it.percent)),
+        Action::Accept => link.set_drop(None),
+        Action::NatForget => link.break_nat(NatFault::Forget),
+        Action::NatWedge => link.break_nat(NatFault::Wedge),
+        Action::Drill
+        | Action::RestartHub
+        | Action::KillHub
+        | Action::RestartEdge
+        | Action::StopAll
+        | Action::FillDisk
+        | Action::FreeDisk
+        | Action::TakeFiles
+        | Action::GiveFiles
+        | Action::Revoke
+        | Action::JoinAnew
+        | Action::JoinUsed
+        | Action::Reload
+        | Action::ReadHistory => Ok(()),
     }
 }
 
@@ -404,107 +414,4 @@ fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> LinkBins {
         }
     }
     bins
-}
-
-fn evaluate(
-    step: &Step,
-    lab: &Lab,
-    took: Duration,
-    traffic: Vec<Vec<Result<Figures, Error>>>,
-    links: LinkBins,
-) -> StepResult {
-    let traffic: Vec<_> = step
-        .traffic
-        .iter()
-        .zip(traffic)
-        .map(|(asked, outcomes)| {
-            let at_site = |(site, outcome)| {
-                TrafficResult::new(asked, outcome, line_rate(site, asked), first_fault(step))
-            };
-            let sites = sites_of(lab, asked).zip(outcomes);
-            TrafficResult::of_edges(sites.map(at_site).collect())
-        })
-        .collect();
-    let faults = step.fault.iter().map(|fault| {
-        let name = fault.link.as_ref();
-        let link = name.map(|name| link_name(lab, fault, name));
-        evaluate_fault(step, fault, link, &traffic, &links)
-    });
-    let faults = faults.collect();
-    let counters = lab.counters().into_iter().map(|(_, counters)| counters);
-    let links = links
-        .into_iter()
-        .zip(counters)
-        .map(|((name, bins), counters)| LinkResult::new(name, &counters, bins))
-        .collect();
-    StepResult::new(&step.name, took, traffic, faults, links)
-}
-
-fn first_fault(step: &Step) -> Option<Duration> {
-    step.fault.first().map(|fault| fault.at_s.0)
-}
-
-/// Frame bytes per second of the links that a traffic of this site may use, in its direction.
-fn line_rate(site: Site<'_>, traffic: &Traffic) -> Option<f64> {
-    let direction = match traffic {
-        Traffic::Tcp(tcp) => tcp.direction,
-        Traffic::Quic(quic) => quic.direction,
-        Traffic::Udp(udp) => udp.direction,
-        Traffic::Packets(_)
-        | Traffic::Ping(_)
-        | Traffic::Ask(_)
-        | Traffic::Program(_)
-        | Traffic::Idle(_)
-        | Traffic::Flood(_) => return None,
-    };
-    let used = site.links().filter(|link| match traffic.via() {
-        Via::Link(name) => link.spec().name == *name,
-        Via::Tunnel | Via::Mptcp => true,
-    });
-    used.map(|link| {
-        link.spec()
-            .config(direction)
-            .rate
-            .map(|rate| rate.as_bps() as f64 / 8.0)
-    })
-    .sum()
-}
-
-fn evaluate_fault(
-    step: &Step,
-    fault: &Fault,
-    name: Option<String>,
-    traffic: &[TrafficResult],
-    links: &LinkBins,
-) -> FaultResult {
-    let (at, before) = (fault.at_s.0, first_fault(step));
-    let next = step
-        .fault
-        .iter()
-        .map(|fault| fault.at_s.0)
-        .find(|next| *next > at);
-    let link = links.iter().find(|(link, _)| Some(link) == name.as_ref());
-    let used_again = link.and_then(|(_, bins)| {
-        let busier = bins
-            .iter()
-            .max_by(|a, b| a.usual(before).total_cmp(&b.usual(before)))?;
-        busier.reaches(at, 0.5 * busier.usual(before))
-    });
-    let aftermath = |result: &TrafficResult| {
-        let bulk = result.bulk()?;
-        let since = |time: Duration| time.saturating_sub(bulk.start());
-        let usual = bulk.bins.usual(before.map(since));
-        let recovery = bulk.bins.recovery(since(at), usual);
-        Some(Aftermath {
-            goodput: bulk.bins.between(since(at), next.map(since)),
-            recovery_seconds: recovery.map(|time| time.as_secs_f64()),
-        })
-    };
-    FaultResult {
-        at_seconds: at.as_secs_f64(),
-        link: name,
-        action: fault.action,
-        traffic: traffic.iter().map(aftermath).collect(),
-        link_recovery_seconds: used_again.map(|time| time.as_secs_f64()),
-    }
 }

@@ -15,8 +15,8 @@ pub use sennit_load::selfcheck::{Check, Property};
 use sennit_netem::Direction;
 
 use crate::error::{Doing, Error};
-use crate::lab::Lab;
-use crate::link::{Kind, LinkHandle};
+use crate::lab::{Lab, LinkHandle};
+use crate::link::Kind;
 use probe::Probe;
 
 /// A host that is busy for a moment makes everything late; a link that is wrong stays so.

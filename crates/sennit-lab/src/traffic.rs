@@ -24,11 +24,11 @@ use sennit_load::{BIN, Bins, Received};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error};
+use crate::figure::Figure;
 use crate::host::{Host, Role, Running};
+use crate::lab::Site;
 use crate::plan::{self, Dual};
-use crate::report::Figure;
 use crate::scenario::{Traffic, Via};
-use crate::site::Site;
 
 /// How much longer than asked a program may take: connecting and ending through a cut link.
 const GRACE: Duration = Duration::from_secs(30);

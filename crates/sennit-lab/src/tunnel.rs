@@ -3,30 +3,25 @@
 //! It is Sennit, or another tunnel that the same steps run over to compare: those know no more than
 //! the hub, the edge and the first link between them, and their inner addresses.
 
-mod operate;
 mod rival;
 mod sennit;
-pub(crate) mod shortage;
-mod traces;
 
-use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::host::{Role, Running};
 use crate::lab::Lab;
-use crate::scenario::{Action, TunnelTable};
-pub use operate::Operated;
+use crate::scenario::{Action, TunnelKind, TunnelTable};
 use rival::Rival;
 use sennit::Sennit;
-pub use traces::Leaks;
-pub(crate) use traces::Traces;
+pub(crate) use sennit::Traces;
+pub use sennit::{Leaks, Operated, take_files};
 
 /// The longest that a tunnel may take to come up.
 const UP: Duration = Duration::from_secs(20);
@@ -36,29 +31,6 @@ const STOP: Duration = Duration::from_secs(5);
 
 /// Lines of a daemon's log that an error quotes.
 const QUOTED_LINES: usize = 12;
-
-/// A tunnel that steps can run over.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TunnelKind {
-    /// Ours.
-    #[default]
-    Sennit,
-    /// WireGuard in user space, as its authors have written it in Go.
-    WireguardGo,
-    /// The least that an encrypted tunnel must do: `src/bin/ideal-tunnel.rs`.
-    Ideal,
-}
-
-impl fmt::Display for TunnelKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sennit => "Sennit",
-            Self::WireguardGo => "wireguard-go",
-            Self::Ideal => "ideal",
-        })
-    }
-}
 
 /// The programs of the tunnels.
 #[derive(Debug, Clone)]
@@ -223,16 +195,6 @@ impl<'a> Tunnel<'a> {
             Inner::Rival(rival) => &rival.daemons,
         }
     }
-}
-
-/// Removes what tunnels of this process have left outside their namespaces.
-pub(crate) fn remove_all() {
-    rival::remove_all();
-}
-
-/// Removes what tunnels of processes that are no longer alive have left outside their namespaces.
-pub(crate) fn remove_leftovers() {
-    rival::remove_leftovers();
 }
 
 /// All ends of a tunnel, which are asked to stop when this is dropped.

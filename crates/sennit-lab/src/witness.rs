@@ -22,7 +22,7 @@ use crate::report::{Machine, Results};
 use crate::run::{self, Options, play};
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
-use crate::traffic::Figures;
+use crate::traffic::{Figures, PingFigures, UdpFigures};
 use crate::tunnel::Programs;
 
 /// Two tools agree if they differ by no more than this share.
@@ -251,84 +251,95 @@ fn lines(
     tests: &Tests,
 ) -> Result<Vec<Line>, Error> {
     let mut lines = Vec::new();
-    let figures = |step: &str| {
-        let step = results.steps.iter().find(|it| it.name == step)?;
-        step.traffic.first()?.figures.as_ref()
-    };
-    let ours = |of: &dyn Fn(&Said) -> Option<f64>, said: &[Said; 2]| -> Vec<_> {
-        let named = STACKS.iter().zip(said);
-        named
-            .filter_map(|((_, name), said)| Some((*name, of(said)?)))
-            .collect()
-    };
-    let delay = (link.up.delay + link.down.delay).as_secs_f64() * 1e3;
-    if let Some(Figures::Ping(ping)) = figures("ping") {
-        let theirs = ping.p50_seconds.map(|it| ("ping", it * 1e3));
-        let ours = ours(
-            &|said| Some(said.rtt.idle.p50_seconds? * 1e3),
-            &tests.messages,
-        );
-        lines.push(Line::new("round trip", "ms", delay, theirs, ours, ALIKE_MS));
+    if let Some(Figures::Ping(ping)) = figures(results, "ping") {
+        lines.push(round_trip(link, ping, tests));
     }
-    let loss = link.down.loss.ratio().unwrap_or(0.0);
-    if let Some(Figures::Udp(udp)) = figures("udp") {
-        let half = rate.as_bps() as f64 / 2e6 * (1.0 - loss);
-        let theirs = Some(("iperf3", udp.goodput * 8.0 / 1e6));
-        let goodput = ours(
-            &|said| Some(said.goodput_bits_per_second / 1e6),
-            &tests.messages,
-        );
-        // Which packets are lost is chance, for each tool anew.
-        let sent = tests
-            .messages
-            .iter()
-            .filter_map(|it| Some(messages(it)?.sent));
-        let fewest = sent.chain([udp.packets]).min().unwrap_or(1).max(1);
-        let chance = 3.0 * (2.0 * loss * (1.0 - loss) / fewest as f64).sqrt();
-        let alike = half * (ALIKE + chance);
-        lines.push(Line::new(
-            "half of the rate",
-            "Mbit/s",
-            half,
-            theirs,
-            goodput,
-            alike,
-        ));
-        let theirs = Some((
-            "iperf3",
-            udp.lost as f64 / udp.packets.max(1) as f64 * 100.0,
-        ));
-        let lost = ours(
-            &|said| Some(messages(said)?.loss_ratio * 100.0),
-            &tests.messages,
-        );
-        let alike = (chance + 0.001) * 100.0;
-        lines.push(Line::new("lost", "%", loss * 100.0, theirs, lost, alike));
+    if let Some(Figures::Udp(udp)) = figures(results, "udp") {
+        lines.extend(half_of_the_rate(link, rate, udp, tests));
     }
     if let Some(filled) = &tests.filled {
-        let leaves = |load: &Load| leaves(load, link);
-        let (tcp, quic) = (leaves(&Load::tcp())?, leaves(&Load::quic())?);
-        let theirs = figures("tcp")
-            .and_then(steady)
-            .map(|it| ("iperf3", it * 8.0 / tcp * 100.0));
-        let plain = figures("quic")
-            .and_then(steady)
-            .map(|it| ("quinn", it * 8.0 / quic * 100.0));
-        let ours = ours(
-            &|said| Some(said.goodput_bits_per_second / quic * 100.0),
-            filled,
-        );
-        let found = plain.into_iter().chain(ours).collect();
-        lines.push(Line::new(
-            "all there is room for",
-            "% of what headers leave",
-            100.0,
-            theirs,
-            found,
-            ALIKE * 100.0,
-        ));
+        lines.push(all_there_is(link, results, filled)?);
     }
     Ok(lines)
+}
+
+fn figures<'a>(results: &'a Results, step: &str) -> Option<&'a Figures> {
+    let step = results.steps.iter().find(|it| it.name == step)?;
+    step.traffic.first()?.figures.as_ref()
+}
+
+/// What our stacks said of a thing, those that said anything.
+fn ours(of: &dyn Fn(&Said) -> Option<f64>, said: &[Said; 2]) -> Vec<(&'static str, f64)> {
+    let named = STACKS.iter().zip(said);
+    named
+        .filter_map(|((_, name), said)| Some((*name, of(said)?)))
+        .collect()
+}
+
+fn round_trip(link: &LinkSpec, ping: &PingFigures, tests: &Tests) -> Line {
+    let delay = (link.up.delay + link.down.delay).as_secs_f64() * 1e3;
+    let theirs = ping.p50_seconds.map(|it| ("ping", it * 1e3));
+    let ours = ours(
+        &|said| Some(said.rtt.idle.p50_seconds? * 1e3),
+        &tests.messages,
+    );
+    Line::new("round trip", "ms", delay, theirs, ours, ALIKE_MS)
+}
+
+fn half_of_the_rate(link: &LinkSpec, rate: Bitrate, udp: &UdpFigures, tests: &Tests) -> [Line; 2] {
+    let loss = link.down.loss.ratio().unwrap_or(0.0);
+    let half = rate.as_bps() as f64 / 2e6 * (1.0 - loss);
+    // Which packets are lost is chance, for each tool anew.
+    let sent = tests
+        .messages
+        .iter()
+        .filter_map(|it| Some(messages(it)?.sent));
+    let fewest = sent.chain([udp.packets]).min().unwrap_or(1).max(1);
+    let chance = 3.0 * (2.0 * loss * (1.0 - loss) / fewest as f64).sqrt();
+    let goodput = Line::new(
+        "half of the rate",
+        "Mbit/s",
+        half,
+        Some(("iperf3", udp.goodput * 8.0 / 1e6)),
+        ours(
+            &|said| Some(said.goodput_bits_per_second / 1e6),
+            &tests.messages,
+        ),
+        half * (ALIKE + chance),
+    );
+    let theirs = udp.lost as f64 / udp.packets.max(1) as f64 * 100.0;
+    let lost = ours(
+        &|said| Some(messages(said)?.loss_ratio * 100.0),
+        &tests.messages,
+    );
+    let (theirs, alike) = (Some(("iperf3", theirs)), (chance + 0.001) * 100.0);
+    [
+        goodput,
+        Line::new("lost", "%", loss * 100.0, theirs, lost, alike),
+    ]
+}
+
+fn all_there_is(link: &LinkSpec, results: &Results, filled: &[Said; 2]) -> Result<Line, Error> {
+    let leaves = |load: &Load| leaves(load, link);
+    let (tcp, quic) = (leaves(&Load::tcp())?, leaves(&Load::quic())?);
+    let theirs = figures(results, "tcp")
+        .and_then(steady)
+        .map(|it| ("iperf3", it * 8.0 / tcp * 100.0));
+    let plain = figures(results, "quic")
+        .and_then(steady)
+        .map(|it| ("quinn", it * 8.0 / quic * 100.0));
+    let ours = ours(
+        &|said| Some(said.goodput_bits_per_second / quic * 100.0),
+        filled,
+    );
+    Ok(Line::new(
+        "all there is room for",
+        "% of what headers leave",
+        100.0,
+        theirs,
+        plain.into_iter().chain(ours).collect(),
+        ALIKE * 100.0,
+    ))
 }
 
 fn messages(said: &Said) -> Option<&Messages> {

@@ -4,7 +4,7 @@ use clap::Parser;
 use sennit_predict::What;
 use serde::Deserialize;
 
-use crate::report::Figure;
+use crate::figure::Figure;
 
 /// A `[[published]]` table.
 #[derive(Debug, Clone, Deserialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sennit_netem::Direction;
 use serde::Deserialize;
 
-use super::{Ask, Program, Seconds, Step};
+use super::{Ask, Program, Seconds, Step, Via};
 use crate::host::Role;
 
 /// A `[[step.traffic]]` table.
@@ -30,19 +30,6 @@ pub enum Traffic {
     Idle(Idle),
     /// First packets of clients that do not exist.
     Flood(Flood),
-}
-
-/// Which way traffic takes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Via {
-    /// Through Sennit.
-    #[default]
-    Tunnel,
-    /// Over one link without a tunnel.
-    Link(String),
-    /// Kernel MPTCP over all links, without a tunnel.
-    Mptcp,
 }
 
 /// Bulk TCP.
@@ -246,23 +233,6 @@ pub struct Ping {
     /// IPv6 instead of IPv4.
     #[serde(default)]
     pub ipv6: bool,
-}
-
-impl TryFrom<String> for Via {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            "tunnel" => Ok(Self::Tunnel),
-            "mptcp" => Ok(Self::Mptcp),
-            other => match other.strip_prefix("link:") {
-                Some(name) => Ok(Self::Link(name.into())),
-                None => Err(format!(
-                    "{text:?} is not \"tunnel\", \"mptcp\" or \"link:NAME\""
-                )),
-            },
-        }
-    }
 }
 
 impl Traffic {

@@ -13,7 +13,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::emulator::take_priority;
 use crate::error::{Doing, Error};
 use crate::host::Host;
-use crate::link::{Kind, LinkHandle};
+use crate::lab::LinkHandle;
+use crate::link::Kind;
 
 /// What waits beyond the queue's time and the delay for late probes.
 const PATIENCE: Duration = Duration::from_millis(150);

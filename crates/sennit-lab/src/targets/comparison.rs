@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Form, Measured};
 use crate::report::{Figure, Spread, Table};
-use crate::tunnel::TunnelKind;
+use crate::scenario::TunnelKind;
 
 /// The tunnel that is compared with the others.
 const OURS: TunnelKind = TunnelKind::Sennit;

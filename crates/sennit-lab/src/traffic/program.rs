@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use super::{Context, wait};
 use crate::error::{Doing, Error};
+use crate::figure::Figure;
 use crate::host::Running;
-use crate::report::Figure;
 use crate::scenario::Program;
 
 /// What it printed; keys that are no figures of ours are an error.

@@ -9,17 +9,14 @@ use std::time::{Duration, Instant};
 use super::{Daemons, UP, log, spawn};
 use crate::error::{Doing, Error};
 use crate::host::{self, Role, feed, run};
-use crate::lab::Lab;
-use crate::link::LinkHandle;
+use crate::lab::{Lab, LinkHandle};
 use crate::plan::{self, Dual};
 use crate::programs::{self, Program};
 use crate::scratch::Scratch;
+use crate::sockets;
 
 /// The UDP port of both ends.
 const PORT: u16 = 51820;
-
-/// Where wireguard-go listens for `wg`, by device, whatever its network namespace is.
-const SOCKETS: &str = "/var/run/wireguard";
 
 /// What wireguard-go and `wg-quick` give a device over 1500 bytes.
 const WIREGUARD_MTU: u32 = 1420;
@@ -138,7 +135,7 @@ impl Rival {
             (&edge, &edge_key, &hub, &hub_key.public),
         ] {
             tunnel.until("made no device", own.role, || {
-                own.has_device() && socket(&own.device).exists()
+                own.has_device() && sockets::of(&own.device).exists()
             })?;
             own.set_peer(&key.private, other, public)?;
             own.address_device(&format!("mtu {WIREGUARD_MTU}"))?;
@@ -242,50 +239,14 @@ struct Sockets([String; 2]);
 impl Drop for Sockets {
     fn drop(&mut self) {
         for device in &self.0 {
-            let _ = std::fs::remove_file(socket(device));
+            let _ = std::fs::remove_file(sockets::of(device));
         }
     }
-}
-
-fn socket(device: &str) -> PathBuf {
-    Path::new(SOCKETS).join(format!("{device}.sock"))
-}
-
-/// Removes the sockets of this process.
-pub(super) fn remove_all() {
-    remove_sockets(|pid| pid == std::process::id());
-}
-
-/// Removes the sockets of processes that are no longer alive.
-pub(super) fn remove_leftovers() {
-    remove_sockets(|pid| !host::is_alive(pid));
-}
-
-fn remove_sockets(of: impl Fn(u32) -> bool) {
-    for entry in std::fs::read_dir(SOCKETS).into_iter().flatten().flatten() {
-        if owner(&entry.file_name().to_string_lossy()).is_some_and(&of) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// The process that made a socket of this name, if a lab did.
-fn owner(socket: &str) -> Option<u32> {
-    let device = socket.strip_suffix(".sock")?;
-    host::owner_of_prefix(device.strip_suffix(['h', 'e'])?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_sockets_that_a_lab_makes_have_an_owner() {
-        assert_eq!(owner("snt4711-3h.sock"), Some(4711));
-        assert_eq!(owner("snt4711-3.sock"), None);
-        assert_eq!(owner("wg0.sock"), None);
-        assert_eq!(owner("snt4711-3e"), None);
-    }
 
     #[test]
     fn a_wireguard_go_without_offloads_is_told_of() {

@@ -1,5 +1,9 @@
 //! Sennit itself: a hub and its edges as daemons on their hosts, joined as a user would.
 
+mod operate;
+mod shortage;
+mod traces;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -7,17 +11,19 @@ use std::time::SystemTime;
 use rustix::process::Signal;
 use toml::{Table, Value};
 
-use super::operate::{Life, Operated};
-use super::shortage::Starved;
-use super::traces::Traces;
+use self::operate::Life;
+use self::shortage::Starved;
 use super::{Daemons, UP, log, spawn, stop};
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running, run};
-use crate::lab::Lab;
+use crate::lab::{Lab, Site};
 use crate::plan;
 use crate::scenario::{Action, TunnelTable};
 use crate::scratch::Scratch;
-use crate::site::Site;
+pub use operate::Operated;
+pub use shortage::take_files;
+pub use traces::Leaks;
+pub(crate) use traces::Traces;
 
 /// The hub's port.
 const PORT: u16 = 443;
@@ -38,10 +44,10 @@ pub(super) struct Sennit<'a> {
     /// The hosts before any daemon ran, if somebody wants to know.
     clean: Option<Traces>,
     /// Those that can open nothing.
-    pub(super) starved: Vec<Starved>,
+    starved: Vec<Starved>,
     /// When each edge that runs was started, and those that were killed since the last look.
     started: Vec<SystemTime>,
-    pub(super) lives: Vec<Life>,
+    lives: Vec<Life>,
     pub(super) operated: Operated,
 }
 

@@ -1,9 +1,8 @@
 //! One edge of a lab, with the LAN behind it and the links before it.
 
+use super::{Lab, LinkHandle};
 use crate::host::{Host, Role};
-use crate::lab::Lab;
-use crate::link::LinkHandle;
-use crate::plan::Lan;
+use crate::plan::{Lan, numbered};
 
 /// One edge of a running lab and what belongs to it alone.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +20,7 @@ impl<'a> Site<'a> {
     /// Its links, in the order of the spec.
     pub fn links(self) -> impl Iterator<Item = LinkHandle<'a>> {
         let Self { lab, index } = self;
-        lab.links().filter(move |link| link.site().index == index)
+        lab.links().filter(move |link| link.site() == index)
     }
 
     /// Its LAN.
@@ -32,13 +31,5 @@ impl<'a> Site<'a> {
     /// What to call something of this site: by its name alone, or with a number if there are more.
     pub fn own(self, name: &str) -> String {
         numbered(name, self.index, self.lab.edges())
-    }
-}
-
-/// A name at one of so many edges, which count from 1.
-pub(crate) fn numbered(name: &str, edge: usize, edges: usize) -> String {
-    match edges {
-        1 => name.to_owned(),
-        _ => format!("{name}-{}", edge + 1),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use super::sennit::Sennit;
+use super::Sennit;
 use crate::error::{Doing, Error};
 
 /// A daemon that has not answered by then could not take the connection.

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::sennit::{End, Sennit};
-use super::usage;
+use super::{End, Sennit};
 use crate::api;
 use crate::error::{Doing, Error};
+use crate::tunnel::usage;
 
 /// The longest that everything may take to be up again: a path that fell often is watched for 32 s
 /// before it is trusted, and one that is silent is tried every 30 s where nothing is sent.

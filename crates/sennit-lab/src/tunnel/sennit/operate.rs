@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::sennit::{End, Sennit, edge_config};
 use super::traces::Leaks;
+use super::{End, Sennit, edge_config};
 use crate::api;
 use crate::error::Error;
 use crate::host::{Host, run};
@@ -72,7 +72,7 @@ impl Sennit<'_> {
     }
 
     /// Cuts a link on purpose, and notes the gap that this printed.
-    pub(super) fn drill(&mut self, link: &str, index: usize) -> Result<(), Error> {
+    pub(crate) fn drill(&mut self, link: &str, index: usize) -> Result<(), Error> {
         let edge = End::edge(self.lab, index);
         let said = self.command(
             &edge,

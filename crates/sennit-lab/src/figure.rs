@@ -1,0 +1,171 @@
+//! The figures that runs give, and how tables write them.
+
+use serde::{Deserialize, Serialize};
+
+/// One number that a run gives about one traffic of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Payload bytes per second at the receiver.
+    Goodput,
+    /// Goodput against the frame rate of the links.
+    LineShare,
+    /// Goodput of the edge that has the least.
+    LeastGoodput,
+    /// Half of the edges have no more.
+    MedianGoodput,
+    /// Goodput of the edge that has the most.
+    MostGoodput,
+    /// The least that an edge has, against the frame rate of its own links.
+    LeastLineShare,
+    /// The longest time in which almost nothing arrived.
+    GapSeconds,
+    /// From the last repair until the traffic was as usual.
+    RecoverySeconds,
+    /// Median round-trip time.
+    P50Seconds,
+    /// 95 % of the answers were faster.
+    P95Seconds,
+    /// 99 % of the answers were faster.
+    P99Seconds,
+    /// Packets or answers that never came.
+    Lost,
+    /// Packets or requests sent.
+    Sent,
+    /// CPU time of hub and edges for 10⁹ bytes.
+    CpuSecondsPerGigabyte,
+    /// UDP packets that arrive, at the highest rate of which almost none is lost.
+    PacketsPerSecond,
+    /// CPU time of hub and edges against the time of the step.
+    CpuShare,
+    /// The most resident memory of the hub during the step.
+    HubRssBytes,
+    /// The most resident memory of an edge during the step.
+    EdgeRssBytes,
+    /// Paths of all tunnels of the edges that were up at the end.
+    PathsUp,
+    /// The longest time from one answer to the next, or from one status to the next.
+    SilenceSeconds,
+    /// How far the gap that a drill prints is from that of the pings beside it.
+    GapErrorSeconds,
+    /// Configs that were taken.
+    Reloads,
+    /// The longest that a reload took.
+    ReloadSeconds,
+    /// Daemons that were killed.
+    Kills,
+    /// Seconds of history that were lost though they were over two seconds before.
+    LostHistorySeconds,
+    /// From asking for the page until it shows the links or sites.
+    FirstViewSeconds,
+    /// From asking for a page of one line until it is shown: what the browser itself takes.
+    EmptyViewSeconds,
+    /// The longest that the page kept the browser busy at once; 0 if never for 50 ms.
+    LongestTaskSeconds,
+    /// Lines of rules, routes, addresses and tables that came or went.
+    LeftBehind,
+    /// Open files of the daemon that has the most more than before.
+    FilesGrown,
+    /// Threads of the daemon that has the most more than before.
+    ThreadsGrown,
+    /// Resident memory of the hub beyond that before.
+    HubRssGrown,
+    /// Resident memory of an edge beyond that before.
+    EdgeRssGrown,
+    /// From the end of the step until all links and tunnels were up.
+    BackSeconds,
+    /// Tunnels that came up.
+    Reconnects,
+    /// Packets of a class that left over another link because theirs fell silent.
+    Failovers,
+    /// Setups that were broken in one way and named rightly.
+    Named,
+    /// Good setups of which something was said.
+    FalseAlarms,
+    /// Size of a year of history.
+    FileBytes,
+}
+
+impl Figure {
+    /// What a table calls it, with the unit.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Goodput => "Mbit/s",
+            Self::LineShare => "of line, %",
+            Self::LeastGoodput => "least Mbit/s",
+            Self::MedianGoodput => "median Mbit/s",
+            Self::MostGoodput => "most Mbit/s",
+            Self::LeastLineShare => "least of line, %",
+            Self::GapSeconds => "gap, s",
+            Self::RecoverySeconds => "back at 90 %, s",
+            Self::P50Seconds => "rtt p50, ms",
+            Self::P95Seconds => "rtt p95, ms",
+            Self::P99Seconds => "rtt p99, ms",
+            Self::Lost => "lost",
+            Self::Sent => "sent",
+            Self::CpuSecondsPerGigabyte => "cpu, s/GB",
+            Self::PacketsPerSecond => "packets/s",
+            Self::CpuShare => "cpu, % of a core",
+            Self::HubRssBytes => "hub RSS, MB",
+            Self::EdgeRssBytes => "edge RSS, MB",
+            Self::PathsUp => "paths up",
+            Self::SilenceSeconds => "longest wait, s",
+            Self::GapErrorSeconds => "gap off by, ms",
+            Self::Reloads => "reloads",
+            Self::ReloadSeconds => "longest reload, s",
+            Self::Kills => "kills",
+            Self::LostHistorySeconds => "seconds lost",
+            Self::FirstViewSeconds => "first view, ms",
+            Self::EmptyViewSeconds => "view of an empty page, ms",
+            Self::LongestTaskSeconds => "longest task, ms",
+            Self::LeftBehind => "left behind",
+            Self::FilesGrown => "open files, more",
+            Self::ThreadsGrown => "threads, more",
+            Self::HubRssGrown => "hub RSS, MB more",
+            Self::EdgeRssGrown => "edge RSS, MB more",
+            Self::BackSeconds => "all up after, s",
+            Self::Reconnects => "reconnects",
+            Self::Failovers => "failovers",
+            Self::Named => "named rightly",
+            Self::FalseAlarms => "false alarms",
+            Self::FileBytes => "file, MB",
+        }
+    }
+
+    /// The factor from base units to those of tables, and how many digits are shown.
+    pub(crate) fn scale(self) -> (f64, usize) {
+        match self {
+            Self::Goodput => (8e-6, 1),
+            Self::LeastGoodput | Self::MedianGoodput | Self::MostGoodput => (8e-6, 2),
+            Self::LineShare => (1e2, 0),
+            Self::LeastLineShare => (1e2, 1),
+            Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
+            Self::P50Seconds | Self::P95Seconds | Self::P99Seconds | Self::GapErrorSeconds => {
+                (1e3, 1)
+            }
+            Self::FirstViewSeconds | Self::EmptyViewSeconds | Self::LongestTaskSeconds => (1e3, 0),
+            Self::SilenceSeconds | Self::ReloadSeconds => (1.0, 2),
+            Self::BackSeconds => (1.0, 1),
+            Self::HubRssGrown | Self::EdgeRssGrown => (1e-6, 1),
+            Self::Reloads
+            | Self::LeftBehind
+            | Self::FilesGrown
+            | Self::ThreadsGrown
+            | Self::Reconnects
+            | Self::Failovers
+            | Self::Kills
+            | Self::LostHistorySeconds
+            | Self::Named
+            | Self::FalseAlarms => (1.0, 0),
+            Self::Lost | Self::Sent | Self::PacketsPerSecond | Self::PathsUp => (1.0, 0),
+            Self::CpuShare => (1e2, 2),
+            Self::HubRssBytes | Self::EdgeRssBytes | Self::FileBytes => (1e-6, 1),
+        }
+    }
+
+    /// In the units of tables.
+    pub(crate) fn text(self, value: f64) -> String {
+        let (scale, digits) = self.scale();
+        format!("{:.digits$}", value * scale)
+    }
+}
