@@ -1,12 +1,12 @@
 //! The HTTP API of a daemon.
 //!
 //! It lives on a thread of its own with a runtime of its own, and asks the daemon in the way in
-//! which `sennit status` does, through [`Ask`], at most a few times a second however many ask
+//! which `sennit status` does, through [`Ask`](crate::control::Ask), at most a few times a second however many ask
 //! ([`watch`]). So no packet ever waits for it. It answers on the control socket, and over TCP
 //! where the config says so.
 //!
 //! What there is to call is one table ([`routes`]): path, method, who may, what it answers. The
-//! router ([`call`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`])
+//! router ([`router`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`])
 //! are made from it. How many connections and requests there may be is bounded ([`seats`],
 //! [`limit`]).
 
@@ -18,6 +18,7 @@ mod limit;
 mod live;
 mod page;
 mod problem;
+mod router;
 mod routes;
 mod seats;
 mod serve;
@@ -35,21 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::{access::Access, seats::Seats, watch::Watch};
 pub use self::{access::Role, describe::openapi};
-use crate::{
-    config::ApiConfig,
-    control::{Refused, Request, Response},
-    history::Archive,
-    journal::Journal,
-    status::Status,
-};
-
-/// A daemon that can be asked; whoever asks waits, so it is asked on threads that may.
-pub trait Ask: Send + Sync + 'static {
-    /// The status; `request` is one that asks for it.
-    fn status(&self, request: &Request) -> Result<Status, Refused>;
-    /// What it says to any request.
-    fn answer(&self, request: Request) -> Response;
-}
+use crate::{config::ApiConfig, control::Ask, history::Archive, journal::Journal};
 
 /// Why there is no API.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +89,8 @@ struct Shared {
     ask: Arc<dyn Ask>,
     journal: Journal,
     archive: Archive,
+    /// What there is to call, as an OpenAPI document.
+    description: serde_json::Value,
 }
 
 impl Api {
@@ -124,6 +113,7 @@ impl Api {
             ask,
             journal,
             archive,
+            description: openapi(),
         });
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()

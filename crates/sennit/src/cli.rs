@@ -8,7 +8,6 @@ mod bugreport;
 mod check;
 mod doctor;
 mod events;
-mod exit;
 mod grants;
 mod host;
 mod hub;
@@ -36,9 +35,9 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub use self::exit::{Exit, Failure};
 use crate::config::{self, ConfigError, EdgeConfig, Loaded, Prefix};
 use crate::described::DescribedPacket;
+pub use crate::exit::{Exit, Failure};
 use crate::remote::Remote;
 use crate::site::SiteName;
 use crate::{daemon, logging};

@@ -17,6 +17,7 @@ mod effective;
 mod finding;
 mod host;
 mod hub;
+mod limits;
 mod matching;
 mod notify;
 pub mod reference;
@@ -30,11 +31,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
-use schemars::JsonSchema;
 pub use sennit_core::Headers;
 use sennit_engine::Fec;
 use sennit_linux::DeviceName;
-use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -47,6 +46,7 @@ pub use self::matching::{Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 use self::section::{Section, kind_of};
 pub use self::values::SECRET_IN_CONFIG;
+pub use crate::policy::{Delivery, Policy};
 use crate::reach::Reach;
 use crate::remote::Remote;
 
@@ -261,26 +261,6 @@ pub enum Share {
     Percent(u8),
     /// In bits per second.
     Rate(u64),
-}
-
-/// How a class uses the links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    Single,
-    Failover,
-    Balanced,
-    Bond,
-    Redundant,
-}
-
-/// What happens to a lost packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Delivery {
-    Datagram,
-    Repair,
-    Reliable,
 }
 
 /// Congestion controller of a class's paths.

@@ -26,8 +26,7 @@ use crate::{
     journal::Wanted,
     remote::Remote,
     site::SiteName,
-    speedtest::SpeedtestOrder,
-    status::LinkStatus,
+    status::{LinkStatus, Status},
 };
 
 /// A request is a line of at most this many bytes.
@@ -78,6 +77,14 @@ pub enum Request {
     Usage,
 }
 
+/// A daemon that can be asked; whoever asks waits, so it is asked on threads that may.
+pub trait Ask: Send + Sync + 'static {
+    /// The status; `request` is one that asks for it.
+    fn status(&self, request: &Request) -> Result<Status, Refused>;
+    /// What it says to any request.
+    fn answer(&self, request: Request) -> Response;
+}
+
 /// What somebody wants of the config who edits it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,6 +104,37 @@ pub enum ConfigOrder {
     },
     /// Take back at once what was not confirmed.
     Revert,
+}
+
+/// What somebody wants of speed tests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpeedtestOrder {
+    /// Nothing but to hear of the last one.
+    Look,
+    Start(SpeedtestWish),
+    Stop,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpeedtestWish {
+    /// Each of these alone; the tunnel with all its links if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
+    /// Payload in each direction at most: 200 MB without it, or 20 MB where a link has a cap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// How long each direction is measured at most, 1000 to 30000; 8000 without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub milliseconds: Option<u32>,
+    /// Links with a cap may be used.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub metered: bool,
+    /// Whoever asks stays: the test ends if nobody looks at it for four seconds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub attended: bool,
 }
 
 /// The text of the config file.

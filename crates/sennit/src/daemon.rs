@@ -14,7 +14,6 @@ mod facts;
 pub mod hub;
 mod lines;
 mod mailbox;
-mod registrar;
 mod reload;
 mod strays;
 mod supervisor;
@@ -43,10 +42,10 @@ use signal_hook::{
 };
 
 use crate::{
-    api::{self, Api, Ask},
-    cli::Failure,
+    api::{self, Api},
     config::{ApiConfig, Notify},
-    control::Server,
+    control::{Ask, Server},
+    exit::Failure,
     history::Recorder,
     journal::{Event, Journal, Keeper},
     notify::Notifier,

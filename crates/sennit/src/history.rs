@@ -27,8 +27,7 @@ use self::{
     sample::{Counters, Row},
 };
 use crate::{
-    api::Ask,
-    control::Request,
+    control::{Ask, Request},
     sqlite::{self, SqliteError},
 };
 

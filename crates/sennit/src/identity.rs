@@ -16,6 +16,7 @@ mod enroll;
 mod files;
 mod invitation;
 mod kept;
+mod pair;
 mod secret;
 mod tickets;
 mod tls;

@@ -6,7 +6,6 @@
 //! the journal goes on in memory and says so.
 
 mod disk;
-mod event;
 mod keeper;
 mod turnover;
 
@@ -25,9 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-pub use self::event::{CapState, Event};
 pub use self::keeper::Keeper;
 use crate::date;
+pub use crate::event::{CapState, Event};
 
 /// What `schema` says of a list of events.
 pub const SCHEMA: &str = "sennit.events/1";

@@ -5,8 +5,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-use crate::config::Prefix;
-
+use ipnet::IpNet;
 /// One word of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -19,7 +18,7 @@ pub enum Place {
     /// The hub's own services.
     Hub,
     /// Whatever has an address in this prefix.
-    Prefix(Prefix),
+    Prefix(IpNet),
 }
 
 /// All that one may reach; an empty list is nothing.
@@ -50,7 +49,7 @@ impl Reach {
         self.0.contains(&place)
     }
 
-    pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
+    pub fn prefixes(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.0.iter().filter_map(|place| match place {
             Place::Prefix(prefix) => Some(*prefix),
             Place::Everything | Place::Internet | Place::Sites | Place::Hub => None,
@@ -91,7 +90,7 @@ impl FromStr for Place {
             "sites" => Self::Sites,
             "hub" => Self::Hub,
             _ => {
-                let prefix: Prefix = word.parse().map_err(|_| NoPlace(word.to_owned()))?;
+                let prefix: IpNet = word.parse().map_err(|_| NoPlace(word.to_owned()))?;
                 if prefix.trunc() != prefix {
                     return Err(NoPlace(word.to_owned()));
                 }

@@ -20,9 +20,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::run::Course;
+pub use crate::control::{SpeedtestOrder, SpeedtestWish};
 use crate::{
-    api::Ask,
-    control::{Refused, Response},
+    control::{Ask, Refused, Response},
     daemon::deputy::Deputy,
     date,
 };
@@ -31,37 +31,6 @@ use crate::{
 const ATTENTION: Duration = Duration::from_secs(4);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// What somebody wants of speed tests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SpeedtestOrder {
-    /// Nothing but to hear of the last one.
-    Look,
-    Start(SpeedtestWish),
-    Stop,
-}
-
-/// What is to be measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SpeedtestWish {
-    /// Each of these alone; the tunnel with all its links if there are none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<String>,
-    /// Payload in each direction at most: 200 MB without it, or 20 MB where a link has a cap.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-    /// How long each direction is measured at most, 1000 to 30000; 8000 without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub milliseconds: Option<u32>,
-    /// Links with a cap may be used.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub metered: bool,
-    /// Whoever asks stays: the test ends if nobody looks at it for four seconds.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub attended: bool,
-}
 
 /// A speed test, as `sennit speedtest --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

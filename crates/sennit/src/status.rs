@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Delivery, Policy};
+use crate::policy::{Delivery, Policy};
 use crate::site::SiteName;
 
 pub use self::fec::{FecStatus, PathFecStatus};

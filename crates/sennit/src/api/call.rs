@@ -1,22 +1,17 @@
-//! From a request to the route that answers it: what it may, its query and its body.
+//! One request: what it may, its query and its body.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
     body::{Body, Bytes, to_bytes},
-    extract::{FromRequestParts as _, Query, RawPathParams, Request},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
-    response::{IntoResponse as _, Response},
-    routing::{MethodFilter, on},
+    http::{HeaderMap, StatusCode, header},
 };
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    Role, Shared, page,
+    Role, Shared,
     problem::Problem,
-    routes::{Route, routes},
     watch::{Paths, Scope},
 };
 use crate::status::Status;
@@ -36,87 +31,11 @@ pub(super) struct Caller {
 /// One request, read and allowed.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
-    path: BTreeMap<String, String>,
+    pub(super) path: BTreeMap<String, String>,
     pub(super) query: BTreeMap<String, String>,
     pub(super) role: Option<Role>,
     pub(super) body: Bytes,
-    headers: HeaderMap,
-}
-
-/// The router of all routes.
-pub(super) fn router(shared: &Arc<Shared>) -> Router {
-    let mut router = Router::new();
-    for route in routes() {
-        let filter = MethodFilter::try_from(route.method.clone()).expect("it is a usual method");
-        let (path, shared) = (route.path, Arc::clone(shared));
-        let route = Arc::new(route);
-        let handler = move |request: Request| {
-            let (route, shared) = (Arc::clone(&route), Arc::clone(&shared));
-            async move {
-                match handle(&route, shared, request).await {
-                    Ok(response) => with_headers(response),
-                    Err(problem) => with_headers(problem.into_response()),
-                }
-            }
-        };
-        router = router.route(path, on(filter, handler));
-    }
-    router
-        .merge(page::router())
-        .method_not_allowed_fallback(|| async {
-            let status = StatusCode::METHOD_NOT_ALLOWED;
-            Problem::new(status, "method_not_allowed", "this has no such method")
-        })
-        .fallback(|| async { Problem::not_found("there is no such resource") })
-}
-
-/// What keeps a browser from taking an answer for something else, or showing it to others.
-fn with_headers(mut response: Response) -> Response {
-    let fixed = [
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
-    for (name, value) in fixed {
-        let value = HeaderValue::from_static(value);
-        response.headers_mut().entry(name).or_insert(value);
-    }
-    response
-}
-
-async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<Response, Problem> {
-    let (mut parts, body) = request.into_parts();
-    let caller = parts.extensions.get::<Caller>();
-    let role = caller.and_then(|caller| caller.role);
-    check_role(role, route.role)?;
-    let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
-        .map_err(|error| Problem::bad_request(error.body_text()))?
-        .0;
-    if let Some(unknown) = query
-        .keys()
-        .find(|key| !route.query.iter().any(|(it, _)| it == key))
-    {
-        let detail = format!("there is no parameter `{}` here", unknown.escape_debug());
-        return Err(Problem::bad_request(detail));
-    }
-    let path = RawPathParams::from_request_parts(&mut parts, &()).await;
-    let path = path.map_err(|error| Problem::bad_request(error.body_text()))?;
-    let path = path
-        .iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let body = match route.method {
-        Method::GET => Bytes::new(),
-        _ => read_body(&parts.headers, body, route.body_bytes).await?,
-    };
-    let call = Call {
-        path: path.collect(),
-        shared,
-        query,
-        role,
-        body,
-        headers: parts.headers,
-    };
-    (route.answer)(call).await
+    pub(super) headers: HeaderMap,
 }
 
 pub(super) fn check_role(has: Option<Role>, needs: Option<Role>) -> Result<(), Problem> {
@@ -139,7 +58,11 @@ pub(super) fn check_role(has: Option<Role>, needs: Option<Role>) -> Result<(), P
 }
 
 /// A form of another page has no such type, so it is refused even where no token is asked for.
-async fn read_body(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Problem> {
+pub(super) async fn read_body(
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<Bytes, Problem> {
     let late = |_| {
         let status = StatusCode::REQUEST_TIMEOUT;
         Problem::new(status, "timeout", "the body did not come in time")

@@ -15,7 +15,7 @@ use super::{
         invitations, invite, json, metrics, one, speedtest, start_speedtest, whole, withdraw,
     },
     call::{BODY_BYTES, CONFIG_BYTES, Call},
-    describe, live,
+    live,
     problem::Problem,
 };
 use crate::{
@@ -95,6 +95,24 @@ const SCOPE: &[(&str, &str)] = &[
 
 /// Everything.
 pub(super) fn routes() -> Vec<Route> {
+    [
+        itself(),
+        watching(),
+        records(),
+        links_and_classes(),
+        sites_and_flows(),
+        speedtests(),
+        invitations_and_leases(),
+        configs(),
+        commands(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What it is, and whether it works.
+fn itself() -> Vec<Route> {
     vec![
         Route {
             role: None,
@@ -107,8 +125,8 @@ pub(super) fn routes() -> Vec<Route> {
         },
         Route {
             role: None,
-            ..get("/v1/openapi.json", "This description", Gives::Any, |_| {
-                Box::pin(async { json(&describe::openapi()) })
+            ..get("/v1/openapi.json", "This description", Gives::Any, |call| {
+                Box::pin(async move { json(&call.shared.description) })
             })
         },
         Route {
@@ -133,6 +151,12 @@ pub(super) fn routes() -> Vec<Route> {
                 },
             )
         },
+    ]
+}
+
+/// What it does.
+fn watching() -> Vec<Route> {
+    vec![
         Route {
             query: SCOPE,
             ..get(
@@ -166,6 +190,12 @@ pub(super) fn routes() -> Vec<Route> {
                 |call| Box::pin(events(call)),
             )
         },
+    ]
+}
+
+/// What it has kept of that, and metrics.
+fn records() -> Vec<Route> {
+    vec![
         Route {
             query: &[
                 (
@@ -194,6 +224,12 @@ pub(super) fn routes() -> Vec<Route> {
             Gives::Text("text/plain"),
             |call| Box::pin(metrics(call)),
         ),
+    ]
+}
+
+/// The links and classes.
+fn links_and_classes() -> Vec<Route> {
+    vec![
         get(
             "/v1/links",
             "The links of an edge",
@@ -236,6 +272,12 @@ pub(super) fn routes() -> Vec<Route> {
                 })
             },
         ),
+    ]
+}
+
+/// The sites and flows.
+fn sites_and_flows() -> Vec<Route> {
+    vec![
         get(
             "/v1/sites",
             "The sites that have a tunnel to a hub",
@@ -280,6 +322,12 @@ pub(super) fn routes() -> Vec<Route> {
                 |call| Box::pin(disconnect(call)),
             )
         },
+    ]
+}
+
+/// Speed tests.
+fn speedtests() -> Vec<Route> {
+    vec![
         get(
             "/v1/speedtest",
             "The speed test of an edge that runs, or ran last",
@@ -307,6 +355,12 @@ pub(super) fn routes() -> Vec<Route> {
                 |call| Box::pin(speedtest(call, SpeedtestOrder::Stop)),
             )
         },
+    ]
+}
+
+/// Who may join a hub, and which addresses sites have.
+fn invitations_and_leases() -> Vec<Route> {
+    vec![
         Route {
             role: Some(Role::Admin),
             ..get(
@@ -343,6 +397,12 @@ pub(super) fn routes() -> Vec<Route> {
             Gives::Json(schema::<Leases>),
             |call| Box::pin(command(call, Request::Leases)),
         ),
+    ]
+}
+
+/// The config.
+fn configs() -> Vec<Route> {
+    vec![
         Route {
             role: Some(Role::Admin),
             ..get(
@@ -396,14 +456,18 @@ pub(super) fn routes() -> Vec<Route> {
                 |call| Box::pin(config(call, ConfigOrder::Revert)),
             )
         },
-        Route {
-            method: Method::POST,
-            ..get(
-                "/v1/command",
-                "A command of the control socket; which role it needs depends on it",
-                Gives::Any,
-                |call| Box::pin(any_command(call)),
-            )
-        },
     ]
+}
+
+/// Whatever the control socket takes.
+fn commands() -> Vec<Route> {
+    vec![Route {
+        method: Method::POST,
+        ..get(
+            "/v1/command",
+            "A command of the control socket; which role it needs depends on it",
+            Gives::Any,
+            |call| Box::pin(any_command(call)),
+        )
+    }]
 }

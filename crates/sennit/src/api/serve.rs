@@ -32,6 +32,7 @@ use super::{
     access::Peer,
     call,
     problem::Problem,
+    router,
     seats::{Busy, Seat},
 };
 use crate::config::ApiConfig;
@@ -80,7 +81,7 @@ pub(super) async fn run(
     mut unix: UnboundedReceiver<UnixStream>,
     shared: Arc<Shared>,
 ) {
-    let router = call::router(&shared);
+    let router = router::router(&shared);
     for listener in listeners {
         match TcpListener::from_std(listener) {
             Ok(listener) => {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure};
 
 /// The lab's program: beside this one, or in the PATH.
 const PROGRAM: &str = "sennit-lab";

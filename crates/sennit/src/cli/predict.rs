@@ -7,8 +7,8 @@ use std::time::Duration;
 use sennit_load::Echo;
 use sennit_predict::{PredictArgs, PredictError, Sweep, SweepArgs, What};
 
-use super::exit::{Exit, Failure};
 use super::{lab, output};
+use crate::exit::{Exit, Failure};
 
 /// Its name on the command line.
 const NAME: &str = "predict";

@@ -15,8 +15,8 @@ use sennit_core::Congestion;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::exit::{Exit, Failure};
 use super::{output, values};
+use crate::exit::{Exit, Failure};
 use crate::loadtest::client::{self, TestError};
 use crate::loadtest::gate::Gate;
 use crate::loadtest::profile::Profile;

@@ -40,7 +40,7 @@ pub(super) fn read(
 ) -> Option<ConnectUdp> {
     let value = file.value("connect_udp")?;
     let mut udp = Section::open("[connect_udp]", value, text, findings)?;
-    let reach = udp.strings("reach", super::hub::place, findings);
+    let reach = udp.strings("reach", values::place, findings);
     let help = "without the key it is [\"internet\"]; without the section nothing is proxied";
     udp.require_some("reach", help, findings);
     let ports = udp.strings("ports", ports, findings);

@@ -3,21 +3,20 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use sennit_engine::{Issuer, MOST_LINKS, Settings};
+use sennit_engine::MOST_LINKS;
 use sennit_linux::DeviceName;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::class::{self, ReadClass};
 use super::finding::Finding;
+use super::limits::{MTU, WORKERS, check_mtu};
 use super::section::Section;
 use super::{
     ApiConfig, DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy,
     Prefix, Proxy, default_device, tables, values,
 };
 
-/// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
-pub(super) const MTU: RangeInclusive<i64> = 1280..=9000;
 /// Tiers of links: far more than there are links.
 pub(super) const TIER: RangeInclusive<i64> = 1..=255;
 /// Weights of links: parts of a flow in a thousand.
@@ -109,7 +108,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     let control = edge.string("control", values::socket_path, findings);
     let mtu = edge.integer("mtu", MTU, findings);
     check_mtu(mtu.as_ref(), findings);
-    let workers = edge.integer("workers", super::hub::WORKERS, findings);
+    let workers = edge.integer("workers", WORKERS, findings);
     edge.finish(findings);
     EdgeConfig {
         hub: inner(hub),
@@ -180,31 +179,6 @@ fn check_nested(lan: &[Spanned<Prefix>], findings: &mut Vec<Finding>) {
                     .help("the hub routes it if it granted all of the larger one"),
             );
         }
-    }
-}
-
-/// The usual size of packets on a WAN link, and the headers of IPv4 and UDP.
-const LINK_MTU: u16 = 1500;
-const IPV4_UDP: u16 = 20 + 8;
-
-/// What a large inner MTU means for the links.
-pub(super) fn check_mtu(mtu: Option<&Spanned<u16>>, findings: &mut Vec<Finding>) {
-    let Some(mtu) = mtu else { return };
-    let settings = Settings {
-        inner_mtu: *mtu.get_ref(),
-        issuer: Issuer::default(),
-        seed: [0; 32],
-        reset_key: [0; 32],
-    };
-    let outside = settings.outer_mtu() + IPV4_UDP;
-    if outside > LINK_MTU {
-        let message = format!(
-            "packets of {} bytes need {outside} on a link, and most links carry {LINK_MTU}",
-            mtu.get_ref()
-        );
-        findings.push(Finding::warning(mtu.span(), message).help(
-            "a link that carries less is not used for the largest packets; 1400 fits Ethernet in both families",
-        ));
     }
 }
 

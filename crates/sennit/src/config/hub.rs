@@ -1,23 +1,20 @@
 //! `[hub]`.
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::finding::Finding;
+use super::limits::{MTU, WORKERS, check_mtu};
 use super::section::Section;
-use crate::reach::{Place, Reach};
+use crate::reach::Reach;
 
 use super::{
     ApiConfig, DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE, HubConfig, Pool, Prefix,
     default_device, values,
 };
-
-/// More threads than this share no work worth sharing.
-pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
 
 pub(super) fn read(
     root: &DeTable<'_>,
@@ -75,11 +72,11 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     let nat = hub.boolean("nat", findings);
     let device = hub.string("device", values::device, findings);
     let control = hub.string("control", values::socket_path, findings);
-    let mtu = hub.integer("mtu", super::edge::MTU, findings);
-    super::edge::check_mtu(mtu.as_ref(), findings);
+    let mtu = hub.integer("mtu", MTU, findings);
+    check_mtu(mtu.as_ref(), findings);
     let workers = hub.integer("workers", WORKERS, findings);
     let mut reach = |key| {
-        let places = hub.strings(key, place, findings)?;
+        let places = hub.strings(key, values::place, findings)?;
         Some(places.into_iter().map(Spanned::into_inner).collect())
     };
     let (reach, bearer_reach) = (reach("reach"), reach("bearer_reach"));
@@ -106,21 +103,6 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         site_limit: site_limit.map(Spanned::into_inner),
         classes: Vec::new(),
     })
-}
-
-/// Where a site may go.
-pub(super) fn place(typed: &str) -> Result<Place, values::Wrong> {
-    let words = [
-        ("everything", Place::Everything),
-        ("internet", Place::Internet),
-        ("sites", Place::Sites),
-        ("hub", Place::Hub),
-    ];
-    if typed.contains(['.', ':', '/']) {
-        return values::prefix(typed).map(Place::Prefix);
-    }
-    values::choice(typed, "place", &words)
-        .map_err(|wrong| wrong.help("allowed: everything, internet, sites, hub, or a prefix"))
 }
 
 fn check_listen(listen: &[Spanned<SocketAddr>], findings: &mut Vec<Finding>) {

@@ -8,7 +8,7 @@ use super::finding::Finding;
 use super::section::Section;
 use super::tables;
 use super::values::{self, Wrong};
-use crate::journal::Event;
+use crate::event::Event;
 
 /// The kinds of events that somebody is told of unless `events` says otherwise.
 pub const DEFAULT_EVENTS: [&str; 5] = [

@@ -10,6 +10,7 @@ use sennit_linux::DeviceName;
 
 use super::finding::Finding;
 use super::{Congestion, Delivery, Fec, Headers, Leak, Policy, Prefix, Share};
+use crate::reach::Place;
 use crate::remote::{Remote, RemoteError};
 
 /// Why a string is not what its key wants.
@@ -454,4 +455,19 @@ pub(super) fn server_name(typed: &str) -> Result<String, Wrong> {
                 .help("write the DNS name or IP address in the proxy's certificate"),
         ),
     }
+}
+
+/// Where a site may go.
+pub(super) fn place(typed: &str) -> Result<Place, Wrong> {
+    let words = [
+        ("everything", Place::Everything),
+        ("internet", Place::Internet),
+        ("sites", Place::Sites),
+        ("hub", Place::Hub),
+    ];
+    if typed.contains(['.', ':', '/']) {
+        return prefix(typed).map(Place::Prefix);
+    }
+    choice(typed, "place", &words)
+        .map_err(|wrong| wrong.help("allowed: everything, internet, sites, hub, or a prefix"))
 }

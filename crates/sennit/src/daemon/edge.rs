@@ -8,13 +8,17 @@
 //! is only one of ([`lead`]), and tells the others by letter.
 
 mod accounts;
+mod answer;
 mod ask;
+mod causes;
+mod crew;
 mod dns;
 pub mod doctor;
 mod far_side;
 mod ground;
 mod kernel;
 mod lead;
+mod letter;
 mod limits;
 mod links;
 mod machine;
@@ -27,9 +31,9 @@ mod running;
 mod sharing;
 mod sorted;
 mod watch;
+mod way;
 
 use std::{
-    collections::BTreeMap,
     path::Path,
     sync::{Arc, Weak},
     time::Instant,
@@ -46,27 +50,26 @@ use sennit_packet::Prefix;
 use super::{
     confinement,
     deputy::Deputy,
-    keep_journal, mailbox, note_start, notify, open_doors, pollers,
+    keep_journal, note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries, tell_all},
-    strays::Strays,
     watch_signals,
     worker::{self, Io, Worker},
 };
 use crate::{
-    cli::Failure,
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
-    journal::Event,
+    exit::Failure,
+    journal::{Event, Journal},
     speedtest::Speedtests,
 };
 use accounts::Accounts;
 pub use ask::{Asked, ask};
+use crew::{Boxes, Crew};
 use dns::Dns;
 pub(crate) use dns::restore as restore_dns;
 use far_side::FarSide;
 use ground::Host;
 use lead::Lead;
-use links::Links;
-use machine::{EdgeMachine, Letter};
+use letter::Letter;
 use names::Names;
 use report::Front;
 use running::Running;
@@ -85,37 +88,14 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     confinement::begin(file, &config.state, &config.control);
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
-    let run_directory = Path::new(RUN_DIRECTORY);
-    let mut footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
-    // A hub may have left some that had this device before.
-    footprint.set_rules(&Rules::default())?;
+    let footprint = begin_footprint(config)?;
     let pollers = pollers(workers(config))?;
     let signals = watch_signals(&pollers, STOP)?;
-    let (questions, question_slots) =
-        mailbox::for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
-    let (letters, letter_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, LETTERS))?;
-    let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
-    let (letter_slots, hatches): (Arc<[_]>, Arc<[_]>) = (letter_slots.into(), hatches.into());
+    let mut boxes = Boxes::open(&pollers)?;
     let keeper = keep_journal(&config.state, "edge")?;
     let journal = keeper.journal().clone();
-    let slots = Arc::clone(&letter_slots);
-    let change = move |next: &Arc<Running>| {
-        let letter = |_, done| Letter::Change(Arc::clone(next), done);
-        Ok(tell_all(&slots, letter))
-    };
-    let reloader = Reloader::new(file.into(), &running, journal.clone(), change);
-    let reloader = Arc::new(reloader);
-    let accounts = Accounts::start(&reloader, &journal, &question_slots, &letter_slots);
-    let accounts = accounts.map_err(Failure::runtime)?;
-    let deputy = Deputy::start(()).map_err(Failure::runtime)?;
-    let front = Arc::new_cyclic(|front: &Weak<Front>| Front {
-        reloader: Arc::clone(&reloader),
-        accounts,
-        started,
-        workers: question_slots,
-        journal: journal.clone(),
-        speedtests: Speedtests::new(front.clone(), deputy),
-    });
+    let reloader = reloader(file, &running, &journal, &boxes);
+    let front = front(&reloader, &journal, &mut boxes, started)?;
     let books = (journal.clone(), config.state.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
     let _notifier = notify(&config.notify, &config.state, "edge", &journal)?;
@@ -124,18 +104,12 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     signals.on_hang_up(move || hung_up.hang_up());
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
-    let watch = Watch::open(&running.links, far_side::settings(config)?.outer_mtu())?;
-    ios[0]
-        .poller
-        .add(watch.monitor(), MONITOR, Interest::Read)
-        .map_err(Failure::runtime)?;
-    let site = far_side.site();
-    let renewal = far_side.is_renewal_due();
+    let watch = open_watch(config, &running, &ios[0])?;
+    let (site, renewal) = (far_side.site(), far_side.is_renewal_due());
     let engines = far_side.engines(&running, ios.len(), renewal, Instant::now())?;
     let devices = open_devices(config, &mut ios)?;
-    let names = Names::start(config, Arc::clone(&letter_slots))?;
-    let host = Deputy::start(footprint).map_err(Failure::runtime)?;
-    let host: Host = Arc::new(host);
+    let names = Names::start(config, Arc::clone(&boxes.letter_slots))?;
+    let host: Host = Arc::new(Deputy::start(footprint).map_err(Failure::runtime)?);
     let dns = Dns::start(&config.device, &free).map_err(Failure::runtime)?;
     drop(free);
     let lead = Lead::new(
@@ -150,42 +124,12 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
         started,
     )?;
 
-    let (mut lead, count) = (Some(lead), ios.len());
-    let boxes = questions.into_iter().zip(letters).zip(inboxes);
-    let parts = ios.into_iter().zip(engines).zip(boxes).enumerate();
-    let mut workers: Vec<Worker<EdgeMachine>> = parts
-        .map(|(number, ((io, edge), ((questions, letters), inbox)))| {
-            let share = Share {
-                number,
-                workers: count,
-            };
-            let own = class_devices(config)
-                .map(|(class, _)| class)
-                .filter(|&class| share.has(class));
-            let machine = EdgeMachine {
-                edge,
-                share,
-                site: site.clone(),
-                links: Links::new(&running, number == 0, journal.clone(), &host),
-                devices: std::iter::once(None).chain(own.map(Some)).collect(),
-                questions,
-                letters,
-                letter_slots: Arc::clone(&letter_slots),
-                strays: Strays::new(inbox, Arc::clone(&hatches)),
-                resolved: Arc::default(),
-                lead: lead.take(),
-                told: BTreeMap::new(),
-                journal: journal.clone(),
-            };
-            Worker { machine, io }
-        })
-        .collect();
+    let crew = Crew::new(&running, site, &journal, &host);
+    let mut workers = crew.workers(ios, engines, boxes, lead);
     let Worker { machine, io } = &mut workers[0];
     machine.look(io, Instant::now());
     host.ask(Footprint::hold_block);
-    tracing::info!(device = %config.device, links = config.links.len(), workers = count, "edge is ready");
-    log_host(config);
-    log_block(config);
+    log_start(config, workers.len());
     let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
     journal.note(Event::Stopped);
@@ -193,6 +137,64 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let keep = reloader.running().config.leak_when_stopped == Leak::Block || signals.is_restart();
     // Dropped after a failure, it keeps its block.
     outcome.map_err(Failure::runtime)?;
+    put_away(host, keep)
+}
+
+/// Takes over what is unreachable without a tunnel, before anything else of the host.
+fn begin_footprint(config: &EdgeConfig) -> Result<Footprint, Failure> {
+    let run_directory = Path::new(RUN_DIRECTORY);
+    let mut footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
+    // A hub may have left some that had this device before.
+    footprint.set_rules(&Rules::default())?;
+    Ok(footprint)
+}
+
+/// Who has all workers go over to another config.
+fn reloader(
+    file: &Path,
+    running: &Arc<Running>,
+    journal: &Journal,
+    boxes: &Boxes,
+) -> Arc<Reloader<Running>> {
+    let slots = Arc::clone(&boxes.letter_slots);
+    let change = move |next: &Arc<Running>| {
+        let letter = |_, done| Letter::Change(Arc::clone(next), done);
+        Ok(tell_all(&slots, letter))
+    };
+    Arc::new(Reloader::new(file.into(), running, journal.clone(), change))
+}
+
+/// Where the edge is asked.
+fn front(
+    reloader: &Arc<Reloader<Running>>,
+    journal: &Journal,
+    boxes: &mut Boxes,
+    started: Instant,
+) -> Result<Arc<Front>, Failure> {
+    let workers = std::mem::take(&mut boxes.question_slots);
+    let accounts = Accounts::start(reloader, journal, &workers, &boxes.letter_slots);
+    let accounts = accounts.map_err(Failure::runtime)?;
+    let deputy = Deputy::start(()).map_err(Failure::runtime)?;
+    Ok(Arc::new_cyclic(|front: &Weak<Front>| Front {
+        reloader: Arc::clone(reloader),
+        accounts,
+        started,
+        workers,
+        journal: journal.clone(),
+        speedtests: Speedtests::new(front.clone(), deputy),
+    }))
+}
+
+/// Who watches the links' interfaces, for the first worker.
+fn open_watch(config: &EdgeConfig, running: &Running, first: &Io) -> Result<Watch, Failure> {
+    let watch = Watch::open(&running.links, far_side::settings(config)?.outer_mtu())?;
+    let added = first.poller.add(watch.monitor(), MONITOR, Interest::Read);
+    added.map_err(Failure::runtime)?;
+    Ok(watch)
+}
+
+/// Takes from the host what the edge added to it; `keep` leaves what is unreachable so.
+fn put_away(host: Host, keep: bool) -> Result<(), Failure> {
     match Arc::into_inner(host).and_then(Deputy::end) {
         Some(footprint) if keep => footprint.remove_but_block()?,
         Some(footprint) => footprint.remove()?,
@@ -216,6 +218,12 @@ fn blocked(config: &EdgeConfig) -> Vec<Prefix> {
         Leak::Block => routes.collect(),
         Leak::Allow => Vec::new(),
     }
+}
+
+fn log_start(config: &EdgeConfig, workers: usize) {
+    tracing::info!(device = %config.device, links = config.links.len(), workers, "edge is ready");
+    log_host(config);
+    log_block(config);
 }
 
 /// What does not fit together on this host, in the log.

@@ -141,31 +141,11 @@ fn tunnel(
         received_bytes: tunnel.stats.bytes_out,
         wrong_source_packets: tunnel.stats.wrong_source,
         wrong_destination_packets: tunnel.stats.wrong_destination,
-        queue: QueueStatus {
-            waiting_bytes: tunnel.backlog as u64,
-            delay_seconds: tunnel.queue.stood.as_secs_f64(),
-            dropped_packets: tunnel.queue.dropped,
-            marked_packets: tunnel.queue.marked,
-            overflowed_packets: tunnel.queue.overflowed,
-        },
+        queue: queue(tunnel),
         queue_down: tunnel.queue_down.map(|told| queue_down(told, now)),
-        order: OrderStatus {
-            held_packets: tunnel.stats.order.held,
-            missed_packets: tunnel.stats.order.missed,
-            late_packets: tunnel.stats.order.late,
-            duplicate_packets: tunnel.stats.order.duplicates,
-            overflows: tunnel.stats.order.overflows,
-        },
-        repair: RepairStatus {
-            repeated_packets: tunnel.stats.repaired,
-            abandoned_packets: tunnel.stats.unrepaired,
-        },
-        headers: HeaderStatus {
-            thin_sent_packets: tunnel.stats.thin_sent,
-            saved_bytes: tunnel.stats.thin_saved,
-            thin_received_packets: tunnel.stats.thin_received,
-            unknown_packets: tunnel.stats.thin_unknown,
-        },
+        order: order(tunnel),
+        repair: repair(tunnel),
+        headers: headers(tunnel),
         fec: fec::class(&tunnel.fec),
         striping: (tunnel.treatment.policy == sennit_core::Policy::Bond).then_some(
             StripingStatus {
@@ -185,6 +165,42 @@ fn tunnel(
                 ..path(p, share(p), local(p.socket, p.remote.ip()), now)
             })
             .collect(),
+    }
+}
+
+fn queue(tunnel: &facts::TunnelStatus) -> QueueStatus {
+    QueueStatus {
+        waiting_bytes: tunnel.backlog as u64,
+        delay_seconds: tunnel.queue.stood.as_secs_f64(),
+        dropped_packets: tunnel.queue.dropped,
+        marked_packets: tunnel.queue.marked,
+        overflowed_packets: tunnel.queue.overflowed,
+    }
+}
+
+fn order(tunnel: &facts::TunnelStatus) -> OrderStatus {
+    OrderStatus {
+        held_packets: tunnel.stats.order.held,
+        missed_packets: tunnel.stats.order.missed,
+        late_packets: tunnel.stats.order.late,
+        duplicate_packets: tunnel.stats.order.duplicates,
+        overflows: tunnel.stats.order.overflows,
+    }
+}
+
+fn repair(tunnel: &facts::TunnelStatus) -> RepairStatus {
+    RepairStatus {
+        repeated_packets: tunnel.stats.repaired,
+        abandoned_packets: tunnel.stats.unrepaired,
+    }
+}
+
+fn headers(tunnel: &facts::TunnelStatus) -> HeaderStatus {
+    HeaderStatus {
+        thin_sent_packets: tunnel.stats.thin_sent,
+        saved_bytes: tunnel.stats.thin_saved,
+        thin_received_packets: tunnel.stats.thin_received,
+        unknown_packets: tunnel.stats.thin_unknown,
     }
 }
 

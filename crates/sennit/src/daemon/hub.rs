@@ -8,12 +8,14 @@
 //! ([`directory`]), the registrar, and the host's routes ([`gateway`]).
 
 mod change;
+mod crew;
 mod directory;
 mod gateway;
 mod invitations;
 mod machine;
 mod owners;
-pub(super) mod relay;
+mod registrar;
+mod relay;
 mod running;
 mod speedtest;
 
@@ -23,12 +25,10 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use aws_lc_rs::hmac;
 use ipnet::IpNet;
 use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
-    Hub, HubClasses, HubConfig as EngineConfig, Issuer, Settings, SocketId, WORKER_OCTET,
-    facts::LinkFacts,
+    HubClasses, HubConfig as EngineConfig, SocketId, WORKER_OCTET, facts::LinkFacts,
 };
 use sennit_linux::{Footprint, udp::LinkSocket};
 
@@ -36,33 +36,29 @@ use super::{
     confinement,
     facts::Seen,
     keep_journal,
-    lines::Lines,
     mailbox::{self, Question, Slot},
-    note_start, notify, open_doors, pollers, random_seed,
-    registrar::{self, Neighbours},
+    note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries},
-    strays::Strays,
     traffic, watch_signals,
-    worker::{self, Io, Worker},
+    worker::{self, Io},
     workers,
 };
 use crate::{
-    api::Ask,
-    cli::Failure,
     config::{HubConfig, RUN_DIRECTORY},
-    control::{Refused, Request, Response},
+    control::{Ask, Refused, Request, Response},
     date,
-    identity::{self, HubIdentity, Tickets},
+    exit::Failure,
+    identity::HubIdentity,
     journal::{Event, Journal},
     status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
     store::Store,
 };
 use change::{All, Insiders, Relay};
-use machine::HubMachine;
+use crew::{Boxes, Crew};
 use running::Running;
 
-pub(super) use directory::{Announced, Directory};
-pub(super) use gateway::{Gateway, Plan};
+use directory::{Announced, Directory};
+use gateway::Gateway;
 
 const STOP: u64 = 0;
 const QUESTIONS: u64 = 1;
@@ -88,89 +84,39 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let pollers = pollers(workers(config.workers))?;
     let signals = watch_signals(&pollers, STOP)?;
     let stop = signals.stop.clone();
-    let (questions, question_slots) =
-        mailbox::for_each(&pollers, |it| mailbox::open(it, QUESTIONS))?;
-    let (verdicts, verdict_slots) = mailbox::for_each(&pollers, |it| mailbox::open(it, VERDICTS))?;
-    let (inboxes, hatches) = mailbox::for_each(&pollers, |it| Strays::open_box(it, STRAYS))?;
-    let (verdict_slots, hatches): (Arc<[_]>, Arc<[_]>) = (verdict_slots.into(), hatches.into());
+    let mut boxes = Boxes::open(&pollers)?;
     let keeper = keep_journal(&config.state, "hub")?;
     let journal = keeper.journal().clone();
     let insiders = Arc::new(Insiders::default());
-    let told = Arc::clone(&insiders);
-    let change = move |next: &Arc<Running>| told.change(next);
-    let reloader = Reloader::new(file.into(), &running, journal.clone(), change);
-    let reloader = Arc::new(reloader);
-    let front = Arc::new(Front {
-        reloader: Arc::clone(&reloader),
-        config: Arc::clone(&config),
-        started,
-        workers: question_slots,
-        journal: journal.clone(),
-    });
+    let reloader = reloader(file, &running, &journal, &insiders);
+    let front = front(&config, &reloader, &journal, &mut boxes, started);
     let books = (journal.clone(), config.state.join("hub-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
     note_start(&journal);
 
     let mut relay = Relay::default();
-    relay.start_if_needed(&config, &pollers, &verdict_slots, &stop)?;
-    let mut windows = std::mem::take(&mut relay.windows).into_iter();
+    relay.start_if_needed(&config, &pollers, &boxes.verdict_slots, &stop)?;
+    let windows = std::mem::take(&mut relay.windows);
     let mut ios: Vec<Io> = pollers.iter().cloned().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
-    let tickets = Arc::new(Tickets::load(&config.state, SystemTime::now()));
-    let tls = identity::server_config(&identity, Arc::clone(&tickets), config.require_pq)?;
-    let tls = Arc::new(tls);
-    let reset_key = reset_key(&identity);
+    let crew = Crew::new(&config, &identity, &journal, started)?;
     let store = Store::open(&config.state)?;
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
-    let (gateway, directory) = (Arc::new(gateway), Arc::new(Directory::default()));
+    let gateway = Arc::new(gateway);
     speedtest::start(&config, stop.lifeline())?;
-    let neighbours = Neighbours {
-        verdicts: Arc::clone(&verdict_slots),
-        directory: Arc::clone(&directory),
-        gateway: Arc::downgrade(&gateway),
-        journal: journal.clone(),
-        relay: relay.orders.clone(),
-    };
-    let queries = registrar::start(
-        store,
-        identity.authority,
-        Arc::clone(&config),
-        tickets,
-        neighbours,
-        stop.lifeline(),
-    )?;
-
-    let engine_config = engine_config(&config, ios.len());
-    let mut workers = Vec::new();
-    let boxes = questions.into_iter().zip(verdicts).zip(inboxes);
-    let parts = ios.into_iter().zip(tuns).zip(boxes).enumerate();
-    for (number, ((mut io, tun), ((questions, verdicts), inbox))) in parts {
-        io.add_tun(tun).map_err(Failure::runtime)?;
-        let settings = settings(&config, number, reset_key)?;
-        let engine = Hub::new(settings, engine_config.clone(), tls.clone(), started);
-        let machine = HubMachine {
-            hub: engine.map_err(Failure::runtime)?,
-            number,
-            directory: Arc::clone(&directory),
-            queries: queries.clone(),
-            questions,
-            verdicts,
-            verdict_slots: Arc::clone(&verdict_slots),
-            strays: Strays::new(inbox, Arc::clone(&hatches)),
-            journal: journal.clone(),
-            lines: Lines::default(),
-            window: windows.next(),
-        };
-        workers.push(Worker { machine, io });
-    }
-    insiders.are(All {
+    let neighbours = crew.neighbours(&boxes, &gateway, relay.orders.clone());
+    let authority = (store, identity.authority);
+    let registrar = crew.start_registrar(authority, neighbours, stop.lifeline())?;
+    let all = All {
         pollers,
-        verdicts: verdict_slots,
-        registrar: queries,
+        verdicts: Arc::clone(&boxes.verdict_slots),
+        registrar: registrar.clone(),
         stop: stop.clone(),
         relay: Mutex::new(relay),
-    });
+    };
+    let mut workers = crew.workers(ios, tuns, boxes, windows, &registrar)?;
+    insiders.are(all);
     signals.on_hang_up(move || reloader.hang_up());
     tracing::info!(device = %config.device, workers = workers.len(), "hub is ready");
     let outcome = worker::run_all(&mut workers, &stop);
@@ -179,6 +125,35 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let removed = gateway.remove(signals.is_restart());
     outcome.map_err(Failure::runtime)?;
     removed
+}
+
+/// Who has all workers go over to another config.
+fn reloader(
+    file: &Path,
+    running: &Arc<Running>,
+    journal: &Journal,
+    insiders: &Arc<Insiders>,
+) -> Arc<Reloader<Running>> {
+    let told = Arc::clone(insiders);
+    let change = move |next: &Arc<Running>| told.change(next);
+    Arc::new(Reloader::new(file.into(), running, journal.clone(), change))
+}
+
+/// Where the hub is asked.
+fn front(
+    config: &Arc<HubConfig>,
+    reloader: &Arc<Reloader<Running>>,
+    journal: &Journal,
+    boxes: &mut Boxes,
+    started: Instant,
+) -> Arc<Front> {
+    Arc::new(Front {
+        reloader: Arc::clone(reloader),
+        config: Arc::clone(config),
+        started,
+        workers: std::mem::take(&mut boxes.question_slots),
+        journal: journal.clone(),
+    })
 }
 
 /// Gives each worker a socket for every address; what they send has this routing mark.
@@ -192,25 +167,6 @@ fn listen(config: &HubConfig, mark: u32, ios: &mut [Io]) -> Result<(), Failure> 
         tracing::info!(%address, "listening");
     }
     Ok(())
-}
-
-/// From the key, so that it survives a restart: edges then learn at once that they must reconnect.
-fn reset_key(identity: &HubIdentity) -> [u8; 32] {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, identity.key.secret_der());
-    let tag = hmac::sign(&key, b"sennit stateless reset");
-    tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
-
-fn settings(config: &HubConfig, worker: usize, reset_key: [u8; 32]) -> Result<Settings, Failure> {
-    Ok(Settings {
-        inner_mtu: config.mtu,
-        issuer: Issuer {
-            worker: worker as u8,
-            ..Issuer::default()
-        },
-        seed: random_seed()?,
-        reset_key,
-    })
 }
 
 fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {

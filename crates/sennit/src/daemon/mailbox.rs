@@ -12,8 +12,8 @@ use std::{
 use sennit_linux::poller::{Poller, Waker};
 
 use crate::{
-    cli::Failure,
     control::{Refused, Request},
+    exit::Failure,
 };
 
 /// A worker answers within one turn of its loop; if it does not, it is stuck.

@@ -20,9 +20,9 @@ use std::{
 use self::edit::Trial;
 use super::mailbox::Slot;
 use crate::{
-    cli::Failure,
     config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report},
     control::{Refused, ReloadAnswer, Response},
+    exit::Failure,
     journal::{Event, Journal},
 };
 

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use super::authority::{SITE_LIFETIME, key_pair, pem};
 use super::enroll::{Answer, Request};
 use super::files::{self, Access};
-use super::{Fingerprint, IdentityError, Invitation, Secret, tls};
+use super::{Fingerprint, IdentityError, Invitation, Secret, pair};
 use crate::remote::Remote;
 use crate::site::SiteName;
 
@@ -250,7 +250,7 @@ impl EdgeIdentity {
             Some(authority) if Fingerprint::of(authority) == self.authority => {}
             _ => return bad("the certificate is not from the authority that the invitation names"),
         }
-        if !tls::belongs_together(&chain, &self.private_key()) {
+        if !pair::belongs_together(&chain, &self.private_key()) {
             return bad("the certificate is for another key");
         }
         let text: String = chain.iter().map(pem).collect();

@@ -16,15 +16,14 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, Tls12Resumption, WebPkiServerVerifier};
-use rustls::crypto::aws_lc_rs::{self, kx_group, sign};
+use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{
     CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, ring, verify_tls12_signature,
     verify_tls13_signature,
 };
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
-use rustls::sign::CertifiedKey;
 use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, OtherError,
     RootCertStore, ServerConfig, SignatureScheme, SupportedCipherSuite, WantsVerifier,
@@ -143,17 +142,6 @@ pub fn server_config(
     config.max_early_data_size = u32::MAX;
     config.send_tls13_tickets = TICKETS;
     Ok(config)
-}
-
-/// True when `key` is the private half of the first certificate's key.
-pub(super) fn belongs_together(
-    chain: &[CertificateDer<'static>],
-    key: &PrivateKeyDer<'static>,
-) -> bool {
-    let Ok(key) = sign::any_ecdsa_type(key) else {
-        return false;
-    };
-    CertifiedKey::new(chain.to_vec(), key).keys_match().is_ok()
 }
 
 fn client(

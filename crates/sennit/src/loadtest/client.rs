@@ -28,6 +28,7 @@ use super::{
     report::{Handshakes, Report, RoundTrips},
     requests::Asker,
     second::{self, Far, Second},
+    selfcheck,
     server::{DONE, IDLE, random},
     stack::{Stack, StackName},
     tls::{self, Exchange, Pin},
@@ -82,7 +83,7 @@ pub fn run(
     progress: &mut dyn FnMut(&Second),
 ) -> Result<Report, TestError> {
     let profile = options.profile.as_ref();
-    let checks = profile.map_or(Ok(Vec::new()), Emulation::check)?;
+    let checks = profile.map_or(Ok(Vec::new()), |it| selfcheck::run(&it.spec))?;
     let link = profile.map(|profile| Emulation::new(&profile.spec, options.seed));
     let socket = LinkSocket::listen(wire::any(options.server));
     let socket = socket.map_err(|error| TestError::Host(error.to_string()))?;

@@ -5,11 +5,8 @@
 //! server sees what it would see behind such a link. The model is exact; what this machine spoils
 //! is how late packets are handed on, which is measured all the time.
 
-mod check;
-
 use std::{
     fmt::Write as _,
-    io,
     time::{Duration, Instant},
 };
 
@@ -74,14 +71,6 @@ impl Emulation {
             down: Link::new(spec.down.clone(), seed.wrapping_mul(2) + 1),
             late: Times::default(),
         }
-    }
-
-    /// Measures whether this machine can emulate such a link.
-    ///
-    /// # Errors
-    /// If the host refuses sockets on loopback.
-    pub(super) fn check(profile: &Profile) -> io::Result<Vec<Check>> {
-        check::run(&profile.spec)
     }
 
     /// The scripts of links that move begin, and counting does.

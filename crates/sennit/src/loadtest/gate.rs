@@ -5,11 +5,9 @@ use std::{
     str::FromStr,
 };
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     metric::{METRICS, Metric, Unit},
-    report::Report,
+    report::{Outcome, Report},
 };
 
 /// A bound for a figure.
@@ -27,17 +25,6 @@ enum Order {
     AtMost,
     More,
     AtLeast,
-}
-
-/// What came of a gate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The gate, as it was written.
-    pub gate: String,
-    /// The figure, in base units; `None` if it was not measured.
-    pub measured: Option<f64>,
-    /// Whether it is within the bound; what was not measured is not.
-    pub passed: bool,
 }
 
 /// A text that is no gate: where, and what would be right.

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     emulation::{Emulated, Passed},
-    gate::Outcome,
     requests::{RequestFigures, Requests},
     responsiveness::Responsiveness,
     stack::StackName,
@@ -210,6 +209,17 @@ impl Cpu {
         };
         ends.iter().filter_map(busy).collect()
     }
+}
+
+/// What came of a gate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The gate, as it was written.
+    pub gate: String,
+    /// The figure, in base units; `None` if it was not measured.
+    pub measured: Option<f64>,
+    /// Whether it is within the bound; what was not measured is not.
+    pub passed: bool,
 }
 
 impl Display for Report {

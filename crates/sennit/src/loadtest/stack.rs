@@ -4,6 +4,8 @@
 //! link, so that two runs differ in their state machines, loss recovery, pacing and congestion
 //! control, and in nothing else.
 
+mod quinn;
+
 use std::{
     fmt::{self, Display},
     net::SocketAddr,
@@ -20,7 +22,7 @@ use sennit_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::quinn::Quinn;
+use self::quinn::Quinn;
 
 /// Which QUIC an end of a test runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Last, Measured, Progress, SpeedtestState, SpeedtestWish, Trouble, Way, lock};
 use crate::{
-    api::Ask,
-    control::{LinkAnswer, LinkOrder, Refused, Request, Response},
+    control::{Ask, LinkAnswer, LinkOrder, Refused, Request, Response},
     loadtest::{
         PORT, Plan,
         client::{self, TestError},

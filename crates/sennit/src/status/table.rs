@@ -6,7 +6,7 @@ use super::{
     LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
     WorkerStatus,
 };
-use crate::config::{Delivery, Policy};
+use crate::policy::{Delivery, Policy};
 
 /// Half a terminal of 1985 and all of most windows since.
 pub(super) const WIDTH: usize = 80;

@@ -314,7 +314,7 @@ fn token_files_that_others_may_read_or_that_hold_no_good_token_are_refused() {
             ..ApiConfig::default()
         };
         struct Nobody;
-        impl sennit::api::Ask for Nobody {
+        impl sennit::control::Ask for Nobody {
             fn status(
                 &self,
                 _: &sennit::control::Request,
@@ -328,7 +328,7 @@ fn token_files_that_others_may_read_or_that_hold_no_good_token_are_refused() {
         }
         let (_, visitors) = sennit::api::door();
         let keeper = sennit::journal::Keeper::start(&dir.path().join("j.db")).unwrap();
-        let nobody: std::sync::Arc<dyn sennit::api::Ask> = std::sync::Arc::new(Nobody);
+        let nobody: std::sync::Arc<dyn sennit::control::Ask> = std::sync::Arc::new(Nobody);
         let history = dir.path().join("h.db");
         let recorder = sennit::history::Recorder::start(&history, nobody.clone()).unwrap();
         let books = (keeper.journal().clone(), recorder.archive().clone());

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sennit::api::Ask;
-use sennit::control::{Refused, Request, Response};
+use sennit::control::{Ask, Refused, Request, Response};
 use sennit::history::{Archive, History, Recorder, Step};
 use sennit::status::Status;
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use sennit_core::Congestion;
 
-use super::super::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure};
 use crate::loadtest::PORT;
 
 /// The first address of a server that is written as `host`, `host:port`, `v6` or `[v6]:port`.

@@ -3,10 +3,10 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::exit::{Exit, Failure};
 use super::super::output;
 use super::told::Told;
 use super::{ClientArgs, failure, options, read};
+use crate::exit::{Exit, Failure};
 use crate::loadtest::client::{self, Options};
 use crate::loadtest::compare::{Comparison, Draws};
 use crate::loadtest::report::Report;

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal as _, Seek as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::super::exit::Failure;
 use super::super::output;
+use crate::exit::Failure;
 use crate::loadtest::exporter::Exporter;
 use crate::loadtest::second::Second;
 

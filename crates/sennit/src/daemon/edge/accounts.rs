@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{machine::Letter, report::Answer, running::Running};
+use super::{answer::Answer, letter::Letter, running::Running};
 use crate::{
     config::{self, EdgeConfig},
     control::{Request, Response},

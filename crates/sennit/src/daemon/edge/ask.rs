@@ -21,9 +21,9 @@ use sennit_engine::{
 
 use super::far_side::class_config;
 use crate::{
-    cli::Failure,
     config::Class,
     daemon::random_seed,
+    exit::Failure,
     identity::{self, EdgeIdentity, IdentityError},
     remote::Remote,
 };

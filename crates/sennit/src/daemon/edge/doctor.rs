@@ -13,8 +13,8 @@ use sennit_linux::{Instance, netlink::Netlink};
 use serde::Serialize;
 
 use crate::{
-    cli::Failure,
     config::{self, EdgeConfig, Severity},
+    exit::Failure,
     identity::EdgeIdentity,
 };
 

@@ -15,9 +15,9 @@ use sennit_packet::Prefix;
 
 use super::{Share, running::Running};
 use crate::{
-    cli::Failure,
     config::{self, Class, EdgeConfig},
     daemon::random_seed,
+    exit::Failure,
     identity::{self, ClientTls, EdgeIdentity},
     remote::Remote,
     site::SiteName,

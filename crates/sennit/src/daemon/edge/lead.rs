@@ -26,8 +26,8 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    cli::Failure,
     config::{self, Leak},
+    exit::Failure,
     identity::EdgeIdentity,
     journal::{Event, Journal},
 };

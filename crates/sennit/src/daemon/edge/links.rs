@@ -4,18 +4,18 @@ mod rank;
 
 use std::{
     collections::BTreeSet,
-    error::Error,
-    io, iter,
+    io,
     net::IpAddr,
     time::{Duration, Instant},
 };
 
 use super::{
     super::worker::Io,
+    causes::explain,
     ground::{Ground, Host},
-    names::Way,
     running::Running,
     watch::{Complaint, Found},
+    way::Way,
 };
 use crate::{
     config,
@@ -479,15 +479,6 @@ impl Link {
 fn unusable(text: String) -> Option<Complaint> {
     let cause = LinkCause::Unusable;
     Some(Complaint { cause, text })
-}
-
-/// An error and what caused it.
-pub(super) fn explain(error: &dyn Error) -> String {
-    let causes = iter::successors(Some(error), |&error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 fn drop_socket(index: usize, family_of: IpAddr, io: &mut Io) {

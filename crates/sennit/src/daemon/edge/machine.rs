@@ -1,7 +1,7 @@
 //! One worker's engine with its events turned into deeds.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -13,41 +13,20 @@ use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Tr
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
-    LETTERS, MONITOR, QUESTIONS, STRAYS, Share, far_side, lead::Lead, links::Links,
-    names::Resolved, probe::Verdict, report::Answer, running::Running, watch::Found,
+    LETTERS, MONITOR, QUESTIONS, STRAYS, Share, answer::Answer, far_side, lead::Lead,
+    letter::Letter, links::Links, running::Running, watch::Found, way::Resolved,
 };
 use crate::{
     control::Request,
     daemon::{
         facts::{self, Seen},
         mailbox::{Mailbox, Question, Slot},
-        reload::Done,
         strays::Strays,
         worker::{Io, Machine},
     },
     journal::{Event, Journal},
     site::SiteName,
 };
-
-/// What workers tell each other.
-pub(super) enum Letter {
-    /// From the first: the links, as they are now.
-    Links(Arc<[Found]>),
-    /// From the first: an engine in place of the one so far, as there is a certificate.
-    Engine(Box<Edge>),
-    /// Another config; to be told when it is done.
-    Change(Arc<Running>, Done),
-    /// The links that have used up their caps.
-    Over(Arc<BTreeSet<String>>),
-    /// To the first: what the hub assigned.
-    Addresses(Vec<Prefix>),
-    /// To the first: the hub's own addresses in the tunnel.
-    HubInside(Vec<IpAddr>),
-    /// The hub's addresses, as looked up over each link.
-    Resolved(Arc<Resolved>),
-    /// To the first: what the hub answers over each link.
-    Probed(Vec<(SocketId, Option<Verdict>)>),
-}
 
 /// A packet, perhaps a super-packet, that was read at the wrong worker.
 #[derive(Debug)]
@@ -137,30 +116,8 @@ impl EdgeMachine {
                 class,
                 link,
                 multipath,
-            } => {
-                tracing::info!(class, first_link = link, multipath, "tunnel is up");
-                self.told.remove(&class);
-                self.count_tunnel(true, now);
-                self.journal.note(Event::TunnelUp {
-                    site: None,
-                    class: class.clone(),
-                });
-                if !multipath {
-                    tracing::warn!(
-                        class,
-                        "the hub does not speak multipath: one link at a time"
-                    );
-                }
-            }
-            EdgeEvent::TunnelDown { class, reason } => {
-                tracing::warn!(class, reason, "tunnel is down");
-                self.count_tunnel(false, now);
-                self.journal.note(Event::TunnelDown {
-                    site: None,
-                    class,
-                    reason,
-                });
-            }
+            } => self.note_tunnel_up(&class, &link, multipath, now),
+            EdgeEvent::TunnelDown { class, reason } => self.note_tunnel_down(class, reason, now),
             EdgeEvent::Refused {
                 class,
                 reason,
@@ -180,14 +137,8 @@ impl EdgeMachine {
                 reason,
                 heard,
             } => {
-                // What happens to a path that is not to be used anyway is of no interest to most.
-                let up = PathState::Up;
-                if (before == up) == (state == up) {
-                    return tracing::debug!(class, link, %state, %reason, "path changed");
-                }
-                tracing::info!(class, link, %state, %reason, "path changed");
                 let silent = now.saturating_duration_since(heard);
-                self.note_path(class, link, (state == up, reason), silent);
+                self.note_path((class, link), [before, state], reason, silent);
             }
             EdgeEvent::NewPort { socket, link } => {
                 tracing::info!(link, "nothing passes: trying from another port");
@@ -203,15 +154,46 @@ impl EdgeMachine {
         }
     }
 
+    fn note_tunnel_up(&mut self, class: &str, link: &str, multipath: bool, now: Instant) {
+        tracing::info!(class, first_link = link, multipath, "tunnel is up");
+        self.told.remove(class);
+        self.count_tunnel(true, now);
+        self.journal.note(Event::TunnelUp {
+            site: None,
+            class: class.to_owned(),
+        });
+        if !multipath {
+            tracing::warn!(
+                class,
+                "the hub does not speak multipath: one link at a time"
+            );
+        }
+    }
+
+    fn note_tunnel_down(&mut self, class: String, reason: String, now: Instant) {
+        tracing::warn!(class, reason, "tunnel is down");
+        self.count_tunnel(false, now);
+        self.journal.note(Event::TunnelDown {
+            site: None,
+            class,
+            reason,
+        });
+    }
+
     /// Tells the journal of a path that is used from now on, or no longer, and of a failover.
     fn note_path(
         &mut self,
-        class: String,
-        link: String,
-        (up, reason): (bool, health::Reason),
+        (class, link): (String, String),
+        [before, state]: [PathState; 2],
+        reason: health::Reason,
         silent: Duration,
     ) {
-        if up {
+        // What happens to a path that is not to be used anyway is of no interest to most.
+        if (before == PathState::Up) == (state == PathState::Up) {
+            return tracing::debug!(class, link, %state, %reason, "path changed");
+        }
+        tracing::info!(class, link, %state, %reason, "path changed");
+        if state == PathState::Up {
             let site = None;
             return self.journal.note(Event::PathUp { site, class, link });
         }

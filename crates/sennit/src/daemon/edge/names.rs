@@ -19,11 +19,15 @@ use std::{
 };
 
 use sennit_engine::SocketId;
-use sennit_linux::{confine, inquiry, udp::LinkBinding};
+use sennit_linux::{confine, inquiry};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
-use super::{dns, machine::Letter};
-use crate::{cli::Failure, config::EdgeConfig, daemon::mailbox::Slot, remote::Remote};
+use super::{
+    dns,
+    letter::Letter,
+    way::{Resolved, Way},
+};
+use crate::{config::EdgeConfig, daemon::mailbox::Slot, exit::Failure, remote::Remote};
 
 /// Where the nameservers of this host stand: the second to fourth have those behind a local stub,
 /// of systemd-resolved, NetworkManager and OpenWrt.
@@ -56,30 +60,6 @@ const TUNNEL: Duration = Duration::from_secs(3600);
 const KNOWN: &str = "hub-addresses.json";
 /// The largest answer that we are ready for (RFC 9715 §3).
 const ANSWER: usize = 1232;
-
-/// How packets leave by a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    pub(super) socket: SocketId,
-    pub(super) device: String,
-    /// IPv4 and IPv6.
-    pub(super) sources: [Option<IpAddr>; 2],
-    pub(super) mark: Option<u32>,
-}
-
-impl Way {
-    /// What a socket for packets to `to` has to be bound to, if the link has that family.
-    pub(super) fn binding(&self, to: IpAddr) -> Option<LinkBinding<'_>> {
-        Some(LinkBinding {
-            device: &self.device,
-            address: self.sources[usize::from(to.is_ipv6())]?,
-            mark: self.mark,
-        })
-    }
-}
-
-/// The addresses of the hub, for each link.
-pub(super) type Resolved = BTreeMap<SocketId, Vec<SocketAddr>>;
 
 /// What the thread is told.
 enum Word {

@@ -12,9 +12,10 @@ use sennit_engine::SocketId;
 
 use super::{
     ground::Host,
-    machine::Letter,
-    names::{Names, Resolved, Way},
+    letter::Letter,
+    names::Names,
     probe::{self, Schedule, Verdict},
+    way::{Resolved, Way},
 };
 use crate::{daemon::mailbox::Slot, status::LinkStatus};
 

@@ -16,7 +16,7 @@ use std::{
 
 use sennit_linux::inquiry;
 
-use super::names::Way;
+use super::{causes::explain, way::Way};
 
 /// A network that is slower than this carries no tunnel worth having.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
@@ -75,7 +75,7 @@ fn look_at(way: &Way, hub: SocketAddr) -> Option<Verdict> {
     let binding = way.binding(hub.ip())?;
     let udp = match inquiry::udp(&binding, hub) {
         Ok(socket) => by_udp(&socket),
-        Err(error) => Udp::Unreachable(super::links::explain(&error)),
+        Err(error) => Udp::Unreachable(explain(&error)),
     };
     // What the host itself does not send, or what arrives, needs no second opinion.
     let tcp = match udp {

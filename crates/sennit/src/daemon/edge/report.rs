@@ -6,89 +6,30 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use sennit_engine::facts::LinkFacts;
-use sennit_packet::Prefix;
-
-use super::{accounts::Accounts, limits, running::Running, sorted};
+use super::{
+    accounts::Accounts,
+    answer::{Answer, Report},
+    limits,
+    running::Running,
+    sorted,
+};
 use crate::{
-    api::Ask,
     config::EdgeConfig,
-    control::{LinkAnswer, LinkBounds, Refused, Request, Response},
+    control::{Ask, LinkAnswer, LinkBounds, Refused, Request, Response},
     daemon::{
         confinement,
-        facts::Seen,
         mailbox::{self, Question, Slot},
         reload::Reloader,
         traffic,
     },
     date,
     journal::Journal,
-    site::SiteName,
     speedtest::Speedtests,
     status::{
         LinkCause, LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, SCHEMA,
-        State, Status, TunnelStatus, WorkerStatus,
+        State, Status, TunnelStatus,
     },
 };
-
-/// What a worker says of itself, and the first of the host too.
-pub(super) struct Answer {
-    pub(super) site: SiteName,
-    pub(super) addresses: Vec<IpAddr>,
-    /// The hub's own in the tunnel.
-    pub(super) hub_inside: Vec<IpAddr>,
-    /// Those prefixes of our LAN that the hub does not route, and why.
-    pub(super) refused: Vec<(Prefix, String)>,
-    pub(super) notes: Vec<String>,
-    pub(super) verdict: Option<String>,
-    pub(super) links: Vec<LinkStatus>,
-    /// Links on which this host refuses to send, and that in words.
-    pub(super) refusals: Vec<(String, String)>,
-    pub(super) seen: Seen,
-    pub(super) worker: WorkerStatus,
-}
-
-impl Answer {
-    fn tell(self) -> Report {
-        let mut tunnels = self.seen.tunnels(Some(&self.site));
-        for path in tunnels.iter_mut().flat_map(|tunnel| &mut tunnel.paths) {
-            let mut refusals = self.refusals.iter();
-            if path.state != PathState::Up
-                && let Some((_, refusal)) =
-                    refusals.find(|(name, _)| path.link.as_ref() == Some(name))
-            {
-                path.why = format!("unused: {refusal}");
-                path.reason = Some(refusal.clone());
-            }
-        }
-        Report {
-            addresses: self.addresses,
-            refused: self.refused,
-            notes: self.notes,
-            verdict: self.verdict,
-            links: self.links,
-            tunnels,
-            traffic: self.seen.links,
-            worker: self.worker,
-        }
-    }
-}
-
-/// What a worker says, as the document shows it.
-#[derive(Default)]
-struct Report {
-    addresses: Vec<IpAddr>,
-    /// Those prefixes of our LAN that the hub does not route, and why.
-    refused: Vec<(Prefix, String)>,
-    notes: Vec<String>,
-    /// Why there is no tunnel, as far as it was looked.
-    verdict: Option<String>,
-    links: Vec<LinkStatus>,
-    tunnels: Vec<TunnelStatus>,
-    /// What went over the links.
-    traffic: Vec<LinkFacts>,
-    worker: WorkerStatus,
-}
 
 /// Where an edge is asked: on threads of the control socket and the API, with what all workers say.
 pub(super) struct Front {

@@ -5,8 +5,8 @@ use std::{error::Error, net::IpAddr};
 use sennit_engine::LEAST_PAYLOAD;
 use sennit_linux::netlink::{Family, Interface, LinkState, Monitor, Netlink};
 
-use super::{ground::Host, links::explain};
-use crate::{cli::Failure, config, status::LinkCause};
+use super::{causes::explain, ground::Host};
+use crate::{config, exit::Failure, status::LinkCause};
 
 /// All interfaces that links of the config are on.
 pub(super) struct Watch {

@@ -15,18 +15,18 @@ use sennit_linux::poller::Poller;
 
 use super::{
     RELAYED, engine_config,
+    registrar::{Query, Verdict},
     relay::{self, Order, Window},
     running::Running,
 };
 use crate::{
-    cli::Failure,
     config::HubConfig,
     daemon::{
         mailbox::Slot,
-        registrar::{Query, Verdict},
         reload::{Applied, tell_all},
         worker::Stop,
     },
+    exit::Failure,
 };
 
 /// Who has to know of another config; nobody before the hub has started.

@@ -16,8 +16,8 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use crate::{
-    cli::Failure,
     config::HubConfig,
+    exit::Failure,
     lan::Host,
     reach::{Place, Reach},
     store::Lease,

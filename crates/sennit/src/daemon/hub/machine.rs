@@ -1,6 +1,7 @@
 //! One worker's engine with its events turned into deeds.
 
 use std::{
+    net::IpAddr,
     sync::{
         Arc,
         mpsc::{SyncSender, TrySendError},
@@ -9,14 +10,17 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use sennit_core::{ClassId, PathState};
+use rustls::pki_types::CertificateDer;
+use sennit_core::{ClassId, PathState, health};
 use sennit_engine::{Hub, HubEvent, Packet, Received, RequestId, Transmit};
+use sennit_masque::connect_udp::Target;
 use sennit_packet::{IpPacket, gso::VirtioNetHdr};
 
 use super::{
     Announced, Answer, Directory, QUESTIONS, RELAYED, STRAYS, VERDICTS,
     owners::Owners,
-    relay::{self, Window},
+    registrar::{Query, Verdict, targets},
+    relay::Window,
 };
 use crate::{
     control::Request,
@@ -24,7 +28,6 @@ use crate::{
         facts::{self, Seen},
         lines::Lines,
         mailbox::{Mailbox, Question, Slot},
-        registrar::{Query, Verdict},
         strays::Strays,
         worker::{Io, Machine},
     },
@@ -66,48 +69,18 @@ impl HubMachine {
                 request,
                 certificates,
                 bearer,
-            } => {
-                let worker = self.number;
-                let query = Query::Connect {
-                    worker,
-                    request,
-                    certificates,
-                    bearer,
-                };
-                self.ask(request, query, now);
-            }
+            } => self.handle_connect(request, certificates, bearer, now),
             HubEvent::Enrol {
                 request,
                 certificates,
                 body,
-            } => {
-                let worker = self.number;
-                let query = Query::Enrol {
-                    worker,
-                    request,
-                    certificates,
-                    body,
-                };
-                self.ask(request, query, now);
-            }
+            } => self.handle_enrol(request, certificates, body, now),
             HubEvent::Udp {
                 request,
                 certificates,
                 bearer,
                 target,
-            } => {
-                let query = Query::Udp {
-                    worker: self.number,
-                    request,
-                    certificates,
-                    bearer,
-                    target,
-                };
-                if self.queries.try_send(query).is_err() {
-                    let refusal = relay::refused(503, "proxy_internal_response", "the hub is busy");
-                    self.hub.refuse_udp(request, &refusal, now);
-                }
-            }
+            } => self.handle_udp(request, (certificates, bearer), target, now),
             HubEvent::UdpPayload { request, payload } => {
                 if let Some(window) = &mut self.window {
                     window.leave(request, payload);
@@ -119,39 +92,13 @@ impl HubMachine {
                 class,
                 class_id,
                 addresses,
-            } => {
-                if self.lines.may_tell(&site, now) {
-                    tracing::info!(site, class, worker = self.number, "tunnel is up");
-                }
-                let directory = &self.directory;
-                if let Some(old) = directory.enter(self.number, &site, class_id, &addresses) {
-                    self.verdict_slots[old].post(Verdict::Replace {
-                        site: site.clone(),
-                        class: class_id,
-                    });
-                }
-                self.note_outer(&site);
-                let site = Some(site);
-                self.journal.note(Event::TunnelUp { site, class });
-            }
+            } => self.note_tunnel_up((site, class), class_id, &addresses, now),
             HubEvent::TunnelDown {
                 site,
                 class,
                 class_id,
                 reason,
-            } => {
-                if self.lines.may_tell(&site, now) {
-                    tracing::info!(site, class, reason, "tunnel is down");
-                }
-                if self.directory.leave(self.number, &site, class_id) {
-                    self.tell_announced();
-                }
-                self.journal.note(Event::TunnelDown {
-                    site: Some(site),
-                    class,
-                    reason,
-                });
-            }
+            } => self.note_tunnel_down((site, class), class_id, reason, now),
             HubEvent::Lan {
                 site,
                 prefixes,
@@ -170,29 +117,134 @@ impl HubMachine {
                 reason,
                 heard,
             } => {
-                self.note_outer(&site);
-                // What happens to a path that is not to be used anyway is of no interest to most.
-                if (before == PathState::Up) == (state == PathState::Up) {
-                    return tracing::debug!(site, class, link, %state, %reason, "path changed");
-                }
-                if self.lines.may_tell(&site, now) {
-                    tracing::info!(site, class, link, %state, %reason, "path changed");
-                }
-                let site = Some(site);
-                self.journal.note(if state == PathState::Up {
-                    Event::PathUp { site, class, link }
-                } else {
-                    Event::PathDown {
-                        site,
-                        class,
-                        link,
-                        cause: facts::cause(reason),
-                        reason: reason.to_string(),
-                        silent_seconds: now.saturating_duration_since(heard).as_secs_f64(),
-                    }
-                });
+                self.note_path((site, class, link), [before, state], (reason, heard), now);
             }
         }
+    }
+
+    fn handle_connect(
+        &mut self,
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        bearer: Option<String>,
+        now: Instant,
+    ) {
+        let query = Query::Connect {
+            worker: self.number,
+            request,
+            certificates,
+            bearer,
+        };
+        self.ask(request, query, now);
+    }
+
+    fn handle_enrol(
+        &mut self,
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        body: Bytes,
+        now: Instant,
+    ) {
+        let query = Query::Enrol {
+            worker: self.number,
+            request,
+            certificates,
+            body,
+        };
+        self.ask(request, query, now);
+    }
+
+    fn handle_udp(
+        &mut self,
+        request: RequestId,
+        (certificates, bearer): (Vec<CertificateDer<'static>>, Option<String>),
+        target: Target,
+        now: Instant,
+    ) {
+        let query = Query::Udp {
+            worker: self.number,
+            request,
+            certificates,
+            bearer,
+            target,
+        };
+        if self.queries.try_send(query).is_err() {
+            let refusal = targets::refused(503, "proxy_internal_response", "the hub is busy");
+            self.hub.refuse_udp(request, &refusal, now);
+        }
+    }
+
+    fn note_tunnel_up(
+        &mut self,
+        (site, class): (String, String),
+        class_id: ClassId,
+        addresses: &[IpAddr],
+        now: Instant,
+    ) {
+        if self.lines.may_tell(&site, now) {
+            tracing::info!(site, class, worker = self.number, "tunnel is up");
+        }
+        let directory = &self.directory;
+        if let Some(old) = directory.enter(self.number, &site, class_id, addresses) {
+            self.verdict_slots[old].post(Verdict::Replace {
+                site: site.clone(),
+                class: class_id,
+            });
+        }
+        self.note_outer(&site);
+        let site = Some(site);
+        self.journal.note(Event::TunnelUp { site, class });
+    }
+
+    fn note_tunnel_down(
+        &mut self,
+        (site, class): (String, String),
+        class_id: ClassId,
+        reason: String,
+        now: Instant,
+    ) {
+        if self.lines.may_tell(&site, now) {
+            tracing::info!(site, class, reason, "tunnel is down");
+        }
+        if self.directory.leave(self.number, &site, class_id) {
+            self.tell_announced();
+        }
+        self.journal.note(Event::TunnelDown {
+            site: Some(site),
+            class,
+            reason,
+        });
+    }
+
+    /// A path came or went, and when it was last heard.
+    fn note_path(
+        &mut self,
+        (site, class, link): (String, String, String),
+        [before, state]: [PathState; 2],
+        (reason, heard): (health::Reason, Instant),
+        now: Instant,
+    ) {
+        self.note_outer(&site);
+        // What happens to a path that is not to be used anyway is of no interest to most.
+        if (before == PathState::Up) == (state == PathState::Up) {
+            return tracing::debug!(site, class, link, %state, %reason, "path changed");
+        }
+        if self.lines.may_tell(&site, now) {
+            tracing::info!(site, class, link, %state, %reason, "path changed");
+        }
+        let site = Some(site);
+        self.journal.note(if state == PathState::Up {
+            Event::PathUp { site, class, link }
+        } else {
+            Event::PathDown {
+                site,
+                class,
+                link,
+                cause: facts::cause(reason),
+                reason: reason.to_string(),
+                silent_seconds: now.saturating_duration_since(heard).as_secs_f64(),
+            }
+        });
     }
 
     /// Asks the registrar, unless so many are waiting for it that nobody would wait for the answer.

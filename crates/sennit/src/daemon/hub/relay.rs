@@ -7,6 +7,7 @@
 //! lost; they are as few as requests.
 
 mod allowance;
+pub(super) mod window;
 
 use std::{
     collections::BTreeMap,
@@ -18,30 +19,33 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_engine::{Credential, RequestId, UdpRefusal};
+use sennit_engine::{RequestId, UdpRefusal};
 use sennit_linux::{
     confine,
     poller::{Events, Interest, Poller},
 };
 
 use crate::{
-    cli::Failure,
     config::{ConnectUdp, HubConfig},
     daemon::{
+        hub::registrar::{
+            query::Verdict,
+            targets::{Policy, prohibited, refused},
+        },
         mailbox::{self, Hatch, Mailbox, Slot},
-        registrar::{Verdict, targets::Policy},
         worker::Lifeline,
     },
+    exit::Failure,
 };
 
 use allowance::{Allowance, BURST};
+pub(in crate::daemon) use window::{Opening, Order, Window};
+use window::{Payload, ROOM};
 
 const ORDERS: u64 = 0;
 /// Tokens from here on are boxes of workers, of which there are at most 64.
 const FIRST_BOX: u64 = 1;
 const FIRST_FLOW: u64 = 1 << 16;
-/// Payloads that a box has room for: as many as some turns of a worker bring.
-const ROOM: usize = 1024;
 /// Flows of all clients together; each has a file descriptor.
 const MOST_FLOWS: usize = 4096;
 /// File descriptors that are left for everything else.
@@ -59,75 +63,6 @@ const EVENTS: usize = 128;
 pub(super) fn flows_of_a_connection(config: &HubConfig) -> u32 {
     let most = |udp: &ConnectUdp| udp.flows.min(MOST_OF_A_CONNECTION);
     config.connect_udp.as_ref().map_or(0, most)
-}
-
-/// What the thread is to do.
-#[derive(Debug)]
-pub(crate) enum Order {
-    Open(Opening),
-    /// The client is done with a flow.
-    Close {
-        worker: usize,
-        request: RequestId,
-    },
-    /// Another config, and where targets may be by that; or none, and nothing is proxied.
-    Change(Option<Box<(ConnectUdp, Policy)>>),
-}
-
-/// A flow that was granted.
-#[derive(Debug)]
-pub(crate) struct Opening {
-    pub(crate) worker: usize,
-    pub(crate) request: RequestId,
-    /// Whose flow it is.
-    pub(crate) site: String,
-    pub(crate) credential: Credential,
-    /// Where the target may be, best first; all are allowed.
-    pub(crate) targets: Vec<SocketAddr>,
-}
-
-/// A payload and its flow.
-pub(super) type Payload = (RequestId, Bytes);
-
-/// A worker's end.
-#[derive(Debug)]
-pub(in crate::daemon) struct Window {
-    worker: usize,
-    orders: Slot<Order>,
-    outbox: Hatch<Payload>,
-    inbox: Mailbox<Payload>,
-    /// Whether something is left in the outbox that the thread was not told of.
-    untold: bool,
-}
-
-impl Window {
-    /// Leaves a payload for a target, or drops it.
-    pub(super) fn leave(&mut self, request: RequestId, payload: Bytes) {
-        self.untold |= self.outbox.leave((request, payload));
-    }
-
-    /// Ends a turn.
-    pub(super) fn tell(&mut self) {
-        if std::mem::take(&mut self.untold) {
-            self.outbox.wake();
-        }
-    }
-
-    pub(super) fn close(&self, request: RequestId) {
-        let worker = self.worker;
-        self.orders.post(Order::Close { worker, request });
-    }
-
-    /// What came from targets: no more than one box full at once.
-    pub(super) fn take(&self) -> Vec<Payload> {
-        self.inbox.acknowledge();
-        let next = || self.inbox.next();
-        let payloads: Vec<Payload> = std::iter::from_fn(next).take(ROOM).collect();
-        if payloads.len() == ROOM {
-            self.inbox.put_off();
-        }
-        payloads
-    }
 }
 
 /// Starts the thread: who gives it orders, and an end for each worker, which reports to the
@@ -466,20 +401,6 @@ fn connect(target: SocketAddr) -> Result<UdpSocket, UdpRefusal> {
         Ok(local) if local.ip() == target.ip() => Err(prohibited("it is the hub itself")),
         Ok(_) => Ok(socket),
         Err(error) => Err(own(error)),
-    }
-}
-
-/// A refusal of a target that nobody, or not this client, may talk to.
-pub(crate) fn prohibited(reason: &str) -> UdpRefusal {
-    refused(403, "destination_ip_prohibited", reason)
-}
-
-/// A refusal with an error type of RFC 9209 §2.3.
-pub(crate) fn refused(status: u16, error: &'static str, reason: &str) -> UdpRefusal {
-    UdpRefusal {
-        status,
-        error: Some(error),
-        reason: reason.to_owned(),
     }
 }
 

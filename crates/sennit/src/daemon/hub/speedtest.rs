@@ -13,9 +13,9 @@ use std::{
 
 use super::gateway;
 use crate::{
-    cli::Failure,
     config::HubConfig,
     daemon::worker::Lifeline,
+    exit::Failure,
     loadtest::{PORT, server, stack::StackName},
 };
 

@@ -1,13 +1,24 @@
-use std::{io::Write as _, net::UdpSocket};
+use std::{
+    io::Write as _,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
 
+use bytes::Bytes;
+use sennit_engine::{Local, SocketId};
 use sennit_linux::{
     netlink::{Interface, Netlink},
     netns::Netns,
-    poller::Waker,
-    tun::{Offload, TunConfig},
+    poller::{Poller, Waker},
+    tun::{Offload, Tun, TunConfig},
+    udp::LinkSocket,
 };
 
-use super::*;
+use super::{
+    sockets::{LONG_STRETCH, earlier, socket_token},
+    *,
+};
 
 /// A machine that has one packet for the host, or never anything to do.
 #[derive(Default)]

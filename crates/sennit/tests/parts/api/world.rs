@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sennit::api::{self, Api, Ask};
+use sennit::api::{self, Api};
 use sennit::config::ApiConfig;
-use sennit::control::{Refused, Request, Response, Server};
+use sennit::control::{Ask, Refused, Request, Response, Server};
 use sennit::history::Recorder;
 use sennit::journal::Keeper;
 use sennit::status::{Role, State, Status};

@@ -16,8 +16,10 @@ use super::{Finding, LinkFacts, Nat};
 use crate::{
     config::{self, EdgeConfig},
     daemon::edge::{
-        far_side, links, names,
+        causes::explain,
+        far_side, names,
         probe::{self, Tcp, Udp, Verdict},
+        way::Way,
     },
     remote::Remote,
 };
@@ -47,7 +49,7 @@ pub(super) fn look(
         Ok(interface) => interface,
         Err(error) => {
             let advice = "plug it in, or name another: `ip link` lists those that are there";
-            let message = links::explain(&error);
+            let message = explain(&error);
             return (
                 facts,
                 vec![Finding::error("no-interface", message, advice).on(link)],
@@ -62,7 +64,7 @@ pub(super) fn look(
     if findings.is_empty() {
         findings.extend(gateway(&interface));
         findings.extend(reverse_path(&interface.name, running));
-        let way = names::Way {
+        let way = Way {
             socket: SocketId(0),
             device: link.interface.clone(),
             sources,
@@ -166,7 +168,7 @@ fn reverse_path(interface: &str, running: bool) -> Option<Finding> {
 // ---- the hub ------------------------------------------------------------------------------------
 
 /// What the hub answers there, and to packets of what size.
-fn reach(config: &EdgeConfig, way: &names::Way, facts: &mut LinkFacts) -> Vec<Finding> {
+fn reach(config: &EdgeConfig, way: &Way, facts: &mut LinkFacts) -> Vec<Finding> {
     let hubs = hubs(config, way);
     let usable: Vec<SocketAddr> = hubs
         .iter()
@@ -224,7 +226,7 @@ fn reach(config: &EdgeConfig, way: &names::Way, facts: &mut LinkFacts) -> Vec<Fi
 }
 
 /// The hub's addresses, as this link's resolvers know them.
-fn hubs(config: &EdgeConfig, way: &names::Way) -> Vec<SocketAddr> {
+fn hubs(config: &EdgeConfig, way: &Way) -> Vec<SocketAddr> {
     let mut hubs = far_side::addresses(config);
     for remote in &config.hub {
         if let Remote::Name { host, port } = remote {
@@ -236,7 +238,7 @@ fn hubs(config: &EdgeConfig, way: &names::Way) -> Vec<SocketAddr> {
 }
 
 /// Why the hub does not answer.
-fn silence(way: &names::Way, verdict: &Verdict) -> Finding {
+fn silence(way: &Way, verdict: &Verdict) -> Finding {
     let hub = verdict.hub;
     let port = hub.port();
     let said = |code, advice: &str| Finding::error(code, verdict.to_string(), advice);
@@ -275,7 +277,7 @@ fn silence(way: &names::Way, verdict: &Verdict) -> Finding {
 }
 
 /// Whether a web server answers at an address where there is a hub.
-fn is_portal(way: &names::Way, hub: SocketAddr) -> bool {
+fn is_portal(way: &Way, hub: SocketAddr) -> bool {
     let at = SocketAddr::new(hub.ip(), WEB);
     let connected = way
         .binding(hub.ip())
@@ -284,12 +286,7 @@ fn is_portal(way: &names::Way, hub: SocketAddr) -> bool {
 }
 
 /// Finds the largest packet that reaches the hub, up to those of the tunnel.
-fn size(
-    config: &EdgeConfig,
-    way: &names::Way,
-    hub: SocketAddr,
-    facts: &mut LinkFacts,
-) -> Option<Finding> {
+fn size(config: &EdgeConfig, way: &Way, hub: SocketAddr, facts: &mut LinkFacts) -> Option<Finding> {
     let headers = HEADERS[usize::from(hub.is_ipv6())];
     let wanted = u32::from(far_side::settings(config).ok()?.outer_mtu()) + headers;
     let limit = wanted.min(facts.mtu_bytes?);

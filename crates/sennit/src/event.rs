@@ -173,10 +173,6 @@ impl Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |site: &Option<String>| match site {
-            Some(site) => format!(" of site {site}"),
-            None => String::new(),
-        };
         match self {
             Self::Started { version } => write!(f, "started, version {version}"),
             Self::Stopped => f.write_str("stopped"),
@@ -200,29 +196,15 @@ impl fmt::Display for Event {
                 reason,
                 silent_seconds,
                 ..
-            } => {
-                let since = silence(*silent_seconds, ", for");
-                write!(
-                    f,
-                    "class {class}{} does not use link {link}: {reason}{since}",
-                    of(site)
-                )
-            }
+            } => f.write_str(&path_down((site, class, link), reason, *silent_seconds)),
             Self::Failover {
                 class,
                 from,
                 to,
                 gap_seconds,
-            } => {
-                let gap = silence(*gap_seconds, " after");
-                let to = to.join(" and ");
-                write!(f, "class {class} moved from link {from} to {to}{gap}")
-            }
+            } => f.write_str(&failover(class, (from, to), *gap_seconds)),
             Self::Refused { class, reason } => write!(f, "class {class} is refused: {reason}"),
-            Self::AddressesAssigned { addresses } => {
-                let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                write!(f, "the hub assigned {}", words.join(" and "))
-            }
+            Self::AddressesAssigned { addresses } => f.write_str(&assigned(addresses)),
             Self::CertificateReceived { site } => {
                 write!(f, "received a certificate as site {site}")
             }
@@ -233,38 +215,29 @@ impl fmt::Display for Event {
                 state,
                 cap_bytes,
                 ..
-            } => {
-                let cap = status::bytes(*cap_bytes);
-                write!(f, "the cap of link {link} ({cap}) {state}")
-            }
+            } => f.write_str(&capped(link, state, *cap_bytes)),
             Self::LinkLimited {
                 link,
                 up_bytes_per_second,
                 down_bytes_per_second,
-            } => {
-                let rates = [up_bytes_per_second, down_bytes_per_second];
-                match status::bounds(rates.map(|rate| rate.map(|rate| rate as f64))) {
-                    Some(bounds) => write!(f, "link {link} carries {bounds}, as an operator wants"),
-                    None => write!(f, "link {link} carries what the config allows"),
-                }
-            }
-            Self::Reloaded { changed } if changed.is_empty() => {
-                f.write_str("the config was read again, and says the same")
-            }
-            Self::Reloaded { changed } => write!(f, "another config: {}", changed.join(", ")),
-            Self::ReloadReverted => {
-                f.write_str("nobody confirmed the reload: the config before it applies again")
-            }
+            } => f.write_str(&limited(link, up_bytes_per_second, down_bytes_per_second)),
+            Self::Reloaded { changed } => f.write_str(&reloaded(changed)),
+            Self::ReloadReverted => f.write_str(REVERTED),
             Self::JournalSetAside { file, reason } => {
-                write!(
-                    f,
-                    "the journal could not be read ({reason}) and is now {file}"
-                )
+                let what = "the journal could not be read";
+                write!(f, "{what} ({reason}) and is now {file}")
             }
             Self::EventsLost { count } => write!(f, "{count} events came too fast to be kept"),
             Self::Other => f.write_str("an event of another version of Sennit"),
         }
     }
+}
+
+const REVERTED: &str = "nobody confirmed the reload: the config before it applies again";
+
+fn of(site: &Option<String>) -> String {
+    let of = |site| format!(" of site {site}");
+    site.as_ref().map(of).unwrap_or_default()
 }
 
 /// For how long nothing had been heard, if that was a time at all.
@@ -273,6 +246,46 @@ fn silence(seconds: f64, word: &str) -> String {
         true => format!("{word} {seconds:.3} s"),
         false => String::new(),
     }
+}
+
+fn path_down(
+    (site, class, link): (&Option<String>, &str, &str),
+    reason: &str,
+    silent_seconds: f64,
+) -> String {
+    let (of, since) = (of(site), silence(silent_seconds, ", for"));
+    format!("class {class}{of} does not use link {link}: {reason}{since}")
+}
+
+fn failover(class: &str, (from, to): (&str, &[String]), gap_seconds: f64) -> String {
+    let (to, gap) = (to.join(" and "), silence(gap_seconds, " after"));
+    format!("class {class} moved from link {from} to {to}{gap}")
+}
+
+fn assigned(addresses: &[IpAddr]) -> String {
+    let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    format!("the hub assigned {}", words.join(" and "))
+}
+
+fn capped(link: &str, state: &impl fmt::Display, cap_bytes: u64) -> String {
+    format!(
+        "the cap of link {link} ({}) {state}",
+        status::bytes(cap_bytes)
+    )
+}
+
+fn limited(link: &str, up: &Option<u64>, down: &Option<u64>) -> String {
+    match status::bounds([up, down].map(|rate| rate.map(|rate| rate as f64))) {
+        Some(bounds) => format!("link {link} carries {bounds}, as an operator wants"),
+        None => format!("link {link} carries what the config allows"),
+    }
+}
+
+fn reloaded(changed: &[String]) -> String {
+    if changed.is_empty() {
+        return "the config was read again, and says the same".into();
+    }
+    format!("another config: {}", changed.join(", "))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use sennit_linux::{
 use sennit_load::selfcheck::{Arrival, Burst, Check, DELAY_BURST, PROBE, Subject};
 use sennit_netem::{Direction, LinkSpec};
 
-use super::{super::wire::Wire, Emulation};
+use super::{emulation::Emulation, wire::Wire};
 
 /// A machine that is busy for a moment makes everything late; one that is too slow stays so.
 const ATTEMPTS: usize = 3;
@@ -26,7 +26,11 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// The kernel may be late with a timer by so many nanoseconds.
 const SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("it is not zero");
 
-/// Measures rate, delay and loss of both directions at once.
+/// Measures whether this machine can emulate such a link: rate, delay and loss of both directions
+/// at once.
+///
+/// # Errors
+/// If the host refuses sockets on loopback.
 pub(super) fn run(spec: &LinkSpec) -> io::Result<Vec<Check>> {
     set_timer_slack(SLACK)?;
     let mut checks = Vec::new();

@@ -7,8 +7,10 @@
 //! not good any more, and the LANs of sites ([`lans`]).
 
 mod change;
+mod confined;
 mod lans;
-pub(in crate::daemon) mod targets;
+pub(super) mod query;
+pub(super) mod targets;
 mod udp;
 
 use std::{
@@ -16,41 +18,38 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Weak,
-        mpsc::{self, RecvTimeoutError, Sender, SyncSender},
+        mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::Bytes;
-use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
-use sennit_core::ClassId;
-use sennit_engine::{Credential, Grant, HubConfig as HubChange, RequestId, UdpRefusal};
-use sennit_masque::connect_udp::Target;
+use sennit_engine::{Grant, RequestId};
 use sennit_packet::Prefix;
 
 use super::{
-    hub::{
-        Announced, Directory, Gateway, Plan,
-        relay::{Order, Window},
-    },
-    lines::{Allowance, Lines},
-    mailbox::Slot,
-    reload::Done,
-    worker::Lifeline,
+    directory::{Announced, Directory},
+    gateway::Gateway,
+    relay::window::Order,
 };
 use crate::{
-    cli::Failure,
     config::HubConfig,
+    daemon::{
+        lines::{Allowance, Lines},
+        mailbox::Slot,
+        worker::Lifeline,
+    },
+    exit::Failure,
     identity::{self, Admission, Authority, Proof, Refusal, Tickets},
     journal::{Event, Journal},
     lan::Host,
     reach::Reach,
     site::SiteName,
-    store::{Lease, SiteRecord, Store},
+    store::{Lease, Store},
 };
 use lans::Lans;
+pub(super) use query::{Query, Verdict};
 use targets::LookUps;
 
 /// How often the store is looked at for what another process wrote, and credentials for their end.
@@ -64,77 +63,6 @@ const MAX_WAITING: usize = 1024;
 /// Refusals that the log is told of in a minute: more than the edges of one hub that were revoked
 /// by mistake make, and few enough that a day of a flood is no more than 30,000 lines.
 const REFUSALS: u32 = 20;
-
-/// What a worker wants to know.
-#[derive(Debug)]
-pub(super) enum Query {
-    /// May this peer have a tunnel?
-    Connect {
-        worker: usize,
-        request: RequestId,
-        certificates: Vec<CertificateDer<'static>>,
-        bearer: Option<String>,
-    },
-    /// May this peer have a certificate?
-    Enrol {
-        worker: usize,
-        request: RequestId,
-        certificates: Vec<CertificateDer<'static>>,
-        body: Bytes,
-    },
-    /// May this peer have UDP proxied to that target?
-    Udp {
-        worker: usize,
-        request: RequestId,
-        certificates: Vec<CertificateDer<'static>>,
-        bearer: Option<String>,
-        target: Target,
-    },
-    /// The directory has news of what sites announce.
-    Announced,
-    /// Another config; whether it holds, and otherwise nothing has changed.
-    Change {
-        config: Arc<HubConfig>,
-        /// Who has the sockets of proxied UDP by now.
-        relay: Option<Slot<Order>>,
-        answer: Sender<Result<(), Failure>>,
-    },
-}
-
-/// What the registrar decided.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Grant(RequestId, Grant),
-    Refuse(RequestId, u16, String),
-    Reply(RequestId, Bytes),
-    GrantUdp(RequestId, Credential),
-    RefuseUdp(RequestId, UdpRefusal),
-    /// A flow has idled for too long.
-    EndUdp(RequestId),
-    /// What hangs on this is to end.
-    Expel {
-        credential: Credential,
-        reason: String,
-    },
-    /// What is routed to a site, and what of its announcement is not.
-    Lan {
-        site: String,
-        lan: Vec<Prefix>,
-        refused: Vec<(Prefix, String)>,
-    },
-    /// Another worker has a newer tunnel for this class of a site; this comes from that worker.
-    Replace {
-        site: String,
-        class: ClassId,
-    },
-    /// Another config; to be told when it is done.
-    Change {
-        config: Box<HubChange>,
-        /// Towards the sockets of proxied UDP, if there are some just now.
-        window: Option<Window>,
-        done: Done,
-    },
-}
 
 /// Whom the registrar talks to.
 pub(super) struct Neighbours {
@@ -232,15 +160,7 @@ impl Registrar {
                 certificates,
                 bearer,
             } => {
-                // Whoever is shut out by now goes before its address is somebody else's.
-                self.look_for_changes(now);
-                let verdict = match self.admit(&certificates, bearer.as_deref(), now) {
-                    Ok(grant) => Verdict::Grant(request, grant),
-                    Err(refusal) => {
-                        self.tell_refused(&refusal, "peer refused");
-                        Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
-                    }
-                };
+                let verdict = self.answer_connect(request, &certificates, bearer.as_deref(), now);
                 self.neighbours.verdicts[worker].post(verdict);
             }
             Query::Enrol {
@@ -249,25 +169,7 @@ impl Registrar {
                 certificates,
                 body,
             } => {
-                let store = &mut self.store;
-                let exchange =
-                    identity::exchange(store, &self.authority, &certificates, &body, now);
-                let verdict = match exchange.outcome {
-                    Ok(site) => {
-                        if self.lines.may_tell(site.as_str(), Instant::now()) {
-                            tracing::info!(%site, "certificate issued");
-                        }
-                        self.neighbours.journal.note(Event::CertificateIssued {
-                            site: site.to_string(),
-                        });
-                        self.review(now, |admission| admission.site == site);
-                        Verdict::Reply(request, exchange.body.into())
-                    }
-                    Err(refusal) => {
-                        self.tell_refused(&refusal, "enrolment refused");
-                        Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
-                    }
-                };
+                let verdict = self.answer_enrol(request, &certificates, &body, now);
                 self.neighbours.verdicts[worker].post(verdict);
             }
             Query::Udp {
@@ -290,6 +192,51 @@ impl Registrar {
             } => {
                 // Whoever asked may not wait any more.
                 let _ = answer.send(self.change(config, relay, now));
+            }
+        }
+    }
+
+    fn answer_connect(
+        &mut self,
+        request: RequestId,
+        certificates: &[CertificateDer<'static>],
+        bearer: Option<&str>,
+        now: SystemTime,
+    ) -> Verdict {
+        // Whoever is shut out by now goes before its address is somebody else's.
+        self.look_for_changes(now);
+        match self.admit(certificates, bearer, now) {
+            Ok(grant) => Verdict::Grant(request, grant),
+            Err(refusal) => {
+                self.tell_refused(&refusal, "peer refused");
+                Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
+            }
+        }
+    }
+
+    fn answer_enrol(
+        &mut self,
+        request: RequestId,
+        certificates: &[CertificateDer<'static>],
+        body: &[u8],
+        now: SystemTime,
+    ) -> Verdict {
+        let store = &mut self.store;
+        let exchange = identity::exchange(store, &self.authority, certificates, body, now);
+        match exchange.outcome {
+            Ok(site) => {
+                if self.lines.may_tell(site.as_str(), Instant::now()) {
+                    tracing::info!(%site, "certificate issued");
+                }
+                self.neighbours.journal.note(Event::CertificateIssued {
+                    site: site.to_string(),
+                });
+                self.review(now, |admission| admission.site == site);
+                Verdict::Reply(request, exchange.body.into())
+            }
+            Err(refusal) => {
+                self.tell_refused(&refusal, "enrolment refused");
+                Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
             }
         }
     }
@@ -464,149 +411,6 @@ impl Registrar {
             tracing::warn!(%error, "cannot remember which sites are here");
         }
     }
-
-    // ---- what sites may do ---------------------------------------------------------------------
-
-    fn learn_confined(&mut self, now: SystemTime) -> Result<(), crate::store::StoreError> {
-        let sites = self.store.sites(now)?;
-        self.confined.clear();
-        for site in sites {
-            self.confine(&site);
-        }
-        Ok(())
-    }
-
-    /// What a site may reach.
-    fn reach_of<'a>(&'a self, site: &'a SiteRecord) -> &'a Reach {
-        let usual = if site.bearer {
-            &self.config.bearer_reach
-        } else {
-            &self.config.reach
-        };
-        site.reach.as_ref().unwrap_or(usual)
-    }
-
-    /// Notes what a site may reach, if that is not what all may.
-    fn confine(&mut self, site: &SiteRecord) {
-        let reach = self.reach_of(site);
-        let lease = Lease {
-            v4: site.v4,
-            v6: site.v6,
-        };
-        // What it had of a former pool may be anybody's by now.
-        let pool = &self.host.pool;
-        let current = |address: &IpAddr| pool.iter().any(|net| net.contains(address));
-        let leased = addresses(lease).into_iter().filter(current);
-        let sources: Vec<Prefix> = leased.map(IpNet::from).map(around).collect();
-        if site.revoked.is_some() || sources.is_empty() || *reach == self.config.reach {
-            self.confined.remove(&site.name);
-        } else {
-            let confined = (sources, reach.clone());
-            self.confined.insert(site.name.clone(), confined);
-        }
-    }
-
-    /// Decides anew what is routed to whom, and tells everybody.
-    fn decide_lans(&mut self) {
-        let sites = match self.store.sites(SystemTime::now()) {
-            Ok(sites) => sites,
-            Err(error) => return tracing::warn!(%error, "cannot list the sites"),
-        };
-        let granted = sites
-            .into_iter()
-            .map(|site| (site.name.to_string(), site.granted));
-        let outer = self.neighbours.directory.outer();
-        let (host, networks) = (&self.host, &self.networks);
-        let news = self.lans.decide(&granted.collect(), host, networks, &outer);
-        let failed = self.apply_filter();
-        let filtered = failed.is_ok();
-        if let Err(error) = failed.and_then(|()| self.apply_routes()) {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "cannot set up the host for the LANs of sites");
-        }
-        for mut news in news {
-            self.remember(&news);
-            let site: Option<SiteName> = news.name.parse().ok();
-            let confined = site.is_some_and(|site| self.confined.contains_key(&site));
-            if confined && !filtered {
-                // Its LAN would reach what the site may not. It is decided anew in a while.
-                self.lans.reconsider(&news.name);
-                news.lan.clear();
-            }
-            if self.lines.may_tell(&news.name, Instant::now()) {
-                news.log();
-            }
-            self.neighbours.directory.set_lan(&news.name, &news.lan);
-            self.tell(&news);
-        }
-    }
-
-    /// Tells the workers what is routed to a site.
-    fn tell(&self, news: &lans::News) {
-        for worker in &*self.neighbours.verdicts {
-            worker.post(Verdict::Lan {
-                site: news.name.clone(),
-                lan: news.lan.clone(),
-                refused: news.refused.clone(),
-            });
-        }
-    }
-
-    fn remember(&mut self, news: &lans::News) {
-        // What it had is worth knowing while it is away.
-        if news.left {
-            return;
-        }
-        let Ok(site) = news.name.parse::<SiteName>() else {
-            return;
-        };
-        let announced: Vec<_> = news.announced.iter().map(Prefix::net).collect();
-        let refused = news.refused.iter();
-        let refused: Vec<_> = refused.map(|(p, why)| (p.net(), why.clone())).collect();
-        if let Err(error) = self.store.announce(&site, &announced, &refused) {
-            tracing::warn!(%site, %error, "cannot remember the LAN prefixes");
-        }
-    }
-
-    /// Makes the host keep everybody to what they may reach.
-    fn apply_filter(&self) -> Result<(), sennit_linux::Error> {
-        let gateway = self.neighbours.gateway.upgrade();
-        gateway.map_or(Ok(()), |gateway| gateway.confine(&self.plan()))
-    }
-
-    fn apply_routes(&self) -> Result<(), sennit_linux::Error> {
-        let gateway = self.neighbours.gateway.upgrade();
-        gateway.map_or(Ok(()), |gateway| gateway.route(&self.plan()))
-    }
-
-    fn plan(&self) -> Plan {
-        let confined = self.confined.iter().map(|(site, (addresses, reach))| {
-            let lan = self.lans.of(site.as_str()).iter().copied();
-            let sources = addresses.iter().copied().chain(lan).collect();
-            (without_nested(sources), reach.clone())
-        });
-        Plan {
-            lans: self.lans.all(),
-            confined: confined.collect(),
-            ..Plan::of_all(&self.config)
-        }
-    }
-}
-
-fn around(net: IpNet) -> Prefix {
-    Prefix::around(net.network(), net.prefix_len())
-}
-
-/// What these prefixes cover together, by prefixes of which none lies in another.
-fn without_nested(mut prefixes: Vec<Prefix>) -> Vec<Prefix> {
-    prefixes.sort_by_key(Prefix::bits);
-    let mut outermost: Vec<Prefix> = Vec::new();
-    for prefix in prefixes {
-        if !outermost.iter().any(|outer| outer.overlaps(&prefix)) {
-            outermost.push(prefix);
-        }
-    }
-    outermost
 }
 
 fn addresses(lease: Lease) -> Vec<IpAddr> {

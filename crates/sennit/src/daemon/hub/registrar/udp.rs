@@ -6,9 +6,12 @@ use rustls::pki_types::CertificateDer;
 use sennit_engine::{RequestId, UdpRefusal};
 use sennit_masque::connect_udp::{Host as TargetHost, Target};
 
-use super::{Registrar, Verdict, targets::Policy};
+use super::{
+    Registrar, Verdict,
+    targets::{Policy, refused},
+};
 use crate::{
-    daemon::hub::relay::{Opening, Order, refused},
+    daemon::hub::relay::window::{Opening, Order},
     identity::{Admission, Refusal},
 };
 

@@ -16,9 +16,9 @@ use std::{
 
 use sennit_packet::Prefix;
 
-use super::super::hub::Announced;
 use crate::{
     config,
+    daemon::hub::directory::Announced,
     lan::{self, Host, Objection},
 };
 

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{Registrar, targets::Policy};
 use crate::{
-    cli::Failure,
     config::HubConfig,
-    daemon::{hub::relay::Order, mailbox::Slot},
+    daemon::{hub::relay::window::Order, mailbox::Slot},
+    exit::Failure,
     reach::Reach,
 };
 

@@ -20,7 +20,6 @@ use sennit_packet::Prefix;
 
 use crate::{
     config,
-    daemon::hub::relay::{prohibited, refused},
     lan::{self, Host},
     reach::{Place, Reach},
 };
@@ -167,6 +166,20 @@ fn look_up(name: &str) -> Result<Vec<IpAddr>, UdpRefusal> {
             "the hub's name servers do not answer",
         )),
         Ok(_) | Err(_) => Err(refused(502, "dns_error", "the name has no address")),
+    }
+}
+
+/// A refusal of a target that nobody, or not this client, may talk to.
+pub(in crate::daemon) fn prohibited(reason: &str) -> UdpRefusal {
+    refused(403, "destination_ip_prohibited", reason)
+}
+
+/// A refusal with an error type of RFC 9209 §2.3.
+pub(in crate::daemon) fn refused(status: u16, error: &'static str, reason: &str) -> UdpRefusal {
+    UdpRefusal {
+        status,
+        error: Some(error),
+        reason: reason.to_owned(),
     }
 }
 

@@ -1,0 +1,37 @@
+//! What both files bound alike.
+
+use std::ops::RangeInclusive;
+
+use sennit_engine::{Issuer, Settings};
+use toml::Spanned;
+
+use super::finding::Finding;
+
+/// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
+pub(super) const MTU: RangeInclusive<i64> = 1280..=9000;
+/// More threads than this share no work worth sharing.
+pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
+/// The usual size of packets on a WAN link, and the headers of IPv4 and UDP.
+const LINK_MTU: u16 = 1500;
+const IPV4_UDP: u16 = 20 + 8;
+
+/// What a large inner MTU means for the links.
+pub(super) fn check_mtu(mtu: Option<&Spanned<u16>>, findings: &mut Vec<Finding>) {
+    let Some(mtu) = mtu else { return };
+    let settings = Settings {
+        inner_mtu: *mtu.get_ref(),
+        issuer: Issuer::default(),
+        seed: [0; 32],
+        reset_key: [0; 32],
+    };
+    let outside = settings.outer_mtu() + IPV4_UDP;
+    if outside > LINK_MTU {
+        let message = format!(
+            "packets of {} bytes need {outside} on a link, and most links carry {LINK_MTU}",
+            mtu.get_ref()
+        );
+        findings.push(Finding::warning(mtu.span(), message).help(
+            "a link that carries less is not used for the largest packets; 1400 fits Ethernet in both families",
+        ));
+    }
+}

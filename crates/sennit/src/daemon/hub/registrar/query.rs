@@ -1,0 +1,91 @@
+//! What workers ask the registrar, and what it says to them.
+
+use std::sync::{Arc, mpsc::Sender};
+
+use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
+use sennit_core::ClassId;
+use sennit_engine::{Credential, Grant, HubConfig as HubChange, RequestId, UdpRefusal};
+use sennit_masque::connect_udp::Target;
+use sennit_packet::Prefix;
+
+use crate::{
+    config::HubConfig,
+    daemon::{
+        hub::relay::window::{Order, Window},
+        mailbox::Slot,
+        reload::Done,
+    },
+    exit::Failure,
+};
+
+/// What a worker wants to know.
+#[derive(Debug)]
+pub(in crate::daemon) enum Query {
+    /// May this peer have a tunnel?
+    Connect {
+        worker: usize,
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        bearer: Option<String>,
+    },
+    /// May this peer have a certificate?
+    Enrol {
+        worker: usize,
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        body: Bytes,
+    },
+    /// May this peer have UDP proxied to that target?
+    Udp {
+        worker: usize,
+        request: RequestId,
+        certificates: Vec<CertificateDer<'static>>,
+        bearer: Option<String>,
+        target: Target,
+    },
+    /// The directory has news of what sites announce.
+    Announced,
+    /// Another config; whether it holds, and otherwise nothing has changed.
+    Change {
+        config: Arc<HubConfig>,
+        /// Who has the sockets of proxied UDP by now.
+        relay: Option<Slot<Order>>,
+        answer: Sender<Result<(), Failure>>,
+    },
+}
+
+/// What the registrar decided.
+#[derive(Debug)]
+pub(in crate::daemon) enum Verdict {
+    Grant(RequestId, Grant),
+    Refuse(RequestId, u16, String),
+    Reply(RequestId, Bytes),
+    GrantUdp(RequestId, Credential),
+    RefuseUdp(RequestId, UdpRefusal),
+    /// A flow has idled for too long.
+    EndUdp(RequestId),
+    /// What hangs on this is to end.
+    Expel {
+        credential: Credential,
+        reason: String,
+    },
+    /// What is routed to a site, and what of its announcement is not.
+    Lan {
+        site: String,
+        lan: Vec<Prefix>,
+        refused: Vec<(Prefix, String)>,
+    },
+    /// Another worker has a newer tunnel for this class of a site; this comes from that worker.
+    Replace {
+        site: String,
+        class: ClassId,
+    },
+    /// Another config; to be told when it is done.
+    Change {
+        config: Box<HubChange>,
+        /// Towards the sockets of proxied UDP, if there are some just now.
+        window: Option<Window>,
+        done: Done,
+    },
+}
