@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
-use crate::{Finding, sources};
+use crate::Finding;
+use crate::tree::{self, markdown};
 
 /// Lines of a chapter: what one question needs.
 const CHAPTER: usize = 250;
@@ -78,17 +79,6 @@ fn is_decided(root: &Path, number: &str) -> bool {
     names.any(|name| name.starts_with(number))
 }
 
-/// The Markdown files of a folder, in order.
-fn markdown(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let pages = entries.map(|entry| entry.path());
-    let mut pages: Vec<PathBuf> = pages
-        .filter(|page| page.extension().is_some_and(|kind| kind == "md"))
-        .collect();
-    pages.sort();
-    pages
-}
-
 fn most_lines(root: &Path, page: &Path) -> usize {
     let page = page.strip_prefix(root).unwrap_or(page);
     if page == Path::new("ARCHITECTURE.md") {
@@ -158,7 +148,7 @@ fn lost_files<'a>(text: &'a str, known: &BTreeSet<String>) -> Vec<(usize, &'a st
 /// `core/queue/tests.rs`, `queue/tests.rs` and `tests.rs` are one.
 fn rust_files(crates: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for file in sources::rust_files(crates) {
+    for file in tree::rust_files(crates) {
         let path = file.strip_prefix(crates).unwrap_or(&file);
         let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();
         let [package, _, inside @ ..] = parts.as_slice() else {

@@ -3,14 +3,18 @@
 //! [`layers`] says which crate may depend on which, and which of them are pure. [`purity`] reads
 //! the sources of the pure ones for clocks, sockets, threads, files and randomness; tests may use
 //! them. [`licences`] looks at everything we link to. All three work on what `cargo metadata` says,
-//! so nothing is listed twice.
+//! so nothing is listed twice. [`sizes`] bounds files and functions, and no modules of a crate use
+//! each other in a circle ([`circles`]).
 
 mod book;
+mod circles;
 mod comments;
 pub mod layers;
 pub mod licences;
 pub mod purity;
+mod sizes;
 mod sources;
+mod tree;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -8,7 +8,8 @@ use cargo_metadata::{Package, TargetKind};
 use syn::visit::{self, Visit};
 use syn::{Attribute, File, Item, ItemMod};
 
-use crate::{Finding, book, comments, layers, purity};
+use crate::circles::{self, Module};
+use crate::{Finding, book, comments, layers, purity, sizes, tree};
 
 /// What a crate's manifest and sources say and may not.
 pub(crate) fn check(package: &Package, root: &Path) -> Vec<Finding> {
@@ -23,18 +24,45 @@ pub(crate) fn check(package: &Package, root: &Path) -> Vec<Finding> {
             message,
         }));
     }
-    for (path, source) in files(package) {
-        let objections = source.map_or_else(
-            |why| vec![(0, why)],
-            |file| objections(&package.name, &file),
-        );
-        findings.extend(objections.into_iter().map(|(line, message)| Finding {
-            file: path.clone(),
-            line,
-            message,
-        }));
+    for units in targets(package) {
+        for unit in &units {
+            let objections = match &unit.source {
+                Ok(source) => {
+                    let mut objections = objections(&package.name, &source.file);
+                    let Source { text, file } = source;
+                    objections.extend(sizes::objections(&unit.path, text, file));
+                    objections
+                }
+                Err(why) => vec![(0, why.clone())],
+            };
+            findings.extend(objections.into_iter().map(|(line, message)| Finding {
+                file: unit.path.clone(),
+                line,
+                message,
+            }));
+        }
+        findings.extend(in_circles(&units));
     }
     findings
+}
+
+/// Modules that use each other in a circle.
+fn in_circles(units: &[Unit]) -> Vec<Finding> {
+    let files = units.iter();
+    let files = files.filter_map(|it| Some((&it.module, &it.source.as_ref().ok()?.file)));
+    let name = |module: &Module| [&["crate".into()], &module[..]].concat().join("::");
+    let finding = |circle: Vec<Module>| {
+        let unit = units
+            .iter()
+            .find(|unit| Some(&unit.module) == circle.first());
+        let names: Vec<String> = circle.iter().chain(circle.first()).map(name).collect();
+        Finding {
+            file: unit.map(|unit| unit.path.clone()).unwrap_or_default(),
+            line: 0,
+            message: format!("these use each other in a circle: {}", names.join(" -> ")),
+        }
+    };
+    circles::circles(files).into_iter().map(finding).collect()
 }
 
 /// What a file of the crate `name` may not say, by line.
@@ -73,56 +101,59 @@ fn manifest(package: &Package) -> Option<Finding> {
 /// Every Rust file below the folder of a crate's manifest, tests and examples too.
 fn rust(package: &Package) -> Vec<PathBuf> {
     let folder = package.manifest_path.as_std_path().parent();
-    folder.map_or_else(Vec::new, rust_files)
+    folder.map_or_else(Vec::new, tree::rust_files)
 }
 
-/// Every Rust file below a folder.
-pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut folders = vec![folder.to_owned()];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|kind| kind == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files
+/// A file, and which module of its crate it is.
+struct Unit {
+    path: PathBuf,
+    module: Module,
+    source: Result<Source, String>,
 }
 
-type Source = Result<File, String>;
+struct Source {
+    text: String,
+    file: File,
+}
 
-/// All files that the library and the programs of a crate are made of.
-fn files(package: &Package) -> Vec<(PathBuf, Source)> {
-    let mut files = Vec::new();
+/// All files that the library and the programs of a crate are made of, each with its own.
+fn targets(package: &Package) -> Vec<Vec<Unit>> {
     let shipped = |kind: &TargetKind| matches!(kind, TargetKind::Lib | TargetKind::Bin);
-    for target in &package.targets {
-        if target.kind.iter().any(shipped) {
-            let root: PathBuf = target.src_path.clone().into();
-            let folder = root.parent().unwrap_or(Path::new("")).to_owned();
-            follow(root, &folder, &mut files);
-        }
-    }
-    files
+    let targets = package.targets.iter();
+    let shipped = targets.filter(|target| target.kind.iter().any(shipped));
+    let units = shipped.map(|target| {
+        let root: PathBuf = target.src_path.clone().into();
+        let folder = root.parent().unwrap_or(Path::new("")).to_owned();
+        let mut units = Vec::new();
+        follow(root, &folder, &[], &mut units);
+        units
+    });
+    units.collect()
 }
 
-/// Reads `path` and the files of its modules, which are in `folder`.
-fn follow(path: PathBuf, folder: &Path, files: &mut Vec<(PathBuf, Source)>) {
+/// Reads `path`, which is `module`, and the files of its modules, which are in `folder`.
+fn follow(path: PathBuf, folder: &Path, module: &[String], units: &mut Vec<Unit>) {
     let source = read(&path);
-    let modules = source.as_ref().map_or_else(|_| Vec::new(), modules);
-    files.push((path, source));
-    for module in modules {
-        let folder = folder.join(&module);
-        follow(folder.with_extension("rs"), &folder, files);
+    let below = source
+        .as_ref()
+        .map_or_else(|_| Vec::new(), |it| modules(&it.file));
+    units.push(Unit {
+        path,
+        module: module.to_vec(),
+        source,
+    });
+    for below in below {
+        let folder = folder.join(&below);
+        let names = below.iter().map(|name| name.to_string_lossy().into_owned());
+        let module: Module = module.iter().cloned().chain(names).collect();
+        follow(folder.with_extension("rs"), &folder, &module, units);
     }
 }
 
-fn read(path: &Path) -> Source {
+fn read(path: &Path) -> Result<Source, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
-    syn::parse_file(&text).map_err(|error| format!("cannot be parsed: {error}"))
+    let file = syn::parse_file(&text).map_err(|error| format!("cannot be parsed: {error}"))?;
+    Ok(Source { text, file })
 }
 
 /// The modules of a file that are files of their own, as paths below its folder.

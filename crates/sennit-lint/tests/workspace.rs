@@ -21,9 +21,13 @@ fn this_workspace_keeps_its_rules() {
 /// A crate that bears the name of a pure one and breaks a rule in every file.
 const BROKEN: &[(&str, &str)] = &[
     ("Cargo.toml", "[package]\nname = \"sennit-core\"\n[lib]\n"),
-    ("src/lib.rs", "mod a;\n#[cfg(test)]\nmod tests;\n"),
+    ("src/lib.rs", "mod a;\nmod c;\n#[cfg(test)]\nmod tests;\n"),
+    ("src/c.rs", "use crate::a::b::B;\n"),
     ("src/a.rs", "mod b;\n#[expect(unsafe_code)]\nfn f() {}\n"),
-    ("src/a/b.rs", "mod gone;\nuse std::thread;\n"),
+    (
+        "src/a/b.rs",
+        "mod gone;\nuse std::thread;\nuse crate::c::C;\n",
+    ),
     ("src/tests.rs", "use std::thread;\n"),
     ("tests/c.rs", "/// and more than that.\nfn f() {}\n"),
     ("docs/src/SUMMARY.md", "[a](a.md), [b](b.md)\n"),
@@ -60,6 +64,7 @@ fn every_broken_rule_is_found_in_the_file_that_breaks_it() {
         (Some("docs/src/a.md"), 1),       // no such file
         (Some("docs/src/a.md"), 1),       // no such heading
         (Some("src/a/b/gone.rs"), 0),
+        (Some("src/a/b.rs"), 0), // in a circle with c.rs
         (Some("src/a/b.rs"), 2),
         (Some("src/a.rs"), 2),
         (Some("tests/c.rs"), 1),

@@ -1,7 +1,7 @@
 //! The HTTP API of a daemon.
 //!
 //! It lives on a thread of its own with a runtime of its own, and asks the daemon in the way in
-//! which `sennit status` does, through [`Ask`](crate::control::Ask), at most a few times a second however many ask
+//! which `sennit status` does, through [`Ask`], at most a few times a second however many ask
 //! ([`watch`]). So no packet ever waits for it. It answers on the control socket, and over TCP
 //! where the config says so.
 //!

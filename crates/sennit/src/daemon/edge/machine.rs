@@ -122,13 +122,7 @@ impl EdgeMachine {
                 class,
                 reason,
                 lasting,
-            } => {
-                self.tell_refused(&class, &reason, lasting);
-                let lead = self.lead.as_mut();
-                if lead.is_some_and(|lead| lead.handle_refused(&reason, now)) {
-                    self.start_over(io, now);
-                }
-            }
+            } => self.handle_refused((&class, &reason), lasting, io, now),
             EdgeEvent::Path {
                 class,
                 link,
@@ -151,6 +145,20 @@ impl EdgeMachine {
             } => {
                 tracing::info!(class, link, reason, "path closed");
             }
+        }
+    }
+
+    fn handle_refused(
+        &mut self,
+        (class, reason): (&str, &str),
+        lasting: bool,
+        io: &mut Io,
+        now: Instant,
+    ) {
+        self.tell_refused(class, reason, lasting);
+        let lead = self.lead.as_mut();
+        if lead.is_some_and(|lead| lead.handle_refused(reason, now)) {
+            self.start_over(io, now);
         }
     }
 
