@@ -87,17 +87,7 @@ impl<R> Node<R> {
                     }
                     events.push_back(NodeEvent::Connected(id));
                 }
-                Event::ConnectionLost { reason } => {
-                    let text = reason.to_string();
-                    events.push_back(match reason {
-                        ConnectionError::ConnectionClosed(close)
-                            if is_of_certificate(close.error_code) =>
-                        {
-                            NodeEvent::TurnedAway(id, text)
-                        }
-                        _ => NodeEvent::Lost(id, text),
-                    });
-                }
+                Event::ConnectionLost { reason } => events.push_back(lost(id, reason)),
                 Event::Stream(event) => {
                     conn.h3.handle_stream(&mut conn.tunnel.conn, &event, now);
                 }
@@ -127,6 +117,17 @@ impl<R> Node<R> {
         if closed {
             self.settle_links(id);
         }
+    }
+}
+
+/// What becomes of a connection that ended so.
+fn lost(id: ConnId, reason: ConnectionError) -> NodeEvent {
+    let text = reason.to_string();
+    match reason {
+        ConnectionError::ConnectionClosed(close) if is_of_certificate(close.error_code) => {
+            NodeEvent::TurnedAway(id, text)
+        }
+        _ => NodeEvent::Lost(id, text),
     }
 }
 
