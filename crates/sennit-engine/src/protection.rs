@@ -97,6 +97,11 @@ impl Protection {
         if code.is_some() && in_order && self.is_auto() && self.chooser.leaves_transfers() {
             return None;
         }
+        let tail = if self.is_auto() {
+            self.chooser.tail()
+        } else {
+            1
+        };
         let Some(code) = code else {
             if let Some(sending) = &mut self.sending {
                 sending.rest();
@@ -107,6 +112,7 @@ impl Protection {
             .sending
             .get_or_insert_with(|| Box::new(Sending::new(code)));
         sending.encoder.set_code(code);
+        sending.encoder.set_tail(tail);
         Some(sending)
     }
 

@@ -60,6 +60,10 @@ pub struct Encoder {
     window: VecDeque<(Instant, Vec<u8>)>,
     /// Memory of a source that has left the window.
     spare: Vec<u8>,
+    /// Repairs that follow each other when a window is closed because nothing more comes, and how
+    /// many of them are left.
+    tail: u8,
+    left: u8,
     /// The repair that is made next, while some are due.
     due: Option<u16>,
     symbol: Vec<u8>,
@@ -76,6 +80,8 @@ impl Encoder {
             sums: Vec::new(),
             window: VecDeque::new(),
             spare: Vec::new(),
+            tail: 1,
+            left: 0,
             due: None,
             symbol: Vec::new(),
         }
@@ -98,9 +104,15 @@ impl Encoder {
         (self.code, self.due) = (code, None);
     }
 
+    /// Closes a window by so many repairs, one after each [`PATIENCE`], if nothing more comes. The
+    /// last packet before a pause is protected by nothing else.
+    pub fn set_tail(&mut self, repairs: u8) {
+        self.tail = repairs.max(1);
+    }
+
     /// Makes no repairs of the sources so far. Numbers go on.
     pub fn forget(&mut self) {
-        (self.unprotected, self.since, self.due) = (0, None, None);
+        (self.unprotected, self.since, self.due, self.left) = (0, None, None, 0);
         self.sums.clear();
         self.window.clear();
     }
@@ -124,7 +136,8 @@ impl Encoder {
         let id = self.next as u16;
         self.next += 1;
         self.unprotected += 1;
-        self.since.get_or_insert(now);
+        self.since = self.since.filter(|_| self.unprotected > 1).or(Some(now));
+        self.left = self.tail;
         if self.unprotected >= self.code.sources() {
             self.due.get_or_insert(0);
         }
@@ -189,7 +202,10 @@ impl Encoder {
         if row + 1 < self.code.repairs() {
             self.due = Some(row + 1);
         } else {
-            (self.due, self.unprotected, self.since) = (None, 0, None);
+            self.left = self.left.saturating_sub(1);
+            let goes_on = self.left > 0 && matches!(self.code, Code::Rlc { .. });
+            let next = self.since.filter(|_| goes_on).map(|since| since + PATIENCE);
+            (self.due, self.unprotected, self.since) = (None, 0, next);
         }
         Some((repair, &self.symbol))
     }

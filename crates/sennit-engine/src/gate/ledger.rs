@@ -273,6 +273,11 @@ impl Ledger {
         self.loss.part(now)
     }
 
+    /// The same of a path that carries little: counted over a minute.
+    pub(crate) fn loss_counted(&self, now: Instant) -> f64 {
+        self.loss.part_counted(now)
+    }
+
     /// Bytes that noq holds to be in flight although they are lost.
     pub(super) fn written_off(&self) -> u64 {
         self.written_off_bytes

@@ -14,6 +14,12 @@ const RUNS: f64 = 8.0;
 /// On a path that carries none for this long it fades from then on, and halves in this time.
 const STAYS: Duration = Duration::from_millis(100);
 const FADES: Duration = Duration::from_secs(1);
+/// The losses of a path that carries too little for an average are counted, over this time and the
+/// same before it.
+const COUNTED_OVER: Duration = Duration::from_secs(30);
+/// So few packets say nothing, nor does a single loss.
+const FEW_PACKETS: u32 = 20;
+const FEW_LOSSES: u32 = 2;
 
 /// Part of the packets that are lost, of late. What is given up with its path does not count, nor
 /// what overflows while the path starts.
@@ -25,6 +31,15 @@ pub(super) struct Loss {
     run: f64,
     /// How many do between two losses, on average.
     usual_run: f64,
+    /// This span of [`COUNTED_OVER`], and the one before.
+    counts: [Count; 2],
+    counts_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    lost: u32,
+    arrived: u32,
 }
 
 impl Loss {
@@ -32,6 +47,7 @@ impl Loss {
         if starting {
             return;
         }
+        self.counts[0].lost += 1;
         self.part += (1.0 - self.part) / MEMORY;
         if self.usual_run == 0.0 {
             self.usual_run = self.run;
@@ -44,6 +60,7 @@ impl Loss {
     pub(super) fn count_acked(&mut self, now: Instant) {
         self.part = self.part(now);
         self.counted = Some(now);
+        self.count_arrived(now);
         self.run += 1.0;
         let is_over = self.run > OVER_AFTER * self.usual_run;
         self.part -= self.part / if is_over { OVER_MEMORY } else { MEMORY };
@@ -59,6 +76,35 @@ impl Loss {
             return self.part;
         }
         self.part * 0.5_f64.powf(unused.as_secs_f64() / FADES.as_secs_f64())
+    }
+
+    fn count_arrived(&mut self, now: Instant) {
+        let since = *self.counts_since.get_or_insert(now);
+        let passed = now.saturating_duration_since(since);
+        if passed >= COUNTED_OVER {
+            let last = self.counts[0];
+            let is_old = passed >= 2 * COUNTED_OVER;
+            self.counts = [
+                Count::default(),
+                if is_old { Count::default() } else { last },
+            ];
+            self.counts_since = Some(now);
+        }
+        self.counts[0].arrived += 1;
+    }
+
+    /// Part of the packets that were lost within a minute, however few they are.
+    pub(super) fn part_counted(&self, now: Instant) -> f64 {
+        let since = self.counts_since.unwrap_or(now);
+        if now.saturating_duration_since(since) >= 2 * COUNTED_OVER {
+            return 0.0;
+        }
+        let lost = self.counts.iter().map(|count| count.lost).sum::<u32>();
+        let arrived = self.counts.iter().map(|count| count.arrived).sum::<u32>();
+        if lost < FEW_LOSSES || lost + arrived < FEW_PACKETS {
+            return 0.0;
+        }
+        f64::from(lost) / f64::from(lost + arrived)
     }
 }
 
@@ -93,6 +139,27 @@ mod tests {
         // A slow path: one packet in 10 ms.
         let loss = losing_one_of_a_hundred(start);
         assert!((0.009..0.011).contains(&loss.part), "{}", loss.part);
+    }
+
+    #[test]
+    fn the_losses_of_a_path_that_carries_little_are_counted() {
+        let start = Instant::now();
+        let at = |seconds: u32| start + Duration::from_secs(1) * seconds;
+        let mut loss = Loss::default();
+        for second in 0..40u32 {
+            loss.count_acked(at(second));
+            if second % 10 == 9 {
+                loss.count_lost(false);
+            }
+            if second == 12 {
+                assert_eq!(loss.part_counted(at(second)), 0.0, "one is not enough");
+            }
+        }
+        assert!((0.08..0.1).contains(&loss.part_counted(at(40))));
+        assert!(loss.part(at(40)) < 0.002, "the average of a thousand");
+        assert_eq!(loss.part_counted(at(100)), 0.0, "that is long ago");
+        loss.count_acked(at(100));
+        assert_eq!(loss.part_counted(at(100)), 0.0);
     }
 
     #[test]

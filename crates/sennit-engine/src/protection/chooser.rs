@@ -31,6 +31,16 @@ const ATTEMPTS: u32 = 2;
 const PER_LOSS: f64 = 1.9;
 /// Sources for each repair, at least and at most.
 const EVERY: [f64; 2] = [3.0, 20.0];
+/// A class that sends fewer packets in a second is sparse: after most of its packets nothing leaves
+/// by which their loss is noticed, so that it takes a probe and two round trips to mend, and to
+/// protect each costs next to nothing.
+const SPARSE: f64 = 25.0;
+/// What a dense class sent counts for this much less after a second.
+const STAYS_DENSE: f64 = 0.5;
+/// Of what a sparse class sends this part may be lost with all its repairs, of which there are this
+/// many at most.
+const RESIDUAL: f64 = 0.002;
+const MOST_REPAIRS: f64 = 4.0;
 /// The most that was lost in this time counts.
 const MOST_OF: Duration = Duration::from_secs(10);
 /// Where what is lost is sent again, packets are protected once paths have lost some for so long:
@@ -51,6 +61,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 pub(crate) struct Outlook {
     /// Part of the packets that they lose, 0 to 1.
     pub(crate) loss: f64,
+    /// The same for a class that is sparse: counted, not averaged.
+    pub(crate) loss_counted: f64,
+    /// Packets that the class has sent, ever.
+    pub(crate) sent: u64,
+    /// Some of its packets wait.
+    pub(crate) waits: bool,
     /// The least round trip of one.
     pub(crate) round_trip: Duration,
     /// Lost packets are sent again.
@@ -68,6 +84,9 @@ pub(crate) struct Chooser {
     reason: FecReason,
     leaves_transfers: bool,
     looked: Instant,
+    /// Packets sent by then, and how many in a second, of late.
+    sent: u64,
+    rate: f64,
     /// The most that was lost in this and the last span of half of [`MOST_OF`].
     most: [f64; 2],
     span_began: Instant,
@@ -85,6 +104,8 @@ impl Chooser {
             reason: FecReason::FewLosses,
             leaves_transfers: false,
             looked: now,
+            sent: 0,
+            rate: 0.0,
             most: [0.0; 2],
             span_began: now,
             lossy_since: None,
@@ -112,13 +133,26 @@ impl Chooser {
     }
 
     pub(crate) fn look(&mut self, outlook: &Outlook, told: Option<&Tidings>, now: Instant) {
-        self.looked = now;
+        let passed = now.saturating_duration_since(self.looked);
+        let sent = outlook.sent.saturating_sub(self.sent);
+        let rate = sent as f64 / passed.max(LOOK_EVERY).as_secs_f64();
+        (self.looked, self.sent) = (now, outlook.sent);
+        // It has been sparse for a while, but is not from the first look at much on.
+        let least = if outlook.waits { SPARSE } else { 0.0 };
+        let before = self.rate * STAYS_DENSE.powf(passed.as_secs_f64());
+        self.rate = rate.max(before).max(least);
+        let loss = if self.is_sparse() {
+            outlook.loss.max(outlook.loss_counted)
+        } else {
+            outlook.loss
+        };
         if now.saturating_duration_since(self.span_began) >= MOST_OF / 2 {
             self.most = [0.0, self.most[0]];
             self.span_began = now;
         }
-        self.most[0] = self.most[0].max(outlook.loss);
-        self.lossy_since = (outlook.loss >= FEW).then(|| self.lossy_since.unwrap_or(now));
+        self.most[0] = self.most[0].max(loss);
+        let lossy = outlook.loss.max(outlook.loss_counted) >= FEW;
+        self.lossy_since = lossy.then(|| self.lossy_since.unwrap_or(now));
         if let (Some(told), true) = (told, self.code.is_some()) {
             self.judge(told, now);
         }
@@ -128,8 +162,22 @@ impl Chooser {
             self.judged_from = None;
         }
         if (self.code.is_some(), self.reason) != (before.0.is_some(), before.1) {
-            tracing::info!(code = ?self.code, reason = %self.reason, loss = outlook.loss, "protection changes");
+            tracing::info!(code = ?self.code, reason = %self.reason, loss, "protection changes");
         }
+    }
+
+    /// Repairs that a packet has at least before a pause.
+    pub(crate) fn tail(&self) -> u8 {
+        let loss = self.most[0].max(self.most[1]);
+        if !self.is_sparse() || loss <= 0.0 || loss >= 1.0 {
+            return 1;
+        }
+        let copies = (RESIDUAL.ln() / loss.ln()).ceil();
+        (copies - 1.0).clamp(1.0, MOST_REPAIRS) as u8
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.rate < SPARSE
     }
 
     fn choose(&mut self, outlook: &Outlook, now: Instant) -> (Option<Code>, FecReason) {
@@ -143,7 +191,8 @@ impl Chooser {
         let lasts = self
             .lossy_since
             .is_some_and(|since| now.saturating_duration_since(since) >= LASTS);
-        self.leaves_transfers = outlook.repairs && attempts <= TRANSFERS_BEAR;
+        let in_time = attempts <= TRANSFERS_BEAR && !self.is_sparse();
+        self.leaves_transfers = outlook.repairs && in_time;
         let why_not = if !outlook.taken {
             Some(FecReason::Peer)
         } else if outlook.copies {
@@ -197,6 +246,9 @@ mod tests {
 
     const NEAR: Outlook = Outlook {
         loss: 0.05,
+        loss_counted: 0.0,
+        sent: 1_000_000,
+        waits: false,
         round_trip: Duration::from_millis(10),
         repairs: true,
         copies: false,
@@ -252,6 +304,32 @@ mod tests {
             .1,
             FecReason::Peer
         );
+    }
+
+    #[test]
+    fn a_sparse_class_is_protected_whole_and_by_what_was_counted() {
+        let start = Instant::now();
+        let mut chooser = Chooser::new(start);
+        let mut look = |sent, seconds| {
+            let outlook = Outlook {
+                loss: 0.0,
+                loss_counted: 0.05,
+                sent,
+                round_trip: Duration::from_millis(40),
+                ..NEAR
+            };
+            chooser.look(&outlook, None, start + Duration::from_secs(seconds));
+            (
+                chooser.code().is_some(),
+                chooser.leaves_transfers(),
+                chooser.tail(),
+            )
+        };
+        assert!(!look(3, 1).0, "not for a moment's losses");
+        assert_eq!(look(12, 4), (true, false, 2));
+        // A thousand packets in a second: the average decides, which knows of no loss.
+        assert_eq!(look(1012, 5), (true, true, 1));
+        assert_eq!(look(20_012, 20), (false, true, 1));
     }
 
     #[test]

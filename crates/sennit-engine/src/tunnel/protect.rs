@@ -42,10 +42,15 @@ impl Tunnel {
         let used = || zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
         let weight = |path: &Path| path.gate.rate(path.srtt()).max(1) as f64;
         let all: f64 = used().map(|(path, _)| weight(path)).sum();
-        let lost = |path: &Path| own_loss(path, now) * weight(path);
-        let lost: f64 = used().map(|(path, _)| lost(path)).sum();
+        let mean = |loss: fn(&Path, Instant) -> f64| {
+            let lost = used().map(|(path, _)| loss(path, now) * weight(path));
+            lost.sum::<f64>() / all.max(1.0)
+        };
         let outlook = Outlook {
-            loss: lost / all.max(1.0),
+            loss: mean(own_loss),
+            loss_counted: mean(loss_counted),
+            sent: pipe.stats.packets_in,
+            waits: !pipe.queue.is_empty(),
             round_trip: used()
                 .map(|(path, _)| path.srtt())
                 .min()
@@ -194,6 +199,14 @@ pub(super) fn own_loss(path: &Path, now: Instant) -> f64 {
         return 0.0;
     }
     path.gate.ledger().loss(now)
+}
+
+/// The same, of a path that carries little.
+fn loss_counted(path: &Path, now: Instant) -> f64 {
+    if is_crowded(path) {
+        return 0.0;
+    }
+    path.gate.ledger().loss_counted(now)
 }
 
 /// Whether so much stands before a path that what it loses is likely to have overflowed there: more

@@ -188,6 +188,25 @@ fn repairs_take_another_link() {
 /// The table of what the default class carries through one link of 50 Mbit/s and 13 ms. Startup
 /// took what the path loses for congestion, and CoDel dropped packets before a path that seemed
 /// narrow: 0.7 and 0.2 of the limit at 10 and 30 %.
+/// Nothing follows such a packet by which its loss would be noticed.
+#[test]
+fn a_packet_now_and_then_does_not_wait_to_be_missed() {
+    for (link, beyond_ms) in [("20/25/10%", 40), ("20/100/5%", 40), ("20/6/30%", 80)] {
+        let mut world = world(&[link], Treatment::default(), 1);
+        let now = world.now();
+        let mut pings = Transfer::new(Kind::Tcp, Direction::Up, 0, now).with_ping(MS * 300, now);
+        pings.run(&mut world, Duration::from_secs(200));
+        // What is lost has to be seen first; the last ones are under way.
+        let answers = pings.pings();
+        let mut answers = answers[100..answers.len() - 5].to_vec();
+        answers.sort_unstable();
+        let idle = answers[0];
+        let most = answers[answers.len() * 98 / 100];
+        assert!(most <= idle + MS * beyond_ms, "{link}: {idle:?}, {most:?}");
+        assert!(*answers.last().expect("some") < Duration::MAX, "{link}");
+    }
+}
+
 #[test]
 fn a_transfer_has_most_of_what_a_lossy_link_carries() {
     let carries = |loss: u32, kind, streams, seed| {
