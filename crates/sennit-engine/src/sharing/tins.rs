@@ -30,7 +30,7 @@ use crate::facts::PathShare;
 
 /// A bucket may be this far behind the clock: what a link could have carried while its sender's
 /// host was late is not lost, and no more than this leaves at once after a pause.
-const BURST: Duration = Duration::from_millis(4);
+const BURST: Duration = Duration::from_millis(2);
 /// A bucket may be behind by at least this many bytes, so that slow links carry whole packets.
 const LEAST_BURST: u64 = 4 * 1500;
 /// Who waits for the link is woken for this time of it, or for so many bytes if that is more:

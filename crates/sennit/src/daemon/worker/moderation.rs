@@ -12,6 +12,13 @@ const TURNS: u32 = 8;
 /// Time after which one more turn is allowed. Under load packets would otherwise arrive one by one,
 /// each at the price of a whole turn; a ping does not notice (docs/decisions/0015).
 const TURN_EVERY: Duration = Duration::from_millis(1);
+/// The same while a thread has time to spare: packets pass four threads on their way there and back,
+/// and wait half of this at each.
+const SHORT_TURN: Duration = Duration::from_micros(500);
+/// A thread has time to spare while it runs for less than this part of it.
+const SPARE: f64 = 0.15;
+/// With short turns it has none to spare any more from this part on.
+const NO_SPARE: f64 = 0.3;
 /// Time between turns where the host is short of processors and little flows: a turn costs the same
 /// whatever it moves.
 const LONG_TURN: Duration = Duration::from_millis(8);
@@ -69,6 +76,8 @@ impl Moved {
 /// Limits how often the loop turns, and says when it must not wait for other programs.
 pub(super) struct Moderation {
     every: Duration,
+    /// It has time to spare for more turns than that.
+    has_spare: bool,
     /// When all turns that were taken are paid for.
     paid_at: Instant,
     waits: Option<Waits>,
@@ -87,6 +96,7 @@ impl Moderation {
         );
         Self {
             every: TURN_EVERY,
+            has_spare: false,
             paid_at: now,
             waits: waits.ok(),
             priority: Priority::of_this_thread().unwrap_or_default(),
@@ -97,9 +107,14 @@ impl Moderation {
 
     /// Accounts for one turn, and says how long to wait before it.
     pub(super) fn pause(&mut self, now: Instant) -> Option<Duration> {
-        self.paid_at = self.paid_at.max(now) + self.every;
+        let every = if self.has_spare && !self.is_rare() {
+            SHORT_TURN
+        } else {
+            self.every
+        };
+        self.paid_at = self.paid_at.max(now) + every;
         let ahead = self.paid_at - now;
-        ahead.checked_sub(self.every * TURNS)
+        ahead.checked_sub(every * TURNS)
     }
 
     /// Turns are further apart than under load.
@@ -123,6 +138,7 @@ impl Moderation {
         self.lately.waited = self.lately.waited.mul_f64(FADES) + spent.waited;
         let longest = longest_turn(self.lately);
         self.every = next_turn(self.every, longest, spent, moved, tunnels, passed);
+        self.has_spare = has_spare(self.has_spare, spent, passed);
         if let Some(priority) = &mut self.priority
             && let Err(error) = priority.put_ahead(is_pressed(spent, passed))
         {
@@ -135,6 +151,13 @@ impl Moderation {
 /// Whether a thread that spent this of the time that passed should not wait for other programs.
 fn is_pressed(spent: Spent, passed: Duration) -> bool {
     spent.ran > passed.mul_f64(RUNS) || spent.waited > passed.mul_f64(WAITS)
+}
+
+/// Whether a thread that spent this of the time that passed may turn more often than under load, when
+/// it did so before or not.
+fn has_spare(before: bool, spent: Spent, passed: Duration) -> bool {
+    let most = if before { NO_SPARE } else { SPARE };
+    spent.ran < passed.mul_f64(most) && spent.waited < passed.mul_f64(WAITS)
 }
 
 /// How far apart turns are at most, where little flows.
@@ -210,6 +233,22 @@ mod tests {
         assert_eq!(with(60, 8, 40, 55, 3_000_000), 8);
         assert_eq!(with(60, 1, 40, 55, 3_000_000), 1);
         assert_eq!(with(3, 1, 40, 55, 810_000), 1);
+    }
+
+    #[test]
+    fn a_thread_turns_more_often_while_it_has_time_to_spare() {
+        let ms = Duration::from_millis;
+        let spares = |before, ran, waited| {
+            let (ran, waited) = (ms(ran), ms(waited));
+            has_spare(before, Spent { ran, waited }, ms(100))
+        };
+        assert!(spares(false, 10, 0));
+        assert!(!spares(false, 20, 0));
+        // What more turns cost does not end them at once.
+        assert!(spares(true, 20, 0));
+        assert!(!spares(true, 35, 0));
+        // Others want the processor.
+        assert!(!spares(true, 10, 6));
     }
 
     #[test]
