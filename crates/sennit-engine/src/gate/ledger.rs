@@ -273,7 +273,7 @@ impl Ledger {
         self.loss.part(now)
     }
 
-    /// The same of a path that carries little: counted over a minute.
+    /// Part of the packets that were lost within a minute, for a path that carries little.
     pub(crate) fn loss_counted(&self, now: Instant) -> f64 {
         self.loss.part_counted(now)
     }

@@ -61,7 +61,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 pub(crate) struct Outlook {
     /// Part of the packets that they lose, 0 to 1.
     pub(crate) loss: f64,
-    /// The same for a class that is sparse: counted, not averaged.
+    /// Part of them that was lost within a minute, for a class that is sparse.
     pub(crate) loss_counted: f64,
     /// Packets that the class has sent, ever.
     pub(crate) sent: u64,

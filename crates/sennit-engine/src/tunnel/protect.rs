@@ -201,7 +201,7 @@ pub(super) fn own_loss(path: &Path, now: Instant) -> f64 {
     path.gate.ledger().loss(now)
 }
 
-/// The same, of a path that carries little.
+/// Part of the packets that a path lost by itself within a minute, for one that carries little.
 fn loss_counted(path: &Path, now: Instant) -> f64 {
     if is_crowded(path) {
         return 0.0;
