@@ -12,8 +12,8 @@ const TURNS: u32 = 8;
 /// Time after which one more turn is allowed. Under load packets would otherwise arrive one by one,
 /// each at the price of a whole turn; a ping does not notice (docs/decisions/0015).
 const TURN_EVERY: Duration = Duration::from_millis(1);
-/// The same while a thread has time to spare: packets pass four threads on their way there and back,
-/// and wait half of this at each.
+/// Time after which one more turn is allowed while a thread has time to spare: there and back a
+/// packet passes four threads, and waits half of this at each.
 const SHORT_TURN: Duration = Duration::from_micros(500);
 /// A thread has time to spare while it runs for less than this part of it.
 const SPARE: f64 = 0.15;
@@ -153,8 +153,8 @@ fn is_pressed(spent: Spent, passed: Duration) -> bool {
     spent.ran > passed.mul_f64(RUNS) || spent.waited > passed.mul_f64(WAITS)
 }
 
-/// Whether a thread that spent this of the time that passed may turn more often than under load, when
-/// it did so before or not.
+/// Whether a thread that spent this of the time that passed may turn more often than under load.
+/// One that did so `before` goes on for longer.
 fn has_spare(before: bool, spent: Spent, passed: Duration) -> bool {
     let most = if before { NO_SPARE } else { SPARE };
     spent.ran < passed.mul_f64(most) && spent.waited < passed.mul_f64(WAITS)
