@@ -8,6 +8,7 @@ mod talk;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    ops::Range,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -191,19 +192,26 @@ impl<'a, N: Network> Client<'a, N> {
         let Answer::Ready(session) = self.answer(control)? else {
             return Err(self.nonsense());
         };
+        let quiet = self.keep_quiet()?;
         let classic = tls::client(self.options.pin, Exchange::Classic)?;
         handshake.classic_seconds = self.time_handshake(classic)?;
         handshake.resumed_seconds = self.time_handshake(tls.clone())?;
         handshake.zero_rtt_answer_seconds = self.time_early(tls.clone())?;
         self.tls = Some(tls::newcomer(self.options.pin)?);
-        let quiet_from = self.net.now();
-        self.probes = Some(Probes::new(quiet_from));
-        self.pump(quiet_from + QUIET, |_| None::<()>)?;
         self.join_all(&tls, &session)?;
         self.net.begin();
         let begun = self.begin(control, stream)?;
         let interrupted = self.let_run(begun, progress)?;
-        self.finish(stream, [quiet_from, begun], handshake, interrupted)
+        self.finish(stream, (quiet, begun), handshake, interrupted)
+    }
+
+    /// Probes leave while nothing else does: from when to when. Handshakes follow, and what their
+    /// connections say when they are closed; and no load runs before the far end has said so.
+    fn keep_quiet(&mut self) -> Result<Range<Instant>, TestError> {
+        let from = self.net.now();
+        self.probes = Some(Probes::new(from));
+        self.pump(from + QUIET, |_| None::<()>)?;
+        Ok(from..from + QUIET)
     }
 
     // ---- the load ------------------------------------------------------------------------------
@@ -309,7 +317,7 @@ impl<'a, N: Network> Client<'a, N> {
     fn finish(
         &mut self,
         stream: Stream,
-        [quiet_from, begun]: [Instant; 2],
+        (quiet, begun): (Range<Instant>, Instant),
         handshake: Handshakes,
         interrupted: bool,
     ) -> Result<Report, TestError> {
@@ -333,7 +341,7 @@ impl<'a, N: Network> Client<'a, N> {
         };
         let sent = theirs.sent.messages;
         let ours = self.load.side(&mut *self.quic, Some(sent), span, ended);
-        let rtt = self.round_trips(quiet_from, begun, ended);
+        let rtt = self.round_trips(quiet, begun..ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         self.add_questions(&mut report, &ours);
         Ok(report)
@@ -347,14 +355,14 @@ impl<'a, N: Network> Client<'a, N> {
     }
 
     /// Those of probes before and while the load ran.
-    fn round_trips(&self, quiet_from: Instant, begun: Instant, ended: Instant) -> RoundTrips {
-        let trips = |from, to| {
+    fn round_trips(&self, quiet: Range<Instant>, loaded: Range<Instant>) -> RoundTrips {
+        let trips = |span: Range<Instant>| {
             let probes = self.probes.as_ref();
             probes
-                .map(|probes| probes.between(from, to))
+                .map(|probes| probes.between(span.start, span.end))
                 .unwrap_or_default()
         };
-        let (idle, loaded) = (trips(quiet_from, begun), trips(begun, ended));
+        let (idle, loaded) = (trips(quiet), trips(loaded));
         RoundTrips {
             idle_histogram: idle.histogram,
             loaded_histogram: loaded.histogram,

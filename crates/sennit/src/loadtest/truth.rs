@@ -6,13 +6,13 @@ use std::{
     io,
     net::SocketAddr,
     rc::Rc,
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
 use sennit_engine::BareReceived;
-use sennit_netem::{Bitrate, Config, Link, LinkSpec, Loss, Queue};
+use sennit_netem::{Bitrate, Config, Link, LinkSpec, Loss, Queue, Trace};
 
 use super::{
     client::{self, Options},
@@ -122,6 +122,11 @@ impl Network for Between {
     fn flush(&mut self, quic: &mut dyn Stack) -> io::Result<bool> {
         send(quic, &mut self.up, self.clock.now());
         Ok(false)
+    }
+
+    fn begin(&mut self) {
+        self.up.begin(self.clock.now());
+        self.down.begin(self.clock.now());
     }
 }
 
@@ -278,6 +283,35 @@ fn predicted(spec: &LinkSpec) -> f64 {
     // An answer to a probe each 20 ms shares the link.
     let probes = frame(PROBE_PACKET) * 8.0 / 0.020;
     (rate - probes) * (PACKET - OVERHEAD) as f64 / frame(PACKET)
+}
+
+/// The first packets of a load fill a link that begins slowly for seconds, in which the far end has
+/// not yet said that it has begun: what probes meet then is no idle round trip.
+#[test]
+fn the_idle_round_trip_is_that_of_an_idle_link_however_slowly_it_begins() {
+    let steps = "5,0.1\n5,20\n";
+    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
+    let config = Config {
+        delay: MS * 25,
+        queue: Queue::Bytes(500_000),
+        ..Config::default()
+    };
+    let spec = LinkSpec::symmetric(config.moving(trace));
+
+    for perf in [false, true] {
+        let ends = Ends {
+            perf,
+            ..Ends::default()
+        };
+        let report = test_by(ends, &spec, 1, plan("auto", 1.0, 0.0));
+
+        let idle = report.rtt.idle;
+        let (p50, worst) = idle
+            .p50_seconds
+            .zip(idle.max_seconds)
+            .expect("it was probed");
+        assert!(p50 < 0.060 && worst < 0.100, "{perf}: {idle:?}");
+    }
 }
 
 /// Another stack is of the same opinion, with itself and with ours at either end.

@@ -1,6 +1,6 @@
 //! A test against a server of another stack, by the protocol that all have for it.
 
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 use sennit_engine::BareEvent;
 
@@ -14,7 +14,7 @@ use super::{
         wire::Network,
         words::Side,
     },
-    Client, NEVER, QUIET, TestError,
+    Client, NEVER, TestError,
 };
 
 /// What to know of the figures: such a server says nothing.
@@ -28,20 +28,17 @@ impl<N: Network> Client<'_, N> {
         &mut self,
         progress: &mut dyn FnMut(&Second),
     ) -> Result<Report, TestError> {
-        let handshake = self.meet()?;
-        let quiet_from = self.net.now();
-        self.probes = Some(Probes::new(quiet_from));
-        self.pump(quiet_from + QUIET, |_| None::<()>)?;
+        let (quiet, handshake) = self.meet()?;
         let tls = tls::perf_client(self.options.pin, Exchange::PostQuantum)?;
         self.connect_all(&tls, |_, _| Ok(()))?;
         self.net.begin();
         let begun = self.begin_perf();
         let interrupted = self.let_run(begun, progress)?;
-        self.finish_perf([quiet_from, begun], handshake, interrupted)
+        self.finish_perf((quiet, begun), handshake, interrupted)
     }
 
-    /// The connection for questions, and how long handshakes take.
-    fn meet(&mut self) -> Result<Handshakes, TestError> {
+    /// The connection for questions, when nothing else was there, and how long handshakes take.
+    fn meet(&mut self) -> Result<(Range<Instant>, Handshakes), TestError> {
         let start = self.net.now();
         let control = self.connect(tls::perf_client(self.options.pin, Exchange::PostQuantum)?)?;
         if let Err(error) = self.until_connected(control) {
@@ -49,15 +46,17 @@ impl<N: Network> Client<'_, N> {
         }
         self.quic.set_urgent(control);
         self.control = Some(control);
+        let quiet = self.keep_quiet()?;
         let classic = tls::perf_client(self.options.pin, Exchange::Classic)?;
-        Ok(Handshakes {
+        let handshakes = Handshakes {
             // The server may have wanted a classic one.
             post_quantum_seconds: (self.quic.is_post_quantum(control) == Some(true))
                 .then(|| self.handshake(control, start))
                 .flatten(),
             classic_seconds: self.time_handshake(classic)?,
             ..Handshakes::default()
-        })
+        };
+        Ok((quiet, handshakes))
     }
 
     /// Load begins; when it counts: what is sent now arrives and is known a round trip later.
@@ -77,7 +76,7 @@ impl<N: Network> Client<'_, N> {
 
     fn finish_perf(
         &mut self,
-        [quiet_from, begun]: [Instant; 2],
+        (quiet, begun): (Range<Instant>, Instant),
         handshake: Handshakes,
         interrupted: bool,
     ) -> Result<Report, TestError> {
@@ -99,7 +98,7 @@ impl<N: Network> Client<'_, N> {
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
         self.drain(ended)?;
         self.stop = stopped;
-        let rtt = self.round_trips(quiet_from, begun, ended);
+        let rtt = self.round_trips(quiet, begun..ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         report.protocol = String::from_utf8_lossy(perf::ALPN).into_owned();
         report.notes.extend(NOTES.map(str::to_owned));
