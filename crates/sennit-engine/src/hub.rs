@@ -8,6 +8,7 @@
 
 mod change;
 mod config;
+mod connections;
 mod grant;
 mod pipes;
 mod proxied;
@@ -25,7 +26,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_proto::{PathId, ServerConfig};
+use noq_proto::ServerConfig;
 use sennit_core::{ClassId, Congestion};
 use sennit_masque::{Code, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
@@ -45,9 +46,8 @@ use crate::{
     hello::{Hello, REPLACED},
     ids::{ConnId, PipeId},
     inner::{self, Errors, Packet, Refused},
-    node::{Conn, Node, NodeEvent, Received, Transmit},
+    node::{Conn, Node, Received, Transmit},
     numbers::{Numbers, Runs},
-    path::number,
     resumption,
     transport::Settings,
     treatment::Treatment,
@@ -421,120 +421,5 @@ impl Hub {
     /// How many tunnels there are.
     pub fn tunnels(&self) -> usize {
         self.node.len()
-    }
-
-    // ---- connections ---------------------------------------------------------------------------
-
-    fn handle_node(&mut self, event: NodeEvent, now: Instant) {
-        match event {
-            NodeEvent::Connected(id) => {
-                self.adopt(id, PathId::ZERO, now);
-                self.update_keys(id);
-                self.begin(id, now);
-            }
-            NodeEvent::Lost(id, reason) | NodeEvent::TurnedAway(id, reason) => {
-                self.leave(id, reason, now);
-            }
-            NodeEvent::Gone(id) => self.strangers.remove(id),
-            NodeEvent::Http(id, event) => self.handle_http(id, event, now),
-            NodeEvent::Datagram(conn, stream, context, payload) => {
-                self.handle_udp(RequestId { conn, stream }, context, payload, now);
-            }
-            NodeEvent::PathUp(id, path) => {
-                self.adopt(id, path, now);
-                self.tell_path(id, path);
-            }
-            NodeEvent::PathDown(id, path, link, reason) => {
-                tracing::debug!(?id, %path, link, reason, "path closed");
-                if let Some(conn) = self.node.get_mut(id) {
-                    conn.role.unnamed.remove(&number(path));
-                }
-            }
-            NodeEvent::PathState(id, path) => self.tell_path(id, path),
-        }
-    }
-
-    /// noq 1.4 updates its keys after 10 to 1000 packets, and then cannot read what is still under
-    /// way on other paths under the old ones: it compares numbers of packets of different paths. An
-    /// update before there are other paths costs nothing, and the next is due after eight million
-    /// packets.
-    fn update_keys(&mut self, id: ConnId) {
-        if let Some(conn) = self.node.get_mut(id) {
-            conn.tunnel.conn.force_key_update();
-        }
-    }
-
-    fn adopt(&mut self, id: ConnId, path: PathId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let label = conn.role.links.remove(&u64::from(number(path)));
-        let label = label.unwrap_or_else(|| {
-            conn.role.unnamed.insert(number(path));
-            LinkLabel {
-                name: format!("path-{}", number(path)),
-                tier: 1,
-                weight: 1,
-            }
-        });
-        self.node.adopt_path(id, path, label, now);
-    }
-
-    fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
-        self.node.unplug(id, now);
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
-        if let Stage::Proxied(proxied) = &stage {
-            self.events.extend(proxied.ends(id));
-        }
-        let Stage::Up {
-            site, class, name, ..
-        } = stage
-        else {
-            return;
-        };
-        let owner = Owner { site, class };
-        self.pipes.park(&owner, now);
-        let site = owner.site;
-        if self.sites.leave(&site, class, id) {
-            self.node.links.set_sharing(Some(&site), None);
-        }
-        self.events.push_back(HubEvent::TunnelDown {
-            site,
-            class: name,
-            class_id: class,
-            reason,
-        });
-    }
-
-    fn tell_path(&mut self, id: ConnId, path: PathId) {
-        let Some(conn) = self.node.get(id) else {
-            return;
-        };
-        let Stage::Up {
-            site, name, sennit, ..
-        } = &conn.role.stage
-        else {
-            return;
-        };
-        // It is told of once the edge has said which link it is.
-        if *sennit && conn.role.unnamed.contains(&number(path)) {
-            return;
-        }
-        let Some(path) = conn.paths().iter().find(|known| known.id == path) else {
-            return;
-        };
-        let (state, reason) = path.health.state();
-        self.events.push_back(HubEvent::Path {
-            site: site.clone(),
-            class: name.clone(),
-            link: path.link.name.clone(),
-            state,
-            before: path.health.before(),
-            reason,
-            heard: path.health.lost_from(),
-        });
     }
 }

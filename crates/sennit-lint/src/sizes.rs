@@ -1,7 +1,5 @@
 //! How long files and functions are: what a reader keeps in mind at once.
 
-use std::path::Path;
-
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -14,22 +12,8 @@ const FILE: usize = 500;
 /// Lines of a function, from `fn` to its last brace.
 const FUNCTION: usize = 60;
 
-/// Files that are longer or have a longer function: they were before there was a bound, and are
-/// still to be split. Nothing is added here.
-const NOT_YET_SPLIT: &[&str] = &[
-    "sennit-engine/src/bare.rs",
-    "sennit-engine/src/congestion/bbr3.rs",
-    "sennit-engine/src/congestion/model.rs",
-    "sennit-engine/src/hub.rs",
-    "sennit-engine/src/node.rs",
-    "sennit/src/loadtest/server.rs",
-];
-
 /// What is too long in a file, by line.
-pub(crate) fn objections(path: &Path, text: &str, file: &File) -> Vec<(usize, String)> {
-    if NOT_YET_SPLIT.iter().any(|known| path.ends_with(known)) {
-        return Vec::new();
-    }
+pub(crate) fn objections(text: &str, file: &File) -> Vec<(usize, String)> {
     let tests = file.items.iter().filter(|item| is_test(attributes(item)));
     let lines = text.lines().count() - tests.map(|test| lines(test.span())).sum::<usize>();
     let mut objections = Vec::new();
@@ -93,7 +77,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<usize> {
         let file = syn::parse_file(text).expect("it is Rust");
-        let objections = objections(Path::new("a.rs"), text, &file).into_iter();
+        let objections = objections(text, &file).into_iter();
         objections.map(|(line, _)| line).collect()
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn check(package: &Package, root: &Path) -> Vec<Finding> {
                 Ok(source) => {
                     let mut objections = objections(&package.name, &source.file);
                     let Source { text, file } = source;
-                    objections.extend(sizes::objections(&unit.path, text, file));
+                    objections.extend(sizes::objections(text, file));
                     objections
                 }
                 Err(why) => vec![(0, why.clone())],

@@ -27,13 +27,12 @@
 //! A round that loses more than the path's [own loss](super::loss) bounds what may be in flight,
 //! until probing finds room again.
 
+mod loss;
+
 use std::time::{Duration, Instant};
 
 use super::{
-    Ack, Acked, CongestionEvent, Control,
-    loss::{Manner, Pace},
-    model::Model,
-    probe_rtt::ProbeRtt,
+    Ack, Acked, CongestionEvent, Control, loss::Pace, model::Model, probe_rtt::ProbeRtt,
     round::Round,
 };
 
@@ -60,14 +59,10 @@ const UP_WINDOW_GAIN: f64 = 2.25;
 const PROBE_RTT_GAIN: f64 = 0.5;
 /// Rounds of cruising between probes.
 const CRUISE_ROUNDS: u32 = 6;
-/// The last so many of them are free of the probe's effects.
-const SETTLED_ROUNDS: u64 = 4;
 /// Up lasts so many phases at most, if acknowledgements come in heaps and hide what is in flight.
 const UP_PHASES: u32 = 3;
 /// Down lasts until the queue is gone, or so many phases, if something else keeps it full.
 const DOWN_PHASES: u32 = 5;
-/// What is left of the bound after a loss (draft §2.7, "Beta").
-const BETA: f64 = 0.7;
 
 /// What may be in flight makes no queue longer than this times the path; this much more is no
 /// jitter, no host that is late, and no acknowledgement that waits for another packet.
@@ -213,13 +208,10 @@ impl Bbr3 {
                 self.mode = Mode::Settle { until_round };
             }
             Mode::Drain if fits => self.cruise(),
-            Mode::Settle { until_round } if is_at(until_round) => {
-                if self.model.queue_stands() {
-                    self.regrow(REGROW_ROUNDS);
-                } else {
-                    self.probe(now);
-                }
+            Mode::Settle { until_round } if is_at(until_round) && self.model.queue_stands() => {
+                self.regrow(REGROW_ROUNDS);
             }
+            Mode::Settle { until_round } if is_at(until_round) => self.probe(now),
             Mode::Regrow { from, until_round }
                 if is_at(until_round) && !self.model.is_limited() =>
             {
@@ -241,22 +233,8 @@ impl Bbr3 {
                 self.raise_bound();
                 self.mode = Mode::Down { since: now, from };
             }
-            Mode::Down { since, from } if fits || lasted(since, DOWN_PHASES) => {
-                if self.grew(from) && !self.model.queue_stands() && !self.model.is_limited() {
-                    self.regrow(1);
-                } else {
-                    self.cruise();
-                }
-            }
-            Mode::ProbeRtt(mut probe) => {
-                match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
-                    Some(least) => {
-                        self.end_probe_rtt(probe, least, now);
-                        self.cruise();
-                    }
-                    None => self.mode = Mode::ProbeRtt(probe),
-                }
-            }
+            Mode::Down { since, from } if fits || lasted(since, DOWN_PHASES) => self.end_down(from),
+            Mode::ProbeRtt(probe) => self.go_on_probing_rtt(probe, in_flight, now),
             Mode::Startup
             | Mode::Drain
             | Mode::Settle { .. }
@@ -268,6 +246,26 @@ impl Bbr3 {
         let probes = matches!(self.mode, Mode::ProbeRtt(_));
         if round_ended && self.model.is_stale(now) && self.model.is_full() && !probes {
             self.mode = Mode::ProbeRtt(ProbeRtt::NEW);
+        }
+    }
+
+    /// The queue that a probe made is gone. Where it brought more and left none there may be still
+    /// more.
+    fn end_down(&mut self, from: u64) {
+        if self.grew(from) && !self.model.queue_stands() && !self.model.is_limited() {
+            self.regrow(1);
+        } else {
+            self.cruise();
+        }
+    }
+
+    fn go_on_probing_rtt(&mut self, mut probe: ProbeRtt, in_flight: u64, now: Instant) {
+        match probe.advance(self.model.min_rtt(), in_flight, self.window, now) {
+            Some(least) => {
+                self.end_probe_rtt(probe, least, now);
+                self.cruise();
+            }
+            None => self.mode = Mode::ProbeRtt(probe),
         }
     }
 
@@ -346,63 +344,6 @@ impl Bbr3 {
         self.mode = Mode::Cruise {
             until_round: self.model.rounds() + u64::from(CRUISE_ROUNDS) + jitter,
         };
-    }
-
-    // ---- loss ----------------------------------------------------------------------------------
-
-    fn end_round(&mut self, round: &Round, in_flight: u64, now: Instant) {
-        let manner = match self.mode {
-            // The first rounds still hear of what the probe before them did.
-            Mode::Cruise { until_round } if self.model.rounds() + SETTLED_ROUNDS < until_round => {
-                Manner::Probing
-            }
-            Mode::Cruise { .. } if round.queueless => Manner::Calm,
-            Mode::Startup
-            | Mode::Drain
-            | Mode::Settle { .. }
-            | Mode::Regrow { .. }
-            | Mode::Cruise { .. }
-            | Mode::Up { .. }
-            | Mode::Down { .. }
-            | Mode::ProbeRtt(_) => Manner::Probing,
-        };
-        let is_congested = if self.mode == Mode::Startup {
-            self.model.startup_overflows(round)
-        } else {
-            self.model.is_congested(round, manner)
-        };
-        if is_congested {
-            self.yield_to_loss(in_flight, now);
-        }
-    }
-
-    /// The round lost more than is the path's own.
-    fn yield_to_loss(&mut self, in_flight: u64, now: Instant) {
-        match self.mode {
-            Mode::Regrow { .. } | Mode::Up { .. } => {
-                self.mode = Mode::Down {
-                    since: now,
-                    from: u64::MAX,
-                };
-            }
-            Mode::Startup
-            | Mode::Drain
-            | Mode::Settle { .. }
-            | Mode::Cruise { .. }
-            | Mode::Down { .. }
-            | Mode::ProbeRtt(_) => {}
-        }
-        let fits = self.model.bdp(1.0).max(in_flight);
-        let most = self.bound.unwrap_or(self.window).min(fits);
-        self.bound = Some((BETA * most as f64) as u64);
-    }
-
-    /// A probe went well: there may be room for more than was thought.
-    fn raise_bound(&mut self) {
-        self.bound = self
-            .bound
-            .map(|bound| (UP_GAIN * bound.max(self.model.bdp(1.0)) as f64) as u64)
-            .filter(|&bound| bound < self.model.bdp(UP_WINDOW_GAIN));
     }
 
     fn set_window(&mut self, acked: &Acked) {

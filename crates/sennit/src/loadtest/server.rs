@@ -1,5 +1,7 @@
 //! The server of tests: it does what clients plan, within its limits.
 
+mod limits;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -8,28 +10,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aws_lc_rs::{constant_time, rand};
+use aws_lc_rs::rand;
 use bytes::Bytes;
 use sennit_core::Congestion;
 use sennit_engine::{BareConfig, BareEvent, ConnId, Stream};
 
+use limits::MOST_CONNECTIONS;
+
 use super::{
-    load::{HEAD, Load},
+    load::Load,
     perf::Responder,
     probe,
-    requests::{Answerer, LONGEST},
+    requests::Answerer,
     stack::{Stack, StackName},
     tls,
     wire::{self, Network, Wire},
     words::{Answer, Ask, Lines, Plan, line},
 };
 
-/// Connections of one client at once, those of its load and one more.
-const MOST_CONNECTIONS: u16 = 1024;
-/// Connections of one client with messages, whose histograms take 200 KB for each.
-const MOST_WITH_MESSAGES: u16 = 64;
-/// Streams of a connection, in each direction.
-const MOST_STREAMS: u16 = 256;
 /// What a client says is short.
 const LONGEST_ASK: usize = 16 << 10;
 /// Whoever says nothing for so long is sent away.
@@ -398,7 +396,7 @@ impl<N: Network> Serving<N> {
 
     /// The name of a new session.
     fn begin(&mut self, id: ConnId, plan: Plan, now: Instant) -> Result<String, String> {
-        self.check(&plan)?;
+        self.options.allow(&plan)?;
         if self.sessions.len() >= self.options.most_clients {
             return Err("there are as many clients as this server takes: try later".into());
         }
@@ -420,53 +418,6 @@ impl<N: Network> Serving<N> {
         Ok(name)
     }
 
-    fn check(&self, plan: &Plan) -> Result<(), String> {
-        let said = plan.token.as_deref().unwrap_or_default();
-        if let Some(token) = &self.options.token
-            && constant_time::verify_slices_are_equal(token.as_bytes(), said.as_bytes()).is_err()
-        {
-            return Err("the token is not this server's: see --token".into());
-        }
-        let most = self.options.most_seconds.as_secs_f64();
-        let (counted, before) = (plan.seconds, [plan.warmup_seconds, plan.ramp_seconds]);
-        let is_time = before.iter().all(|time| (0.0..=most).contains(time));
-        if !(is_time && counted > 0.0 && counted + plan.warmup_seconds <= most) {
-            return Err(too_long(plan, most));
-        }
-        if !(1..=MOST_CONNECTIONS).contains(&plan.connections) || plan.streams > MOST_STREAMS {
-            return Err(format!(
-                "1 to {MOST_CONNECTIONS} connections and up to {MOST_STREAMS} streams are allowed"
-            ));
-        }
-        if plan.message_bytes.is_some() && plan.connections > MOST_WITH_MESSAGES {
-            return Err(format!(
-                "messages go over at most {MOST_WITH_MESSAGES} connections"
-            ));
-        }
-        if plan
-            .message_bytes
-            .is_some_and(|bytes| usize::from(bytes) < HEAD)
-        {
-            return Err(format!("a message has at least {HEAD} bytes"));
-        }
-        let asks = plan.requests.as_ref();
-        if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
-            return Err(format!("an answer has at most {LONGEST} bytes"));
-        }
-        let sane = |rate: f64| (1.0..=1e12).contains(&rate);
-        if plan.rate_bits_per_second.is_some_and(|rate| !sane(rate)) {
-            return Err("a rate is 1 bit/s to 1 Tbit/s".into());
-        }
-        let (stack, word) = (self.options.stack, &plan.congestion);
-        match word.parse() {
-            Ok(known) if stack.has(known) => Ok(()),
-            Ok(_) => Err(format!(
-                "this server's stack, {stack}, has no congestion control `{word}`"
-            )),
-            Err(_) => Err(format!("this server has no congestion control `{word}`")),
-        }
-    }
-
     fn join(&mut self, id: ConnId, name: &str) -> Result<(), String> {
         let mut sessions = self.sessions.iter_mut();
         let (&control, session) = sessions
@@ -485,26 +436,6 @@ impl<N: Network> Serving<N> {
         }
         Ok(())
     }
-}
-
-/// That a test would last longer than a server allows, and what to say instead.
-fn too_long(plan: &Plan, most: f64) -> String {
-    let left = most - plan.warmup_seconds;
-    let wanted = plan.seconds + plan.warmup_seconds;
-    let warm_up = match plan.warmup_seconds > 0.0 {
-        true => " with its warm-up",
-        false => "",
-    };
-    let instead = if plan.ramp_seconds > most || left <= 0.0 {
-        "shorten --warmup and --ramp".to_owned()
-    } else if plan.bytes.is_some() {
-        format!("say --duration {left} beside --bytes, and it ends then if not all has arrived")
-    } else {
-        format!("say --duration {left}")
-    };
-    format!(
-        "a test lasts {most} s at most here{warm_up}, and this one would last {wanted} s: {instead}"
-    )
 }
 
 pub(super) fn random() -> Result<[u8; 32], String> {

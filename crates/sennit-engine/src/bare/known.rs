@@ -1,0 +1,58 @@
+//! What is known of a connection without a tunnel.
+
+use noq_proto::{PathId, crypto::rustls::HandshakeData};
+use sennit_core::Congestion;
+
+use super::{Bare, BareStats};
+use crate::{congestion::Choice, gate::Alone, ids::ConnId};
+
+impl Bare {
+    /// The application protocol that both ends agreed on (ALPN, RFC 7301), once they have.
+    #[must_use]
+    pub fn protocol(&self, id: ConnId) -> Option<Vec<u8>> {
+        self.handshake(id)?.protocol
+    }
+
+    /// Whether the keys come from X25519MLKEM768.
+    #[must_use]
+    pub fn is_post_quantum(&self, id: ConnId) -> bool {
+        let handshake = self.handshake(id);
+        let group = handshake.and_then(|data| data.negotiated_key_exchange_group);
+        group == Some(rustls::NamedGroup::X25519MLKEM768)
+    }
+
+    fn handshake(&self, id: ConnId) -> Option<Box<HandshakeData>> {
+        let quic = &self.conns.get(&id)?.quic;
+        quic.crypto_session().handshake_data()?.downcast().ok()
+    }
+
+    /// Another congestion controller for what this end sends.
+    pub fn set_congestion(&mut self, id: ConnId, word: Congestion) {
+        let conn = self.conns.get(&id);
+        let controller = conn.and_then(|conn| conn.quic.congestion_state(PathId::ZERO));
+        if let Some(state) = controller.and_then(Alone::state_of) {
+            state.set_congestion(word);
+        }
+    }
+
+    /// The congestion controller that runs, and why.
+    #[must_use]
+    pub fn choice(&self, id: ConnId) -> Option<Choice> {
+        let controller = self.conns.get(&id)?.quic.congestion_state(PathId::ZERO)?;
+        Alone::state_of(controller)?.choice()
+    }
+
+    /// What a connection did so far.
+    pub fn stats(&mut self, id: ConnId) -> Option<BareStats> {
+        let conn = &mut self.conns.get_mut(&id)?.quic;
+        let path = conn.path_stats(PathId::ZERO)?;
+        Some(BareStats {
+            sent_bytes: path.udp_tx.bytes,
+            sent_packets: path.sent_packets,
+            lost_packets: path.lost_packets,
+            received_bytes: path.udp_rx.bytes,
+            window: path.cwnd,
+            mtu: path.current_mtu,
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! What a server lets a client plan.
+
+use aws_lc_rs::constant_time;
+
+use super::{
+    super::{load::HEAD, requests::LONGEST, words::Plan},
+    Options,
+};
+
+/// Connections of one client at once, those of its load and one more.
+pub(super) const MOST_CONNECTIONS: u16 = 1024;
+/// Connections of one client with messages, whose histograms take 200 KB for each.
+const MOST_WITH_MESSAGES: u16 = 64;
+/// Streams of a connection, in each direction.
+const MOST_STREAMS: u16 = 256;
+
+impl Options {
+    /// Why such a test is not for this server, and what to say instead.
+    pub(super) fn allow(&self, plan: &Plan) -> Result<(), String> {
+        let said = plan.token.as_deref().unwrap_or_default();
+        if let Some(token) = &self.token
+            && constant_time::verify_slices_are_equal(token.as_bytes(), said.as_bytes()).is_err()
+        {
+            return Err("the token is not this server's: see --token".into());
+        }
+        let most = self.most_seconds.as_secs_f64();
+        let (counted, before) = (plan.seconds, [plan.warmup_seconds, plan.ramp_seconds]);
+        let is_time = before.iter().all(|time| (0.0..=most).contains(time));
+        if !(is_time && counted > 0.0 && counted + plan.warmup_seconds <= most) {
+            return Err(too_long(plan, most));
+        }
+        if !(1..=MOST_CONNECTIONS).contains(&plan.connections) || plan.streams > MOST_STREAMS {
+            return Err(format!(
+                "1 to {MOST_CONNECTIONS} connections and up to {MOST_STREAMS} streams are allowed"
+            ));
+        }
+        if plan.message_bytes.is_some() && plan.connections > MOST_WITH_MESSAGES {
+            return Err(format!(
+                "messages go over at most {MOST_WITH_MESSAGES} connections"
+            ));
+        }
+        if plan
+            .message_bytes
+            .is_some_and(|bytes| usize::from(bytes) < HEAD)
+        {
+            return Err(format!("a message has at least {HEAD} bytes"));
+        }
+        let asks = plan.requests.as_ref();
+        if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
+            return Err(format!("an answer has at most {LONGEST} bytes"));
+        }
+        let sane = |rate: f64| (1.0..=1e12).contains(&rate);
+        if plan.rate_bits_per_second.is_some_and(|rate| !sane(rate)) {
+            return Err("a rate is 1 bit/s to 1 Tbit/s".into());
+        }
+        let (stack, word) = (self.stack, &plan.congestion);
+        match word.parse() {
+            Ok(known) if stack.has(known) => Ok(()),
+            Ok(_) => Err(format!(
+                "this server's stack, {stack}, has no congestion control `{word}`"
+            )),
+            Err(_) => Err(format!("this server has no congestion control `{word}`")),
+        }
+    }
+}
+
+/// That a test would last longer than a server allows, and what to say instead.
+fn too_long(plan: &Plan, most: f64) -> String {
+    let left = most - plan.warmup_seconds;
+    let wanted = plan.seconds + plan.warmup_seconds;
+    let warm_up = match plan.warmup_seconds > 0.0 {
+        true => " with its warm-up",
+        false => "",
+    };
+    let instead = if plan.ramp_seconds > most || left <= 0.0 {
+        "shorten --warmup and --ramp".to_owned()
+    } else if plan.bytes.is_some() {
+        format!("say --duration {left} beside --bytes, and it ends then if not all has arrived")
+    } else {
+        format!("say --duration {left}")
+    };
+    format!(
+        "a test lasts {most} s at most here{warm_up}, and this one would last {wanted} s: {instead}"
+    )
+}
