@@ -6,9 +6,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_engine::{BareEvent, ConnId, Stream};
+use sennit_engine::{BareConfig, BareEvent, ConnId, Stream};
 
 use super::{super::stack::Stack, ALPN, HEAD, PIECE, ZEROS};
+
+/// Answers of a connection that wait for their client, at most: as many as it may have questions.
+/// More are not given, as where the client takes no more streams.
+const MOST_ANSWERS: usize = BareConfig::STREAMS as usize;
 
 /// Answers whoever speaks the protocol.
 #[derive(Default)]
@@ -113,9 +117,11 @@ impl Responder {
     /// The size of the answer to a stream is known.
     fn begin(&mut self, quic: &mut dyn Stack, id: ConnId, question: Stream, size: u64, over: bool) {
         let both_ways = question.goes_both_ways();
+        let waiting = self.answers.get(&id).map_or(0, BTreeMap::len);
         let stream = match (both_ways, size) {
             (true, _) => Some(question),
             (false, 0) => None,
+            (false, _) if waiting >= MOST_ANSWERS => None,
             (false, _) => quic.open(id, false),
         };
         let Some(stream) = stream else { return };
