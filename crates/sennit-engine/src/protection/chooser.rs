@@ -92,6 +92,8 @@ pub(crate) struct Chooser {
     span_began: Instant,
     /// Since when each look has seen losses.
     lossy_since: Option<Instant>,
+    /// Since when each look has seen counted ones.
+    counted_since: Option<Instant>,
     /// When it began to be judged, and what had come back and been lost by then.
     judged_from: Option<(Instant, u32, u32)>,
     no_help_until: Option<Instant>,
@@ -109,6 +111,7 @@ impl Chooser {
             most: [0.0; 2],
             span_began: now,
             lossy_since: None,
+            counted_since: None,
             judged_from: None,
             no_help_until: None,
         }
@@ -151,8 +154,9 @@ impl Chooser {
             self.span_began = now;
         }
         self.most[0] = self.most[0].max(loss);
-        let lossy = outlook.loss.max(outlook.loss_counted) >= FEW;
-        self.lossy_since = lossy.then(|| self.lossy_since.unwrap_or(now));
+        let since = |loss: f64, known: Option<Instant>| (loss >= FEW).then(|| known.unwrap_or(now));
+        self.lossy_since = since(outlook.loss, self.lossy_since);
+        self.counted_since = since(outlook.loss_counted, self.counted_since);
         if let (Some(told), true) = (told, self.code.is_some()) {
             self.judge(told, now);
         }
@@ -188,9 +192,12 @@ impl Chooser {
             FEW
         };
         let attempts = ATTEMPTS * repair_time(outlook.round_trip, outlook.round_trip);
-        let lasts = self
-            .lossy_since
-            .is_some_and(|since| now.saturating_duration_since(since) >= LASTS);
+        let lossy_since = if self.is_sparse() {
+            self.counted_since
+        } else {
+            self.lossy_since
+        };
+        let lasts = lossy_since.is_some_and(|since| now.saturating_duration_since(since) >= LASTS);
         let in_time = attempts <= TRANSFERS_BEAR && !self.is_sparse();
         self.leaves_transfers = outlook.repairs && in_time;
         let why_not = if !outlook.taken {
@@ -328,8 +335,9 @@ mod tests {
         assert!(!look(3, 1).0, "not for a moment's losses");
         assert_eq!(look(12, 4), (true, false, 2));
         // A thousand packets in a second: the average decides, which knows of no loss.
-        assert_eq!(look(1012, 5), (true, true, 1));
-        assert_eq!(look(20_012, 20), (false, true, 1));
+        assert_eq!(look(1012, 5), (false, true, 1));
+        // Soon after it is what it was.
+        assert_eq!(look(1015, 12), (true, false, 2));
     }
 
     #[test]
