@@ -89,19 +89,14 @@ impl Protection {
     /// The side that shows packets to an encoder, if they are to be protected now.
     /// `in_order` is a flow that has time.
     pub(crate) fn sending(&mut self, in_order: bool) -> Option<&mut Sending> {
-        let code = match self.fec {
-            Fec::Off => None,
-            Fec::Fixed(code) => Some(code),
-            Fec::Auto => self.chooser.code(),
+        let (code, tail) = match self.fec {
+            Fec::Off => (None, 1),
+            Fec::Fixed(code) => (Some(code), 1),
+            Fec::Auto => (self.chooser.code(), self.chooser.tail()),
         };
         if code.is_some() && in_order && self.is_auto() && self.chooser.leaves_transfers() {
             return None;
         }
-        let tail = if self.is_auto() {
-            self.chooser.tail()
-        } else {
-            1
-        };
         let Some(code) = code else {
             if let Some(sending) = &mut self.sending {
                 sending.rest();

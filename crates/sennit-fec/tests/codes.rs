@@ -178,6 +178,23 @@ fn a_thin_flow_is_not_held_up() {
     assert_eq!(ends.encoder.poll_timeout(), None);
 }
 
+/// The last packet before a pause comes back by any of them.
+#[test]
+fn a_pause_begins_with_as_many_repairs_as_were_asked_for() {
+    let start = Instant::now();
+    let mut encoder = Encoder::new(Code::Rlc { every: 10 });
+    encoder.set_tail(3);
+    encoder.push(&[1], &[2], start).unwrap();
+    let mut made = Vec::new();
+    while let Some(due) = encoder.poll_timeout() {
+        encoder.handle_timeout(due);
+        while encoder.poll_repair().is_some() {
+            made.push(due - start);
+        }
+    }
+    assert_eq!(made, [20, 40, 60].map(Duration::from_millis));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
