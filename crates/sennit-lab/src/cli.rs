@@ -372,7 +372,7 @@ fn default_out(name: &str) -> PathBuf {
 }
 
 fn hold_links(scenario: &Scenario) -> Result<(), Error> {
-    let lab = Lab::new(&scenario.spec()?)?;
+    let lab = scenario.build()?;
     let checks = selfcheck::run(&lab)?;
     for check in &checks {
         eprintln!("{check}");

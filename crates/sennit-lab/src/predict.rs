@@ -17,7 +17,6 @@ use serde::Serialize;
 
 use crate::error::{Doing, Error};
 use crate::host::Role;
-use crate::lab::Lab;
 use crate::report::{Results, StepResult};
 use crate::run::{Options, play};
 use crate::scenario::Scenario;
@@ -80,7 +79,7 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     let medium = args.medium();
     let mut text = String::from("name = \"rtt-sweep\"\n");
     write_link(&mut text, 1, link, &medium)?;
-    let lab = Lab::new(&Scenario::parse(&text)?.spec()?)?;
+    let lab = Scenario::parse(&text)?.build()?;
     selfcheck::verdict(&selfcheck::run(&lab)?)?;
     let hub = lab.link("l1")?.subnet().hub().ip(medium.ip.v6);
     let opened = lab.host(Role::Edge).netns().run(|| Echo::open(hub));

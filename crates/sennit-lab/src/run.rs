@@ -63,7 +63,7 @@ pub fn play(
     rivals.iter().for_each(|rival| progress(rival));
     std::fs::create_dir_all(&options.out).doing(|| format!("create {}", options.out.display()))?;
     progress("building hosts and links");
-    let lab = Lab::new(&scenario.spec()?)?;
+    let lab = scenario.build()?;
     progress("checking that the links are as asked");
     let checks = selfcheck::run(&lab)?;
     selfcheck::verdict(&checks)?;

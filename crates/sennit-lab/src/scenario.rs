@@ -38,6 +38,12 @@
 //!                                  # Its faults are the actions "nat_forget" and "nat_wedge"
 //! up = { rate_mbit = 40 }          # differs in this direction (edge to hub); also `down`
 //!
+//! [[setup]]                        # once, before anything is played
+//! on = "edge"                      # or "lan", "hub", "server"
+//! run = "ip link add dummy0 type dummy"
+//!                                  # lines for a shell; $LAN, $EDGE, $HUB and $SERVER are names
+//!                                  # of network namespaces
+//!
 //! [tunnel]                         # absent: no step may use the tunnel
 //! kind = ["sennit"]                # also "wireguard-go" and "ideal": all steps over each
 //! edge = { mtu = 1400 }            # added to [edge] of the edge's config, also `hub`
@@ -115,6 +121,7 @@ mod fault;
 mod link;
 mod looking;
 mod published;
+mod setup;
 mod traffic;
 mod tunnel;
 mod via;
@@ -125,12 +132,13 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::host::Role;
-use crate::lab::Spec;
+use crate::lab::{Lab, Spec};
 
 pub use fault::{Action, Fault, Marked};
 pub use link::{LinkTable, Shape};
 pub use looking::{Ask, Program};
 pub use published::{Better, Published};
+pub use setup::Setup;
 pub use traffic::{Flood, Idle, Packets, Ping, Quic, Tcp, Traffic, Udp};
 pub use tunnel::{TunnelKind, TunnelTable};
 pub use via::Via;
@@ -159,6 +167,9 @@ pub struct Scenario {
     /// Several sets of links instead.
     #[serde(default)]
     variant: Vec<Variant>,
+    /// What the hosts are given besides.
+    #[serde(default)]
+    setup: Vec<Setup>,
     /// The tunnel, if any step uses it.
     pub tunnel: Option<TunnelTable>,
     /// What to do.
@@ -365,6 +376,13 @@ impl Scenario {
             seed: self.seed,
             server_routes_all: self.server_routes_all,
         })
+    }
+
+    /// Builds the hosts and links, and sets the hosts up.
+    pub fn build(&self) -> Result<Lab, Error> {
+        let lab = Lab::new(&self.spec()?)?;
+        self.setup.iter().try_for_each(|setup| setup.apply(&lab))?;
+        Ok(lab)
     }
 
     /// Other tunnels than ours are two programs with an address each.

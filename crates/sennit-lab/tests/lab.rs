@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sennit_lab::{Kind, Lab, LabLink, NatFault, Role, Site, Spec, remove_leftovers, selfcheck};
+use sennit_lab::{
+    Kind, Lab, LabLink, NatFault, Role, Scenario, Site, Spec, remove_leftovers, selfcheck,
+};
 use sennit_netem::{Bitrate, Config, Direction, Jitter, Loss, Motion, NatConfig, Shape};
 
 /// Namespaces need root; without it a test says so and proves nothing.
@@ -465,6 +467,32 @@ fn each_of_several_edges_has_a_lan_and_links_of_its_own() {
     let names: Vec<_> = name.collect();
     drop(lab);
     assert!(!names.iter().any(|name| namespace_exists(name)));
+}
+
+#[test]
+fn what_a_scenario_sets_up_is_there_at_each_site() {
+    if !root() {
+        return;
+    }
+    let scenario = |run: &str| {
+        let text = format!(
+            "name = \"set up\"\nedges = 2\n[[link]]\nname = \"a\"\nkind = \"veth\"\n\
+             [[setup]]\non = \"edge\"\nrun = \"{run}\"\n"
+        );
+        Scenario::parse(&text).expect("it is valid").build()
+    };
+
+    let lab =
+        scenario("ip link add eth1 type veth peer name vlan netns $LAN").expect("it is set up");
+
+    for site in lab.sites() {
+        for (role, device) in [(Role::Edge, "eth1"), (Role::Lan, "vlan")] {
+            let shown = site.host(role).exec(&["ip", "link", "show", device]);
+            shown.expect("there is a device");
+        }
+    }
+    let error = scenario("false; true").expect_err("a line fails");
+    assert!(error.to_string().contains("false; true"), "{error}");
 }
 
 #[test]

@@ -385,6 +385,42 @@ fn two_edges_may_run_on_one_host() {
 }
 
 #[test]
+fn edges_to_two_hubs_share_a_host_and_its_links() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, van) = world.start_pair(&Edge::default());
+    world.sennit("head", &["hub", "init", "--name", "head.example"]);
+    let config = world.hub_config("").replace("'hub'", "'head'");
+    let config = config.replace("10.200.0.0/16", "10.44.0.0/16");
+    let config = config
+        .replace("fd5e:1::", "fd5e:44::")
+        .replace(":443", ":8443");
+    let config = config.replace("/hub", "/head");
+    let _head = world.start("head", "hub", Role::Hub, &config);
+    let token = world.sennit("head", &["invite", "works", "--hub", "198.19.0.1:8443"]);
+    world.sennit("works", &["join", &token]);
+
+    let works = world.start_edge(&Edge {
+        name: "works",
+        hub: "198.19.0.1:8443",
+        routes: &["10.44.0.0/16", "fd5e:44::/64"],
+        ..Edge::default()
+    });
+
+    works.wait_until_up();
+    let carried = |edge: &Daemon<'_>| tunnel(&edge.status(), "default").unwrap().sent_bytes;
+    for (edge, to) in [(&works, "10.44.0.1"), (&van, &plan::SERVER.v4.to_string())] {
+        let before = carried(edge);
+        ping(edge.host, to);
+        edge.wait("it to be counted", |status| {
+            tunnel(status, "default").is_some_and(|it| it.sent_bytes > before)
+        });
+    }
+    van.wait_until_up();
+}
+
+#[test]
 fn without_the_capability_daemons_say_so_and_change_nothing() {
     let Some(world) = World::with_two_links() else {
         return;
