@@ -12,7 +12,6 @@ pub(crate) mod deputy;
 pub mod edge;
 mod facts;
 pub mod hub;
-mod lines;
 mod mailbox;
 mod reload;
 mod strays;

@@ -19,7 +19,6 @@ use super::{
 use crate::{
     config::HubConfig,
     daemon::{
-        lines::Lines,
         mailbox::{self, Hatch, Mailbox, Question, Slot},
         random_seed,
         strays::Strays,
@@ -146,7 +145,6 @@ impl<'a> Crew<'a> {
                 verdict_slots: Arc::clone(&verdict_slots),
                 strays: Strays::new(inbox, Arc::clone(&hatches)),
                 journal: self.journal.clone(),
-                lines: Lines::default(),
                 window: windows.next(),
             };
             Ok(Worker { machine, io })

@@ -26,7 +26,6 @@ use crate::{
     control::Request,
     daemon::{
         facts::{self, Seen},
-        lines::Lines,
         mailbox::{Mailbox, Question, Slot},
         strays::Strays,
         worker::{Io, Machine},
@@ -56,8 +55,6 @@ pub(super) struct HubMachine {
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
     pub(super) strays: Strays<Stray>,
     pub(super) journal: Journal,
-    /// Of the log.
-    pub(super) lines: Lines,
     /// Towards the sockets of proxied UDP, if any is.
     pub(super) window: Option<Window>,
 }
@@ -92,13 +89,13 @@ impl HubMachine {
                 class,
                 class_id,
                 addresses,
-            } => self.note_tunnel_up((site, class), class_id, &addresses, now),
+            } => self.note_tunnel_up((site, class), class_id, &addresses),
             HubEvent::TunnelDown {
                 site,
                 class,
                 class_id,
                 reason,
-            } => self.note_tunnel_down((site, class), class_id, reason, now),
+            } => self.note_tunnel_down((site, class), class_id, reason),
             HubEvent::Lan {
                 site,
                 prefixes,
@@ -179,11 +176,8 @@ impl HubMachine {
         (site, class): (String, String),
         class_id: ClassId,
         addresses: &[IpAddr],
-        now: Instant,
     ) {
-        if self.lines.may_tell(&site, now) {
-            tracing::info!(site, class, worker = self.number, "tunnel is up");
-        }
+        tracing::info!(site, class, worker = self.number, "tunnel is up");
         let directory = &self.directory;
         if let Some(old) = directory.enter(self.number, &site, class_id, addresses) {
             self.verdict_slots[old].post(Verdict::Replace {
@@ -201,11 +195,8 @@ impl HubMachine {
         (site, class): (String, String),
         class_id: ClassId,
         reason: String,
-        now: Instant,
     ) {
-        if self.lines.may_tell(&site, now) {
-            tracing::info!(site, class, reason, "tunnel is down");
-        }
+        tracing::info!(site, class, reason, "tunnel is down");
         if self.directory.leave(self.number, &site, class_id) {
             self.tell_announced();
         }
@@ -229,9 +220,7 @@ impl HubMachine {
         if (before == PathState::Up) == (state == PathState::Up) {
             return tracing::debug!(site, class, link, %state, %reason, "path changed");
         }
-        if self.lines.may_tell(&site, now) {
-            tracing::info!(site, class, link, %state, %reason, "path changed");
-        }
+        tracing::info!(site, class, link, %state, %reason, "path changed");
         let site = Some(site);
         self.journal.note(if state == PathState::Up {
             Event::PathUp { site, class, link }
@@ -443,7 +432,6 @@ impl Machine for HubMachine {
         while let Some(event) = self.hub.poll_event(now) {
             self.handle_event(event, now);
         }
-        self.lines.log_untold(now);
         self.strays.wake_others();
         if let Some(window) = &mut self.window {
             window.tell();

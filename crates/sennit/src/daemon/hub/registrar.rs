@@ -35,11 +35,7 @@ use super::{
 };
 use crate::{
     config::HubConfig,
-    daemon::{
-        lines::{Allowance, Lines},
-        mailbox::Slot,
-        worker::Lifeline,
-    },
+    daemon::{mailbox::Slot, worker::Lifeline},
     exit::Failure,
     identity::{self, Admission, Authority, Proof, Refusal, Tickets},
     journal::{Event, Journal},
@@ -60,9 +56,6 @@ const NOTE_EVERY: Duration = Duration::from_secs(30);
 /// Requests that may wait. A fleet that reconnects asks again; each takes about a millisecond, so
 /// more of them would wait for longer than an edge does.
 const MAX_WAITING: usize = 1024;
-/// Refusals that the log is told of in a minute: more than the edges of one hub that were revoked
-/// by mistake make, and few enough that a day of a flood is no more than 30,000 lines.
-const REFUSALS: u32 = 20;
 
 /// Whom the registrar talks to.
 pub(super) struct Neighbours {
@@ -92,9 +85,6 @@ struct Registrar {
     host: Host,
     /// What is behind nobody unless it was granted by itself.
     networks: Vec<crate::config::Prefix>,
-    refusals: Allowance,
-    /// Of the log, about sites.
-    lines: Lines,
     look_ups: LookUps,
     next_look: Instant,
     next_note: Instant,
@@ -122,8 +112,6 @@ pub(super) fn start(
         lans: Lans::default(),
         host: Host::default(),
         networks: Vec::new(),
-        refusals: Allowance::new(REFUSALS, now),
-        lines: Lines::default(),
         look_ups: LookUps::default(),
         next_look: now + LOOK_EVERY,
         next_note: now + NOTE_EVERY,
@@ -208,7 +196,7 @@ impl Registrar {
         match self.admit(certificates, bearer, now) {
             Ok(grant) => Verdict::Grant(request, grant),
             Err(refusal) => {
-                self.tell_refused(&refusal, "peer refused");
+                log(&refusal, "peer refused");
                 Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
             }
         }
@@ -225,9 +213,7 @@ impl Registrar {
         let exchange = identity::exchange(store, &self.authority, certificates, body, now);
         match exchange.outcome {
             Ok(site) => {
-                if self.lines.may_tell(site.as_str(), Instant::now()) {
-                    tracing::info!(%site, "certificate issued");
-                }
+                tracing::info!(%site, "certificate issued");
                 self.neighbours.journal.note(Event::CertificateIssued {
                     site: site.to_string(),
                 });
@@ -235,7 +221,7 @@ impl Registrar {
                 Verdict::Reply(request, exchange.body.into())
             }
             Err(refusal) => {
-                self.tell_refused(&refusal, "enrolment refused");
+                log(&refusal, "enrolment refused");
                 Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
             }
         }
@@ -293,18 +279,7 @@ impl Registrar {
         next.saturating_duration_since(now)
     }
 
-    /// Tells the journal of a refusal, as long as there are not too many.
-    fn tell_refused(&mut self, refusal: &Refusal, what: &str) {
-        if self.refusals.may_tell(Instant::now()) {
-            log(refusal, what);
-        }
-    }
-
     fn attend(&mut self, now: Instant) {
-        if let Some(untold) = self.refusals.take_untold(now) {
-            tracing::warn!(untold, "more refusals than the journal was told of");
-        }
-        self.lines.log_untold(now);
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             let clock = SystemTime::now();

@@ -1,10 +1,7 @@
 //! What each site may reach, and which LANs are routed to it: at the host, at the workers, and in
 //! the store.
 
-use std::{
-    net::IpAddr,
-    time::{Instant, SystemTime},
-};
+use std::{net::IpAddr, time::SystemTime};
 
 use ipnet::IpNet;
 use sennit_packet::Prefix;
@@ -87,9 +84,7 @@ impl Registrar {
                 self.lans.reconsider(&news.name);
                 news.lan.clear();
             }
-            if self.lines.may_tell(&news.name, Instant::now()) {
-                news.log();
-            }
+            news.log();
             self.neighbours.directory.set_lan(&news.name, &news.lan);
             self.tell(&news);
         }

@@ -7,7 +7,7 @@ use sennit_engine::{RequestId, UdpRefusal};
 use sennit_masque::connect_udp::{Host as TargetHost, Target};
 
 use super::{
-    Registrar, Verdict,
+    Registrar, Verdict, log,
     targets::{Policy, refused},
 };
 use crate::{
@@ -46,7 +46,7 @@ impl Registrar {
                 }
             }
             Err(refusal) => {
-                self.tell_refused(&refusal, "peer refused");
+                log(&refusal, "peer refused");
                 UdpRefusal {
                     status: refusal.http_status(),
                     error: None,
