@@ -411,7 +411,7 @@ fn parse<C>(
         return Err(Report::new(
             file,
             text,
-            with_syntax(text, &syntax, findings),
+            finding::with_syntax(text, &syntax, findings),
         ));
     }
     let report = Report::new(file, text, findings);
@@ -424,49 +424,12 @@ fn parse<C>(
     }
 }
 
-/// Syntax errors, and those findings which are not merely their echo: a broken line loses its key,
-/// and a broken header moves all keys below it.
-fn with_syntax(text: &str, syntax: &[toml::de::Error], findings: Vec<Finding>) -> Vec<Finding> {
-    let line_of = |finding: &Finding| {
-        text.bytes()
-            .take(finding.span().start)
-            .filter(|byte| *byte == b'\n')
-            .count()
-    };
-    let mut all: Vec<Finding> = syntax
-        .iter()
-        .map(|error| Finding::syntax(text, error))
-        .collect();
-    all.sort_by_key(|finding| finding.span().start);
-    all.dedup_by_key(|finding| line_of(finding));
-    // What is never closed makes nonsense of all that follows.
-    if syntax
-        .iter()
-        .any(|error| error.message().starts_with("unclosed"))
-    {
-        all.truncate(1);
-        return all;
-    }
-    let lines: Vec<usize> = all.iter().map(line_of).collect();
-    let is_header = |line: &usize| {
-        text.lines()
-            .nth(*line)
-            .is_some_and(|line| line.trim().starts_with('['))
-    };
-    if !lines.iter().any(is_header) {
-        all.extend(
-            findings
-                .into_iter()
-                .filter(|f| !f.is_absence() && !lines.contains(&line_of(f))),
-        );
-    }
-    all
-}
-
-/// The tables of `[[name]]`, or a finding for each thing under that name which is none.
+/// The tables of `[[name]]`, or a finding for each thing under that name which is none. Those that
+/// are too many are one finding, and left out.
 fn tables<'a, 'i>(
     root: &mut Section<'a, 'i>,
     name: &'static str,
+    most: usize,
     findings: &mut Vec<Finding>,
 ) -> Vec<&'a Spanned<DeValue<'i>>> {
     let Some(value) = root.value(name) else {
@@ -482,7 +445,7 @@ fn tables<'a, 'i>(
         );
         return Vec::new();
     };
-    let (tables, others): (Vec<_>, Vec<_>) = items
+    let (mut tables, others): (Vec<_>, Vec<_>) = items
         .iter()
         .partition(|item| matches!(item.get_ref(), DeValue::Table(_)));
     findings.extend(others.iter().map(|item| {
@@ -492,6 +455,14 @@ fn tables<'a, 'i>(
         )
         .help(format!("write [[{name}]], once for each {name}"))
     }));
+    if let Some(first) = tables.get(most) {
+        let message = format!(
+            "at most {most} [[{name}]] are allowed, and here are {}",
+            tables.len()
+        );
+        findings.push(Finding::error(first.span(), message));
+        tables.truncate(most);
+    }
     tables
 }
 

@@ -7,6 +7,7 @@ use sennit_linux::{DeviceName, MAX_ROUTED_CLASSES};
 use toml::Spanned;
 
 use super::finding::Finding;
+use super::limits::{MOST_CLASSES, MOST_RULES};
 use super::matching::{self, Match};
 use super::section::Section;
 use super::{Class, Congestion, Delivery, Fec, Headers, HubClass, Policy, Share, tables, values};
@@ -71,15 +72,39 @@ pub(super) fn read(
     text: &str,
     findings: &mut Vec<Finding>,
 ) -> Vec<ReadClass> {
-    let values = tables(file, "class", findings);
+    let values = tables(file, "class", MOST_CLASSES, findings);
     let sections = values
         .into_iter()
         .filter_map(|value| Section::open("[[class]]", value, text, findings));
     let sections: Vec<_> = sections.collect();
-    sections
+    let mut classes: Vec<ReadClass> = sections
         .into_iter()
         .map(|section| read_class(section, findings))
-        .collect()
+        .collect();
+    limit_rules(classes.iter_mut().map(|class| &mut class.matches), findings);
+    classes
+}
+
+/// Takes away the rules that are too many.
+fn limit_rules<'a>(
+    lists: impl Iterator<Item = &'a mut Vec<Spanned<Match>>>,
+    findings: &mut Vec<Finding>,
+) {
+    let (mut count, mut first) = (0, None);
+    for list in lists {
+        let left = MOST_RULES.saturating_sub(count);
+        count += list.len();
+        if list.len() > left {
+            first.get_or_insert(list[left].span());
+            list.truncate(left);
+        }
+    }
+    if let Some(first) = first {
+        let message =
+            format!("all classes together have at most {MOST_RULES} rules, and here are {count}");
+        let help = "the first packet of a flow is compared with each rule";
+        findings.push(Finding::error(first, message).help(help));
+    }
 }
 
 fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadClass {
@@ -120,8 +145,8 @@ pub(super) fn read_rules(
     text: &str,
     findings: &mut Vec<Finding>,
 ) -> Vec<HubClass> {
-    let values = tables(file, "class", findings);
-    let mut classes = Vec::new();
+    let values = tables(file, "class", MOST_RULES, findings);
+    let mut classes: Vec<(String, Vec<Spanned<Match>>)> = Vec::new();
     for value in values {
         let Some(mut class) = Section::open("[[class]]", value, text, findings) else {
             continue;
@@ -137,12 +162,15 @@ pub(super) fn read_rules(
             let help = "it goes by what a packet says itself; the edge may look at these";
             findings.push(Finding::error(rule.span(), message).help(help));
         }
-        classes.push(HubClass {
-            name: name.map(Spanned::into_inner).unwrap_or_default(),
-            matches: matches.into_iter().map(Spanned::into_inner).collect(),
-        });
+        let name = name.map(Spanned::into_inner).unwrap_or_default();
+        classes.push((name, matches));
     }
-    classes
+    limit_rules(classes.iter_mut().map(|(_, matches)| matches), findings);
+    let class = |(name, matches): (String, Vec<Spanned<Match>>)| HubClass {
+        name,
+        matches: matches.into_iter().map(Spanned::into_inner).collect(),
+    };
+    classes.into_iter().map(class).collect()
 }
 
 /// What one class alone cannot know.

@@ -1,5 +1,6 @@
 //! `[edge]` and `[[link]]`, and what only the whole file can tell.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
@@ -10,7 +11,7 @@ use toml::de::DeTable;
 
 use super::class::{self, ReadClass};
 use super::finding::Finding;
-use super::limits::{MTU, WORKERS, check_mtu};
+use super::limits::{MOST_ROUTES, MTU, WORKERS, check_mtu};
 use super::section::Section;
 use super::{
     ApiConfig, DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy,
@@ -88,7 +89,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     let state = edge.string("state", values::path, findings);
     let device = edge.string("device", values::device, findings);
     let routes = edge
-        .strings("routes", values::prefix, findings)
+        .list("routes", MOST_ROUTES, values::prefix, findings)
         .unwrap_or_default();
     check_repeats("routes", &routes, findings);
     let lan = edge
@@ -263,7 +264,7 @@ fn read_links(
     text: &str,
     findings: &mut Vec<Finding>,
 ) -> Vec<ReadLink> {
-    let values = tables(file, "link", findings);
+    let values = tables(file, "link", MOST_LINKS, findings);
     if values.is_empty() {
         findings.push(Finding::missing(0..0, "there is no [[link]]").help(
             "name each WAN interface: [[link]] with name = \"lte\" and interface = \"wwan0\"",
@@ -328,13 +329,6 @@ impl ReadLink {
 }
 
 fn check_links(links: &[ReadLink], device: &DeviceName, findings: &mut Vec<Finding>) {
-    if let Some(link) = links.get(MOST_LINKS) {
-        let message = format!(
-            "an edge has at most {MOST_LINKS} links, and here are {}",
-            links.len()
-        );
-        findings.push(Finding::error(link.name.span(), message));
-    }
     for (n, link) in links.iter().enumerate() {
         if links[..n]
             .iter()
@@ -428,16 +422,14 @@ fn check_policies(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<
     }
 }
 
-fn check_repeats<T: PartialEq + std::fmt::Display>(
+fn check_repeats<T: Ord + std::fmt::Display>(
     key: &str,
     list: &[Spanned<T>],
     findings: &mut Vec<Finding>,
 ) {
-    for (n, item) in list.iter().enumerate() {
-        if list[..n]
-            .iter()
-            .any(|other| other.get_ref() == item.get_ref())
-        {
+    let mut seen = BTreeSet::new();
+    for item in list {
+        if !seen.insert(item.get_ref()) {
             let message = format!("`{key}` names {} twice", item.get_ref());
             findings.push(Finding::warning(item.span(), message));
         }

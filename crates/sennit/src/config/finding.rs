@@ -8,6 +8,14 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+/// Findings of one file that are shown: more is nobody's slip, and each is some lines of text.
+pub(super) const MOST_FINDINGS: usize = 100;
+
+/// Of lines longer than this, in bytes, no part is shown: nobody finds a caret in one.
+const LONGEST_LINE: usize = 1000;
+/// Bytes of a message that are shown: it may have in it what somebody typed.
+const LONGEST_MESSAGE: usize = 500;
+
 /// Whether a finding forbids the config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -120,9 +128,11 @@ impl Report {
     pub(super) fn new(file: &str, text: &str, mut findings: Vec<Finding>) -> Self {
         for finding in &mut findings {
             finding.span = within(text, &finding.span);
+            shorten(&mut finding.message);
         }
         findings.sort_by_key(|finding| (finding.span.start, finding.severity));
         findings.dedup();
+        leave_out(&mut findings);
         Self {
             file: file.into(),
             text: text.into(),
@@ -168,6 +178,9 @@ impl Report {
 
     fn render(&self, finding: &Finding) -> String {
         let line = line_around(&self.text, finding.span.start);
+        if line.text.len() > LONGEST_LINE {
+            return self.render_alone(finding, &line);
+        }
         let start = (finding.span.start - line.start).min(line.text.len());
         let end = (finding.span.end - line.start).clamp(start, line.text.len());
         let mut caret = AnnotationKind::Primary.span(start..end);
@@ -189,6 +202,24 @@ impl Report {
         }
         Renderer::plain().render(&[group])
     }
+
+    /// Without what is in the line.
+    fn render_alone(&self, finding: &Finding, line: &Line<'_>) -> String {
+        let severity = match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let column = self.text[line.start..finding.span.start].chars().count() + 1;
+        let place = format!("{}:{}:{column}", self.file, line.number);
+        let mut text = format!("{severity}: {}\n --> {place}", finding.message);
+        if !finding.label.is_empty() {
+            text += &format!("\n  = note: {}", finding.label);
+        }
+        if let Some(help) = &finding.help {
+            text += &format!("\n  = help: {help}");
+        }
+        text
+    }
 }
 
 /// Every finding with its line and a caret under its place, an empty line between them.
@@ -201,6 +232,71 @@ impl fmt::Display for Report {
             f.write_str(&self.render(finding))?;
         }
         Ok(())
+    }
+}
+
+/// Syntax errors, and those findings which are not merely their echo: a broken line loses its key,
+/// and a broken header moves all keys below it.
+pub(super) fn with_syntax(
+    text: &str,
+    syntax: &[toml::de::Error],
+    findings: Vec<Finding>,
+) -> Vec<Finding> {
+    let starts: Vec<usize> = std::iter::once(0)
+        .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+        .collect();
+    let line_of =
+        |finding: &Finding| starts.partition_point(|start| *start <= finding.span().start);
+    let mut all: Vec<Finding> = syntax
+        .iter()
+        .map(|error| Finding::syntax(text, error))
+        .collect();
+    all.sort_by_key(|finding| finding.span().start);
+    all.dedup_by_key(|finding| line_of(finding));
+    // What is never closed makes nonsense of all that follows.
+    if syntax
+        .iter()
+        .any(|error| error.message().starts_with("unclosed"))
+    {
+        all.truncate(1);
+        return all;
+    }
+    let lines: Vec<usize> = all.iter().map(line_of).collect();
+    let is_header = |line: &usize| {
+        let line = text[starts[line - 1]..].lines().next();
+        line.is_some_and(|line| line.trim().starts_with('['))
+    };
+    if !lines.iter().any(is_header) {
+        let is_echo = |finding: &Finding| lines.binary_search(&line_of(finding)).is_ok();
+        all.extend(
+            findings
+                .into_iter()
+                .filter(|f| !f.is_absence() && !is_echo(f)),
+        );
+    }
+    all
+}
+
+/// Cuts a message that is too long.
+fn shorten(message: &mut String) {
+    if message.len() > LONGEST_MESSAGE {
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        message.push('…');
+    }
+}
+
+/// Leaves so many findings that somebody can read them, errors rather than warnings, and says how
+/// many there are beside.
+fn leave_out(findings: &mut Vec<Finding>) {
+    let more = findings.len().saturating_sub(MOST_FINDINGS);
+    if more == 0 {
+        return;
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    findings.truncate(MOST_FINDINGS);
+    findings.sort_by_key(|finding| (finding.span.start, finding.severity));
+    if let Some(last) = findings.last_mut() {
+        last.message += &format!("; {more} more findings are not shown");
     }
 }
 

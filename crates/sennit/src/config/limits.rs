@@ -15,6 +15,19 @@ pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
 const LINK_MTU: u16 = 1500;
 const IPV4_UDP: u16 = 20 + 8;
 
+/// Classes of an edge. The number of a class is a byte, and whoever comes by a reload has another
+/// one than whoever is there: classes of before, of the new file, and those with a device, which
+/// stay until there is a restart, are less than 256 together.
+pub(super) const MOST_CLASSES: usize = 64;
+/// Rules of all classes together: the first packet of a flow is compared with each.
+pub(super) const MOST_RULES: usize = 1024;
+/// Whom to tell of events: each has a queue on the disk.
+pub(super) const MOST_NOTIFIED: usize = 64;
+/// Items of a list that is compared with itself.
+pub(super) const MOST_ITEMS: usize = 1024;
+/// More prefixes than a file of the greatest size has.
+pub(super) const MOST_ROUTES: usize = 1 << 17;
+
 /// What a large inner MTU means for the links.
 pub(super) fn check_mtu(mtu: Option<&Spanned<u16>>, findings: &mut Vec<Finding>) {
     let Some(mtu) = mtu else { return };

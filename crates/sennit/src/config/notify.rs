@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 
 use super::finding::Finding;
+use super::limits::MOST_NOTIFIED;
 use super::section::Section;
 use super::tables;
 use super::values::{self, Wrong};
@@ -47,7 +48,7 @@ pub(super) fn read(
     text: &str,
     findings: &mut Vec<Finding>,
 ) -> Vec<Notify> {
-    let values = tables(file, "notify", findings);
+    let values = tables(file, "notify", MOST_NOTIFIED, findings);
     let sections = values
         .into_iter()
         .filter_map(|value| Section::open("[[notify]]", value, text, findings));

@@ -108,9 +108,10 @@ const SECTIONS: [(&str, &str); 7] = [
     ),
     (
         "[[class]]",
-        "An edge has one of these for each traffic class; the hub follows what the edge says. The \
-         first class that matches takes a packet. Without a class that takes everything there is \
-         one more, `default`, with the defaults below.",
+        "An edge has one of these for each traffic class, 64 at most, and 1024 rules in all of them \
+         together; the hub follows what the edge says. The first class that matches takes a packet. \
+         Without a class that takes everything there is one more, `default`, with the defaults \
+         below.",
     ),
     (
         "[api]",

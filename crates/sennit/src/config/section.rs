@@ -5,7 +5,8 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::finding::Finding;
+use super::finding::{Finding, MOST_FINDINGS};
+use super::limits::MOST_ITEMS;
 use super::values::{Wrong, nearest};
 
 /// One table of the file, with the keys that were asked for so far.
@@ -86,7 +87,9 @@ impl<'a, 'i> Section<'a, 'i> {
             let message = format!("unknown key `{}` in {place}", key.get_ref().escape_debug());
             let finding = Finding::error(key.span(), message)
                 .help(format!("{place} has: {}", self.known.join(", ")));
-            findings.push(match nearest(key.get_ref(), self.known.iter().copied()) {
+            let known = self.known.iter().copied();
+            let near = (findings.len() < MOST_FINDINGS).then(|| nearest(key.get_ref(), known));
+            findings.push(match near.flatten() {
                 Some(near) => finding.label(format!("did you mean `{near}`?")),
                 None => finding.label("not known here"),
             });
@@ -159,13 +162,32 @@ impl<'a, 'i> Section<'a, 'i> {
         parse: impl Fn(&str) -> Result<T, Wrong>,
         findings: &mut Vec<Finding>,
     ) -> Option<Vec<Spanned<T>>> {
+        self.list(key, MOST_ITEMS, parse, findings)
+    }
+
+    /// A list like [`strings`](Self::strings) of so many items; those that are too many are one
+    /// finding, and left out.
+    pub(super) fn list<T>(
+        &mut self,
+        key: &'static str,
+        most: usize,
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+        findings: &mut Vec<Finding>,
+    ) -> Option<Vec<Spanned<T>>> {
         let value = self.value(key)?;
         let DeValue::Array(items) = value.get_ref() else {
             findings.push(not_a(key, "a list of strings", value));
             return None;
         };
+        if let Some(first) = items.get(most) {
+            let message = format!(
+                "`{key}` has at most {most} items, and here are {}",
+                items.len()
+            );
+            findings.push(Finding::error(first.span(), message));
+        }
         let read = |item| self.parse(key, "a list of strings", item, &parse, findings);
-        Some(items.iter().filter_map(read).collect())
+        Some(items.iter().take(most).filter_map(read).collect())
     }
 
     /// A finding when the list `key` is there but empty.

@@ -90,8 +90,14 @@ impl Wrong {
     }
 }
 
+/// Longer than any name with a slip in it, in bytes: comparing takes time and memory by length.
+const LONGEST_SLIP: usize = 64;
+
 /// The name of `names` that `typed` was probably meant to be.
 pub(super) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    if typed.len() > LONGEST_SLIP {
+        return None;
+    }
     let typed = typed.to_lowercase();
     let far = |name: &&str| strsim::damerau_levenshtein(&typed, name);
     // A third of the letters wrong is still a slip, more is another word.
