@@ -1,10 +1,14 @@
 //! The history's file.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::{Series, Step, sample::Row};
+use super::{
+    Series, Step,
+    sample::{Row, TOTAL},
+};
 use crate::sqlite::{self, SqliteError};
 
 /// Of the layout.
@@ -95,17 +99,22 @@ fn look_back(from: Step) -> i64 {
     }
 }
 
+/// Keeps as many steps as there are in the time that a step is kept. They are counted, because a
+/// clock that is ahead for a moment must not age them all; and so are those of the future, because
+/// a clock that is behind, as of a host that has not heard the time yet, must not throw them away.
 fn forget(db: &Connection, now: u64) -> rusqlite::Result<()> {
+    let now = now as i64;
     for step in Step::ALL {
-        // What lies in the future was written by a clock that was wrong.
-        db.execute(
-            "DELETE FROM samples WHERE step = ?1 AND (time < ?2 OR time > ?3)",
-            params![
-                step.seconds() as i64,
-                now.saturating_sub(step.kept()) as i64,
-                now as i64 + 86_400
-            ],
-        )?;
+        let (length, most) = (step.seconds() as i64, step.kept() / step.seconds());
+        for (from, to) in [(0, now), (now + 1, i64::MAX)] {
+            db.execute(
+                "DELETE FROM samples WHERE step = ?1 AND time BETWEEN ?2 AND ?3 AND time < (
+                     SELECT time FROM samples JOIN series ON id = series
+                     WHERE step = ?1 AND name = ?4 AND time BETWEEN ?2 AND ?3
+                     ORDER BY time DESC LIMIT 1 OFFSET ?5)",
+                params![length, from, to, TOTAL, most as i64 - 1],
+            )?;
+        }
     }
     db.execute(
         "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM samples WHERE series = id)",
@@ -114,11 +123,11 @@ fn forget(db: &Connection, now: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The series with this name, or all, from a time on.
+/// The series with this name, or all, of some time.
 pub(super) fn read(
     path: &Path,
     step: Step,
-    from: u64,
+    time: RangeInclusive<u64>,
     name: Option<&str>,
 ) -> Result<Vec<Series>, SqliteError> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -126,9 +135,11 @@ pub(super) fn read(
     let mut query = db.prepare(
         "SELECT name, time, sent, received, rtt, sent_packets, lost_packets, up
          FROM samples JOIN series ON id = series
-         WHERE step = ?1 AND time >= ?2 AND (?3 IS NULL OR name = ?3) ORDER BY name, time",
+         WHERE step = ?1 AND time BETWEEN ?2 AND ?3 AND (?4 IS NULL OR name = ?4)
+         ORDER BY name, time",
     )?;
-    let mut rows = query.query(params![step.seconds() as i64, from as i64, name])?;
+    let (from, to) = (*time.start() as i64, *time.end() as i64);
+    let mut rows = query.query(params![step.seconds() as i64, from, to, name])?;
     let mut all: Vec<Series> = Vec::new();
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
@@ -156,6 +167,9 @@ pub(super) fn read(
 mod tests {
     use super::*;
 
+    /// Later than any clock.
+    const NEVER: u64 = i64::MAX as u64;
+
     fn row(series: &str, time: u64, sent: f64) -> Row {
         Row {
             series: series.into(),
@@ -181,7 +195,7 @@ mod tests {
     }
 
     fn read_all(path: &Path, step: Step) -> Series {
-        let mut all = read(path, step, 0, None).unwrap();
+        let mut all = read(path, step, 0..=NEVER, None).unwrap();
         assert!(all.len() <= 1, "{all:?}");
         all.pop().unwrap_or_default()
     }
@@ -222,25 +236,66 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_wrong_leaves_nothing_in_the_future_and_names_are_bounded() {
+    fn names_are_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("history.db");
         let mut file = File::open(&path).unwrap();
-        let far = 4_000_000_000;
-        file.write(&[row("total", far, 1.0)], far).unwrap();
         let names: Vec<Row> = (0..400)
             .map(|n| row(&format!("link/{n}"), 60, 1.0))
             .collect();
 
         file.write(&names, 60).unwrap();
 
-        let all = read(&path, Step::Second, 0, None).unwrap();
+        let all = read(&path, Step::Second, 0..=60, None).unwrap();
         assert!(all.len() <= MOST_SERIES as usize, "{}", all.len());
         assert!(all.iter().all(|series| series.time == [60]));
         assert_eq!(
-            read(&path, Step::Second, 0, Some("link/7")).unwrap().len(),
+            read(&path, Step::Second, 0..=60, Some("link/7"))
+                .unwrap()
+                .len(),
             1
         );
+    }
+
+    #[test]
+    fn a_clock_that_jumps_by_years_for_a_minute_costs_no_more_than_that() {
+        const YEAR: u64 = 366 * 86_400;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let now = 56 * YEAR;
+        drop(filled(&path, now - 3 * 3600..now));
+        let count = |step, until| {
+            let all = read(&path, step, 0..=until, None).unwrap();
+            all.first().map_or(0, |series| series.time.len())
+        };
+        assert_eq!(
+            [Step::Second, Step::Minute, Step::Hour].map(|it| count(it, now)),
+            [3600, 180, 3]
+        );
+
+        for wrong in [now + YEAR, 3600] {
+            drop(filled(&path, wrong..wrong + 60));
+        }
+        // Its last minute is summed up with the next one.
+        drop(filled(&path, now..now + 60));
+
+        let then = now + 60;
+        assert_eq!(count(Step::Second, then), 3600);
+        assert_eq!(count(Step::Minute, then), 180 + 2);
+        assert_eq!(count(Step::Hour, then), 3);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_for_days_fills_the_file_with_no_more_than_it_may_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        drop(filled(&path, 90_000..90_000 + 2 * 3600));
+
+        drop(filled(&path, 0..7200));
+
+        assert_eq!(read_all(&path, Step::Second).time.len(), 2 * 3600);
+        let all = read(&path, Step::Second, 0..=7200, None).unwrap();
+        assert_eq!(all[0].time.len(), 3600);
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, time::Instant};
 
 use crate::status::{LinkState, PathState, State, Status};
 
+/// The series that there always is.
+pub(super) const TOTAL: &str = "total";
+
 /// What a daemon had counted at one moment, by series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counters {
@@ -67,7 +70,7 @@ impl Counters {
                 }
             }
         }
-        series.insert("total".into(), total);
+        series.insert(TOTAL.into(), total);
         Self {
             at: Some(at),
             series,

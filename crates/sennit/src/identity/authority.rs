@@ -22,8 +22,6 @@ use crate::store::Store;
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long a site may be away and still come back without a new invitation.
 pub(super) const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
-/// Two clocks that both keep time differ by less.
-const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 const AUTHORITY_KEY: &str = "ca.key";
 const AUTHORITY_CERTIFICATE: &str = "ca.pem";
@@ -181,7 +179,6 @@ impl Authority {
     ) -> Result<Issued, IdentityError> {
         let not_after = now + SITE_LIFETIME;
         let mut params = named(site.as_str(), not_after)?;
-        params.not_before = OffsetDateTime::from(now - CLOCK_SKEW);
         params.subject_alt_names =
             CertificateParams::new(vec![format!("{site}.site.sennit")])?.subject_alt_names;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -200,7 +197,8 @@ impl Authority {
 }
 
 /// Parameters with a name and an end. The begin is 1970: a router without a clock battery that has
-/// just booted must be able to check a certificate which it knows by its pin.
+/// just booted must be able to check a certificate which it knows by its pin, and a hub one that it
+/// has signed while its own clock was ahead.
 fn named(name: &str, not_after: SystemTime) -> Result<CertificateParams, IdentityError> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = DistinguishedName::new();

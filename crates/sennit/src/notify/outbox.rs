@@ -7,7 +7,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::message::Target;
+use super::{LONGEST_PAUSE, message::Target};
 use crate::{
     journal::Record,
     sqlite::{self, SqliteError},
@@ -91,13 +91,15 @@ impl Outbox {
     }
 
     /// What is to be sent now, the oldest first of those that were tried as often. One that nobody
-    /// ever takes holds up no other.
+    /// ever takes holds up no other. What was put off further than anything is was put off by a
+    /// clock that was wrong.
     pub(super) fn due(&self, now: SystemTime) -> Result<Vec<Entry>, SqliteError> {
         let mut query = self.db.prepare(
-            "SELECT event, target, tries, record FROM outbox WHERE due <= ?1
-             ORDER BY tries, event LIMIT ?2",
+            "SELECT event, target, tries, record FROM outbox WHERE due <= ?1 OR due > ?2
+             ORDER BY tries, event LIMIT ?3",
         )?;
-        let rows = query.query_map(params![millis(now), TURN], |row| {
+        let latest = millis(now + LONGEST_PAUSE);
+        let rows = query.query_map(params![millis(now), latest, TURN], |row| {
             let (event, target): (i64, String) = (row.get(0)?, row.get(1)?);
             Ok((
                 event,
@@ -153,4 +155,45 @@ impl Outbox {
 pub(super) fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     since.as_millis() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Notify, NotifyKind},
+        event::Event,
+        journal::{Keeper, Wanted},
+    };
+
+    #[test]
+    fn what_was_put_off_while_the_clock_was_ahead_is_told_when_that_is_set_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::start(&dir.path().join("journal.db")).unwrap();
+        keeper.journal().note(Event::ReloadReverted);
+        let records = keeper.journal().read(&Wanted {
+            wait_seconds: Some(20),
+            ..Wanted::default()
+        });
+        let target = Target::load(&Notify {
+            name: "ops".into(),
+            kind: NotifyKind::Ntfy,
+            url: "https://ntfy.sh/topic".into(),
+            secret: None,
+            events: vec!["reload_reverted".into()],
+        });
+        let mut outbox = Outbox::open(&dir.path().join("outbox.db")).unwrap();
+        outbox
+            .take(&records.events, &[target.unwrap()], None)
+            .unwrap();
+        let now = SystemTime::now();
+        let entry = outbox.due(now).unwrap().remove(0);
+
+        outbox.put_off(&entry, now + LONGEST_PAUSE).unwrap();
+        assert!(outbox.due(now).unwrap().is_empty());
+
+        let ahead = now + Duration::from_secs(366 * 86_400);
+        outbox.put_off(&entry, ahead).unwrap();
+        assert_eq!(outbox.due(now).unwrap().len(), 1);
+    }
 }

@@ -28,13 +28,16 @@ const SCHEMA: &str = "
         received INTEGER NOT NULL,
         PRIMARY KEY (link, day)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS clock (
+        id INTEGER PRIMARY KEY CHECK (id = 1), day INTEGER NOT NULL) STRICT;
 ";
 
 /// What each link has carried on each day.
 #[derive(Debug)]
 pub struct Ledger {
     db: Connection,
-    /// The last day that something was written for.
+    /// The day that something was written for last. There may be later ones, of a clock that was
+    /// ahead.
     last: Option<Day>,
 }
 
@@ -69,7 +72,8 @@ impl Ledger {
 
     fn open_file(path: &Path) -> Result<Self, SqliteError> {
         let db = sqlite::open(path, VERSION, SCHEMA)?;
-        let last = db.query_row("SELECT max(day) FROM usage", [], |row| row.get(0))?;
+        let query = "SELECT coalesce((SELECT day FROM clock), (SELECT max(day) FROM usage))";
+        let last = db.query_row(query, [], |row| row.get(0))?;
         Ok(Self { db, last })
     }
 
@@ -113,8 +117,11 @@ impl Ledger {
              ORDER BY day DESC LIMIT 1 OFFSET ?1)",
             [KEPT],
         )?;
+        if self.last != Some(day) {
+            turn.execute("INSERT OR REPLACE INTO clock VALUES (1, ?1)", [day])?;
+        }
         turn.commit()?;
-        self.last = Some(self.last.map_or(day, |last| last.max(day)));
+        self.last = Some(day);
         Ok(())
     }
 
@@ -202,6 +209,23 @@ mod tests {
         );
         assert_eq!(ledger.day(at(20_400), Duration::from_secs(60)), 20_400);
         assert_eq!(ledger.day(at(3), BELIEVED_AFTER), 3);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_once_is_forgotten_when_the_right_one_was_believed() {
+        let state = tempfile::tempdir().unwrap();
+        let one = || [("lte", carried(1, 0))].into_iter();
+        let mut ledger = Ledger::open(state.path()).unwrap();
+        ledger.add(20_365, one()).unwrap();
+        assert_eq!(ledger.day(at(20_000), Duration::ZERO), 20_365);
+        assert_eq!(ledger.day(at(20_000), BELIEVED_AFTER), 20_000);
+        ledger.add(20_000, one()).unwrap();
+        drop(ledger);
+
+        let ledger = Ledger::open(state.path()).unwrap();
+
+        assert_eq!(ledger.day(at(20_000), Duration::ZERO), 20_000);
+        assert_eq!(ledger.day(at(20_001), Duration::ZERO), 20_001);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! not good any more, and the LANs of sites ([`lans`]).
 
 mod change;
+mod clock;
 mod confined;
 mod lans;
 pub(super) mod query;
@@ -44,6 +45,7 @@ use crate::{
     site::SiteName,
     store::{Lease, Store},
 };
+use clock::Clock;
 use lans::Lans;
 pub(super) use query::{Query, Verdict};
 use targets::LookUps;
@@ -86,6 +88,7 @@ struct Registrar {
     /// What is behind nobody unless it was granted by itself.
     networks: Vec<crate::config::Prefix>,
     look_ups: LookUps,
+    clock: Clock,
     next_look: Instant,
     next_note: Instant,
 }
@@ -113,6 +116,7 @@ pub(super) fn start(
         host: Host::default(),
         networks: Vec::new(),
         look_ups: LookUps::default(),
+        clock: Clock::new(SystemTime::now(), now),
         next_look: now + LOOK_EVERY,
         next_note: now + NOTE_EVERY,
     };
@@ -282,11 +286,12 @@ impl Registrar {
     fn attend(&mut self, now: Instant) {
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
-            let clock = SystemTime::now();
-            self.tickets.rotate(clock);
-            self.look_for_changes(clock);
-            self.review(clock, |admission| {
-                admission.expires.is_some_and(|at| clock >= at)
+            let wall = SystemTime::now();
+            self.tickets.rotate(wall);
+            self.look_for_changes(wall);
+            let time = self.clock.time(wall, now);
+            self.review(wall, |admission| {
+                admission.expires.is_some_and(|at| time >= at)
             });
         }
         if now >= self.next_note {
@@ -329,6 +334,7 @@ impl Registrar {
 
     /// Ends what hangs on credentials that are not good any more, of those that `concerns` names.
     fn review(&mut self, now: SystemTime, concerns: impl Fn(&Admission) -> bool) {
+        let now = self.clock.time(now, Instant::now());
         let admitted = std::mem::take(&mut self.admitted);
         for (proof, admission) in admitted {
             let standing = if concerns(&admission) {

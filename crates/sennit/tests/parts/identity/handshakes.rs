@@ -334,3 +334,30 @@ fn a_foreign_client_trusts_the_hub_by_its_exported_authority() {
     let wrong_ca = identity::proxy_config(&proxy("hub.example.org"), address).unwrap();
     assert!(handshake(wrong_ca, &hub.identity).is_err());
 }
+
+#[test]
+fn a_site_that_joined_while_the_clock_of_the_hub_was_ahead_gets_in_when_that_is_set_right() {
+    let mut hub = Hub::new();
+    let hubs = ["203.0.113.10:443".parse().unwrap()];
+    let (authority, now) = (&hub.identity.authority, SystemTime::now());
+    let invitation = identity::invite(
+        &mut hub.store,
+        authority,
+        &name("van-07"),
+        &hubs,
+        400 * DAY,
+        now,
+    );
+    let mut edge = Edge::join(&invitation.unwrap());
+    let request = edge.identity.enrollment_request().unwrap();
+    let answer = hub.answer(&[], &request, 366 * DAY);
+    edge.identity.accept(&answer.body).unwrap();
+
+    let seen = handshake(
+        identity::client_config(&edge.identity).unwrap(),
+        &hub.identity,
+    );
+
+    let site = identity::authorize(&hub.store, &seen.unwrap().peer, now);
+    assert_eq!(site.unwrap().site, name("van-07"));
+}
