@@ -21,7 +21,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    EndpointEvent, Event, FourTuple, Incoming, ServerConfig, StreamEvent, VarInt,
+    EndpointEvent, Event, FourTuple, Incoming, ServerConfig, StreamEvent, Transmit, VarInt,
     crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig},
 };
 
@@ -31,7 +31,7 @@ pub use self::{
     roster::Roster,
     words::{BareEvent, BareReceived, BareStats, BareTransmit, Ended, Stream},
 };
-use crate::{finish::Finish, ids::ConnId};
+use crate::{farewell::Farewell, finish::Finish, ids::ConnId};
 
 struct Conn {
     /// It is large, and a tree's nodes are not full.
@@ -40,8 +40,37 @@ struct Conn {
     remote: SocketAddr,
     client: bool,
     finish: Finish,
+    /// It has sent packets since its handshake was complete.
+    settled: bool,
+    /// What it closes with as soon as it is settled.
+    parting: Option<(VarInt, Bytes)>,
+    farewell: Farewell,
     /// When the datagrams arrived that it was given last.
     arrived: Option<Instant>,
+}
+
+impl Conn {
+    fn close(&mut self, code: VarInt, reason: &str, now: Instant) {
+        let reason = Bytes::copy_from_slice(reason.as_bytes());
+        if self.client && !self.settled && !self.quic.is_handshaking() {
+            self.parting = Some((code, reason));
+        } else {
+            self.quic.close(now, code, reason);
+        }
+    }
+
+    fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
+        self.finish.note_sending(&self.quic);
+        let (most, farewell) = (BareConfig::SEGMENTS, &mut self.farewell);
+        let transmit = farewell.poll_transmit(&mut self.quic, now, most, buffer)?;
+        if !self.quic.is_handshaking() {
+            self.settled = true;
+            if let Some((code, reason)) = self.parting.take() {
+                self.quic.close(now, code, reason);
+            }
+        }
+        Some(transmit)
+    }
 }
 
 /// An endpoint of connections without a tunnel: a client, or a server.
@@ -136,6 +165,9 @@ impl Bare {
             remote,
             client,
             finish: Finish::default(),
+            settled: false,
+            parting: None,
+            farewell: Farewell::default(),
             arrived: None,
         };
         self.conns.insert(id, conn);
@@ -144,11 +176,12 @@ impl Bare {
         id
     }
 
-    /// Ends a connection, which tells the peer why.
+    /// Ends a connection, which tells the peer why. A client that has just completed its handshake
+    /// lets the server complete it first.
     pub fn close(&mut self, id: ConnId, code: u32, reason: &str, now: Instant) {
-        if let Some(conn) = self.get(id) {
-            let reason = Bytes::copy_from_slice(reason.as_bytes());
-            conn.close(now, VarInt::from_u32(code), reason);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            self.roster.touch(id);
+            conn.close(VarInt::from_u32(code), reason, now);
         }
     }
 
@@ -204,6 +237,7 @@ impl Bare {
                     return;
                 };
                 conn.quic.handle_event(event);
+                conn.farewell.note_heard(&conn.quic);
                 conn.arrived = Some(arrived);
                 self.roster.touch(id);
                 // The time of arrival is that of this packet only.
@@ -255,7 +289,7 @@ impl Bare {
         }
     }
 
-    fn queue_stateless(&mut self, transmit: &noq_proto::Transmit, buffer: Vec<u8>) {
+    fn queue_stateless(&mut self, transmit: &Transmit, buffer: Vec<u8>) {
         if self.stateless.len() < BareConfig::STATELESS_LIMIT {
             self.stateless.push_back((outgoing(transmit), buffer));
         }
@@ -349,8 +383,7 @@ impl Bare {
         while let Some(id) = self.roster.take_turn() {
             let mut wake = None;
             if let Some(conn) = self.conns.get_mut(&id) {
-                conn.finish.note_sending(&conn.quic);
-                if let Some(transmit) = conn.quic.poll_transmit(now, BareConfig::SEGMENTS, buffer) {
+                if let Some(transmit) = conn.poll_transmit(buffer, now) {
                     return Some(outgoing(&transmit));
                 }
                 wake = conn.quic.poll_timeout();

@@ -23,6 +23,7 @@ mod codec;
 mod congestion;
 pub mod edge;
 pub mod facts;
+mod farewell;
 mod finish;
 mod gate;
 mod h3;

@@ -45,6 +45,7 @@ use self::{
 use crate::{
     codec::Codec,
     facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStatus},
+    farewell::Farewell,
     ids::{LinkId, SocketId},
     path::{Path, number},
     pipe::Pipe,
@@ -72,6 +73,7 @@ pub(crate) struct Tunnel {
     /// What came before that.
     early: Early,
     opening: Opening,
+    farewell: Farewell,
     round: Round,
     patience: Patience,
     activity: Activity,
@@ -108,6 +110,7 @@ impl Tunnel {
             codec: None,
             early,
             opening: Opening::default(),
+            farewell: Farewell::default(),
             round: Round::new(now),
             patience: Patience::default(),
             activity: Activity::new(now),

@@ -119,6 +119,11 @@ impl World {
         cable.up.offered + cable.down.offered
     }
 
+    /// Bytes of all IP packets that the hub put on a link so far.
+    pub fn bytes_down(&self, link: usize) -> u64 {
+        self.cables[link].down.offered
+    }
+
     /// The link's address changes, as behind a provider's NAT that uses another of its own.
     pub fn move_to(&mut self, link: usize, address: IpAddr) {
         self.cables[link].address.set_ip(address);

@@ -30,6 +30,7 @@ impl Tunnel {
         self.note_lateness(pipe, path, arrived);
         self.note_waited(now.saturating_duration_since(arrived));
         self.conn.handle_event(event);
+        self.farewell.note_heard(&self.conn);
         self.note_waited(Duration::ZERO);
         let id = path.map_or(u32::MAX, |index| {
             let path = &mut self.paths[index];

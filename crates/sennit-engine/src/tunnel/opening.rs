@@ -70,9 +70,9 @@ impl Tunnel {
             return self.opening.take_rest(buffer);
         }
         let start = buffer.len();
-        let mut transmit = self.conn.poll_transmit(now, ONE, buffer);
+        let mut transmit = self.ask_noq(ONE, now, buffer);
         if transmit.is_none() && self.probe_early(now) {
-            transmit = self.conn.poll_transmit(now, ONE, buffer);
+            transmit = self.ask_noq(ONE, now, buffer);
         }
         if let Some(transmit) = &mut transmit {
             self.opening.part(transmit, start, buffer);

@@ -123,7 +123,7 @@ impl Tunnel {
                     }
                 }
                 Sending::Acks(paths) => {
-                    if let Some(transmit) = self.conn.poll_transmit(now, ONE, buffer) {
+                    if let Some(transmit) = self.ask_noq(ONE, now, buffer) {
                         self.account(&transmit, paths);
                         return Some(transmit);
                     }
@@ -156,7 +156,7 @@ impl Tunnel {
                 }
                 Sending::Batch(paths) => {
                     let most = if self.round.data_first { ONE } else { GSO };
-                    if let Some(transmit) = self.conn.poll_transmit(now, most, buffer) {
+                    if let Some(transmit) = self.ask_noq(most, now, buffer) {
                         self.account(&transmit, paths);
                         return Some(transmit);
                     }
@@ -201,6 +201,17 @@ impl Tunnel {
         self.round.only_acks = None;
         self.forget_due(now);
         transmit
+    }
+
+    /// What noq has to send, in so many datagrams at most.
+    pub(super) fn ask_noq(
+        &mut self,
+        most: NonZeroUsize,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.farewell
+            .poll_transmit(&mut self.conn, now, most, buffer)
     }
 
     /// Whether something waits for a path.

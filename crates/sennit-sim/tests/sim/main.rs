@@ -10,6 +10,7 @@ mod busy;
 mod chaos;
 mod complaints;
 mod echo;
+mod farewells;
 mod flood;
 mod health;
 mod hellos;
