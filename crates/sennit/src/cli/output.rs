@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::{Exit, Failure};
 
@@ -39,13 +40,49 @@ pub(super) fn say_text(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
+/// A document, which begins with its schema.
 pub(super) fn print_json(document: &impl Serialize) -> Result<Exit, Failure> {
     let text = serde_json::to_string_pretty(document).map_err(Failure::runtime)?;
+    debug_assert!(text.starts_with("{\n  \"schema\": \"sennit."), "{text}");
     print(&format!("{text}\n"))
+}
+
+/// A document as a daemon has sent it, which loses nothing that this version does not know.
+pub(super) fn print_document(document: &Value) -> Result<Exit, Failure> {
+    print_json(&SchemaFirst(document))
+}
+
+/// Keys of an object are kept in the order of the alphabet; this puts `schema` in front.
+struct SchemaFirst<'a>(&'a Value);
+
+impl Serialize for SchemaFirst<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Value::Object(object) = self.0 else {
+            return self.0.serialize(serializer);
+        };
+        let (schema, others): (Vec<_>, Vec<_>) =
+            object.iter().partition(|(key, _)| *key == "schema");
+        serializer.collect_map(schema.into_iter().chain(others))
+    }
 }
 
 /// Whether stdout shows colours and wants them (no-color.org).
 pub(super) fn wants_color() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && io::stdout().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_of_a_daemon_begins_with_its_schema_and_is_otherwise_as_it_came() {
+        let document = json!({ "links": [{ "schema": 1, "a": 2 }], "schema": "sennit.usage/1" });
+        let text = serde_json::to_string(&SchemaFirst(&document)).unwrap();
+        let asked = r#"{"schema":"sennit.usage/1","links":[{"a":2,"schema":1}]}"#;
+        assert_eq!(text, asked);
+    }
 }

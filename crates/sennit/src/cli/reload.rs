@@ -43,7 +43,7 @@ pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
     if args.keep {
         let kept = client.request(&Request::Keep)?;
         if args.json {
-            return output::print_json(&kept);
+            return output::print_document(&kept);
         }
         output::say!("The config stays.");
         return Ok(Exit::Ok);
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
         Failure::runtime(format!("the daemon's answer makes no sense: {error}"))
     })?;
     if args.json {
-        output::print_json(&document)?;
+        output::print_document(&document)?;
     } else if answer.applied {
         output::print(&text(&answer))?;
     }

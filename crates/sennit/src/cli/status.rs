@@ -28,7 +28,7 @@ pub(super) enum Awaited {
 
 pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     if args.schema {
-        return output::print_json(&status::json_schema());
+        return output::print(&format!("{:#}\n", status::json_schema()));
     }
     let control = || args.control.clone().map_or_else(find_control, Ok);
     let document = match args.wait {
@@ -68,7 +68,7 @@ pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
         ));
     }
     if args.json {
-        return output::print_json(&json!({ "schema": "sennit.why/1", "paths": reasons }));
+        return output::print_document(&json!({ "schema": "sennit.why/1", "paths": reasons }));
     }
     output::print(&status::render_reasons(&reasons))
 }
@@ -81,7 +81,7 @@ fn why_packet(args: &WhyArgs, control: &Path, packet: &DescribedPacket) -> Resul
         Failure::runtime(format!("the daemon's answer makes no sense: {error}"))
     })?;
     if args.json {
-        return output::print_json(&json!({ "schema": "sennit.why/1", "packet": reason }));
+        return output::print_document(&json!({ "schema": "sennit.why/1", "packet": reason }));
     }
     output::print(&format!("{}\n", reason.why))
 }
@@ -94,7 +94,7 @@ fn why_flows(args: &WhyArgs, status: &Status, flow: Option<&FlowName>) -> Result
             .hint("`sennit why --flows` lists the busiest flows, `sennit status` the links"));
     }
     if args.json {
-        return output::print_json(&json!({ "schema": "sennit.why/1", "flows": reasons }));
+        return output::print_document(&json!({ "schema": "sennit.why/1", "flows": reasons }));
     }
     output::print(&match flow {
         Some(_) => status::render_flows(status),
@@ -110,7 +110,7 @@ fn ask(control: &Path, patience: Duration) -> Result<Value, ClientError> {
 
 fn print(args: &StatusArgs, document: &Value) -> Result<Exit, Failure> {
     if args.json {
-        return output::print_json(document);
+        return output::print_document(document);
     }
     output::print(&status::render(&read(document)?, output::wants_color()))
 }

@@ -42,7 +42,7 @@ enum Span {
 pub(super) fn run(args: &UsageArgs) -> Result<Exit, Failure> {
     let document = Client::connect(&args.control, PATIENCE)?.request(&Request::Usage)?;
     if args.json {
-        return output::print_json(&document);
+        return output::print_document(&document);
     }
     let usage: UsageDocument = serde_json::from_value(document).map_err(|error| {
         Failure::runtime(format!("the daemon's answer makes no sense: {error}"))

@@ -36,7 +36,7 @@ pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
     let control = || args.control.clone().map_or_else(status::find_control, Ok);
     let document = status::wait_up(control, args.timeout.unwrap_or(DEFAULT_TIMEOUT))?;
     if args.json {
-        return output::print_json(&document);
+        return output::print_document(&document);
     }
     Ok(Exit::Ok)
 }
