@@ -16,11 +16,15 @@ export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/** A file of the page. */
-export async function sendFile(pathname, response) {
+/** A file of the page, with a status in it if there is one. */
+export async function sendFile(pathname, response, status) {
   const name = pathname === "/" ? "index.html" : pathname.slice(1);
   try {
-    const body = await readFile(new URL(name, DIST));
+    let body = await readFile(new URL(name, DIST));
+    if (status) {
+      const data = JSON.stringify(status).replaceAll("<", "\\u003c");
+      body = `${body}`.replace("</head>", () => `<script type="application/json" id="status">${data}</script></head>`);
+    }
     response.setHeader("content-type", TYPES[extname(name)] ?? "application/octet-stream");
     response.setHeader("content-security-policy", POLICY);
     response.end(body);
@@ -31,12 +35,16 @@ export async function sendFile(pathname, response) {
 
 export class Daemon {
   /** `status` makes the document for a number of seconds since the start. */
-  constructor(status, { token, role = "read", answers = {} } = {}) {
+  constructor(status, { token, role = "read", answers = {}, speaks = true, tells = true } = {}) {
     this.status = status;
     this.token = token;
     this.role = role;
     /** What is answered to other requests, like `GET /v1/speedtest`, made of what they bring. */
     this.answers = answers;
+    /** Whether its stream says anything. */
+    this.speaks = speaks;
+    /** Whether the page comes with the status, as for whoever needs no token. */
+    this.tells = tells && !token;
     this.seconds = 0;
     this.commands = [];
     /** What was asked for of each stream. */
@@ -68,17 +76,22 @@ export class Daemon {
   }
 
   #tell(stream) {
+    if (!this.speaks) return;
+    const status = this.#scoped(this.streams.get(stream));
+    stream.write(`event: status\ndata: ${JSON.stringify(status)}\n\n`);
+  }
+
+  #scoped(paths) {
     const status = this.status(this.seconds);
     const { tunnels } = status;
-    const paths = this.streams.get(stream);
     if (paths === "false" || (paths === "own" && status.role === "hub")) status.tunnels = tunnels.map((it) => ({ ...it, paths: [] }));
-    stream.write(`event: status\ndata: ${JSON.stringify(status)}\n\n`);
+    return status;
   }
 
   async #answer(request, response) {
     const { pathname } = new URL(request.url, "http://localhost");
     if (pathname.startsWith("/v1")) return this.#api(pathname, request, response);
-    await sendFile(pathname, response);
+    await sendFile(pathname, response, pathname === "/" && this.tells && this.#scoped("own"));
   }
 
   async #api(path, request, response) {

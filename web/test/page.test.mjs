@@ -75,6 +75,20 @@ test("an edge: verdict, links with reasons, classes, flows with reasons", async 
   await picture(page, "edge-light");
 });
 
+test("what the page came with is shown before the daemon has said anything else, and runs nothing", async (t) => {
+  const named = (s) => {
+    const status = edge(s);
+    status.links[0].name = `</script>${HOSTILE}`;
+    return status;
+  };
+  const { page, faults } = await look(t, named, { daemon: { speaks: false }, seconds: 0 });
+  const cards = await page.locator(".card").allTextContents();
+  assert.equal(cards.length, 4);
+  assert.ok(cards[0].includes(`</script>${HOSTILE}`));
+  assert.equal(await page.locator("script#status").count(), 0);
+  assert.deepEqual(faults, []);
+});
+
 test("what a class has of a link is shown in both directions", async (t) => {
   const { page, faults } = await look(t, edge, { seconds: 2 });
   const rows = await page.locator("section:has(> #shared) tbody tr").all();

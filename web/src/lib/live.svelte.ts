@@ -76,6 +76,7 @@ export class Live {
 
   /** Follows the daemon until it wants a token that is not there. */
   async run() {
+    this.#begin();
     let failures = 0;
     while (!this.#stopped) {
       this.#abort = new AbortController();
@@ -97,6 +98,13 @@ export class Live {
       failures += 1;
       await new Promise((done) => setTimeout(done, wait));
     }
+  }
+
+  /** The status that the page came with, if it did. */
+  #begin() {
+    const block = document.getElementById("status");
+    block?.remove();
+    if (block?.textContent) this.#show(block.textContent);
   }
 
   #lose(trouble: string) {
@@ -201,10 +209,14 @@ export class Live {
       return;
     }
     if (kind !== "status") return;
-    this.status = JSON.parse(field("data")) as Status;
+    this.#show(field("data"));
+    onWord();
+  }
+
+  #show(document: string) {
+    this.status = JSON.parse(document) as Status;
     this.phase = "live";
     this.trouble = "";
-    onWord();
     this.onStatus(this.status);
   }
 }

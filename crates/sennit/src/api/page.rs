@@ -1,13 +1,24 @@
 //! The page for browsers, which `make page` builds from `web/` and the build takes in.
 //!
-//! It holds nothing of this daemon: what it shows it asks of the API, with a token where one is
-//! needed.
+//! Its files hold nothing of this daemon: what it shows it asks of the API, with a token where one
+//! is needed. For whoever may look without one, the status stands in the page already, as data,
+//! which spares a request before there is something to see.
+
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
+    extract::Request,
     http::{HeaderMap, HeaderName, StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::get,
+};
+use tokio::time::timeout;
+
+use super::{
+    Shared,
+    call::Caller,
+    watch::{Paths, Scope},
 };
 
 /// One file of the page.
@@ -26,16 +37,58 @@ static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// The status in the page is that of the page's first request for it.
+const SCOPE: Scope = Scope {
+    flows: false,
+    paths: Paths::Own,
+};
+/// A daemon that takes longer to tell its status is asked by the page, which then says so.
+const PROMPTLY: Duration = Duration::from_millis(100);
+/// A status of more bytes, of a hub with a thousand sites, would hold up the page's own files.
+const LONGEST: usize = 512 << 10;
+
 /// Routes to the files of the page.
-pub(super) fn router() -> Router {
+pub(super) fn router(shared: &Arc<Shared>) -> Router {
     let mut router = Router::new();
     for file in FILES {
-        router = router.route(
-            file.path,
-            get(move |headers: HeaderMap| async move { send(file, &headers) }),
-        );
+        let shared = Arc::clone(shared);
+        let handler = move |request: Request| async move {
+            let status = match (file.path, request.extensions().get::<Caller>()) {
+                ("/", Some(Caller { role: Some(_) })) => status_of(&shared).await,
+                _ => None,
+            };
+            let page = status.and_then(|status| with_status(file.plain, &status));
+            page.map_or_else(|| send(file, request.headers()), send_once)
+        };
+        router = router.route(file.path, get(handler));
     }
     router
+}
+
+/// The status as JSON, if it is there at once.
+async fn status_of(shared: &Shared) -> Option<Vec<u8>> {
+    let sight = timeout(PROMPTLY, shared.watch.status(SCOPE)).await;
+    let json = sight.ok()?.ok()?.json;
+    (json.len() <= LONGEST).then(|| json.to_vec())
+}
+
+/// The page with a document in it as data, which no browser runs.
+fn with_status(page: &[u8], json: &[u8]) -> Option<String> {
+    let (page, json) = (str::from_utf8(page).ok()?, str::from_utf8(json).ok()?);
+    let (before, after) = page.split_once("</head>")?;
+    // In JSON it stands in texts only; in HTML it might end the script, or begin a comment in it.
+    let json = json.replace('<', r"\u003c");
+    let block = format!(r#"<script type="application/json" id="status">{json}</script>"#);
+    Some([before, &block, "</head>", after].concat())
+}
+
+/// The page for one who sees it now: nobody keeps it.
+fn send_once(page: String) -> Response {
+    let about = [
+        (header::CONTENT_TYPE, kind("/")),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (fixed(), about, page).into_response()
 }
 
 fn send(file: &File, headers: &HeaderMap) -> Response {
@@ -142,8 +195,28 @@ mod tests {
     }
 
     #[test]
+    fn a_status_in_the_page_is_data_and_cannot_end_it() {
+        let page = b"<html><head></head><body></body></html>";
+        let json = br#"{"name":"</script><script>alert(1)</script><!--","level":1}"#;
+
+        let page = with_status(page, json).unwrap();
+
+        let (_, block) = page
+            .split_once(r#"<script type="application/json" id="status">"#)
+            .unwrap();
+        let (block, rest) = block.split_once("</script>").unwrap();
+        assert_eq!(rest, "</head><body></body></html>");
+        let read = |json: &[u8]| serde_json::from_slice::<serde_json::Value>(json).unwrap();
+        assert_eq!(read(block.as_bytes()), read(json));
+    }
+
+    #[test]
     fn every_answer_says_what_the_page_may_load() {
-        for answer in [ask(&[]), ask(&[(header::IF_NONE_MATCH, "\"0123\"")])] {
+        for answer in [
+            ask(&[]),
+            ask(&[(header::IF_NONE_MATCH, "\"0123\"")]),
+            send_once(String::new()),
+        ] {
             assert!(
                 said(&answer, header::CONTENT_SECURITY_POLICY).starts_with("default-src 'none'")
             );

@@ -38,7 +38,7 @@ pub(super) fn router(shared: &Arc<Shared>) -> Router {
         router = router.route(path, on(filter, handler));
     }
     router
-        .merge(page::router())
+        .merge(page::router(shared))
         .method_not_allowed_fallback(|| async {
             let status = StatusCode::METHOD_NOT_ALLOWED;
             Problem::new(status, "method_not_allowed", "this has no such method")

@@ -14,7 +14,7 @@ use sennit::config::ApiConfig;
 use serde_json::Value;
 
 use crate::is_committed;
-use world::{OPERATOR, World, secret, status, talk};
+use world::{OPERATOR, READER, World, secret, status, talk};
 
 #[test]
 fn the_status_is_the_same_over_both_sockets_and_the_control_protocol_goes_on() {
@@ -72,6 +72,29 @@ fn the_page_is_for_everybody_and_may_load_nothing_of_others() {
         head.contains("content-security-policy: default-src 'none'; script-src 'self'"),
         "{head}"
     );
+}
+
+#[test]
+fn the_page_comes_with_the_status_for_whoever_may_look_only() {
+    let world = World::new();
+    let block = r#"<script type="application/json" id="status">"#;
+
+    let known = world.ask("GET /", Some(READER), "");
+    let (_, data) = known.body.split_once(block).expect("it is there");
+    let (data, _) = data.split_once("</script>").unwrap();
+    let status: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(status["schema"], "sennit.status/1");
+    let paths = status["tunnels"][0]["paths"].as_array();
+    assert!(paths.is_none_or(Vec::is_empty), "as the page asks");
+    assert!(
+        known
+            .head
+            .to_lowercase()
+            .contains("cache-control: no-store")
+    );
+
+    let unknown = world.ask("GET /", None, "");
+    assert!(!unknown.body.contains("sennit.status/1"), "{unknown:?}");
 }
 
 #[test]
