@@ -226,7 +226,7 @@ impl<'a, N: Network> Client<'a, N> {
         };
         let begun = self.net.now();
         self.load.count_from(begun);
-        let counted = begun + Duration::from_secs_f64(self.options.plan.warmup_seconds);
+        let counted = self.counted(begun);
         let members = self.load.members().collect();
         let requests = self.options.plan.requests;
         self.asker = requests.map(|requests| Asker::new(requests, members, counted, begun));
@@ -236,6 +236,11 @@ impl<'a, N: Network> Client<'a, N> {
             false => handshakes.map(|count| Visits::always(count, counted)),
         };
         Ok(begun)
+    }
+
+    /// When the warm-up of a load that began then is over.
+    fn counted(&self, begun: Instant) -> Instant {
+        begun + Duration::from_secs_f64(self.options.plan.warmup_seconds)
     }
 
     /// Waits for the end of the load; whether somebody ended it before.
@@ -277,18 +282,21 @@ impl<'a, N: Network> Client<'a, N> {
         down.unwrap_or(0)
     }
 
-    /// The time since `from`, in which so many bytes arrived here.
+    /// The time since `from`, in which so many bytes arrived here that count.
     fn second(&mut self, begun: Instant, from: Instant, bytes: u64) -> Second {
         let (now, plan) = (self.net.now(), &self.options.plan);
-        let seconds = now.saturating_duration_since(from).as_secs_f64();
+        let counted = self.counted(begun);
+        let span = now.saturating_duration_since(from.max(counted));
+        let counts = |wanted: bool| wanted && span > second::SHORTEST;
         let probes = self.probes.as_ref().map(|probes| probes.between(from, now));
         let probes = probes.unwrap_or_default();
         Second {
             schema: second::SCHEMA.into(),
             elapsed_seconds: now.saturating_duration_since(begun).as_secs_f64(),
-            seconds,
-            up_bits_per_second: self.far.rate(begun).filter(|_| plan.up),
-            down_bits_per_second: plan.down.then(|| bytes as f64 * 8.0 / seconds),
+            seconds: now.saturating_duration_since(from).as_secs_f64(),
+            up_bits_per_second: self.far.rate(counted).filter(|_| counts(plan.up)),
+            down_bits_per_second: counts(plan.down)
+                .then(|| bytes as f64 * 8.0 / span.as_secs_f64()),
             rtt: probes.times,
             probes: probes.sent,
             unanswered: probes.lost,
@@ -341,7 +349,7 @@ impl<'a, N: Network> Client<'a, N> {
         };
         let sent = theirs.sent.messages;
         let ours = self.load.side(&mut *self.quic, Some(sent), span, ended);
-        let rtt = self.round_trips(quiet, begun..ended);
+        let rtt = self.round_trips(quiet, self.counted(begun)..ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         self.add_questions(&mut report, &ours);
         Ok(report)
@@ -354,7 +362,7 @@ impl<'a, N: Network> Client<'a, N> {
         self.pump(ended + drain, |_| None::<()>).map(drop)
     }
 
-    /// Those of probes before and while the load ran.
+    /// Those of probes before the load, and while it ran and counted.
     fn round_trips(&self, quiet: Range<Instant>, loaded: Range<Instant>) -> RoundTrips {
         let trips = |span: Range<Instant>| {
             let probes = self.probes.as_ref();

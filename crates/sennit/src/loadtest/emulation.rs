@@ -36,7 +36,7 @@ pub(super) struct Emulation {
 pub struct Passed {
     /// Packets that entered the link.
     pub entered: u64,
-    /// Packets that came out.
+    /// Packets that came out, a few of which may have entered before the load.
     pub left: u64,
     /// Packets that were lost on the wire, by chance.
     pub lost: u64,

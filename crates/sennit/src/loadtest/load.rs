@@ -20,8 +20,9 @@ const BLOCK: usize = 64 << 10;
 /// At a rate, streams get so much at once, or what is due in [`TICK`] if that is less.
 const PIECE: f64 = 16_384.0;
 const TICK: f64 = 0.005;
-/// First octet of a message.
+/// First octet of a message, and of one that is not counted, as it leaves in the warm-up.
 const MESSAGE: u8 = 3;
+const WARM: u8 = 4;
 /// Octet, number, time of sending.
 pub(super) const HEAD: usize = 17;
 
@@ -67,6 +68,8 @@ struct Run {
     left: Option<u64>,
     tally: Tally,
     cpu: Option<Duration>,
+    /// The warm-up is over.
+    counts: bool,
 }
 
 impl Load {
@@ -117,6 +120,7 @@ impl Load {
             left: self.plan.bytes,
             tally: Tally::new(&self.plan, now),
             cpu: tally::cpu(),
+            counts: self.plan.warmup_seconds <= 0.0,
         });
         self.begin_due(quic, now);
     }
@@ -176,7 +180,11 @@ impl Load {
 
     /// How long load is sent.
     fn span(&self) -> Duration {
-        Duration::from_secs_f64(self.plan.warmup_seconds + self.plan.seconds)
+        self.warmup() + Duration::from_secs_f64(self.plan.seconds)
+    }
+
+    fn warmup(&self) -> Duration {
+        Duration::from_secs_f64(self.plan.warmup_seconds)
     }
 
     /// Hands over what may be sent now.
@@ -189,11 +197,24 @@ impl Load {
             return self.stop(quic);
         }
         self.begin_due(quic, now);
+        self.count_packets(quic, now);
         let Some(run) = &self.run else { return };
         match run.schedule {
             None if self.plan.message_bytes.is_some() => self.fill_with_messages(quic, now),
             None => self.fill_streams(quic),
             Some(schedule) => self.fill_at_rate(schedule, quic, now),
+        }
+    }
+
+    /// What leaves from the end of the warm-up on counts.
+    fn count_packets(&mut self, quic: &mut dyn Stack, now: Instant) {
+        let warmup = self.warmup();
+        let warms = |run: &&mut Run| !run.counts && now >= run.start + warmup;
+        if let Some(run) = self.run.as_mut().filter(warms) {
+            run.counts = true;
+            for (&id, member) in &mut self.members {
+                member.before = quic.stats(id).unwrap_or(member.before);
+            }
         }
     }
 
@@ -293,12 +314,12 @@ impl Load {
         let bytes = usize::from(self.plan.message_bytes.unwrap_or_default()).max(HEAD);
         let since = now.saturating_duration_since(run.start);
         let mut message = BytesMut::with_capacity(bytes);
-        message.put_u8(MESSAGE);
+        message.put_u8(if run.counts { MESSAGE } else { WARM });
         message.put_u64(member.messages);
         message.put_u64(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
         message.resize(bytes, 0x5a);
         let sent = quic.send_datagram(id, message.freeze());
-        member.messages += u64::from(sent);
+        member.messages += u64::from(sent && run.counts);
         sent
     }
 
@@ -335,15 +356,17 @@ impl Load {
     }
 
     fn handle_message(&mut self, id: Id, bytes: &[u8], arrived: Instant) {
-        let Some((MESSAGE, number, sent)) = read_head(bytes) else {
+        let Some((kind @ (MESSAGE | WARM), number, sent)) = read_head(bytes) else {
             return;
         };
         let (Some(run), Some(member)) = (&self.run, self.members.get_mut(&id)) else {
             return;
         };
-        let since = arrived.saturating_duration_since(run.start);
-        let arrivals = member.arrivals.get_or_insert_default();
-        arrivals.note(number, bytes.len(), sent, since);
+        if kind == MESSAGE {
+            let since = arrived.saturating_duration_since(run.start);
+            let arrivals = member.arrivals.get_or_insert_default();
+            arrivals.note(number, bytes.len(), sent, since);
+        }
         self.count((id, None), bytes.len(), arrived);
     }
 

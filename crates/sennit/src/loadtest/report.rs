@@ -105,7 +105,7 @@ pub struct Way {
 pub struct RoundTrips {
     /// Before the load.
     pub idle: TimeFigures,
-    /// While it ran.
+    /// While it ran, after the warm-up.
     pub loaded: TimeFigures,
     /// Probes that left while it ran.
     pub probes: u64,

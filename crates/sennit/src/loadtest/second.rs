@@ -10,6 +10,9 @@ use super::words::Tick;
 /// The version of this shape.
 pub const SCHEMA: &str = "sennit.test.second/1";
 
+/// What arrived in less time than this says nothing of a rate.
+pub(super) const SHORTEST: Duration = Duration::from_millis(100);
+
 /// A second of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
@@ -19,9 +22,9 @@ pub struct Second {
     pub elapsed_seconds: f64,
     /// How long it was.
     pub seconds: f64,
-    /// Payload that arrived at the server; `None` if that was not heard of.
+    /// Payload that arrived at the server; `None` in the warm-up, and if that was not heard of.
     pub up_bits_per_second: Option<f64>,
-    /// Payload that arrived here.
+    /// Payload that arrived here; `None` in the warm-up.
     pub down_bits_per_second: Option<f64>,
     /// Round trips of probes that left in this second.
     pub rtt: TimeFigures,
@@ -60,7 +63,7 @@ impl Far {
         self.complete
     }
 
-    /// Bits a second between what was said last and before that, each once.
+    /// Bits a second between what was said last and before that, each once; counted since `begun`.
     pub(super) fn rate(&mut self, begun: Instant) -> Option<f64> {
         let newest = self.newest.filter(|_| std::mem::take(&mut self.is_fresh))?;
         let start = Mark {
@@ -68,9 +71,9 @@ impl Far {
             bytes: 0,
         };
         let before = self.before.unwrap_or(start);
-        let span = newest.at.saturating_duration_since(before.at);
+        let span = newest.at.saturating_duration_since(before.at.max(begun));
         let bytes = newest.bytes.saturating_sub(before.bytes);
-        (span > Duration::from_millis(100)).then(|| bytes as f64 * 8.0 / span.as_secs_f64())
+        (span > SHORTEST).then(|| bytes as f64 * 8.0 / span.as_secs_f64())
     }
 }
 

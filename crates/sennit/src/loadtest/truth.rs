@@ -18,6 +18,7 @@ use super::{
     client::{self, Options},
     emulation,
     report::Report,
+    second::Second,
     server::{self, Serving},
     stack::{Stack, StackName},
     wire::Network,
@@ -146,6 +147,17 @@ fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
 
 /// What a test between such ends over such a link says.
 fn test_by(ends: Ends, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
+    follow(ends, spec, seed, plan, &mut |_| {})
+}
+
+/// What a test between such ends over such a link says, also while it runs.
+fn follow(
+    ends: Ends,
+    spec: &LinkSpec,
+    seed: u64,
+    plan: Plan,
+    progress: &mut dyn FnMut(&Second),
+) -> Report {
     let clock = Clock(Rc::new(Cell::new(Instant::now())));
     let options = server::Options {
         listen: None,
@@ -174,7 +186,7 @@ fn test_by(ends: Ends, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
         stack: ends.client,
     };
     let stop = AtomicBool::new(false);
-    client::run_over(net, &options, Vec::new(), &stop, &mut |_| {}).expect("the link is not dead")
+    client::run_over(net, &options, Vec::new(), &stop, progress).expect("the link is not dead")
 }
 
 /// A plan that sends downward.
@@ -310,6 +322,48 @@ fn the_idle_round_trip_is_that_of_an_idle_link() {
             .zip(idle.max_seconds)
             .expect("it was probed");
         assert!(p50 < 0.060 && worst < 0.100, "{perf}: {idle:?}");
+    }
+}
+
+/// A link that is too narrow for three seconds loses half of what is sent then, and its queue is
+/// full; after a warm-up of eight nothing tells of it.
+#[test]
+fn what_is_sent_in_the_warm_up_counts_nowhere() {
+    let steps = "3,1\n60,20\n";
+    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
+    let config = Config {
+        delay: MS * 10,
+        queue: Queue::Time(MS * 100),
+        ..Config::default()
+    };
+    let spec = LinkSpec::symmetric(config.moving(trace));
+    for message_bytes in [Some(1000), None] {
+        let plan = Plan {
+            up: true,
+            message_bytes,
+            rate_bits_per_second: Some(2e6),
+            ..plan("cubic", 3.0, 8.0)
+        };
+        let mut seconds = Vec::new();
+
+        let tell = &mut |second: &Second| seconds.push(second.clone());
+        let report = follow(Ends::default(), &spec, 1, plan, tell);
+
+        for way in [&report.up, &report.down].into_iter().flatten() {
+            assert_eq!(way.lost_packets, 0, "{way:?}");
+            if let Some(messages) = &way.messages {
+                assert!((740..=760).contains(&messages.sent), "{messages:?}");
+                assert_eq!(messages.lost, 0, "{messages:?}");
+            }
+        }
+        let loaded = report.rtt.loaded;
+        assert!(loaded.max_seconds < Some(0.060), "{loaded:?}");
+        let rates = |second: &Second| [second.up_bits_per_second, second.down_bits_per_second];
+        let (warm, counted) = seconds.split_at(8);
+        assert!(warm.iter().all(|it| rates(it) == [None; 2]), "{warm:?}");
+        let near = |rate: Option<f64>| rate.is_some_and(|rate| (rate / 2e6 - 1.0).abs() < 0.05);
+        let good = |it: &Second| rates(it).into_iter().all(near);
+        assert!(counted.iter().all(good), "{counted:?}");
     }
 }
 

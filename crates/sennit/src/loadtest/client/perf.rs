@@ -98,7 +98,7 @@ impl<N: Network> Client<'_, N> {
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
         self.drain(ended)?;
         self.stop = stopped;
-        let rtt = self.round_trips(quiet, begun..ended);
+        let rtt = self.round_trips(quiet, self.counted(begun)..ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         report.protocol = String::from_utf8_lossy(perf::ALPN).into_owned();
         report.notes.extend(NOTES.map(str::to_owned));
