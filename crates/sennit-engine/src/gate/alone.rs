@@ -111,7 +111,8 @@ impl Controller for Alone {
         self.in_flight += bytes;
         let limited = std::mem::take(&mut self.limited);
         self.delivery.on_sent(pn, bytes, before, limited, now);
-        if before <= RESTART_PACKETS * u64::from(self.mtu) {
+        // At a packet a round trip next to nothing is in flight, and there is always more to send.
+        if limited && before <= RESTART_PACKETS * u64::from(self.mtu) {
             self.control.on_restart(now);
         }
         self.usage.on_sent(pn, self.in_flight);

@@ -40,6 +40,8 @@ use super::{
 
 /// What the round trip is without load, is looked at for so long.
 const QUIET: Duration = Duration::from_millis(500);
+/// Between two timed handshakes, in which a link of 0.2 Mbit/s carries two packets.
+const REST: Duration = Duration::from_millis(100);
 /// What is on its way when the load ends arrives within so many round trips, and this time.
 const DRAIN_TRIPS: u32 = 3;
 const DRAIN: Duration = Duration::from_millis(200);
@@ -195,7 +197,9 @@ impl<'a, N: Network> Client<'a, N> {
         let quiet = self.keep_quiet()?;
         let classic = tls::client(self.options.pin, Exchange::Classic)?;
         handshake.classic_seconds = self.time_handshake(classic)?;
+        self.rest()?;
         handshake.resumed_seconds = self.time_handshake(tls.clone())?;
+        self.rest()?;
         handshake.zero_rtt_answer_seconds = self.time_early(tls.clone())?;
         self.tls = Some(tls::newcomer(self.options.pin)?);
         self.join_all(&tls, &session)?;
@@ -212,6 +216,11 @@ impl<'a, N: Network> Client<'a, N> {
         self.probes = Some(Probes::new(from));
         self.pump(from + QUIET, |_| None::<()>)?;
         Ok(from..from + QUIET)
+    }
+
+    /// What a connection says when it is closed would hold up the next handshake on a slow link.
+    fn rest(&mut self) -> Result<(), TestError> {
+        self.pump(self.net.now() + REST, |_| None::<()>).map(drop)
     }
 
     // ---- the load ------------------------------------------------------------------------------

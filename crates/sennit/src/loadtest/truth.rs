@@ -367,6 +367,56 @@ fn what_is_sent_in_the_warm_up_counts_nowhere() {
     }
 }
 
+/// What the connections of earlier ones say when they are closed takes its time on a slow link.
+#[test]
+fn no_timed_handshake_is_held_up_by_the_one_before() {
+    let spec = LinkSpec::symmetric(Config {
+        rate: Bitrate::from_mbit(0.5),
+        delay: MS * 25,
+        ..Config::default()
+    });
+
+    let report = test(&spec, 1, plan("auto", 1.0, 0.0));
+
+    let told = report.handshake;
+    let first = told.post_quantum_seconds.expect("it was the first");
+    for later in [
+        told.classic_seconds,
+        told.resumed_seconds,
+        told.zero_rtt_answer_seconds,
+    ] {
+        assert!(later.is_some_and(|later| later < first + 0.005), "{told:?}");
+    }
+}
+
+/// Whoever has no more than a packet in flight is not idle for that: one that was taken for idle
+/// never looked for more, and stayed at a packet a round trip.
+#[test]
+fn a_link_that_grows_is_found_to_have_grown() {
+    let steps = "3,1\n60,20\n";
+    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
+    let config = Config {
+        delay: MS * 10,
+        queue: Queue::Time(MS * 100),
+        ..Config::default()
+    };
+    let spec = LinkSpec::symmetric(config.moving(trace));
+    for (seed, word) in (1..=4).flat_map(|seed| [(seed, "bbr"), (seed, "bbr3")]) {
+        let plan = Plan {
+            up: true,
+            rate_bits_per_second: Some(2e6),
+            ..plan(word, 3.0, 9.0)
+        };
+
+        let report = test(&spec, seed, plan);
+
+        for way in [&report.up, &report.down].into_iter().flatten() {
+            let rate = way.goodput_bits_per_second;
+            assert!(rate > 1.9e6, "{word} {seed}: {rate}");
+        }
+    }
+}
+
 /// Another stack is of the same opinion, with itself and with ours at either end.
 #[test]
 fn quinn_finds_the_goodput_that_headers_predict() {

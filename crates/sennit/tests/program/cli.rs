@@ -176,6 +176,22 @@ fn misuse_is_exit_code_2() {
 }
 
 #[test]
+fn help_fits_the_terminal() {
+    let help = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sennit"));
+        let output = command.args(words).env("COLUMNS", "60").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for words in [&["join", "--help"][..], &["test", "client", "--help"]] {
+        let text = help(words);
+        let (_, options) = text.split_once("Options:").unwrap();
+        let (options, _) = options.split_once("Examples:").unwrap_or((options, ""));
+        let long = options.lines().find(|line| line.chars().count() > 60);
+        assert_eq!(long, None, "{words:?}");
+    }
+}
+
+#[test]
 fn help_and_version_are_data() {
     assert_eq!(
         succeed(&["version"]),
