@@ -393,7 +393,7 @@ impl Controller for Gate {
             word: self.word,
             mtu: self.mtu,
             control: self.control.clone_box(),
-            delivery: self.delivery.clone(),
+            delivery: self.delivery.moved(),
             acked: self.acked.clone(),
             state: self.state.clone(),
             usage: self.usage,

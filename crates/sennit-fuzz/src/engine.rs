@@ -6,6 +6,7 @@
 
 mod attack;
 mod edges;
+pub mod hostile;
 mod hubs;
 mod initial;
 mod peer;

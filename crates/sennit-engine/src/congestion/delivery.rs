@@ -43,7 +43,7 @@ const LIMIT: usize = 1 << 16;
 const UNSETTLED: u64 = 1 << 13;
 
 /// Follows the packets of one path.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Delivery {
     sent: VecDeque<Sent>,
     state: State,
@@ -180,6 +180,20 @@ impl Delivery {
             limited: self.limited_until > base.delivered,
             settled: false,
         });
+    }
+
+    /// What goes on when a path moves to another address. noq tells its controller nothing more of
+    /// packets that left before, so they would be kept for good, and a peer may move with each
+    /// packet.
+    pub(crate) fn moved(&self) -> Self {
+        Self {
+            sent: VecDeque::new(),
+            past: VecDeque::new(),
+            short: None,
+            newest: None,
+            train: None,
+            ..*self
+        }
     }
 
     /// Forgets what is in flight: it left before an outage, and its delivery measures that.

@@ -195,7 +195,7 @@ impl Controller for Alone {
             word: self.word,
             mtu: self.mtu,
             control: self.control.clone_box(),
-            delivery: self.delivery.clone(),
+            delivery: self.delivery.moved(),
             usage: self.usage,
             in_flight: self.in_flight,
             limited: self.limited,
