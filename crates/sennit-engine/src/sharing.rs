@@ -61,6 +61,8 @@ pub struct Plan {
     pub down: BTreeMap<String, u64>,
     /// What a hub sends to the site on all links together, in bytes per second.
     pub total: Option<u64>,
+    /// Links are shared although nothing may be said of them: somebody asks what they carry.
+    pub asked: bool,
 }
 
 impl Plan {
@@ -71,6 +73,7 @@ impl Plan {
             && self.up.is_empty()
             && self.down.is_empty()
             && self.total.is_none()
+            && !self.asked
     }
 }
 

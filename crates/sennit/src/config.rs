@@ -192,6 +192,8 @@ pub struct Link {
     pub down: Option<u64>,
     /// What a byte costs there, beside what it costs on others; 0 to 100.
     pub cost: u8,
+    /// It helps while those before it are full.
+    pub overflow: bool,
     /// Bytes that it may carry in a billing cycle, both ways.
     pub cap: Option<u64>,
     /// The day of the month on which a cycle begins, 1 to 28.

@@ -30,6 +30,7 @@ impl Hub {
         let mut plan = Plan {
             down: wishes.down,
             total: self.config.site_limit,
+            asked: wishes.shares,
             ..Plan::default()
         };
         if let Some(before) = &before {

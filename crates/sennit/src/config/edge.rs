@@ -37,6 +37,7 @@ struct ReadLink {
     up: Option<u64>,
     down: Option<u64>,
     cost: u8,
+    overflow: bool,
     cap: Option<u64>,
     reset_day: u8,
 }
@@ -66,6 +67,7 @@ pub(super) fn read(
     config.api = api;
     config.notify = notify;
     check_links(&links, &config.device, findings);
+    check_overflow(&links, findings);
     class::check(&classes, findings);
     class::name_devices(&mut classes, &config.device, findings);
     check_devices(&config.device, &links, &classes, findings);
@@ -290,6 +292,7 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
     let up = link.string("up", values::rate, findings);
     let down = link.string("down", values::rate, findings);
     let cost = link.integer("cost", COST, findings);
+    let overflow = link.boolean("overflow", findings);
     let cap = link.string("cap", values::amount, findings);
     let reset_day = link.integer::<u8>("reset_day", RESET_DAY, findings);
     if let (None, Some(day)) = (&cap, &reset_day)
@@ -307,6 +310,7 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
         up: up.map(Spanned::into_inner),
         down: down.map(Spanned::into_inner),
         cost: cost.map_or(0, Spanned::into_inner),
+        overflow: overflow.unwrap_or(false),
         cap: cap.map(Spanned::into_inner),
         reset_day: reset_day.map_or(1, Spanned::into_inner),
     })
@@ -322,6 +326,7 @@ impl ReadLink {
             up: self.up,
             down: self.down,
             cost: self.cost,
+            overflow: self.overflow,
             cap: self.cap,
             reset_day: self.reset_day,
         }
@@ -354,6 +359,21 @@ fn check_links(links: &[ReadLink], device: &DeviceName, findings: &mut Vec<Findi
         if interface == device.as_str() {
             let message = format!("link `{}` is the tunnel's own device", link.name.get_ref());
             findings.push(Finding::error(link.interface.span(), message));
+        }
+    }
+}
+
+/// A link helps others only if there are some before it.
+fn check_overflow(links: &[ReadLink], findings: &mut Vec<Finding>) {
+    let place = |link: &ReadLink| (link.tier, link.cost);
+    for link in links.iter().filter(|link| link.overflow) {
+        if !links.iter().any(|other| place(other) < place(link)) {
+            let name = link.name.get_ref();
+            let message = format!("`overflow` of link `{name}` has no effect: none is before it");
+            findings.push(
+                Finding::warning(link.name.span(), message)
+                    .help("give it a `cost` or a higher `tier`"),
+            );
         }
     }
 }

@@ -24,6 +24,7 @@ mod links;
 mod machine;
 mod names;
 mod outlook;
+mod overflow;
 mod probe;
 mod renewal;
 mod report;
@@ -175,14 +176,17 @@ fn front(
     let accounts = Accounts::start(reloader, journal, &workers, &boxes.letter_slots);
     let accounts = accounts.map_err(Failure::runtime)?;
     let deputy = Deputy::start(()).map_err(Failure::runtime)?;
-    Ok(Arc::new_cyclic(|front: &Weak<Front>| Front {
+    let front = Arc::new_cyclic(|front: &Weak<Front>| Front {
         reloader: Arc::clone(reloader),
         accounts,
         started,
         workers,
         journal: journal.clone(),
         speedtests: Speedtests::new(front.clone(), deputy),
-    }))
+    });
+    let letters = Arc::clone(&boxes.letter_slots);
+    overflow::start(Arc::downgrade(&front), letters).map_err(Failure::runtime)?;
+    Ok(front)
 }
 
 /// Who watches the links' interfaces, for the first worker.

@@ -1,10 +1,13 @@
-//! Links that are missing, broken, cut, renumbered or too small.
+//! Links that are missing, broken, cut, renumbered, too small or full.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sennit::status::{LinkState, MtuSource, PathState, State, Status};
-use sennit_lab::{LabLink, LinkHandle, NatFault, Role};
+use sennit_lab::{LabLink, LinkHandle, NatFault, Role, plan};
 use sennit_netem::NatConfig;
 
-use crate::traffic::{Conversation, Pings, ping};
+use crate::traffic::{Conversation, Pings, ping, udp_to};
 use crate::world::{Daemon, Edge, HUB_INNER, World, link, path, wait_for};
 
 /// Waits until the daemon says in these words what is wrong with a link.
@@ -364,4 +367,46 @@ fn assert_small_path_works(hub: &str, payload: u64) {
             size_is_known(status, "a", payload, MtuSource::Probed)
         });
     }
+}
+
+#[test]
+fn a_link_with_overflow_helps_while_the_one_before_it_is_full_and_goes_back() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge {
+        links: &[
+            ("a", "wan-a", ""),
+            ("b", "wan-b", "cost = 5\noverflow = true"),
+        ],
+        ..Edge::default()
+    });
+    let helps = |status: &Status| status.notes.iter().any(|note| note.starts_with("b helps"));
+    assert!(!helps(&edge.status()));
+    let server = (plan::SERVER.v4, 9).into();
+    let socket = udp_to(edge.host, server);
+    let enough = AtomicBool::new(false);
+
+    let before = used(&world, "b");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // A quarter more than the first link carries.
+            while !enough.load(Ordering::Relaxed) {
+                for _ in 0..25 {
+                    let _ = socket.send(&[0; 1200]);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        edge.wait("the second link to help", helps);
+        wait_for(
+            "it to carry",
+            || used(&world, "b"),
+            |it| *it > before + 500_000,
+        );
+        enough.store(true, Ordering::Relaxed);
+    });
+
+    edge.wait("it to go back", |status| !helps(status));
+    edge.wait_for_log(&["links that help those before them", "\"b\""]);
 }

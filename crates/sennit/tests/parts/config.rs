@@ -251,6 +251,7 @@ fn the_documented_edge_config_is_read() {
         up: None,
         down: None,
         cost: 0,
+        overflow: false,
         cap: None,
         reset_day: 1,
     };
@@ -262,6 +263,7 @@ fn the_documented_edge_config_is_read() {
         up: None,
         down: None,
         cost: 0,
+        overflow: false,
         cap: None,
         reset_day: 1,
     };

@@ -175,6 +175,13 @@ fn capacity() -> Vec<Key> {
              in reserve\nwhile one that costs less works.",
         ),
         key(
+            "overflow",
+            Kind::Boolean,
+            Without::Value("false".into()),
+            "Whether the link helps those of a lower `tier` or `cost` while they are full, see\n\
+             [Keeping it running](running.md#caps-and-costs).",
+        ),
+        key(
             "cap",
             Kind::Text(r#""100GB""#),
             Without::Is("nothing is counted against it"),

@@ -18,6 +18,8 @@ pub(super) enum Letter {
     Change(Arc<Running>, Done),
     /// The links that have used up their caps.
     Over(Arc<BTreeSet<String>>),
+    /// The links that help those before them.
+    Helpers(Arc<BTreeSet<String>>),
     /// To the first: what the hub assigned.
     Addresses(Vec<Prefix>),
     /// To the first: the hub's own addresses in the tunnel.

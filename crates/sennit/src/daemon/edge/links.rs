@@ -33,6 +33,8 @@ pub(super) struct Links {
     leaving: Vec<(SocketId, Instant)>,
     /// Names of those that have used up their caps.
     over: BTreeSet<String>,
+    /// Those that help others which are full.
+    helpers: BTreeSet<String>,
     ground: Ground,
     /// Whether the log hears of every change, and not only of what others cannot know.
     first: bool,
@@ -85,6 +87,7 @@ impl Links {
             links: links.collect(),
             leaving: Vec::new(),
             over: BTreeSet::new(),
+            helpers: BTreeSet::new(),
             ground: Ground::new(&running.config.device, host),
             first,
             journal,

@@ -291,6 +291,7 @@ impl EdgeMachine {
             Letter::Links(found) => self.links.follow(&found, &mut self.edge, io, now),
             Letter::Engine(engine) => self.replace(*engine, io, now),
             Letter::Over(over) => self.links.set_over(&over, &mut self.edge, now),
+            Letter::Helpers(helpers) => self.links.set_helpers(&helpers, &mut self.edge, now),
             Letter::Change(running, done) => {
                 self.change(&running, io, now);
                 let _ = done.send(());

@@ -38,6 +38,7 @@ fn plan(classes: &[Class], numbers: &[ClassId], links: &[config::Link]) -> Plan 
         up: caps(|link| link.up),
         down: caps(|link| link.down),
         total: None,
+        asked: links.iter().any(|link| link.overflow),
     }
 }
 

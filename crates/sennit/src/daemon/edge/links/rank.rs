@@ -1,4 +1,4 @@
-//! In what order links are used: by tier, cost, and what is left of their caps.
+//! In what order links are used: by tier, cost, what is left of their caps, and which of them help.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -6,6 +6,15 @@ use sennit_engine::Edge;
 
 use super::{Link, Links};
 use crate::status;
+
+/// Whether it has used up its cap, its tier and its cost.
+type Place = (bool, u8, u8);
+
+impl Link {
+    fn works(&self) -> bool {
+        self.complaint.is_none() && self.off().is_none()
+    }
+}
 
 impl Links {
     /// Others than before have used up their caps.
@@ -19,8 +28,19 @@ impl Links {
         self.rank(edge, now);
     }
 
+    /// Others than before help those before them.
+    pub(in crate::daemon::edge) fn set_helpers(
+        &mut self,
+        helpers: &BTreeSet<String>,
+        edge: &mut Edge,
+        now: Instant,
+    ) {
+        self.helpers.clone_from(helpers);
+        self.rank(edge, now);
+    }
+
     /// Puts links in the order in which they are used: those within their caps first, then by
-    /// tier, then by cost.
+    /// tier, then by cost. One that helps is beside the first that work without it.
     pub(super) fn rank(&mut self, edge: &mut Edge, now: Instant) {
         for index in self.order() {
             if let Some(link) = &self.links[index] {
@@ -31,26 +51,40 @@ impl Links {
 
     /// Gives links their ranks; the numbers of those that got another one.
     pub(super) fn order(&mut self) -> Vec<usize> {
-        let mut changed = Vec::new();
-        let over = std::mem::take(&mut self.over);
-        let place = |link: &Link| {
-            let config = &link.config;
-            (over.contains(&config.name), config.tier, config.cost)
-        };
-        let places: BTreeSet<(bool, u8, u8)> = self.all().map(|(_, link)| place(link)).collect();
+        let others = self.all().filter(|(_, it)| !self.helps(it) && it.works());
+        let first = others.map(|(_, it)| self.place(it)).min();
+        let places: BTreeSet<Place> = self.all().map(|(_, it)| self.place(it)).collect();
         // Where neither matters, tiers are as they were written.
         let plain = places.iter().all(|&(over, _, cost)| !over && cost == 0);
-        for (index, link) in self.all_mut() {
-            let own = place(link);
+        let rank = |(_, link): (usize, &Link)| {
+            let own = match first {
+                Some(first) if self.helps(link) => first.min(self.place(link)),
+                _ => self.place(link),
+            };
             let before = places.iter().take_while(|&&it| it < own).count();
-            let rank = u8::try_from(before + 1).unwrap_or(u8::MAX);
-            let rank = if plain { link.config.tier } else { rank };
-            if std::mem::replace(&mut link.rank, rank) != rank {
-                changed.push(index);
+            if plain {
+                own.1
+            } else {
+                u8::try_from(before + 1).unwrap_or(u8::MAX)
             }
-        }
-        self.over = over;
-        changed
+        };
+        let ranks: Vec<u8> = self.all().map(rank).collect();
+        let ranked = self.all_mut().zip(ranks);
+        ranked
+            .filter_map(|((index, link), rank)| {
+                (std::mem::replace(&mut link.rank, rank) != rank).then_some(index)
+            })
+            .collect()
+    }
+
+    fn place(&self, link: &Link) -> Place {
+        let config = &link.config;
+        (self.over.contains(&config.name), config.tier, config.cost)
+    }
+
+    fn helps(&self, link: &Link) -> bool {
+        let name = &link.config.name;
+        self.helpers.contains(name) && !self.over.contains(name)
     }
 
     /// What an operator should know of caps.
@@ -58,11 +92,13 @@ impl Links {
         let over = self
             .all()
             .filter(|(_, it)| self.over.contains(&it.config.name));
-        over.map(|(_, link)| {
+        let over = over.map(|(_, link)| {
             let cap = status::bytes(link.config.cap.unwrap_or_default());
             let name = &link.config.name;
             format!("{name} has used up its cap of {cap}: it is in reserve behind all others")
-        })
-        .collect()
+        });
+        let helps = |name: &String| format!("{name} helps: the links before it are full");
+        over.chain(self.helpers.difference(&self.over).map(helps))
+            .collect()
     }
 }
