@@ -201,6 +201,37 @@ pub struct PathReport {
     /// The sender found that larger packets, which it carried before, do not arrive on it any more.
     /// Said only to who joins [`Half`]s, and only of a path that is heard: others take it for that.
     pub shrunk: bool,
+    /// Why the sender's end of it is out of use, if it is: only in a report of items, and only of a
+    /// path that is not heard.
+    pub away: Option<Away>,
+}
+
+/// Why one end of a path is out of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// Its link has no carrier or no address.
+    LinkDown,
+    /// Its operator wants its link to carry nothing.
+    Paused,
+}
+
+impl Away {
+    fn code(away: Option<Self>) -> u8 {
+        match away {
+            None => 0,
+            Some(Self::LinkDown) => 1,
+            Some(Self::Paused) => 2,
+        }
+    }
+
+    /// What a later end says in other words is not known here.
+    fn of(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::LinkDown),
+            2 => Some(Self::Paused),
+            _ => None,
+        }
+    }
 }
 
 impl PathReport {
@@ -217,7 +248,18 @@ impl PathReport {
             path: u32::from_be_bytes([a, b, c, d]),
             heard: flags != 0,
             shrunk: flags & Self::SHRUNK != 0,
+            away: None,
         }
+    }
+
+    /// What an item holds: the first ends that read it take what they know of it.
+    fn of_item(value: &[u8]) -> Option<Self> {
+        let (entry, rest) = value.split_first_chunk()?;
+        let away = rest.first().and_then(|&code| Away::of(code));
+        Some(Self {
+            away,
+            ..Self::decode(*entry)
+        })
     }
 }
 
@@ -227,7 +269,8 @@ impl Report {
     const ENTRY: usize = 5;
     /// An item that holds the time of sending: four bytes.
     const ITEM_TIME: u8 = 0;
-    /// An item that holds one path: its id, four bytes; flags, one byte; more may follow.
+    /// An item that holds one path: its id, four bytes; flags, one byte; why it is out of use, one
+    /// byte, which may be missing; more may follow.
     const ITEM_PATH: u8 = 1;
     /// An item that holds flow and edition of templates, a byte each.
     const ITEM_TEMPLATES: u8 = 18;
@@ -254,7 +297,9 @@ impl Report {
         item(Self::ITEM_TIME, &self.sent_micros.to_be_bytes());
         for entry in self.paths.iter().take(Self::MAX_PATHS) {
             let [a, b, c, d] = entry.path.to_be_bytes();
-            item(Self::ITEM_PATH, &[a, b, c, d, entry.flags()]);
+            let value = [a, b, c, d, entry.flags(), Away::code(entry.away)];
+            let len = Self::ENTRY + usize::from(entry.away.is_some());
+            item(Self::ITEM_PATH, &value[..len]);
         }
         if !self.templates.is_empty() {
             let known = self.templates.iter().take(Self::MAX_TEMPLATES);
@@ -284,7 +329,7 @@ impl Report {
                     sent_micros = Some(u32::from_be_bytes(*value.first_chunk()?));
                 }
                 Self::ITEM_PATH => {
-                    report.paths.push(PathReport::decode(*value.first_chunk()?));
+                    report.paths.push(PathReport::of_item(value)?);
                     if report.paths.len() > Self::MAX_PATHS {
                         return None;
                     }
@@ -368,11 +413,13 @@ mod tests {
                     path: 0,
                     heard: true,
                     shrunk: true,
+                    away: None,
                 },
                 PathReport {
                     path: 7,
                     heard: false,
                     shrunk: false,
+                    away: None,
                 },
             ],
             ..Report::default()
@@ -392,6 +439,7 @@ mod tests {
                 path: 3,
                 heard: true,
                 shrunk: true,
+                away: None,
             }],
             templates: vec![(7, 1), (255, 0)],
             fares: vec![Fare::default(); Report::MAX_FARES],
@@ -404,8 +452,23 @@ mod tests {
         assert_eq!(Report::decode_items(&longer), Some(report.clone()));
         let mut grown = wire.clone();
         grown[7] += 2;
-        grown.splice(13..13, [9, 9]);
+        grown.splice(13..13, [0, 9]);
         assert_eq!(Report::decode_items(&grown), Some(report.clone()));
+        for (away, code) in [
+            (Some(Away::LinkDown), 1),
+            (Some(Away::Paused), 2),
+            (None, 3),
+        ] {
+            let mut told = report.clone();
+            told.paths[0].away = away;
+            let mut further = wire.clone();
+            further[7] += 1;
+            further.insert(13, code);
+            assert_eq!(Report::decode_items(&further), Some(told.clone()));
+            let mut again = Vec::new();
+            told.encode_items(&mut again);
+            assert_eq!(again == further, away.is_some());
+        }
         for cut in 1..wire.len() {
             let read = Report::decode_items(&wire[..cut]);
             assert_ne!(read.as_ref(), Some(&report));

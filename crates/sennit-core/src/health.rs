@@ -38,6 +38,7 @@ pub use self::{
     state::{Copies, PathState, Reason},
     timing::{PROBE_ACTIVE, PROBE_BUSY, PROBE_DOWN, SILENCE},
 };
+use crate::frame::Away;
 
 /// An idle end that hears something answers with a probe if its last one is older than this, which
 /// is less than any end waits before it asks.
@@ -89,6 +90,8 @@ pub struct Health {
     link_up: bool,
     /// What the peer last said: when, and whether it hears us.
     peer: Option<(Instant, bool)>,
+    /// Why the peer's end is out of use, as it last said.
+    peer_away: Option<Away>,
     heard: Instant,
     /// When it was found to be silent, until it is heard again.
     silent: Option<Instant>,
@@ -129,6 +132,7 @@ impl Health {
             reason: Reason::Heard,
             link_up: true,
             peer: None,
+            peer_away: None,
             heard: now,
             silent: None,
             heard_since: now,
@@ -193,7 +197,16 @@ impl Health {
     pub fn hears(&self) -> bool {
         match self.state {
             PathState::Up | PathState::Probation => true,
-            PathState::Suspect | PathState::Down => self.reason == Reason::PeerHearsNothing,
+            PathState::Suspect | PathState::Down => match self.reason {
+                Reason::PeerHearsNothing => true,
+                Reason::PeerLinkDown | Reason::PeerPaused => self.silent.is_none(),
+                Reason::Heard
+                | Reason::Returned
+                | Reason::Relapsed
+                | Reason::Silent
+                | Reason::LinkDown
+                | Reason::NotValidated => false,
+            },
         }
     }
 
@@ -284,9 +297,10 @@ impl Health {
         now >= self.probe_at()
     }
 
-    /// The peer said whether it hears us on the path.
-    pub fn handle_report(&mut self, peer_hears: bool, now: Instant) {
+    /// The peer said whether it hears us on the path, and why its end is out of use if it is.
+    pub fn handle_report(&mut self, peer_hears: bool, away: Option<Away>, now: Instant) {
         self.peer = Some((now, peer_hears));
+        self.peer_away = away.filter(|_| !peer_hears);
     }
 
     /// The kernel said that the link can or cannot carry packets.
@@ -405,6 +419,14 @@ impl Health {
         }
         if now >= self.silent_at() {
             self.silent.get_or_insert(now);
+        }
+        if self.peer_says(now) == Some(false)
+            && let Some(away) = self.peer_away
+        {
+            return Some(match away {
+                Away::LinkDown => Reason::PeerLinkDown,
+                Away::Paused => Reason::PeerPaused,
+            });
         }
         if self.silent.is_some() {
             return Some(Reason::Silent);

@@ -181,7 +181,7 @@ impl Edge {
     pub fn handle_link(&mut self, update: LinkUpdate, now: Instant) {
         let socket = update.socket;
         let up = update.is_up();
-        let label = update.label.clone();
+        let (away, label) = (update.away(), update.label.clone());
         self.links.insert(socket, update);
         self.relabel(socket, &label);
         for id in self.live() {
@@ -195,6 +195,7 @@ impl Edge {
                 .filter(|path| path.socket == socket)
             {
                 path.health.handle_link(up, now);
+                path.away = away;
             }
         }
         for slot in &mut self.slots {

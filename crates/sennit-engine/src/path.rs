@@ -9,7 +9,7 @@ use std::{
 use noq_proto::{Connection, FourTuple, PathId, PathStats, PathStatus, coding::Encodable};
 use sennit_core::{
     Health, Pacer, PathState, PathView, Worth,
-    frame::Fare,
+    frame::{Away, Fare},
     health::{Copies, Reason},
     recent::Recent,
 };
@@ -71,6 +71,8 @@ pub(crate) struct Path {
     pub(crate) gate: Arc<GateState>,
     pub(crate) pacer: Pacer,
     pub(crate) health: Health,
+    /// Why this end of it is out of use, at an edge.
+    pub(crate) away: Option<Away>,
     /// Whether it carries packets and acknowledgements while others could.
     trusted: bool,
     /// When the ways were last told of it, and what.
@@ -143,6 +145,7 @@ impl Path {
             gate,
             pacer: Pacer::new(now),
             health: Health::new(now),
+            away: None,
             trusted: true,
             informed: None,
             carried: Recent::new(now),

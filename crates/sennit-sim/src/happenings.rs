@@ -72,6 +72,7 @@ impl World {
             v4: up,
             v6: false,
             mtu: None,
+            paused: false,
         };
         self.edge.handle_link(update, self.now);
         self.settle();

@@ -39,6 +39,10 @@ pub enum Reason {
     Silent,
     /// The peer says that nothing arrives there.
     PeerHearsNothing,
+    /// The peer says that its link is down.
+    PeerLinkDown,
+    /// The peer says that its operator has paused the link.
+    PeerPaused,
     /// The link has no carrier, no address, or was taken down.
     LinkDown,
     /// The peer's address is new and not validated, so QUIC sends it no data (RFC 9000 §9.3). Not
@@ -65,6 +69,8 @@ impl fmt::Display for Reason {
             Self::Relapsed => "it fell again and again and has to be steady for longer",
             Self::Silent => "nothing arrives from the peer",
             Self::PeerHearsNothing => "the peer receives nothing",
+            Self::PeerLinkDown => "the link is down at the other end",
+            Self::PeerPaused => "the other end has paused it",
             Self::LinkDown => "the link is down",
             Self::NotValidated => "its new address is not validated yet",
         })

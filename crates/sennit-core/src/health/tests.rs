@@ -235,10 +235,10 @@ fn a_path_may_carry_what_is_sent_though_nothing_arrives_on_it() {
     health.handle_timeout(now);
     assert_eq!(health.state().0, PathState::Suspect);
     assert!(!health.is_heard_by_peer(now));
-    health.handle_report(true, now);
+    health.handle_report(true, None, now);
     assert!(health.is_heard_by_peer(now + 1000 * MS));
     assert!(!health.is_heard_by_peer(now + BELIEVED_FOR));
-    health.handle_report(false, now);
+    health.handle_report(false, None, now);
     assert!(!health.is_heard_by_peer(now));
 }
 
@@ -321,14 +321,14 @@ fn what_the_peer_does_not_hear_is_not_used_but_still_heard_here() {
     let start = Instant::now();
     let mut health = lively(start);
     let now = start + PROBE_ACTIVE * 19;
-    health.handle_report(false, now);
+    health.handle_report(false, None, now);
     assert!(health.handle_timeout(now));
     assert_eq!(
         health.state(),
         (PathState::Suspect, Reason::PeerHearsNothing)
     );
     assert!(health.hears());
-    health.handle_report(true, now);
+    health.handle_report(true, None, now);
     assert!(health.handle_timeout(now));
 }
 
@@ -337,7 +337,7 @@ fn what_the_peer_does_not_repeat_is_not_believed_for_good() {
     let start = Instant::now();
     let mut health = lively(start);
     let mut now = start + PROBE_ACTIVE * 19;
-    health.handle_report(false, now);
+    health.handle_report(false, None, now);
     let end = now + BELIEVED_FOR;
     while now < end {
         health.handle_timeout(now);
@@ -347,6 +347,26 @@ fn what_the_peer_does_not_repeat_is_not_believed_for_good() {
     }
     health.handle_timeout(now);
     assert_eq!(health.state(), (PathState::Up, Reason::Heard));
+}
+
+#[test]
+fn what_the_peer_has_paused_is_called_so_also_when_nothing_arrives_any_more() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    let now = start + PROBE_ACTIVE * 19;
+    health.handle_report(false, Some(Away::Paused), now);
+    health.handle_timeout(now);
+    assert_eq!(health.state(), (PathState::Suspect, Reason::PeerPaused));
+    assert!(health.hears());
+
+    let later = now + BELIEVED_FOR - PROBE_ACTIVE;
+    health.handle_timeout(later);
+    assert_eq!(health.state(), (PathState::Down, Reason::PeerPaused));
+    assert!(!health.hears(), "nothing arrives");
+
+    let forgotten = now + BELIEVED_FOR;
+    health.handle_timeout(forgotten);
+    assert_eq!(health.state(), (PathState::Down, Reason::Silent));
 }
 
 #[test]

@@ -102,6 +102,7 @@ fn reports_take_the_form_that_the_peer_knows_and_either_is_understood() {
             path: 2,
             heard: true,
             shrunk: false,
+            away: None,
         }],
         ..Report::default()
     };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_core::{ClassId, Classifier, PathState, health};
+use sennit_core::{ClassId, Classifier, PathState, frame::Away, health};
 use sennit_packet::Prefix;
 
 use crate::{facts::LinkLabel, ids::SocketId, sharing::Sharing, treatment::Treatment};
@@ -145,6 +145,8 @@ pub struct LinkUpdate {
     pub v6: bool,
     /// Largest IP packet that its interface sends, if that is known.
     pub mtu: Option<u32>,
+    /// Its operator wants it to carry nothing, whatever it could.
+    pub paused: bool,
 }
 
 impl LinkUpdate {
@@ -161,5 +163,14 @@ impl LinkUpdate {
 
     pub(super) fn is_up(&self) -> bool {
         self.v4 || self.v6
+    }
+
+    /// Why it is not up, for the hub.
+    pub(super) fn away(&self) -> Option<Away> {
+        match (self.paused, self.is_up()) {
+            (true, _) => Some(Away::Paused),
+            (false, false) => Some(Away::LinkDown),
+            (false, true) => None,
+        }
     }
 }

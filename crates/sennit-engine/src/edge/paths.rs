@@ -173,6 +173,7 @@ impl Edge {
             return;
         };
         let (label, up): (LinkLabel, bool) = (link.label.clone(), link.is_up());
+        let away = link.away();
         self.node.adopt_path(id, path, label, now);
         let Some(conn) = self.node.get_mut(id) else {
             return;
@@ -185,6 +186,7 @@ impl Edge {
         {
             path.socket = socket;
             path.health.handle_link(up, now);
+            path.away = away;
         }
     }
 

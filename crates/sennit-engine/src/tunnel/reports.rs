@@ -139,6 +139,7 @@ impl Tunnel {
                 shrunk: self.takes_halves()
                     && path.health.hears()
                     && path.gate.size_source() == SizeSource::BlackHole,
+                away: path.away.filter(|_| !path.health.hears()),
             })
             .collect();
         let mut report = Report {
@@ -180,7 +181,7 @@ impl Tunnel {
         for entry in &report.paths {
             let id = PathId::from(entry.path);
             if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {
-                path.health.handle_report(entry.heard, now);
+                path.health.handle_report(entry.heard, entry.away, now);
                 if entry.shrunk && !path.peer_shrunk {
                     path.gate.doubt_size();
                 }

@@ -28,6 +28,7 @@ fn frames() -> Vec<Seed> {
         path,
         heard: path % 2 == 0,
         shrunk: false,
+        away: None,
     };
     let report = |count| {
         let paths = (0..count).map(entry).collect();

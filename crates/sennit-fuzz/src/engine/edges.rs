@@ -61,6 +61,7 @@ impl EdgeSide {
             v4: up,
             v6: false,
             mtu: None,
+            paused: false,
         };
         self.edge.handle_link(update, now);
     }

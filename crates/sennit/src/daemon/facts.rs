@@ -260,6 +260,8 @@ pub(super) fn cause(reason: Reason) -> Option<Cause> {
         Reason::Relapsed => Some(Cause::Relapsed),
         Reason::Silent => Some(Cause::Silent),
         Reason::PeerHearsNothing => Some(Cause::Unheard),
+        Reason::PeerLinkDown => Some(Cause::PeerLinkDown),
+        Reason::PeerPaused => Some(Cause::PeerPaused),
         Reason::LinkDown => Some(Cause::LinkDown),
         Reason::NotValidated => Some(Cause::NotValidated),
     }

@@ -71,6 +71,10 @@ pub enum Cause {
     Returned,
     /// It came back, but fell again and again of late.
     Relapsed,
+    /// The peer says that its link is down.
+    PeerLinkDown,
+    /// The peer says that its operator has paused the link.
+    PeerPaused,
     /// Its interface has no carrier or no address.
     LinkDown,
     /// The peer's new address is not validated yet (RFC 9000 §8.2).

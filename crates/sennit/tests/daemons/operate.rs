@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sennit::status::{LinkState, PathState, Status};
+use sennit::status::{Cause, LinkState, PathState, Status};
 use sennit_lab::Role;
 use serde_json::Value;
 
@@ -91,7 +91,7 @@ fn a_paused_link_carries_nothing_and_a_resumed_one_does_again() {
     let Some(world) = World::with_two_links() else {
         return;
     };
-    let (_hub, edge) = world.start_pair(&Edge::default());
+    let (hub, edge) = world.start_pair(&Edge::default());
 
     let missing = sennit(&world, &edge, &["links", "pause", "nobody"]);
     assert_eq!(missing.code, Some(3), "{}", missing.stderr);
@@ -100,6 +100,11 @@ fn a_paused_link_carries_nothing_and_a_resumed_one_does_again() {
 
     let status = edge.status();
     assert_eq!(link_state(&status, "a"), Some(LinkState::Down));
+    hub.wait("the hub to know that it is paused", |status| {
+        path(status, "default", "a").is_some_and(|path| {
+            (path.state, path.cause) == (PathState::Down, Some(Cause::PeerPaused))
+        })
+    });
     ping(edge.host, HUB_INNER[0]);
     let listed = sennit(&world, &edge, &["links"]);
     assert!(

@@ -100,6 +100,8 @@ fn every_word_of_the_document_is_in_the_schema() {
         (PathState::Suspect, Cause::Returned),
         (PathState::Down, Cause::Relapsed),
         (PathState::Validating, Cause::LinkDown),
+        (PathState::Down, Cause::PeerLinkDown),
+        (PathState::Down, Cause::PeerPaused),
         (PathState::Backup, Cause::NotValidated),
     ];
     status.tunnels[0].paths = states

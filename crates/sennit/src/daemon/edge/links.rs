@@ -406,6 +406,7 @@ impl Link {
             v4: self.bound[0].is_some() && self.off().is_none(),
             v6: self.bound[1].is_some() && self.off().is_none(),
             mtu: self.mtu,
+            paused: self.off().is_some(),
         }
     }
 
