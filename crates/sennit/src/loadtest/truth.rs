@@ -231,6 +231,17 @@ fn some_link(seed: u64, most_loss: f64) -> LinkSpec {
     })
 }
 
+/// A link whose rate changes by lines of seconds and Mbit/s, alike both ways.
+fn in_steps(steps: &str, delay: Duration, queue: Queue) -> LinkSpec {
+    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
+    let config = Config {
+        delay,
+        queue,
+        ..Config::default()
+    };
+    LinkSpec::symmetric(config.moving(trace))
+}
+
 const LINKS: u64 = 20;
 
 /// Messages of 1,000 bytes at half of the link's rate meet no queue: their share that arrives is
@@ -300,14 +311,7 @@ fn predicted(spec: &LinkSpec) -> f64 {
 /// what probes meet then is no idle round trip.
 #[test]
 fn the_idle_round_trip_is_that_of_an_idle_link() {
-    let steps = "5,1\n5,20\n";
-    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
-    let config = Config {
-        delay: MS * 25,
-        queue: Queue::Bytes(500_000),
-        ..Config::default()
-    };
-    let spec = LinkSpec::symmetric(config.moving(trace));
+    let spec = in_steps("5,1\n5,20\n", MS * 25, Queue::Bytes(500_000));
 
     for perf in [false, true] {
         let ends = Ends {
@@ -329,14 +333,7 @@ fn the_idle_round_trip_is_that_of_an_idle_link() {
 /// full; after a warm-up of eight nothing tells of it.
 #[test]
 fn what_is_sent_in_the_warm_up_counts_nowhere() {
-    let steps = "3,1\n60,20\n";
-    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
-    let config = Config {
-        delay: MS * 10,
-        queue: Queue::Time(MS * 100),
-        ..Config::default()
-    };
-    let spec = LinkSpec::symmetric(config.moving(trace));
+    let spec = in_steps("3,1\n60,20\n", MS * 10, Queue::Time(MS * 100));
     for message_bytes in [Some(1000), None] {
         let plan = Plan {
             up: true,
@@ -393,14 +390,7 @@ fn no_timed_handshake_is_held_up_by_the_one_before() {
 /// never looked for more, and stayed at a packet a round trip.
 #[test]
 fn a_link_that_grows_is_found_to_have_grown() {
-    let steps = "3,1\n60,20\n";
-    let trace = Arc::new(Trace::read("steps", steps).expect("it is a script"));
-    let config = Config {
-        delay: MS * 10,
-        queue: Queue::Time(MS * 100),
-        ..Config::default()
-    };
-    let spec = LinkSpec::symmetric(config.moving(trace));
+    let spec = in_steps("3,1\n60,20\n", MS * 10, Queue::Time(MS * 100));
     for (seed, word) in (1..=4).flat_map(|seed| [(seed, "bbr"), (seed, "bbr3")]) {
         let plan = Plan {
             up: true,

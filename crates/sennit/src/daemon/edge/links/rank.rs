@@ -87,7 +87,7 @@ impl Links {
         self.helpers.contains(name) && !self.over.contains(name)
     }
 
-    /// What an operator should know of caps.
+    /// What an operator should know of caps, and of links that help.
     pub(in crate::daemon::edge) fn notes(&self) -> Vec<String> {
         let over = self
             .all()
