@@ -105,7 +105,7 @@ enum LabCommand {
     },
     /// Measure how much round trips vary by packets a second
     Pacing(Box<pacing::PacingArgs>),
-    /// Measure links by `sennit test`, iperf3, ping and quinn, and say whether they agree
+    /// Measure links by `sennit test`, iperf3, irtt, ping and quinn, and say whether they agree
     ///
     /// Exits with 1 if they do not.
     ///

@@ -1,21 +1,29 @@
 //! `sennit lab witness`: does `sennit test` find on a link what others find on the same one?
 //!
-//! One emulated link is built and checked, and everything goes over it in one run: ping, iperf3's
-//! UDP at half the rate and its TCP at all there is room for, a plain quinn, and `sennit test` for
-//! the same, on its own stack and on quinn. Where all is filled, what each found is divided by what
-//! its headers leave of the rate ([`sennit_predict`]), because TCP and QUIC have other headers.
+//! An emulated link is built and checked, and everything goes over it in one run, in rounds: ping,
+//! irtt, iperf3's UDP at half the rate and its TCP at all there is room for, a plain quinn, and
+//! `sennit test` for the same, on its own stack and on quinn. What is compared are the medians of
+//! the rounds. Where all is filled, what each found is divided by what its headers leave of the
+//! rate ([`sennit_predict`]), because TCP and QUIC have other headers.
+//!
+//! Over a bare pair of devices (`--bare`) nothing limits but this machine: how much `sennit test`
+//! carries on its own stack stands beside what it carries on quinn.
+
+mod bare;
+mod line;
+mod tool;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use sennit_load::quantile;
 use sennit_netem::{Bitrate, Direction, LinkSpec};
 use sennit_predict::{Counts, Load, Medium, predict};
-use sennit_report::{Block, Report, Section, Table};
-use serde::Deserialize;
+use sennit_report::{Block, Report, Section};
 
 use crate::error::{Doing, Error};
-use crate::host::{self, Role, Running};
+use crate::host::Role;
 use crate::lab::Lab;
 use crate::plan;
 use crate::report::{Machine, Results};
@@ -24,92 +32,69 @@ use crate::scenario::Scenario;
 use crate::scratch::Scratch;
 use crate::traffic::{Figures, PingFigures, UdpFigures};
 use crate::tunnel::Programs;
+use line::{Alike, Found, Line};
+use tool::{Irtt, Messages, Said, Tester, ours};
 
 /// Two tools agree if they differ by no more than this share.
 const ALIKE: f64 = 0.02;
-/// Round trips that differ by no more are alike, in milliseconds: an echo is answered by the
-/// kernel, a probe by a program.
+/// Times that differ by no more are alike, in milliseconds: an echo is answered by the kernel, a
+/// probe by a program.
 const ALIKE_MS: f64 = 0.3;
+/// Standard deviations by which chance sets two tools apart, at most.
+const SIGMAS: f64 = 3.0;
 /// Payload of a message, and of iperf3's datagrams.
 const MESSAGE: u16 = 1000;
+/// Between two round trips of each tool, in milliseconds: that of `sennit test`'s probes.
+const PROBE_MS: u16 = 20;
 /// Congestion control has found the rate after so many seconds.
 const WARM_UP: u32 = 3;
-/// Where the server of `sennit test` is, unless told otherwise.
-const PORT: u16 = 4774;
+/// Payload of a message where few are sent, about as many as irtt's.
+const FEW_BYTES: u16 = 100;
 /// The link of the scenario.
 const LINK: &str = "l";
 
 #[derive(Debug, Args)]
 pub(crate) struct WitnessArgs {
     /// A link, like 20/15/1%; may be given several times
-    #[arg(long = "link", value_name = "LINK", default_values = ["10/5", "30/20", "20/15/1%"])]
+    #[arg(long = "link", value_name = "LINK", default_values = ["50/10", "200/5", "20/15±4/1%"])]
     links: Vec<LinkSpec>,
     /// How long each tool measures, in seconds
-    #[arg(long, value_name = "S", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=600))]
+    #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=600))]
     seconds: u32,
+    /// How many times everything is measured, all tools in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Fill a pair of devices with nothing between them, instead of links
+    #[arg(long, conflicts_with = "links")]
+    bare: bool,
     /// Write a page with the tables too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// One thing that several tools measured.
-#[derive(Debug, Clone, PartialEq)]
-struct Line {
-    what: &'static str,
-    unit: &'static str,
-    /// As the link was asked for.
-    asked: f64,
-    /// Each tool with what it found; the first is not ours.
-    found: Vec<(&'static str, f64)>,
-    /// How far any may be from the first and be alike, in the unit.
-    alike: f64,
-}
-
-/// What `sennit test client --json` prints, as far as it counts here.
-#[derive(Debug, Deserialize)]
-struct Said {
-    goodput_bits_per_second: f64,
-    down: Option<Way>,
-    rtt: RoundTrips,
-}
-
-#[derive(Debug, Deserialize)]
-struct Way {
-    messages: Option<Messages>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Messages {
-    sent: u64,
-    loss_ratio: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct RoundTrips {
-    idle: Times,
-}
-
-#[derive(Debug, Deserialize)]
-struct Times {
-    p50_seconds: Option<f64>,
-}
-
-/// Measures every link; whether all tools agree.
+/// Measures every link, or the bare pair; whether all tools agree.
 pub(crate) fn run(args: &WitnessArgs, programs: &Programs) -> Result<bool, Error> {
     let mut page = Report::new("Witnesses")
         .fact("machine", Machine::here().to_string())
         .fact("command", crate::programs::command());
     let mut agree = true;
-    for link in &args.links {
-        let (lines, remarks) = measure(link, args.seconds, programs)?;
-        let table = table(link, &lines);
-        print!("{}", text(&table));
+    let links = args.links.iter().map(Some);
+    let places: Vec<_> = if args.bare {
+        vec![None]
+    } else {
+        links.collect()
+    };
+    for link in places {
+        let name = link.map_or("a bare pair of devices".to_owned(), ToString::to_string);
+        let (lines, remarks) = rounds(args, link, programs)?;
+        let table = line::table(&name, &lines);
+        print!("{}", line::text(&table));
         for remark in &remarks {
             println!("{remark}");
         }
         println!();
         agree &= lines.iter().all(Line::agrees);
-        page = page.with(Section::new(link.to_string()).with(Block::Table(table)));
+        page = page.with(Section::new(name).with(Block::Table(table)));
     }
     println!("{}", verdict(agree));
     if let Some(out) = &args.out {
@@ -126,10 +111,58 @@ fn verdict(agree: bool) -> &'static str {
     }
 }
 
-/// What all tools found on a link, and what to know of the run.
+/// What all tools found, round by round, and what to know of the runs.
+fn rounds(
+    args: &WitnessArgs,
+    link: Option<&LinkSpec>,
+    programs: &Programs,
+) -> Result<(Vec<Line>, Vec<String>), Error> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut remarks = Vec::new();
+    for round in 1..=args.rounds {
+        eprintln!("round {round} of {}", args.rounds);
+        let (found, more) = match link {
+            Some(link) => measure(link, args.seconds, round, programs)?,
+            None => bare::measure(args.seconds, programs)?,
+        };
+        for line in found {
+            match lines.iter_mut().find(|it| it.what == line.what) {
+                Some(before) => before.add(line),
+                None => lines.push(line),
+            }
+        }
+        remarks.extend(more);
+    }
+    if link.is_some() && !Irtt::is_here() {
+        remarks.push("irtt is not installed, so nobody but ping was asked for round trips".into());
+    }
+    remarks.dedup();
+    Ok((lines, remarks))
+}
+
+/// Builds a lab and plays the steps of the tools that are not ours, all of which have to work.
+fn played(scenario: &Scenario, text: &str, programs: &Programs) -> Result<(Lab, Results), Error> {
+    let scratch = Scratch::create()?;
+    let options = Options {
+        programs: programs.clone(),
+        out: scratch.path().to_owned(),
+        repeat: 1,
+    };
+    let (lab, results) = play(scenario, text, &options, &mut |what| eprintln!("{what}"))?;
+    match results.failures().into_iter().next() {
+        Some(reason) => Err(Error::Traffic {
+            name: "witness".into(),
+            reason,
+        }),
+        None => Ok((lab, results)),
+    }
+}
+
+/// One round over a link, whose chance is that of a seed.
 fn measure(
     link: &LinkSpec,
     seconds: u32,
+    seed: u32,
     programs: &Programs,
 ) -> Result<(Vec<Line>, Vec<String>), Error> {
     let rate = link.down.rate.filter(|_| link.down.trace.is_none());
@@ -138,27 +171,22 @@ fn measure(
             "link {link} needs a rate, and one that stands still"
         ))
     })?;
-    let scratch = Scratch::create()?;
-    let options = Options {
-        programs: programs.clone(),
-        out: scratch.path().to_owned(),
-        repeat: 1,
-    };
-    let text = scenario(link, rate, seconds);
+    let text = scenario(link, rate, seconds, seed);
     let scenario = Scenario::parse(&text)?;
-    let (lab, results) = play(&scenario, &text, &options, &mut |what| eprintln!("{what}"))?;
-    if let Some(reason) = results.failures().into_iter().next() {
-        let name = link.to_string();
-        return Err(Error::Traffic { name, reason });
-    }
+    let (lab, results) = played(&scenario, &text, programs)?;
+    run::redirect(&lab, "add", LINK)?;
+    let irtt = Irtt::is_here().then(|| Irtt::run(&lab, seconds));
     let tests = Tests::run(&lab, link, rate, seconds, programs)?;
-    Ok((lines(link, rate, &results, &tests)?, results.remarks()))
+    let lines = lines(link, rate, &results, irtt.transpose()?, &tests)?;
+    Ok((lines, results.remarks()))
 }
 
 /// The steps of the tools that are not ours.
-fn scenario(link: &LinkSpec, rate: Bitrate, seconds: u32) -> String {
+fn scenario(link: &LinkSpec, rate: Bitrate, seconds: u32, seed: u32) -> String {
     let half = rate.as_bps() as f64 / 2e6;
-    let mut text = format!("name = \"witness\"\n[[link]]\nname = \"{LINK}\"\nspec = \"{link}\"\n");
+    let mut text = format!(
+        "name = \"witness\"\nseed = {seed}\n[[link]]\nname = \"{LINK}\"\nspec = \"{link}\"\n"
+    );
     let mut step = |name: &str, seconds: u32, traffic: &str| {
         let _ = writeln!(
             text,
@@ -166,7 +194,8 @@ fn scenario(link: &LinkSpec, rate: Bitrate, seconds: u32) -> String {
              via = \"link:{LINK}\"\nfrom = \"edge\"\n{traffic}"
         );
     };
-    step("ping", seconds, "kind = \"ping\"\ninterval_ms = 20");
+    let ping = format!("kind = \"ping\"\ninterval_ms = {PROBE_MS}");
+    step("ping", seconds, &ping);
     let udp = format!("kind = \"udp\"\nrate_mbit = {half}\nbytes = {MESSAGE}");
     step("udp", seconds, &udp);
     if is_filled(link) {
@@ -188,13 +217,13 @@ fn is_filled(link: &LinkSpec) -> bool {
 
 /// What `sennit test` said.
 struct Tests {
-    messages: [Said; 2],
+    /// Of a few messages, which take no room.
+    few: [Said; 2],
+    /// Of messages at half the rate.
+    half: [Said; 2],
     /// Only over a link that can be filled.
     filled: Option<[Said; 2]>,
 }
-
-/// The stacks of `sennit test`, and what the columns are called.
-const STACKS: [(&str, &str); 2] = [("sennit", "sennit test"), ("quinn", "sennit test on quinn")];
 
 impl Tests {
     fn run(
@@ -204,43 +233,28 @@ impl Tests {
         seconds: u32,
         programs: &Programs,
     ) -> Result<Self, Error> {
-        run::redirect(lab, "add", LINK)?;
-        let seconds = seconds.to_string();
-        let half = format!("{}", rate.as_bps() / 2);
-        let message = MESSAGE.to_string();
-        let messages = ["--message", &message, "--rate", &half, "--cc", "bbr"];
-        let warm_up = WARM_UP.to_string();
-        let filled = ["--cc", "cubic", "--warmup", &warm_up];
-        let both = |arguments: &[&str]| -> Result<[Said; 2], Error> {
-            let [first, second] = STACKS.map(|(stack, _)| {
-                eprintln!("sennit test, {stack}");
-                let more = ["--stack", stack, "--duration", &seconds];
-                one(lab, programs, stack, &[arguments, &more].concat())
-            });
-            Ok([first?, second?])
+        let tester = Tester {
+            lab,
+            programs,
+            far: Role::Server,
+            address: plan::SERVER,
         };
+        let seconds = seconds.to_string();
+        let messages = |bytes: u16, rate: u64| {
+            let (bytes, rate) = (bytes.to_string(), rate.to_string());
+            let cc = ["--cc", "bbr", "--duration", &seconds];
+            tester.both(&[&["--message", &bytes, "--rate", &rate], &cc[..]].concat())
+        };
+        let warm_up = WARM_UP.to_string();
+        let cc = ["--cc", "cubic", "--warmup", &warm_up];
+        let filled = || tester.both(&[&cc[..], &["--duration", &seconds]].concat());
+        let few = u64::from(FEW_BYTES) * 8 * 1000 / u64::from(PROBE_MS);
         Ok(Self {
-            messages: both(&messages)?,
-            filled: is_filled(link).then(|| both(&filled)).transpose()?,
+            few: messages(FEW_BYTES, few)?,
+            half: messages(MESSAGE, rate.as_bps() / 2)?,
+            filled: is_filled(link).then(filled).transpose()?,
         })
     }
-}
-
-/// One run of `sennit test`, with a server of its own.
-fn one(lab: &Lab, programs: &Programs, stack: &str, arguments: &[&str]) -> Result<Said, Error> {
-    let address = format!("{}:{PORT}", plan::SERVER.text(false));
-    let mut server = lab.host(Role::Server).command(&programs.sennit);
-    server.args(["test", "server", "--listen", &address, "--stack", stack]);
-    server.stderr(std::process::Stdio::null());
-    // Ends with the test.
-    let _server = Running::start(&mut server)?;
-    let mut client = lab.host(Role::Edge).command(&programs.sennit);
-    client.args(["test", "client", &address, "--json"]);
-    let output = host::run(client.args(arguments))?;
-    serde_json::from_slice(&output.stdout).map_err(|error| Error::Traffic {
-        name: "sennit test".into(),
-        reason: error.to_string(),
-    })
 }
 
 /// What everybody found, thing by thing.
@@ -248,14 +262,18 @@ fn lines(
     link: &LinkSpec,
     rate: Bitrate,
     results: &Results,
+    irtt: Option<Irtt>,
     tests: &Tests,
 ) -> Result<Vec<Line>, Error> {
     let mut lines = Vec::new();
     if let Some(Figures::Ping(ping)) = figures(results, "ping") {
-        lines.push(round_trip(link, ping, tests));
+        lines.extend(round_trips(link, ping, irtt, &tests.few));
+    }
+    if let Some(irtt) = irtt {
+        lines.push(one_way(irtt, &tests.few));
     }
     if let Some(Figures::Udp(udp)) = figures(results, "udp") {
-        lines.extend(half_of_the_rate(link, rate, udp, tests));
+        lines.extend(half_of_the_rate(link, rate, udp, &tests.half));
     }
     if let Some(filled) = &tests.filled {
         lines.push(all_there_is(link, results, filled)?);
@@ -268,78 +286,129 @@ fn figures<'a>(results: &'a Results, step: &str) -> Option<&'a Figures> {
     step.traffic.first()?.figures.as_ref()
 }
 
-/// What our stacks said of a thing, those that said anything.
-fn ours(of: &dyn Fn(&Said) -> Option<f64>, said: &[Said; 2]) -> Vec<(&'static str, f64)> {
-    let named = STACKS.iter().zip(said);
-    named
-        .filter_map(|((_, name), said)| Some((*name, of(said)?)))
-        .collect()
-}
-
-fn round_trip(link: &LinkSpec, ping: &PingFigures, tests: &Tests) -> Line {
+/// Their median, and how much they vary.
+fn round_trips(
+    link: &LinkSpec,
+    ping: &PingFigures,
+    irtt: Option<Irtt>,
+    said: &[Said; 2],
+) -> [Line; 2] {
     let delay = (link.up.delay + link.down.delay).as_secs_f64() * 1e3;
-    let theirs = ping.p50_seconds.map(|it| ("ping", it * 1e3));
-    let ours = ours(
-        &|said| Some(said.rtt.idle.p50_seconds? * 1e3),
-        &tests.messages,
-    );
-    Line::new("round trip", "ms", delay, theirs, ours, ALIKE_MS)
+    let found = |ping: Option<f64>, irtt: Option<f64>, ours: Vec<Found>| {
+        let ping = ping.map(|it| Found::new("ping", it * 1e3));
+        let irtt = irtt.map(|it| Found::new("irtt", it * 1e3));
+        ping.into_iter().chain(irtt).chain(ours).collect()
+    };
+    let (median, late) = (chance_of(ping, 0.5), chance_of(ping, 0.95));
+    let ms = |seconds: Option<f64>| seconds.map(|it| it * 1e3);
+    let jitter = ping.p95_seconds.zip(ping.p50_seconds);
+    [
+        Line {
+            what: "round trip",
+            unit: "ms",
+            asked: Some(delay),
+            found: found(
+                ping.p50_seconds,
+                irtt.map(|irtt| irtt.p50),
+                ours(said, |said| ms(said.rtt.loaded.p50_seconds)),
+            ),
+            alike: Alike::Within(ALIKE_MS + median * f64::sqrt(2.0)),
+        },
+        Line {
+            what: "its jitter, P95 − P50",
+            unit: "ms",
+            asked: None,
+            found: found(
+                jitter.map(|(p95, p50)| p95 - p50),
+                irtt.map(|irtt| irtt.jitter),
+                ours(said, |said| ms(said.rtt.jitter_seconds)),
+            ),
+            alike: Alike::Within(ALIKE_MS + median.hypot(late) * f64::sqrt(2.0)),
+        },
+    ]
 }
 
-fn half_of_the_rate(link: &LinkSpec, rate: Bitrate, udp: &UdpFigures, tests: &Tests) -> [Line; 2] {
+/// How far chance sets this quantile of so many round trips off, in milliseconds: what lies within
+/// [`SIGMAS`] of its rank.
+fn chance_of(ping: &PingFigures, share: f64) -> f64 {
+    let times: Vec<f64> = ping.answers_seconds.iter().copied().flatten().collect();
+    let ranks = SIGMAS * (share * (1.0 - share) / times.len().max(1) as f64).sqrt();
+    let at = |share: f64| quantile(&times, share.clamp(0.0, 1.0)).unwrap_or(0.0);
+    (at(share + ranks) - at(share - ranks)) / 2.0 * 1e3
+}
+
+/// How the delays of neighbours differ, to the client.
+fn one_way(irtt: Irtt, said: &[Said; 2]) -> Line {
+    let mean = |said: &Said| Some(messages(said)?.ipdv.mean_seconds? * 1e3);
+    let ours = ours(said, mean);
+    let theirs = Found::new("irtt", irtt.ipdv * 1e3);
+    let chance = irtt.ipdv_deviation * 1e3 / (irtt.count.max(1) as f64).sqrt();
+    Line {
+        what: "IPDV, down, mean",
+        unit: "ms",
+        asked: None,
+        found: [theirs].into_iter().chain(ours).collect(),
+        alike: Alike::Within(ALIKE_MS + SIGMAS * chance * f64::sqrt(2.0)),
+    }
+}
+
+fn half_of_the_rate(
+    link: &LinkSpec,
+    rate: Bitrate,
+    udp: &UdpFigures,
+    said: &[Said; 2],
+) -> [Line; 2] {
     let loss = link.down.loss.ratio().unwrap_or(0.0);
     let half = rate.as_bps() as f64 / 2e6 * (1.0 - loss);
     // Which packets are lost is chance, for each tool anew.
-    let sent = tests
-        .messages
-        .iter()
-        .filter_map(|it| Some(messages(it)?.sent));
+    let sent = said.iter().filter_map(|it| Some(messages(it)?.sent));
     let fewest = sent.chain([udp.packets]).min().unwrap_or(1).max(1);
-    let chance = 3.0 * (2.0 * loss * (1.0 - loss) / fewest as f64).sqrt();
-    let goodput = Line::new(
-        "half of the rate",
-        "Mbit/s",
-        half,
-        Some(("iperf3", udp.goodput * 8.0 / 1e6)),
-        ours(
-            &|said| Some(said.goodput_bits_per_second / 1e6),
-            &tests.messages,
-        ),
-        half * (ALIKE + chance),
-    );
-    let theirs = udp.lost as f64 / udp.packets.max(1) as f64 * 100.0;
-    let lost = ours(
-        &|said| Some(messages(said)?.loss_ratio * 100.0),
-        &tests.messages,
-    );
-    let (theirs, alike) = (Some(("iperf3", theirs)), (chance + 0.001) * 100.0);
+    let chance = SIGMAS * (2.0 * loss * (1.0 - loss) / fewest as f64).sqrt();
+    let theirs = |value: f64| [Found::new("iperf3", value)].into_iter();
+    let lost = udp.lost as f64 / udp.packets.max(1) as f64 * 100.0;
     [
-        goodput,
-        Line::new("lost", "%", loss * 100.0, theirs, lost, alike),
+        Line {
+            what: "half of the rate",
+            unit: "Mbit/s",
+            asked: Some(half),
+            found: theirs(udp.goodput * 8.0 / 1e6)
+                .chain(ours(said, |said| Some(said.goodput_bits_per_second / 1e6)))
+                .collect(),
+            alike: Alike::Within(half * (ALIKE + chance)),
+        },
+        Line {
+            what: "lost",
+            unit: "%",
+            asked: Some(loss * 100.0),
+            found: theirs(lost)
+                .chain(ours(said, |said| Some(messages(said)?.loss_ratio * 100.0)))
+                .collect(),
+            alike: Alike::Within((chance + 0.001) * 100.0),
+        },
     ]
 }
 
 fn all_there_is(link: &LinkSpec, results: &Results, filled: &[Said; 2]) -> Result<Line, Error> {
     let leaves = |load: &Load| leaves(load, link);
     let (tcp, quic) = (leaves(&Load::tcp())?, leaves(&Load::quic())?);
-    let theirs = figures(results, "tcp")
-        .and_then(steady)
-        .map(|it| ("iperf3", it * 8.0 / tcp * 100.0));
-    let plain = figures(results, "quic")
-        .and_then(steady)
-        .map(|it| ("quinn", it * 8.0 / quic * 100.0));
-    let ours = ours(
-        &|said| Some(said.goodput_bits_per_second / quic * 100.0),
-        filled,
-    );
-    Ok(Line::new(
-        "all there is room for",
-        "% of what headers leave",
-        100.0,
-        theirs,
-        plain.into_iter().chain(ours).collect(),
-        ALIKE * 100.0,
-    ))
+    let of_headers = |step: &str, tool: &'static str, leaves: f64| {
+        let bytes = steady(figures(results, step)?)?;
+        Some(Found::new(tool, bytes * 8.0 / leaves * 100.0))
+    };
+    let theirs = [
+        of_headers("tcp", "iperf3, TCP", tcp),
+        of_headers("quic", "plain quinn", quic),
+    ];
+    let ours = ours(filled, |said| {
+        Some(said.goodput_bits_per_second / quic * 100.0)
+    });
+    Ok(Line {
+        what: "all there is room for",
+        unit: "% of what headers leave",
+        asked: Some(100.0),
+        found: theirs.into_iter().flatten().chain(ours).collect(),
+        alike: Alike::Within(ALIKE * 100.0),
+    })
 }
 
 fn messages(said: &Said) -> Option<&Messages> {
@@ -363,118 +432,16 @@ fn leaves(load: &Load, link: &LinkSpec) -> Result<f64, Error> {
     Ok(predicted.goodput_bits_per_second)
 }
 
-impl Line {
-    fn new(
-        what: &'static str,
-        unit: &'static str,
-        asked: f64,
-        theirs: Option<(&'static str, f64)>,
-        ours: Vec<(&'static str, f64)>,
-        alike: f64,
-    ) -> Self {
-        let found = theirs.into_iter().chain(ours).collect();
-        Self {
-            what,
-            unit,
-            asked,
-            found,
-            alike,
-        }
-    }
-
-    /// Whether everybody found what the first did.
-    fn agrees(&self) -> bool {
-        let first = self.found.first().map(|(_, value)| *value);
-        first.is_some_and(|first| {
-            let apart = |(_, value): &(_, f64)| (value - first).abs();
-            self.found.iter().all(|found| apart(found) <= self.alike)
-        })
-    }
-}
-
-fn table(link: &LinkSpec, lines: &[Line]) -> Table {
-    let head = [
-        "",
-        "unit",
-        "asked",
-        "found by",
-        "",
-        "at most apart",
-        "agree",
-    ];
-    let mut table = Table::new(link.to_string(), head);
-    for line in lines {
-        for (index, (tool, value)) in line.found.iter().enumerate() {
-            let first = index == 0;
-            let once = |text: String| if first { text } else { String::new() };
-            let mark = if line.agrees() { "yes" } else { "no *" };
-            table.row([
-                once(line.what.into()),
-                once(line.unit.into()),
-                once(format!("{:.3}", line.asked)),
-                (*tool).to_owned(),
-                format!("{value:.3}"),
-                once(format!("{:.3}", line.alike)),
-                once(mark.into()),
-            ]);
-        }
-    }
-    table
-}
-
-fn text(table: &Table) -> String {
-    let rows = table
-        .rows
-        .iter()
-        .map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
-    let rows: Vec<Vec<&str>> = [table.head.iter().map(String::as_str).collect()]
-        .into_iter()
-        .chain(rows)
-        .collect();
-    let mut text = format!("{}\n", table.caption);
-    for row in &rows {
-        for (column, cell) in row.iter().enumerate() {
-            let of_column = |row: &Vec<&str>| row[column].chars().count();
-            let width = rows.iter().map(of_column).max().unwrap_or(0);
-            let _ = write!(text, "{cell:width$}  ");
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn line(found: &[(&'static str, f64)]) -> Line {
-        Line {
-            what: "lost",
-            unit: "%",
-            asked: 1.0,
-            found: found.to_vec(),
-            alike: 0.1,
-        }
-    }
-
-    #[test]
-    fn whoever_is_alone_with_a_figure_does_not_agree() {
-        assert!(line(&[("iperf3", 1.0), ("sennit test", 1.09)]).agrees());
-        let off = line(&[("iperf3", 1.0), ("sennit test", 1.0), ("quinn", 1.2)]);
-        assert!(!off.agrees());
-        assert!(!line(&[]).agrees(), "nothing was measured");
-        let link: LinkSpec = "10/5/1%".parse().expect("a link");
-        let text = text(&table(&link, &[off]));
-        assert!(text.contains("no *") && text.contains("1.200"), "{text}");
-    }
 
     #[test]
     fn a_lossy_link_is_not_filled() {
         let rate = Bitrate::from_mbit(10.0).expect("a rate");
         let steps = |link: &str| {
             let link: LinkSpec = link.parse().expect("a link");
-            let text = scenario(&link, rate, 4);
+            let text = scenario(&link, rate, 4, 1);
             Scenario::parse(&text).expect("it can be played").step.len()
         };
         assert_eq!((steps("10/5"), steps("10/5/1%")), (4, 2));
@@ -487,5 +454,18 @@ mod tests {
         let quic = leaves(&Load::quic(), &link).expect("it fits") / 10e6;
         assert!((tcp - 1448.0 / 1514.0).abs() < 1e-9, "{tcp}");
         assert!((quic - 1419.0 / 1494.0).abs() < 1e-3, "{quic}");
+    }
+
+    #[test]
+    fn what_chance_does_to_a_quantile_is_seen_in_its_neighbours() {
+        let answers_seconds = (1..=200).map(|ms| Some(f64::from(ms) / 1e3)).collect();
+        let ping = PingFigures {
+            answers_seconds,
+            ..PingFigures::default()
+        };
+        // 3 √(0.25 / 200) and 3 √(0.0475 / 200) of 200 ranks, which are cut at the last.
+        assert!((chance_of(&ping, 0.5) - 21.2).abs() < 1.0);
+        assert!((4.5..=10.0).contains(&chance_of(&ping, 0.95)));
+        assert_eq!(chance_of(&PingFigures::default(), 0.5), 0.0);
     }
 }
