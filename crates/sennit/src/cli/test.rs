@@ -53,7 +53,7 @@ struct ServerArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// What clients must say with --token [default: anybody may test]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = values::secret)]
     token: Option<String>,
     /// Serve clients of other stacks too (ALPN `perf`, draft-banks-quic-performance)
     #[arg(long, conflicts_with = "token")]
@@ -167,7 +167,7 @@ struct ClientArgs {
     #[arg(long, value_name = "HEX")]
     pin: Option<Pin>,
     /// What the server wants to hear
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = values::secret)]
     token: Option<String>,
     /// What must be found, like 'p95_rtt < 80ms', or the exit code is 6; may be said many times
     #[arg(long = "gate", value_name = "BOUND")]

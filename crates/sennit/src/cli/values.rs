@@ -17,6 +17,14 @@ pub(super) fn server_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// What not everybody knows: a variable that is not set is nothing of the kind.
+pub(super) fn secret(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("it is empty: leave the option out, or say something".into()),
+        false => Ok(text.into()),
+    }
+}
+
 /// A CIDR prefix without host bits.
 pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
     let wrong = || "write an address and a length, like 192.168.8.0/24 or fd08::/64".to_owned();

@@ -89,7 +89,7 @@ pub fn run(
     let checks = profile.map_or(Ok(Vec::new()), |it| selfcheck::run(&it.spec))?;
     let link = profile.map(|profile| Emulation::new(&profile.spec, options.seed));
     let socket = LinkSocket::listen(wire::any(options.server));
-    let socket = socket.map_err(|error| TestError::Host(error.to_string()))?;
+    let socket = socket.map_err(|error| TestError::Host(wire::with_cause(&error)))?;
     run_over(
         Wire::new(vec![socket], link)?,
         options,

@@ -157,12 +157,8 @@ impl Comparison {
                 lines.extend(line(metric, name, index, &reports, &mut draws));
             }
         }
-        let mut notes: Vec<String> = Vec::new();
-        for note in reports.iter().flatten().flat_map(|report| &report.notes) {
-            if !notes.contains(note) {
-                notes.push(note.clone());
-            }
-        }
+        let runs = || reports.iter().flatten();
+        let mut notes = alike(runs().count(), runs().flat_map(|report| &report.notes));
         if reports.len() < ENOUGH {
             notes.push(format!("fewer than {ENOUGH} rounds have no intervals"));
         }
@@ -175,6 +171,23 @@ impl Comparison {
             notes,
         }
     }
+}
+
+/// What so many runs have to say. Notes that differ in their figures alone are told once.
+fn alike<'a>(runs: usize, notes: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let shape = |note: &str| note.replace(|c: char| c.is_ascii_digit(), "");
+    let mut told: Vec<(&str, usize)> = Vec::new();
+    for note in notes {
+        match told
+            .iter_mut()
+            .find(|(first, _)| shape(first) == shape(note))
+        {
+            Some((_, count)) => *count += 1,
+            None => told.push((note, 1)),
+        }
+    }
+    let words = |(note, count)| format!("{count} of {runs} runs: {note}");
+    told.into_iter().map(words).collect()
 }
 
 fn line(
@@ -305,6 +318,15 @@ mod tests {
             differs(&noise.map(|value| value - 9.0), &mut draws),
             Some(true)
         );
+    }
+
+    #[test]
+    fn what_many_runs_say_alike_is_told_once() {
+        let notes = ["3.2 ms late", "no room", "12.9 ms late"].map(str::to_owned);
+
+        let told = alike(2, notes.iter());
+
+        assert_eq!(told, ["2 of 2 runs: 3.2 ms late", "1 of 2 runs: no room"]);
     }
 
     #[test]

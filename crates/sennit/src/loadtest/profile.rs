@@ -45,7 +45,7 @@ impl FromStr for Profile {
         let known = NAMED.iter().find(|(name, _)| plain(name) == plain(text));
         let spec = match known {
             Some((name, link)) => named(name, link)?,
-            None if Path::new(files(text).0).exists() => from_files(text)?,
+            None if is_file(files(text).0) => from_files(text)?,
             None => text.parse::<LinkSpec>().map_err(|error| {
                 let names = NAMED.map(|(name, _)| name).join(", ");
                 format!("write one of {names}, a file with a trace, or a link ({error})")
@@ -56,6 +56,11 @@ impl FromStr for Profile {
             spec,
         })
     }
+}
+
+/// Whether this is a file, or can be nothing else: links and names begin otherwise.
+fn is_file(text: &str) -> bool {
+    text.starts_with(['/', '.']) || Path::new(text).exists()
 }
 
 /// Small letters and digits only: `wifi` is Wi-Fi.
@@ -159,6 +164,7 @@ mod tests {
             (format!("{good},{bad}"), "line 2"),
             (format!("{good}@far"), "after @"),
             (format!("{good},nowhere"), "cannot read nowhere"),
+            ("/nowhere/far".into(), "cannot read /nowhere/far"),
             ("nonsense".into(), "production, mobile"),
             ("30/10/100%".into(), "the loss"),
         ] {

@@ -293,6 +293,12 @@ fn in_words(error: &SendError) -> String {
     cause.unwrap_or_else(|| error.to_string())
 }
 
+/// What the host refused, and why.
+pub(super) fn with_cause(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
 /// The address to bind to reach `remote`.
 pub(super) fn any(remote: SocketAddr) -> SocketAddr {
     let any = match remote {
@@ -305,7 +311,7 @@ pub(super) fn any(remote: SocketAddr) -> SocketAddr {
 /// Sockets at one address, or at all of this host.
 pub(super) fn listen(address: Option<SocketAddr>) -> Result<Vec<LinkSocket>, String> {
     if let Some(address) = address {
-        let socket = LinkSocket::listen(address).map_err(|error| error.to_string())?;
+        let socket = LinkSocket::listen(address).map_err(|error| with_cause(&error))?;
         return Ok(vec![socket]);
     }
     let v4 = LinkSocket::listen((Ipv4Addr::UNSPECIFIED, PORT).into());
@@ -317,6 +323,6 @@ pub(super) fn listen(address: Option<SocketAddr>) -> Result<Vec<LinkSocket>, Str
             tracing::debug!(%error, "one address family only");
             Ok(vec![socket])
         }
-        (Err(error), Err(_)) => Err(error.to_string()),
+        (Err(error), Err(_)) => Err(with_cause(&error)),
     }
 }

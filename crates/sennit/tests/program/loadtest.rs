@@ -402,9 +402,22 @@ fn addresses_and_numbers_that_mean_nothing_are_usage_errors() {
             "write sennit or quinn",
         ),
         (&["server", "--listen", "here"], "invalid"),
+        (&["server", "--token", ""], "it is empty"),
+        (&["client", "127.0.0.1", "--token", " "], "it is empty"),
+        (
+            &["client", "127.0.0.1", "--profile", "/nowhere"],
+            "cannot read /nowhere",
+        ),
     ] {
         assert_fails(&sennit(args).output().unwrap(), 2, reason);
     }
+}
+
+#[test]
+fn a_server_that_cannot_listen_says_why() {
+    // Nobody has an address of documentation (RFC 5737).
+    let output = sennit(&["server", "--listen", "192.0.2.1:4774"]).output();
+    assert_fails(&output.unwrap(), 1, "192.0.2.1:4774: Cannot assign");
 }
 
 #[test]
