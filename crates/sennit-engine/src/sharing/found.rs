@@ -9,13 +9,18 @@
 //! comes at once afterwards says nothing. When cutting does not shorten the delay, the path has
 //! become longer, or the queue is in the other direction: then that delay is part of the path.
 //!
+//! Where the delay [comes and goes](noise) by itself, one window says little, and several are
+//! looked at.
+//!
 //! So it goes for a link that carries the same for seconds. One whose rate [moves](moving) keeps a
 //! short queue in the link, which shows at once when it carries more.
 
 mod moving;
+mod noise;
 
 use std::time::{Duration, Instant};
 
+use self::noise::Noise;
 use crate::acks::ACK_DELAY;
 
 /// Round trips that are longer by this much wait in a queue of the link; what is less may be hosts.
@@ -124,9 +129,14 @@ pub(super) struct Found {
     last: Option<(Instant, u64)>,
     /// The time before that.
     second_last: Option<(Instant, u64)>,
+    /// When it was last looked at, what had been sent by then, and at which rate of late.
+    sent: Option<(Instant, u64)>,
+    sends: f64,
     span: Duration,
     /// What the link carries, in bytes per second; 0 while that is not known.
     carries: f64,
+    /// While that is not known, the most that it was seen to carry of late.
+    most: f64,
     /// What is given out.
     given: f64,
     step: f64,
@@ -155,6 +165,8 @@ pub(super) struct Found {
     streak: Option<(f64, Duration, u32)>,
     /// Delay that is the path's own.
     own: Duration,
+    /// Delay that comes and goes without a queue.
+    noise: Noise,
     stalled: bool,
     queue: Option<Duration>,
     cause: Cause,
@@ -179,6 +191,7 @@ impl Found {
     /// if that is not known.
     pub(super) fn update(&mut self, seen: &Seen, now: Instant) -> u64 {
         let arrived = seen.sent.saturating_sub(seen.in_flight);
+        let sent = self.sent_since(seen, now);
         let before = self.last.replace((now, arrived));
         let second = std::mem::replace(&mut self.second_last, before);
         let Some(delay) = seen.delay else {
@@ -197,15 +210,16 @@ impl Found {
             return self.given as u64;
         };
         self.own = self.own.min(delay);
-        let delay = delay - self.own;
+        let delay = self.queue_in(delay - self.own, sent, seen);
         self.queue = Some(delay);
         let rate = rate_since(since, arrived, now);
-        if self.carries > 0.0 && delay <= CLEAR + self.slow() {
+        self.believe(since, arrived, now);
+        if self.carries > 0.0 && delay <= self.clear() {
             self.cleared = Some(now);
         }
-        if self.carries > 0.0 && !self.steady {
+        if self.moves() {
             self.follow(rate, delay, seen, now);
-        } else if delay >= LATE + self.slow() {
+        } else if delay >= self.late() {
             self.handle_queue(arrived, delay, seen, now);
         } else {
             self.stands = None;
@@ -264,7 +278,7 @@ impl Found {
         let fits = if self.carries > 0.0 {
             self.least_given() * seen.rtt.as_secs_f64() / 2.0
         } else {
-            rate * (seen.rtt + delay).as_secs_f64() / 2.0
+            self.most.max(rate) * (seen.rtt + delay).as_secs_f64() / 2.0
         };
         seen.in_flight as f64 >= fits.max(self.least_queue())
     }
@@ -288,7 +302,7 @@ impl Found {
         let (start, at_first, cuts) = self.streak.unwrap_or((self.carries.max(rate), delay, 0));
         if cuts >= VAIN && delay >= at_first.mul_f64(0.8) {
             // It is as long as ever: this is how long the path is.
-            self.own += delay;
+            self.take_for_own(delay);
             self.streak = None;
             self.carries = start;
             self.given = GIVEN * start;
@@ -329,7 +343,7 @@ impl Found {
             return;
         }
         self.streak = None;
-        if delay > CLEAR + self.slow() {
+        if delay > self.clear() {
             self.ease(delay, seen, now);
             return;
         }
@@ -380,7 +394,7 @@ impl Found {
         self.lifted = false;
         self.eased += 1;
         if self.eased > VAIN_EASES {
-            self.own += delay;
+            self.take_for_own(delay);
             self.eased = 0;
             return;
         }
@@ -396,6 +410,27 @@ impl Found {
         let pause = if self.steady { NEAR_EVERY } else { seen.rtt };
         self.rises_at = Some(now + pause);
         self.cause = Cause::Clear;
+    }
+
+    /// So much delay is the path's.
+    fn take_for_own(&mut self, delay: Duration) {
+        self.own += delay;
+        self.noise.forget();
+    }
+
+    /// Whether the link is known for a rate that moves.
+    fn moves(&self) -> bool {
+        self.carries > 0.0 && !self.steady
+    }
+
+    /// Round trips that are longer by this much wait in a queue of the link.
+    fn late(&self) -> Duration {
+        LATE + self.slow() + self.unsure()
+    }
+
+    /// Those that are not longer by this wait in none.
+    fn clear(&self) -> Duration {
+        CLEAR + self.slow() + self.unsure()
     }
 
     /// By how much round trips are longer on a link of this rate although no queue stands there.

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BELIEVED, CLEAR, Cause, FIRST_STEP, Found, GIVEN, LATE, LEAST, SPANS, Seen, VAIN};
+use super::{BELIEVED, Cause, FIRST_STEP, Found, GIVEN, LEAST, SPANS, Seen, VAIN};
 
 /// Rates that differ by less than this part are those of a link that does not change, if they do
 /// for so long.
@@ -38,8 +38,7 @@ const STANDS_FOR: Duration = Duration::from_secs(5);
 impl Found {
     /// A link whose rate moves keeps a short queue, whose length says how the rate changes.
     pub(super) fn follow(&mut self, rate: f64, delay: Duration, seen: &Seen, now: Instant) {
-        let slow = self.slow();
-        if delay <= CLEAR + slow {
+        if delay <= self.clear() {
             self.stands = None;
             self.streak = None;
             self.climb(rate, seen, now);
@@ -47,7 +46,7 @@ impl Found {
         }
         self.step = STEPS[0];
         let fills = self.fills(rate, delay, seen);
-        let stands = (fills && delay >= LATE + slow).then_some((now, 0, 0));
+        let stands = (fills && delay >= self.late()).then_some((now, 0, 0));
         let stood = std::mem::replace(&mut self.stands, stands).is_some();
         if !fills {
             return;
@@ -128,7 +127,7 @@ impl Found {
         if cuts < VAIN.max(drains_in) {
             return false;
         }
-        self.own += delay;
+        self.take_for_own(delay);
         self.streak = None;
         self.carries = start.max(self.carries);
         self.given = GIVEN * self.carries;
@@ -167,9 +166,12 @@ impl Found {
     pub(super) fn note_rate(&mut self, now: Instant) {
         let rate = self.carries;
         let Some((usual, since)) = self.usual else {
-            // Until it is seen to change, it is a steady one.
+            // Until it is seen to change, it is a steady one. What makes the first queue may still
+            // be growing, so the link may well carry more.
             self.usual = Some((rate, now));
-            return self.settle(rate, now);
+            self.settle(rate, now);
+            self.lifted = true;
+            return;
         };
         if !(1.0 - ALIKE..1.0 + ALIKE).contains(&(rate / usual)) {
             return self.unsettle(now);

@@ -16,6 +16,8 @@ struct Link {
     acked: Option<(f64, Duration)>,
     /// The path is longer than it was.
     longer: Duration,
+    /// By up to so much it is longer now and then.
+    jitter: Duration,
 }
 
 impl Link {
@@ -28,13 +30,14 @@ impl Link {
             queue: 0.0,
             acked: None,
             longer: Duration::ZERO,
+            jitter: Duration::ZERO,
         }
     }
 
     /// Runs for so many windows at a rate; returns the longest delay.
     fn run(&mut self, carries: f64, windows: u32) -> Duration {
         let mut longest = Duration::ZERO;
-        for _ in 0..windows {
+        for window in 0..windows {
             let span = self.found.span().max(RTT);
             let seconds = span.as_secs_f64();
             let offered = if self.found.given > 0.0 {
@@ -46,7 +49,10 @@ impl Link {
             self.queue = (self.queue + offered - through).max(0.0);
             (self.sent, self.arrived) = (self.sent + offered, self.arrived + through);
             self.now += span;
-            let delay = Duration::from_secs_f64(self.queue / carries) + self.longer;
+            // Golden steps: evenly spread, in no order.
+            let now_and_then = self.jitter.mul_f64(0.618 * f64::from(window) % 1.0);
+            let queue = Duration::from_secs_f64(self.queue / carries);
+            let delay = queue + self.longer + now_and_then;
             longest = longest.max(delay);
             let (acked, known) = self
                 .acked
@@ -94,6 +100,24 @@ fn a_link_that_carries_less_is_followed_at_once_and_one_that_carries_more_soon()
         "{}",
         link.found.given / MBIT
     );
+}
+
+#[test]
+fn delay_that_comes_and_goes_is_not_a_queue_and_hides_none() {
+    let mut link = Link::new();
+    link.jitter = 12 * MS;
+    link.run(15.0 * MBIT, 60);
+    link.run(50.0 * MBIT, 300);
+    let parts = (0..10).map(|_| {
+        let longest = link.run(50.0 * MBIT, 40);
+        assert!(longest < 30 * MS, "{longest:?}");
+        link.found.given / (50.0 * MBIT)
+    });
+    let part = parts.sum::<f64>() / 10.0;
+    assert!(part > 0.8, "{part}");
+    link.run(20.0 * MBIT, 20);
+    let given = link.found.given / MBIT;
+    assert!(given < 21.0, "{given}");
 }
 
 #[test]
