@@ -66,6 +66,7 @@ function tunnel(seconds, name, more) {
     since_seconds: seconds,
     resumed: false,
     early: false,
+    key_updates: 0,
     sent_bytes: carried(seconds, 20 * MB, 6 * MB, 30),
     received_bytes: carried(seconds, 180 * MB, 20 * MB, 40),
     wrong_source_packets: 0,

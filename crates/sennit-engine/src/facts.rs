@@ -129,6 +129,8 @@ pub struct TunnelStatus {
     pub resumed: bool,
     /// What was sent with the first packets of that handshake was accepted (0-RTT).
     pub early: bool,
+    /// How often the keys of the connection were renewed, by either end.
+    pub key_updates: u64,
     /// The handshake offered classic groups alone, because others went unanswered on its link.
     pub fell_back: bool,
     /// Whether striping pays, under `bond`.
@@ -160,6 +162,7 @@ impl TunnelStatus {
             group: None,
             resumed: false,
             early: false,
+            key_updates: 0,
             fell_back: false,
             striping: Striping::default(),
             paths: Vec::new(),

@@ -156,6 +156,7 @@ mod tests {
             issuer: crate::Issuer { hub: 0, worker: 0 },
             seed: [0; 32],
             reset_key: [0; 32],
+            rekey: crate::Rekey::default(),
         };
         assert!(most + TAG <= usize::from(settings.outer_mtu() - 1400));
     }

@@ -1,17 +1,21 @@
 //! Whether a handshake resumed an earlier session, which noq does not tell of a connection.
 //!
 //! What noq asks of TLS passes through here. A server that takes up a session says so in its
-//! ServerHello (RFC 8446 §4.2.11), which a client reads and a server writes.
+//! ServerHello (RFC 8446 §4.2.11), which a client reads and a server writes. The keys that come of
+//! it are those of [`crate::renewal`].
 
 mod either;
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use noq_proto::{
     ConnectError, ConnectionId, Side, TransportError,
     crypto::{
-        ClientConfig, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, ServerConfig,
-        Session, UnsupportedVersion,
+        ClientConfig, ExportKeyingMaterialError, HeaderKey, Keys, PacketKey, ServerConfig, Session,
+        UnsupportedVersion,
         rustls::{HandshakeData, NoInitialCipherSuite, QuicClientConfig, QuicServerConfig},
     },
     transport_parameters::TransportParameters,
@@ -19,12 +23,15 @@ use noq_proto::{
 use rustls::{NamedGroup, server::ProducesTickets};
 
 use self::either::Either;
+use crate::renewal::{self, Pair, Source};
 
 /// What both sides agreed on.
 pub(crate) struct Agreed {
     pub(crate) group: Option<NamedGroup>,
     /// An earlier session goes on.
     pub(crate) resumed: bool,
+    /// The keys of the connection, once there are.
+    pub(crate) keys: Option<Arc<renewal::Keys>>,
 }
 
 /// A configuration whose sessions say of themselves whether they were resumed.
@@ -89,27 +96,61 @@ impl ServerConfig for Server {
 }
 
 struct WatchedSession {
-    inner: Box<dyn Session>,
+    inner: Arc<Shared>,
     side: Side,
     answer: Answer,
     /// The tickets of a server's connection.
     either: Option<Arc<Either>>,
+    /// The keys of the handshake have been given out.
+    has_handshake_keys: bool,
+    keys: Option<Arc<renewal::Keys>>,
+}
+
+/// A session of which the keys of its connection have their successors.
+struct Shared(Mutex<Box<dyn Session>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Session>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Successors(Arc<Shared>);
+
+impl Source for Successors {
+    fn next(&mut self) -> Option<Pair> {
+        self.0.lock().next_1rtt_keys()
+    }
 }
 
 impl WatchedSession {
     fn new(inner: Box<dyn Session>, side: Side) -> Self {
         Self {
-            inner,
+            inner: Arc::new(Shared(Mutex::new(inner))),
             side,
             answer: Answer::Partial(Vec::new()),
             either: None,
+            has_handshake_keys: false,
+            keys: None,
         }
+    }
+
+    /// The second keys that a handshake gives out are those of its connection.
+    fn wrap(&mut self, keys: Keys) -> Keys {
+        if !std::mem::replace(&mut self.has_handshake_keys, true) {
+            return keys;
+        }
+        let source = Box::new(Successors(Arc::clone(&self.inner)));
+        let renewed = renewal::Keys::new(keys.packet, source);
+        let wrapped = renewed.wrapped(keys.header);
+        self.keys = Some(renewed);
+        wrapped
     }
 }
 
 impl Session for WatchedSession {
     fn initial_keys(&self, dst_cid: ConnectionId, side: Side) -> Keys {
-        self.inner.initial_keys(dst_cid, side)
+        self.inner.lock().initial_keys(dst_cid, side)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -117,35 +158,36 @@ impl Session for WatchedSession {
         let Answer::Whole { resumed } = self.answer else {
             return None;
         };
-        let data = self.inner.handshake_data()?;
+        let data = self.inner.lock().handshake_data()?;
         let data = data.downcast::<HandshakeData>().ok()?;
         Some(Box::new(Agreed {
             group: data.negotiated_key_exchange_group,
             resumed,
+            keys: self.keys.clone(),
         }))
     }
 
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
-        self.inner.peer_identity()
+        self.inner.lock().peer_identity()
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
-        self.inner.early_crypto()
+        self.inner.lock().early_crypto()
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
-        self.inner.early_data_accepted()
+        self.inner.lock().early_data_accepted()
     }
 
     fn is_handshaking(&self) -> bool {
-        self.inner.is_handshaking()
+        self.inner.lock().is_handshaking()
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         if self.side.is_client() {
             self.answer.add(bytes);
         }
-        let read = self.inner.read_handshake(bytes);
+        let read = self.inner.lock().read_handshake(bytes);
         if let Some(either) = &self.either {
             either.settle();
         }
@@ -153,24 +195,25 @@ impl Session for WatchedSession {
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        self.inner.transport_parameters()
+        self.inner.lock().transport_parameters()
     }
 
     fn write_handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Keys> {
         let start = buffer.len();
-        let keys = self.inner.write_handshake(buffer);
+        let keys = self.inner.lock().write_handshake(buffer);
         if self.side.is_server() {
             self.answer.add(buffer.get(start..).unwrap_or_default());
         }
-        keys
+        keys.map(|keys| self.wrap(keys))
     }
 
-    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        self.inner.next_1rtt_keys()
+    fn next_1rtt_keys(&mut self) -> Option<Pair> {
+        self.keys.as_ref().map(renewal::Keys::next_pair)
     }
 
     fn is_valid_retry(&self, orig_dst_cid: ConnectionId, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.is_valid_retry(orig_dst_cid, header, payload)
+        let inner = self.inner.lock();
+        inner.is_valid_retry(orig_dst_cid, header, payload)
     }
 
     fn export_keying_material(
@@ -179,7 +222,8 @@ impl Session for WatchedSession {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        self.inner.export_keying_material(output, label, context)
+        let inner = self.inner.lock();
+        inner.export_keying_material(output, label, context)
     }
 }
 

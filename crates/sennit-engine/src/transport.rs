@@ -11,6 +11,7 @@ use crate::{
     cid::{self, Issuer},
     gate::GateFactory,
     headers::{DATAGRAM_MOST, PACKET_NUMBER_MOST, SHORT_HEADER, TAG},
+    renewal::Rekey,
 };
 
 /// Bytes of a QUIC packet that are not inner packet, at most: those of QUIC, and our own prefix:
@@ -59,6 +60,8 @@ pub struct Settings {
     /// Key of stateless reset tokens (RFC 9000 §10.3.2). The same after a restart, so that a peer
     /// learns at once that its connection is gone.
     pub reset_key: [u8; 32],
+    /// When keys of connections are renewed.
+    pub rekey: Rekey,
 }
 
 impl std::fmt::Debug for Settings {
@@ -66,6 +69,7 @@ impl std::fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("inner_mtu", &self.inner_mtu)
             .field("issuer", &self.issuer)
+            .field("rekey", &self.rekey)
             .finish_non_exhaustive()
     }
 }
@@ -137,6 +141,7 @@ mod tests {
             issuer: Issuer::default(),
             seed: [0; 32],
             reset_key: [0; 32],
+            rekey: Rekey::default(),
         };
         assert!(
             settings.outer_mtu() + 40 + 8 <= 1500,

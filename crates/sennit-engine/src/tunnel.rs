@@ -18,6 +18,7 @@ mod fares;
 mod fitting;
 mod health;
 mod inbound;
+mod keys;
 mod launch;
 mod opening;
 mod padding;
@@ -49,8 +50,9 @@ use crate::{
     ids::{LinkId, SocketId},
     path::{Path, number},
     pipe::Pipe,
+    renewal::{self, Rekey},
     resumption::Agreed,
-    transport::{DATAGRAM_BUFFER, MAX_PATHS, SPARE_PATHS},
+    transport::{DATAGRAM_BUFFER, MAX_PATHS, SPARE_PATHS, Settings},
     treatment::Treatment,
 };
 
@@ -87,6 +89,9 @@ pub(crate) struct Tunnel {
     unbound: Option<Vec<Unbound>>,
     /// The peer may open paths.
     allows_paths: bool,
+    /// Of the connection, once they may be renewed.
+    keys: Option<Arc<renewal::Keys>>,
+    rekey: Rekey,
 }
 
 /// Stream, context and payload of a datagram.
@@ -96,7 +101,7 @@ impl Tunnel {
     pub(crate) fn new(
         conn: Connection,
         treatment: Treatment,
-        packet_size: u16,
+        settings: &Settings,
         now: Instant,
     ) -> Self {
         let early = Early::new(conn.side().is_client());
@@ -106,7 +111,7 @@ impl Tunnel {
             party: Arc::default(),
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
             congestion: treatment.congestion,
-            packet_size: u64::from(packet_size),
+            packet_size: u64::from(settings.outer_mtu()),
             codec: None,
             early,
             opening: Opening::default(),
@@ -120,6 +125,8 @@ impl Tunnel {
             longest: usize::MAX,
             unbound: None,
             allows_paths: false,
+            keys: None,
+            rekey: settings.rekey,
         }
     }
 
@@ -280,6 +287,7 @@ impl Tunnel {
             status.group = agreed.group;
             status.resumed = agreed.resumed;
             status.early = self.conn.accepted_0rtt();
+            status.key_updates = agreed.keys.map_or(0, |keys| keys.renewals());
         }
         status.striping = self.scheduler.striping();
         let halves = self.takes_halves();

@@ -7,11 +7,14 @@ use std::{
 
 use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
-    ClassConfig, Edge, EdgeConfig, Hub, HubClasses, HubConfig, Issuer, LinkLabel, Purpose, Settings,
+    ClassConfig, Edge, EdgeConfig, Hub, HubClasses, HubConfig, Issuer, LinkLabel, Purpose, Rekey,
+    Settings,
 };
 
 use crate::tls::{self, Authority};
 
+/// Keys are renewed far more often than by default, so that whatever is tried goes through that.
+const REKEY_PACKETS: u64 = 2000;
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
 
@@ -70,6 +73,10 @@ pub(crate) fn settings(seed: u64, salt: u8) -> Settings {
         issuer: Issuer::default(),
         seed: bytes,
         reset_key: [salt; 32],
+        rekey: Rekey {
+            packets: REKEY_PACKETS,
+            ..Rekey::default()
+        },
     }
 }
 

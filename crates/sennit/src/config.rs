@@ -21,6 +21,7 @@ mod limits;
 mod matching;
 mod notify;
 pub mod reference;
+mod rekey;
 mod section;
 mod values;
 
@@ -32,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 pub use sennit_core::Headers;
-use sennit_engine::Fec;
+use sennit_engine::{Fec, Rekey};
 use sennit_linux::DeviceName;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -92,6 +93,8 @@ pub struct HubConfig {
     pub mtu: u16,
     /// Threads that carry packets, 1 to 64.
     pub workers: Option<u8>,
+    /// When keys of tunnels are renewed.
+    pub rekey: Rekey,
     /// What sites may reach of which the store says nothing.
     pub reach: Reach,
     /// What clients with a bearer token may reach of which the store says nothing.
@@ -148,6 +151,8 @@ pub struct EdgeConfig {
     pub mtu: u16,
     /// Threads that carry packets, 1 to 64; more than there are classes are not needed.
     pub workers: Option<u8>,
+    /// When keys of tunnels are renewed.
+    pub rekey: Rekey,
     pub api: ApiConfig,
     /// Who is told of events.
     pub notify: Vec<Notify>,

@@ -246,6 +246,7 @@ mod tests {
             key_exchange: None,
             resumed: false,
             early: false,
+            key_updates: 0,
             sent_bytes: 0,
             received_bytes: 0,
             wrong_source_packets: 0,

@@ -231,6 +231,9 @@ pub struct TunnelStatus {
     /// At an edge: the hub took what left with the first packets (0-RTT), which saves a round trip.
     #[serde(default)]
     pub early: bool,
+    /// How often the keys of the connection were renewed, by either end.
+    #[serde(default)]
+    pub key_updates: u64,
     /// Inner packets.
     pub sent_bytes: u64,
     /// Inner packets.

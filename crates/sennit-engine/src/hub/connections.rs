@@ -12,7 +12,6 @@ impl Hub {
         match event {
             NodeEvent::Connected(id) => {
                 self.adopt(id, PathId::ZERO, now);
-                self.update_keys(id);
                 self.begin(id, now);
             }
             NodeEvent::Lost(id, reason) | NodeEvent::TurnedAway(id, reason) => {
@@ -34,16 +33,6 @@ impl Hub {
                 }
             }
             NodeEvent::PathState(id, path) => self.tell_path(id, path),
-        }
-    }
-
-    /// noq 1.4 updates its keys after 10 to 1000 packets, and then cannot read what is still under
-    /// way on other paths under the old ones: it compares numbers of packets of different paths. An
-    /// update before there are other paths costs nothing, and the next is due after eight million
-    /// packets.
-    fn update_keys(&mut self, id: ConnId) {
-        if let Some(conn) = self.node.get_mut(id) {
-            conn.tunnel.conn.force_key_update();
         }
     }
 

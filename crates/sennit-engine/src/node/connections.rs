@@ -75,7 +75,7 @@ impl<R> Node<R> {
     ) -> ConnId {
         let id = ConnId(self.next_id);
         self.next_id += 1;
-        let tunnel = Tunnel::new(conn, treatment, self.settings.outer_mtu(), now);
+        let tunnel = Tunnel::new(conn, treatment, &self.settings, now);
         self.conns.insert(
             id,
             Conn {

@@ -76,6 +76,11 @@ impl<R> Node<R> {
             conn.h3
                 .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
         }
+        if conn.tunnel.handle_keys(now).is_err() {
+            let reason = "the peer does not follow when keys are renewed";
+            conn.h3
+                .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
+        }
         conn.h3.read_on(&mut conn.tunnel.conn, now);
         while let Some(event) = conn.tunnel.conn.poll() {
             match event {
@@ -98,10 +103,8 @@ impl<R> Node<R> {
                 // A server knows now how many streams it may open, and has the keys to write. Its
                 // settings are no secret, and spare the client the round trip of waiting for them.
                 Event::HandshakeDataReady => conn.may_write |= conn.tunnel.has_answered(),
-                Event::DatagramReceived
-                | Event::DatagramsUnblocked
-                | Event::HandshakeConfirmed
-                | Event::NatTraversal(_) => {}
+                Event::HandshakeConfirmed => conn.tunnel.handle_confirmed(),
+                Event::DatagramReceived | Event::DatagramsUnblocked | Event::NatTraversal(_) => {}
             }
         }
         // Otherwise there are no streams before the handshake is done.

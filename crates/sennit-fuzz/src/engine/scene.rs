@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sennit_engine::{Issuer, Local, Packet, Received, Settings, SocketId, Transmit};
+use sennit_engine::{Issuer, Local, Packet, Received, Rekey, Settings, SocketId, Transmit};
 use sennit_packet::IpPacket;
 use sennit_packet::checksum::Progress;
 
@@ -162,6 +162,7 @@ pub(super) fn settings(salt: u8) -> Settings {
         issuer: Issuer::default(),
         seed: [salt; 32],
         reset_key: [salt; 32],
+        rekey: Rekey::default(),
     }
 }
 

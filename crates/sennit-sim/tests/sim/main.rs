@@ -19,6 +19,7 @@ mod marginal;
 mod moving;
 mod neighbour;
 mod pairs;
+mod renewal;
 mod resuming;
 mod returning;
 mod seeds;

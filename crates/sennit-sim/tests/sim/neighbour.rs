@@ -102,6 +102,8 @@ fn a_tunnel_ends_with_the_credential_that_it_was_granted_to() {
     let reason = "site `site` has joined anew";
     let now = world.now();
     world.hub.expel_credential(&CREDENTIAL, reason, now);
+    // Something has to happen for the hub to be asked what it wants to send.
+    world.send_from_hub(&udp(SERVER, EDGE, 7, 1, 100));
     let told = |(_, event): &(Duration, EdgeEvent)| match event {
         EdgeEvent::TunnelDown { reason: why, .. } => why.contains(reason),
         _ => false,

@@ -15,7 +15,7 @@ use super::limits::{MOST_ROUTES, MTU, WORKERS, check_mtu};
 use super::section::Section;
 use super::{
     ApiConfig, DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy,
-    Prefix, Proxy, default_device, tables, values,
+    Prefix, Proxy, default_device, rekey, tables, values,
 };
 
 /// Tiers of links: far more than there are links.
@@ -112,6 +112,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     let mtu = edge.integer("mtu", MTU, findings);
     check_mtu(mtu.as_ref(), findings);
     let workers = edge.integer("workers", WORKERS, findings);
+    let rekey = rekey::read(&mut edge, findings);
     edge.finish(findings);
     EdgeConfig {
         hub: inner(hub),
@@ -126,6 +127,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
+        rekey,
         api: ApiConfig::default(),
         notify: Vec::new(),
         links: Vec::new(),

@@ -13,7 +13,7 @@ use crate::reach::Reach;
 
 use super::{
     ApiConfig, DEFAULT_HUB_CONTROL, DEFAULT_MTU, DEFAULT_STATE, HubConfig, Pool, Prefix,
-    default_device, values,
+    default_device, rekey, values,
 };
 
 pub(super) fn read(
@@ -75,6 +75,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
     let mtu = hub.integer("mtu", MTU, findings);
     check_mtu(mtu.as_ref(), findings);
     let workers = hub.integer("workers", WORKERS, findings);
+    let rekey = rekey::read(&mut hub, findings);
     let mut reach = |key| {
         let places = hub.strings(key, values::place, findings)?;
         Some(places.into_iter().map(Spanned::into_inner).collect())
@@ -93,6 +94,7 @@ fn read_hub(mut hub: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<Hub
         control: control.map_or_else(|| DEFAULT_HUB_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
+        rekey,
         reach: reach.unwrap_or_else(Reach::everything),
         bearer_reach: bearer_reach.unwrap_or_else(Reach::internet),
         connect_udp: None,

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use sennit_engine::{Issuer, Settings};
+use sennit_engine::{Issuer, Rekey, Settings};
 use toml::Spanned;
 
 use super::finding::Finding;
@@ -11,6 +11,9 @@ use super::finding::Finding;
 pub(super) const MTU: RangeInclusive<i64> = 1280..=9000;
 /// More threads than this share no work worth sharing.
 pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
+/// Packets that one key seals. Fewer would be renewed more often than the ends can tell each other
+/// on a fast link; AES-GCM may seal twice as many (RFC 9001 §6.6).
+pub(super) const REKEY_PACKETS: RangeInclusive<i64> = 1000..=4_194_304;
 /// The usual size of packets on a WAN link, and the headers of IPv4 and UDP.
 const LINK_MTU: u16 = 1500;
 const IPV4_UDP: u16 = 20 + 8;
@@ -36,6 +39,7 @@ pub(super) fn check_mtu(mtu: Option<&Spanned<u16>>, findings: &mut Vec<Finding>)
         issuer: Issuer::default(),
         seed: [0; 32],
         reset_key: [0; 32],
+        rekey: Rekey::default(),
     };
     let outside = settings.outer_mtu() + IPV4_UDP;
     if outside > LINK_MTU {

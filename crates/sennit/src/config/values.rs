@@ -277,6 +277,20 @@ pub(super) fn amount(typed: &str) -> Result<u64, Wrong> {
     })
 }
 
+/// Bytes that one key seals at least.
+const LEAST_REKEY: u64 = 1_000_000;
+
+/// How much one key seals.
+pub(super) fn rekey_bytes(typed: &str) -> Result<u64, Wrong> {
+    let bytes = amount(typed)?;
+    if bytes < LEAST_REKEY {
+        return Err(Wrong::new(format!("{typed} is too little"))
+            .label("1MB is the least")
+            .help("keys are renewed at most once in a few round trips, whatever is written here"));
+    }
+    Ok(bytes)
+}
+
 /// An address or a name, and a port, that one can send to.
 pub(super) fn remote(typed: &str) -> Result<Remote, Wrong> {
     const EXAMPLE: &str = "an IP address or a name, and a port, like 203.0.113.10:443, [2001:db8::1]:443 or vpn.example.org:443";

@@ -136,6 +136,7 @@ fn tunnel(
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
         resumed: tunnel.resumed,
         early: tunnel.early,
+        key_updates: tunnel.key_updates,
         key_exchange: tunnel.group.map(|group| format!("{group:?}")),
         sent_bytes: tunnel.stats.bytes_sent,
         received_bytes: tunnel.stats.bytes_out,

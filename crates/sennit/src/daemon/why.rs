@@ -283,6 +283,7 @@ mod tests {
             group: None,
             resumed: false,
             early: false,
+            key_updates: 0,
             fell_back: false,
             striping: Default::default(),
             paths,

@@ -243,7 +243,13 @@ impl Text {
                 (true, false) => ", resumed",
                 (false, _) => "",
             };
-            self.lines.push(format!("  key exchange {group}{how}"));
+            let renewed = match tunnel.key_updates {
+                0 => String::new(),
+                1 => ", keys renewed once".into(),
+                times => format!(", keys renewed {times} times"),
+            };
+            self.lines
+                .push(format!("  key exchange {group}{how}{renewed}"));
         }
         if tunnel.wrong_source_packets > 0 {
             let count = tunnel.wrong_source_packets;

@@ -373,6 +373,7 @@ fn sample() -> Status {
             key_exchange: None,
             resumed: false,
             early: false,
+            key_updates: 0,
             sent_bytes: 1_024,
             received_bytes: 5_368_709_120,
             wrong_source_packets: 0,

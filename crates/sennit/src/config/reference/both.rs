@@ -1,7 +1,12 @@
 //! What both files may have.
 
 use super::{Key, Kind, Without, key, string};
-use crate::config::{DEFAULT_EVENTS, DEFAULT_MTU, limits::MTU};
+use sennit_engine::Rekey;
+
+use crate::config::{
+    DEFAULT_EVENTS, DEFAULT_MTU,
+    limits::{MTU, REKEY_PACKETS},
+};
 
 pub(super) const STATE: &str = "Directory of the identity, and on a hub of the store.";
 pub(super) const DEVICE: &str = "Name of the TUN device. Everything that the daemon adds to the host is \
@@ -18,6 +23,27 @@ pub(super) fn mtu(section: &'static str) -> Key {
         "MTU of the TUN device, in bytes. On a link it takes 78 bytes more (IPv4) or 98 (IPv6); on \
          a path\nthat carries less, full packets go in two halves.",
     )
+}
+
+/// When keys of tunnels are renewed.
+pub(super) fn rekey(section: &'static str) -> Vec<Key> {
+    vec![
+        key(
+            section,
+            "rekey_packets",
+            Kind::Integer(REKEY_PACKETS),
+            Without::Value(Rekey::PACKETS.to_string()),
+            "Packets that a tunnel sends with one key before this end renews both of its \
+             [keys](security.md#sessions).",
+        ),
+        key(
+            section,
+            "rekey_bytes",
+            Kind::Text(r#""1GB""#),
+            Without::Is("only packets count"),
+            "The same in bytes, at least 1MB.",
+        ),
+    ]
 }
 
 pub(super) fn api() -> Vec<Key> {

@@ -2,7 +2,7 @@
 
 use super::{
     Key, Kind, Without,
-    both::{CONTROL, DEVICE, STATE, mtu},
+    both::{CONTROL, DEVICE, STATE, mtu, rekey},
     key, string,
 };
 use crate::config::{
@@ -12,7 +12,7 @@ use crate::config::{
 };
 
 pub(super) fn edge() -> Vec<Key> {
-    [far_side(), edge_host()].concat()
+    [far_side(), edge_host(), rekey("[edge]")].concat()
 }
 
 /// Its hub, and who it is to that.

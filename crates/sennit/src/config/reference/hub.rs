@@ -2,7 +2,7 @@
 
 use super::{
     Key, Kind, Without,
-    both::{CONTROL, DEVICE, STATE, mtu},
+    both::{CONTROL, DEVICE, STATE, mtu, rekey},
     key, string,
 };
 use crate::config::{
@@ -12,7 +12,7 @@ use crate::config::{
 };
 
 pub(super) fn hub() -> Vec<Key> {
-    [hub_host(), sites()].concat()
+    [hub_host(), sites(), rekey("[hub]")].concat()
 }
 
 /// What it needs of its host.

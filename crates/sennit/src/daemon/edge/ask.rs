@@ -16,7 +16,7 @@ use bytes::BytesMut;
 use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
     Edge, EdgeConfig as EngineConfig, EdgeEvent, Issuer, LinkLabel, LinkUpdate, Local, Purpose,
-    Received, Settings, SocketId, Transmit,
+    Received, Rekey, Settings, SocketId, Transmit,
 };
 
 use super::far_side::class_config;
@@ -95,6 +95,7 @@ fn engine(identity: &EdgeIdentity, hubs: Vec<SocketAddr>, now: Instant) -> Resul
         issuer: Issuer::default(),
         seed: random_seed()?,
         reset_key: random_seed()?,
+        rekey: Rekey::default(),
     };
     let config = EngineConfig {
         hubs,

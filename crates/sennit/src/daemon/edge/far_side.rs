@@ -137,6 +137,7 @@ pub(super) fn settings(config: &EdgeConfig) -> Result<Settings, Failure> {
         issuer: Issuer::default(),
         seed: random_seed()?,
         reset_key: random_seed()?,
+        rekey: config.rekey,
     })
 }
 

@@ -169,5 +169,6 @@ fn settings(config: &HubConfig, worker: usize, reset_key: [u8; 32]) -> Result<Se
         },
         seed: random_seed()?,
         reset_key,
+        rekey: config.rekey,
     })
 }
