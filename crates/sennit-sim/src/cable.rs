@@ -118,6 +118,8 @@ pub(crate) struct Way {
     pub(crate) keeps: usize,
     /// Connections of which a part of a ClientHello passed, if a box drops the rest.
     pub(crate) hellos: Option<BTreeSet<Vec<u8>>>,
+    /// So many of the next packets are lost.
+    pub(crate) loses: u32,
 }
 
 impl Way {
@@ -131,6 +133,7 @@ impl Way {
             seen: VecDeque::new(),
             keeps: 0,
             hellos: None,
+            loses: 0,
         }
     }
 
@@ -161,6 +164,10 @@ impl Way {
             let len = packet.len() + UDP_OVERHEAD;
             self.offered += len as u64;
             self.note_seen(packet);
+            if self.loses > 0 {
+                self.loses -= 1;
+                continue;
+            }
             if !self.passes_box(packet) {
                 continue;
             }

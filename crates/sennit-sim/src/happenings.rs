@@ -114,6 +114,11 @@ impl World {
         cable.wedged = Some(cable.address.port());
     }
 
+    /// The next packets that the edge puts on a link are lost, so many of them.
+    pub fn lose_next(&mut self, link: usize, packets: u32) {
+        self.cables[link].up.loses = packets;
+    }
+
     /// Bytes of all IP packets that both ends put on a link so far.
     pub fn bytes_on(&self, link: usize) -> u64 {
         let cable = &self.cables[link];

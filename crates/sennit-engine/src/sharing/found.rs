@@ -9,8 +9,7 @@
 //! comes at once afterwards says nothing. When cutting does not shorten the delay, the path has
 //! become longer, or the queue is in the other direction: then that delay is part of the path.
 //!
-//! Where the delay [comes and goes](noise) by itself, one window says little, and several are
-//! looked at.
+//! Where the delay [comes and goes](noise) by itself, a queue must be longer to count as one.
 //!
 //! So it goes for a link that carries the same for seconds. One whose rate [moves](moving) keeps a
 //! short queue in the link, which shows at once when it carries more.
@@ -210,7 +209,8 @@ impl Found {
             return self.given as u64;
         };
         self.own = self.own.min(delay);
-        let delay = self.queue_in(delay - self.own, sent, seen);
+        let delay = delay - self.own;
+        self.note_noise(delay, sent, seen);
         self.queue = Some(delay);
         let rate = rate_since(since, arrived, now);
         self.believe(since, arrived, now);
@@ -416,6 +416,14 @@ impl Found {
     fn take_for_own(&mut self, delay: Duration) {
         self.own += delay;
         self.noise.forget();
+    }
+
+    /// What of the delay that comes and goes may be left.
+    fn unsure(&self) -> Duration {
+        if self.moves() {
+            return Duration::ZERO;
+        }
+        self.noise.rest()
     }
 
     /// Whether the link is known for a rate that moves.

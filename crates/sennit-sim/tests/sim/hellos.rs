@@ -6,7 +6,7 @@ use rustls::NamedGroup;
 use sennit_core::Policy;
 use sennit_sim::{LinkSpec, World};
 
-use crate::SECOND;
+use crate::{MS, SECOND};
 
 fn link() -> LinkSpec {
     "20/20".parse().expect("it is a link")
@@ -71,4 +71,21 @@ fn beside_a_link_with_such_a_box_another_one_connects_at_once_and_both_carry() {
 
     assert!(world.elapsed() < SECOND * 2, "{:?}", world.elapsed());
     assert_eq!(group(&mut world), (Some(NamedGroup::X25519MLKEM768), false));
+}
+
+/// It need not wait for a probe timeout: what the second one brings asks for it.
+#[test]
+fn a_large_hello_whose_first_packet_is_lost_is_repaired_by_what_the_second_brings() {
+    let took = |lost| {
+        let mut world = World::new(&[link()], Policy::Bond, 1, Instant::now());
+        assert!(world.connect(1));
+        world.lose_next(0, lost);
+        let begun = world.now();
+        world.restart_edge();
+        assert!(world.run_until(SECOND * 5, |world| world.edge.status()[0].up));
+        world.now() - begun
+    };
+    let [without, with] = [took(0), took(1)];
+    println!("{without:?}, with a loss {with:?}");
+    assert!(with < without + MS * 60, "{without:?}, {with:?}");
 }

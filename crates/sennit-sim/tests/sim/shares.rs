@@ -187,9 +187,9 @@ fn a_link_between_busy_hosts_is_found_by_flows_that_begin_on_it() {
     let means = sums.expect("there are seeds").map(|sum| sum / SEEDS as f64);
     println!("means {means:.1?}");
     let [median, high, goodput] = means;
-    assert!(median < 4.0, "{means:?}");
+    assert!(median < 7.0, "{means:?}");
     assert!(high < 35.0, "{means:?}");
-    assert!(goodput > 0.55 * 100.0, "{means:?}");
+    assert!(goodput > 0.65 * 100.0, "{means:?}");
 }
 
 /// What flows that begin at once in both directions add to p50 and p99 of pings, in milliseconds,

@@ -23,6 +23,9 @@ const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long a site may be away and still come back without a new invitation.
 pub(super) const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
+/// September 2026: a clock that says less was not set since the host was started.
+const LEAST_CLOCK: Duration = Duration::from_secs(1_790_000_000);
+
 const AUTHORITY_KEY: &str = "ca.key";
 const AUTHORITY_CERTIFICATE: &str = "ca.pem";
 const HUB_KEY: &str = "hub.key";
@@ -120,7 +123,7 @@ impl Authority {
     }
 
     fn make(key: &KeyPair, now: SystemTime) -> Result<Self, IdentityError> {
-        let mut params = named("Sennit hub authority", now + AUTHORITY_LIFETIME)?;
+        let mut params = named("Sennit hub authority", end(now, AUTHORITY_LIFETIME))?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(key)?;
@@ -162,7 +165,7 @@ impl Authority {
     ) -> Result<rcgen::Certificate, IdentityError> {
         let mut all = vec![self.fingerprint.hub_name(), "hub.sennit".to_owned()];
         all.extend_from_slice(names);
-        let mut params = named("Sennit hub", now + AUTHORITY_LIFETIME)?;
+        let mut params = named("Sennit hub", end(now, AUTHORITY_LIFETIME))?;
         params.subject_alt_names = CertificateParams::new(all)?.subject_alt_names;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -177,7 +180,7 @@ impl Authority {
         public_key: &impl PublicKeyData,
         now: SystemTime,
     ) -> Result<Issued, IdentityError> {
-        let not_after = now + SITE_LIFETIME;
+        let not_after = end(now, SITE_LIFETIME);
         let mut params = named(site.as_str(), not_after)?;
         params.subject_alt_names =
             CertificateParams::new(vec![format!("{site}.site.sennit")])?.subject_alt_names;
@@ -193,6 +196,17 @@ impl Authority {
             key: sha256(public_key.der_bytes()),
             not_after,
         })
+    }
+}
+
+/// When something ends that is signed now. Where nobody knows when that is, it must not have ended
+/// when the clock is set: it ends with the authority, unless the store forgets it.
+fn end(now: SystemTime, lifetime: Duration) -> SystemTime {
+    let least = SystemTime::UNIX_EPOCH + LEAST_CLOCK;
+    if now < least {
+        least + AUTHORITY_LIFETIME
+    } else {
+        now + lifetime
     }
 }
 

@@ -1,115 +1,75 @@
 //! By how much round trips vary on a link although no queue stands in it.
 //!
-//! Radio links and hosts add a delay that comes and goes by itself. One window cannot tell it from
-//! a queue, but several can: the delay of a queue stays until less is given out. So where delays
-//! are seen to vary, one counts as long as the least of some windows. Longer than they vary is a
-//! queue at once.
+//! Radio links and hosts add a delay that comes and goes by itself. Where it does, a queue has to be
+//! longer to be seen, and what a link was seen to carry is not forgotten for such a delay: a guess
+//! that is too low stays, and one that is too high makes a queue.
 
 use std::time::{Duration, Instant};
 
-use super::{CLEAR, Found, LEAST_QUEUE_SLOW, Seen, rate_since};
+use super::{Found, LATE, LEAST_QUEUE_SLOW, Seen, rate_since};
 
 /// What the last seen delay counts for.
 const PART: f64 = 1.0 / 16.0;
 /// Next to no delay is longer than the mean by more than so many mean deviations (RFC 6298).
 const DEVIATIONS: f64 = 4.0;
-/// In windows that last so many times what delays vary, together, one is seen with next to none.
-const SPREAD_OVER: f64 = 24.0;
-/// What is left of it then is at most this part.
+/// What counts of that: the least round trip of a window is seldom a long one.
 const REST: f64 = 0.125;
 /// Two delays that differ vary around their mean by less.
 const FALL: f64 = 1.5;
-const WINDOWS: usize = 16;
+/// Hosts make round trips differ by less than so many times [`LATE`].
+const HOSTS: u32 = 2;
 /// Of the most that a link was seen to carry, what is forgotten with each window.
 const FORGOTTEN: f64 = 0.01;
 
 /// How delays vary on a link.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Noise {
-    /// The mean delay without a queue, in seconds; nothing on a link and between hosts that add
-    /// less than counts.
+    /// Of the delay without a queue, in seconds.
     mean: f64,
     deviation: f64,
-    /// The delays of the last windows, the last one first.
-    last: [Duration; WINDOWS],
+    /// The delay of the last window.
+    last: Duration,
 }
 
 impl Noise {
-    /// No delay that comes and goes is longer.
-    fn reach(&self) -> Duration {
-        Duration::from_secs_f64(self.mean + DEVIATIONS * self.deviation)
+    /// By how much longer than else a delay must be that is a queue's.
+    pub(super) fn rest(&self) -> Duration {
+        Duration::from_secs_f64(REST * (self.mean + DEVIATIONS * self.deviation))
     }
 
-    /// What of it is left in the least of some windows.
-    fn rest(&self) -> Duration {
-        self.reach().mul_f64(REST)
-    }
-
-    /// Takes the delay of a window in which nothing that was sent can have stood in a queue.
-    fn note_idle(&mut self, delay: Duration) {
-        self.note(delay.saturating_sub(CLEAR));
-    }
-
-    /// Takes the delay of a window after which `drained` of a queue may be gone.
-    fn note_busy(&mut self, delay: Duration, drained: Duration) {
-        let fell = self.last[0].saturating_sub(delay);
-        self.note(fell.saturating_sub(drained).mul_f64(FALL));
-    }
-
-    /// The delays of before were of another path.
-    pub(super) fn forget(&mut self) {
-        self.last = Default::default();
-    }
-
+    /// Takes a delay that is no queue's.
     fn note(&mut self, delay: Duration) {
         let differs = delay.as_secs_f64() - self.mean;
         self.mean += PART * differs;
         self.deviation += PART * (differs.abs() - self.deviation);
     }
 
-    /// How much of the delay of a window is a queue's.
-    fn filter(&mut self, delay: Duration, span: Duration) -> Duration {
-        self.last.rotate_right(1);
-        self.last[0] = delay;
-        let reach = self.reach();
-        if delay > reach + CLEAR {
-            return delay;
-        }
-        let windows = SPREAD_OVER * reach.as_secs_f64() / span.as_secs_f64().max(1e-3);
-        let windows = (windows.ceil() as usize).clamp(1, WINDOWS);
-        self.last[..windows]
-            .iter()
-            .copied()
-            .fold(delay, Duration::min)
+    /// The delay before was another path's.
+    pub(super) fn forget(&mut self) {
+        self.last = Duration::ZERO;
     }
 }
 
 impl Found {
-    /// How much of the delay of a window is a queue's, into which so much was sent of late.
-    pub(super) fn queue_in(&mut self, delay: Duration, sent: f64, seen: &Seen) -> Duration {
+    /// Takes the delay of a window, of a link into which so much was `sent` of late.
+    pub(super) fn note_noise(&mut self, delay: Duration, sent: f64, seen: &Seen) {
+        let before = std::mem::replace(&mut self.noise.last, delay);
         if self.moves() {
             // Its queue comes and goes as well.
-            return delay;
+            return;
         }
         let carries = self.carries.max(self.most);
         let few = self.least_given() * seen.rtt.as_secs_f64() / 4.0;
         if (seen.in_flight as f64) <= few.max(LEAST_QUEUE_SLOW) {
-            self.noise.note_idle(delay.saturating_sub(self.slow()));
-        } else if carries > 0.0 {
-            let drains = (1.0 - sent / carries).max(0.0);
-            let drained = self.span().mul_f64(drains);
             self.noise
-                .note_busy(delay, drained + self.slow().max(CLEAR));
+                .note(delay.saturating_sub(self.slow() + LATE / 2));
+        } else if carries > 0.0 {
+            // More of a queue cannot have gone.
+            let drained = self.span().mul_f64((1.0 - sent / carries).max(0.0));
+            let others = drained + self.slow() + HOSTS * LATE;
+            let fell = before.saturating_sub(delay).saturating_sub(others);
+            self.noise.note(fell.mul_f64(FALL));
         }
-        self.noise.filter(delay, self.span())
-    }
-
-    /// What of the delay that comes and goes may be left.
-    pub(super) fn unsure(&self) -> Duration {
-        if self.moves() {
-            return Duration::ZERO;
-        }
-        self.noise.rest()
     }
 
     /// Bytes per second sent in the last two windows, the lesser of both.

@@ -361,3 +361,32 @@ fn a_site_that_joined_while_the_clock_of_the_hub_was_ahead_gets_in_when_that_is_
     let site = identity::authorize(&hub.store, &seen.unwrap().peer, now);
     assert_eq!(site.unwrap().site, name("van-07"));
 }
+
+#[test]
+fn what_a_hub_signs_that_boots_in_1970_is_good_when_its_clock_is_set() {
+    let booted = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+    let dir = tempfile::tempdir().unwrap();
+    let identity = HubIdentity::init(dir.path(), &[], booted).unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let mut hub = Hub {
+        dir,
+        identity,
+        store,
+    };
+    let hubs = ["203.0.113.10:443".parse().unwrap()];
+    let (authority, site) = (&hub.identity.authority, name("van-07"));
+    let invitation = identity::invite(&mut hub.store, authority, &site, &hubs, DAY, booted);
+    let mut edge = Edge::join(&invitation.unwrap());
+    let request = edge.identity.enrollment_request().unwrap();
+    let answer = identity::exchange(&mut hub.store, authority, &[], &request, booted);
+    edge.identity.accept(&answer.body).unwrap();
+
+    let seen = handshake(
+        identity::client_config(&edge.identity).unwrap(),
+        &hub.identity,
+    );
+
+    let now = SystemTime::now();
+    let admitted = identity::authorize(&hub.store, &seen.unwrap().peer, now);
+    assert_eq!(admitted.unwrap().site, site);
+}
