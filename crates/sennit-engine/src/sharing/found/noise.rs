@@ -1,8 +1,8 @@
 //! By how much round trips vary on a link although no queue stands in it.
 //!
-//! Radio links and hosts add a delay that comes and goes by itself. Where it does, a queue has to be
-//! longer to be seen, and what a link was seen to carry is not forgotten for such a delay: a guess
-//! that is too low stays, and one that is too high makes a queue.
+//! Radio links and hosts add a delay that comes and goes by itself. Where it does, a queue has to
+//! be longer to count. And what a link was seen to carry is not forgotten for such a delay: a rate
+//! that is too high shows in a queue, and one that is too low in nothing.
 
 use std::time::{Duration, Instant};
 
