@@ -177,8 +177,8 @@ fn what_a_link_carries_is_found() {
     }
 }
 
-/// Acknowledgements come in bunches there, so that little arrives in some windows. Of 24 seeds the
-/// worst carries 50 Mbit/s and the best 83: the mean of some is what counts.
+/// Acknowledgements come in bunches there, so that little arrives in some windows. One seed
+/// carries half as much again as another: the mean of some is what counts.
 #[test]
 fn a_link_between_busy_hosts_is_found_by_flows_that_begin_on_it() {
     const SEEDS: u64 = 4;

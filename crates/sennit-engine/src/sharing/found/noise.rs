@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Found, LATE, LEAST_QUEUE_SLOW, Seen, rate_since};
+use super::{CLEAR, Found, LATE, LEAST_QUEUE_SLOW, Seen, rate_since};
 
 /// What the last seen delay counts for.
 const PART: f64 = 1.0 / 16.0;
@@ -61,8 +61,7 @@ impl Found {
         let carries = self.carries.max(self.most);
         let few = self.least_given() * seen.rtt.as_secs_f64() / 4.0;
         if (seen.in_flight as f64) <= few.max(LEAST_QUEUE_SLOW) {
-            self.noise
-                .note(delay.saturating_sub(self.slow() + LATE / 2));
+            self.noise.note(delay.saturating_sub(self.slow() + CLEAR));
         } else if carries > 0.0 {
             // More of a queue cannot have gone.
             let drained = self.span().mul_f64((1.0 - sent / carries).max(0.0));
