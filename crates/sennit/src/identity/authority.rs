@@ -36,6 +36,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     fingerprint: Fingerprint,
+    /// What the clock says at least, once it was set.
+    least_clock: SystemTime,
 }
 
 /// A certificate that was just made for a site.
@@ -123,7 +125,10 @@ impl Authority {
     }
 
     fn make(key: &KeyPair, now: SystemTime) -> Result<Self, IdentityError> {
-        let mut params = named("Sennit hub authority", end(now, AUTHORITY_LIFETIME))?;
+        let mut params = named(
+            "Sennit hub authority",
+            end(now, AUTHORITY_LIFETIME, least_clock()),
+        )?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(key)?;
@@ -141,7 +146,16 @@ impl Authority {
             issuer,
             certificate,
             fingerprint,
+            least_clock: least_clock(),
         })
+    }
+
+    /// For those who sign in the past on purpose.
+    pub fn with_least_clock(self, least_clock: SystemTime) -> Self {
+        Self {
+            least_clock,
+            ..self
+        }
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
@@ -165,7 +179,7 @@ impl Authority {
     ) -> Result<rcgen::Certificate, IdentityError> {
         let mut all = vec![self.fingerprint.hub_name(), "hub.sennit".to_owned()];
         all.extend_from_slice(names);
-        let mut params = named("Sennit hub", end(now, AUTHORITY_LIFETIME))?;
+        let mut params = named("Sennit hub", end(now, AUTHORITY_LIFETIME, self.least_clock))?;
         params.subject_alt_names = CertificateParams::new(all)?.subject_alt_names;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -180,7 +194,7 @@ impl Authority {
         public_key: &impl PublicKeyData,
         now: SystemTime,
     ) -> Result<Issued, IdentityError> {
-        let not_after = end(now, SITE_LIFETIME);
+        let not_after = end(now, SITE_LIFETIME, self.least_clock);
         let mut params = named(site.as_str(), not_after)?;
         params.subject_alt_names =
             CertificateParams::new(vec![format!("{site}.site.sennit")])?.subject_alt_names;
@@ -201,13 +215,16 @@ impl Authority {
 
 /// When something ends that is signed now. Where nobody knows when that is, it must not have ended
 /// when the clock is set: it ends with the authority, unless the store forgets it.
-fn end(now: SystemTime, lifetime: Duration) -> SystemTime {
-    let least = SystemTime::UNIX_EPOCH + LEAST_CLOCK;
-    if now < least {
-        least + AUTHORITY_LIFETIME
+fn end(now: SystemTime, lifetime: Duration, least_clock: SystemTime) -> SystemTime {
+    if now < least_clock {
+        least_clock + AUTHORITY_LIFETIME
     } else {
         now + lifetime
     }
+}
+
+fn least_clock() -> SystemTime {
+    SystemTime::UNIX_EPOCH + LEAST_CLOCK
 }
 
 /// Parameters with a name and an end. The begin is 1970: a router without a clock battery that has
