@@ -25,6 +25,7 @@
 # make page-test
 #              the page in Chromium: what it shows, with a keyboard, on a phone, by the rules of accessibility
 # make fuzz    each fuzz target for a minute (SECONDS=60), from the corpus that is committed
+# make miri    tests of the pure crates, and of what threads share, under Miri; needs rustup, which installs it
 # make install the program without its lab, and its systemd units, under PREFIX
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
@@ -33,7 +34,7 @@
 # Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.
 
 PREFIX ?= /usr/local
-BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole neighbour long
+BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole neighbour long renewal
 LINERATE ?= linerate idle edges
 REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,$(if $(filter chaos,$(MAKECMDGOALS)),1,3))
 # What the results page says was measured.
@@ -56,7 +57,7 @@ TO_BUILD_PAGE := node:nodejs npm:npm
 OPERATE ?= operate killed page
 CHAOS ?= chaos-starved chaos-interfaces chaos-failovers chaos-reconnects chaos-edges
 
-.PHONY: demo test lint bench bench-linerate bench-operate chaos seeds build packages install page page-test fuzz
+.PHONY: demo test lint bench bench-linerate bench-operate chaos seeds build packages install page page-test fuzz miri
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -128,6 +129,10 @@ SECONDS ?= 60
 fuzz:
 	@tools/need cargo c++:build-essential
 	tools/fuzz $(SECONDS) $(TARGETS)
+
+miri:
+	@tools/need cargo c++:build-essential
+	tools/miri
 
 seeds: build
 	@tools/need $(TO_MEASURE)

@@ -11,6 +11,9 @@
 //! that ask at the same time may both be granted the same bytes, which the link's bucket makes up
 //! for with the next.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::BTreeMap,
     sync::{

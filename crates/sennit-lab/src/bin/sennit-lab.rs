@@ -41,7 +41,7 @@ fn targets() -> Result<Targets, String> {
     let asked = std::env::var("SENNIT_LOG")
         .ok()
         .filter(|asked| !asked.is_empty());
-    let asked = asked.unwrap_or_else(|| "info".into());
+    let asked = asked.unwrap_or_else(|| "warn".into());
     // `Targets` alone would take a misspelt level for a target.
     let is_known = asked.contains('=') || asked.parse::<LevelFilter>().is_ok();
     let targets = asked.parse().ok().filter(|_| is_known);

@@ -1,0 +1,69 @@
+//! What threads get that look at one link at the same time.
+
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use super::*;
+
+const CAP: u64 = 12_500_000;
+const STEP: Duration = Duration::from_micros(200);
+/// Under Miri each step takes a million times as long as it is.
+const STEPS: u32 = if cfg!(miri) { 40 } else { 2_000 };
+
+/// A thread for each class asks at each step, all at once, and sends what it is granted. What each
+/// sent, in bytes.
+fn contend(shares: &[Option<Share>]) -> Vec<u64> {
+    let now = Instant::now();
+    let terms = |share| Terms { share, limit: None };
+    let classes = (0..).map(ClassId).zip(shares.iter().copied().map(terms));
+    let tins = &Tins::new(Clock::new(now), &classes.collect(), Some(CAP));
+    let sent: Vec<_> = shares.iter().map(|_| AtomicU64::new(0)).collect();
+    let together = &Barrier::new(shares.len());
+    thread::scope(|scope| {
+        for (class, sent) in (0..).map(ClassId).zip(&sent) {
+            scope.spawn(move || {
+                let look = Look {
+                    wanted: u64::MAX,
+                    least: 1500,
+                };
+                for step in 1..=STEPS {
+                    together.wait();
+                    let at = now + STEP * step;
+                    let bytes = tins.grant(class, look, at).bytes;
+                    tins.spend(class, bytes, at);
+                    sent.fetch_add(bytes, Relaxed);
+                }
+            });
+        }
+    });
+    sent.into_iter().map(AtomicU64::into_inner).collect()
+}
+
+/// What the link gives out in all steps together, in bytes.
+fn whole() -> u64 {
+    let time = STEP * STEPS;
+    (CAP as f64 * GIVEN * time.as_secs_f64()) as u64
+}
+
+#[test]
+fn what_is_granted_to_several_at_once_is_made_up_for() {
+    for threads in [2, 4, 8] {
+        let all: u64 = contend(&vec![None; threads]).iter().sum();
+        // At the end each may have been granted the last burst, and the bytes of one step.
+        let each = CAP * 3 / 1000;
+        assert!(all <= whole() + threads as u64 * each, "{threads}: {all}");
+        assert!(all >= whole() * 95 / 100, "{threads}: {all}");
+    }
+}
+
+#[test]
+fn a_guarantee_holds_whoever_asks_at_the_same_time() {
+    let half = Share::Percent(50);
+    let sent = contend(&[None, Some(half), None, None]);
+    assert!(sent[1] >= whole() * 48 / 100, "{sent:?} of {}", whole());
+}
