@@ -57,6 +57,8 @@ pub struct Authority {
     pub early: bool,
     /// Its hubs take no key exchange that an edge begins with, and ask for another ClientHello.
     pub asks_again: bool,
+    /// Its edges offer no post-quantum key exchange.
+    pub classic: bool,
 }
 
 impl Authority {
@@ -87,11 +89,15 @@ impl Authority {
             calendars: Default::default(),
             early: true,
             asks_again: false,
+            classic: false,
         }
     }
 
     /// For an edge that trusts this authority.
     pub fn client(&self) -> Arc<ClientConfig> {
+        if self.classic {
+            return self.classic_client();
+        }
         self.client_with(aws_lc_rs::default_provider())
     }
 

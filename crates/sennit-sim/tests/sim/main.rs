@@ -12,6 +12,7 @@ mod complaints;
 mod echo;
 mod farewells;
 mod flood;
+mod handshakes;
 mod health;
 mod hellos;
 mod lossy;
