@@ -147,14 +147,20 @@ impl World {
     /// Replaces the hub by a fresh one with the same identity, as a restart does.
     pub fn restart_hub(&mut self) {
         self.seed += 1;
-        self.hub = new_hub(&self.authority, self.seed, self.now);
+        self.hub = new_hub(&self.authority, self.rekey, self.seed, self.now);
     }
 
     /// Replaces the edge by a fresh one with the same identity, as a restart does. The hub does not
     /// hear of it before the new one is there.
     pub fn restart_edge(&mut self) {
         self.seed += 1;
-        self.edge = new_edge(&self.config, &self.authority, self.seed, self.now);
+        self.edge = new_edge(
+            &self.config,
+            &self.authority,
+            self.rekey,
+            self.seed,
+            self.now,
+        );
         for link in 0..self.cables.len() {
             self.rebind(link);
             self.set_link(link, true);

@@ -34,7 +34,7 @@ use bytes::{Bytes, BytesMut};
 use sennit_core::{Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Hub, HubEvent, LinkLabel,
-    Local, Plan, Sharing, SocketId, Treatment, facts::TunnelStatus,
+    Local, Plan, Rekey, Sharing, SocketId, Treatment, facts::TunnelStatus,
 };
 use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 
@@ -42,7 +42,7 @@ use cable::{Cable, Wire};
 pub use dice::Dice;
 use exchange::received;
 pub use sennit_netem::{BadSpec, Direction, LinkSpec};
-use setup::{edge_config, hub_address, label, new_edge, new_hub};
+use setup::{REKEY, edge_config, hub_address, label, new_edge, new_hub};
 pub use strangers::{Persistent, first_packets};
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
@@ -89,6 +89,7 @@ pub struct World {
     pub hub: Hub,
     config: EdgeConfig,
     authority: Authority,
+    rekey: Rekey,
     seed: u64,
     cables: Vec<Cable>,
     labels: Vec<LinkLabel>,
@@ -244,6 +245,16 @@ impl World {
         Self::unplugged(links, config, authority, seed, start).plug_in()
     }
 
+    /// A world of one class in which either end renews its keys after so many packets.
+    pub fn with_rekey(links: &[LinkSpec], packets: u64, seed: u64, start: Instant) -> Self {
+        let config = edge_config(vec![class("default", Policy::Bond)], Classifier::default());
+        let mut world = Self::unplugged(links, config, Authority::new(), seed, start);
+        world.rekey.packets = packets;
+        world.hub = new_hub(&world.authority, world.rekey, seed, start);
+        world.edge = new_edge(&world.config, &world.authority, world.rekey, seed, start);
+        world.plug_in()
+    }
+
     fn with_edge(
         links: &[LinkSpec],
         config: EdgeConfig,
@@ -267,8 +278,9 @@ impl World {
         start: Instant,
     ) -> Self {
         Self {
-            edge: new_edge(&config, &authority, seed, start),
-            hub: new_hub(&authority, seed, start),
+            edge: new_edge(&config, &authority, REKEY, seed, start),
+            hub: new_hub(&authority, REKEY, seed, start),
+            rekey: REKEY,
             config,
             authority,
             seed,

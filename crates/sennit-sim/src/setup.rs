@@ -14,7 +14,10 @@ use sennit_engine::{
 use crate::tls::{self, Authority};
 
 /// Keys are renewed far more often than by default, so that whatever is tried goes through that.
-const REKEY_PACKETS: u64 = 2000;
+pub(crate) const REKEY: Rekey = Rekey {
+    packets: 2000,
+    bytes: u64::MAX,
+};
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
 
@@ -35,12 +38,13 @@ pub(crate) fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> 
 pub(crate) fn new_edge(
     config: &EdgeConfig,
     authority: &Authority,
+    rekey: Rekey,
     seed: u64,
     now: Instant,
 ) -> Edge {
     let tls = authority.client();
     Edge::new(
-        settings(seed, 1),
+        settings(rekey, seed, 1),
         config.clone(),
         tls,
         Purpose::Tunnels,
@@ -60,12 +64,17 @@ pub(crate) fn hub_config() -> HubConfig {
     }
 }
 
-pub(crate) fn new_hub(authority: &Authority, seed: u64, now: Instant) -> Hub {
-    Hub::new(settings(seed, 2), hub_config(), authority.server(), now)
-        .expect("the test configuration has QUIC's initial suite")
+pub(crate) fn new_hub(authority: &Authority, rekey: Rekey, seed: u64, now: Instant) -> Hub {
+    Hub::new(
+        settings(rekey, seed, 2),
+        hub_config(),
+        authority.server(),
+        now,
+    )
+    .expect("the test configuration has QUIC's initial suite")
 }
 
-pub(crate) fn settings(seed: u64, salt: u8) -> Settings {
+pub(crate) fn settings(rekey: Rekey, seed: u64, salt: u8) -> Settings {
     let mut bytes = [salt; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
     Settings {
@@ -73,10 +82,7 @@ pub(crate) fn settings(seed: u64, salt: u8) -> Settings {
         issuer: Issuer::default(),
         seed: bytes,
         reset_key: [salt; 32],
-        rekey: Rekey {
-            packets: REKEY_PACKETS,
-            ..Rekey::default()
-        },
+        rekey,
     }
 }
 

@@ -248,3 +248,88 @@ fn keys_whose_limit_is_reached_are_not_used_if_the_peer_never_follows() {
     // RFC 9001 §6.6.
     assert_eq!(one.wait(PATIENCE), Err(Exhausted));
 }
+
+#[test]
+fn a_peer_that_never_follows_is_read_until_the_limit_and_old_keys_are_kept_for_it() {
+    let (mut one, other) = renewed();
+    for number in 10..109 {
+        one.seal(0, number);
+        for path in 0..3 {
+            assert!(one.opens(other.seal(path, number)), "{number}");
+        }
+        assert_eq!(one.wait(PATIENCE), Ok(()));
+    }
+    assert_eq!((one.renewals(), other.renewals()), (1, 0));
+}
+
+#[test]
+fn a_peer_that_renews_with_each_packet_is_followed_and_leaves_nothing_behind() {
+    let (one, mut other) = (End::new(), End::new());
+    for number in 0..200 {
+        one.keys.state().renew();
+        // RFC 9001 §6.1 forbids that; what it loses is the peer's own.
+        assert!(other.opens(one.seal(number % 3, number.into())));
+        assert!(one.opens(other.seal(0, number.into())));
+        other.wait(PATIENCE / 100).unwrap();
+        let state = other.keys.state();
+        assert!(
+            state
+                .previous
+                .as_ref()
+                .is_some_and(|it| it.firsts.len() <= 1)
+        );
+    }
+    assert_eq!((one.renewals(), other.renewals()), (200, 200));
+}
+
+/// Small random numbers.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+#[test]
+fn whatever_is_lost_late_or_forged_on_three_paths_what_arrives_in_time_opens() {
+    const MS: Duration = Duration::from_millis(1);
+    for seed in 0..20 {
+        let mut dice = Dice(seed);
+        let mut ends = [End::new(), End::new()];
+        let mut numbers = [[0; 3]; 2];
+        // When it arrives, and where.
+        let mut flying: Vec<(u64, usize, Sealed)> = Vec::new();
+        for now in 0..5000 {
+            for end in 0..2 {
+                // Each end is silent for a while now and then.
+                if (now / 700 + seed) % 5 == end as u64 {
+                    continue;
+                }
+                let path = dice.roll(3) as usize;
+                let number = &mut numbers[end][path];
+                let sealed = ends[end].seal(path as u32, *number);
+                *number += 1;
+                if dice.roll(10) >= 3 {
+                    flying.push((now + 1 + dice.roll(299), 1 - end, sealed));
+                }
+            }
+            for (_, to, sealed) in flying.extract_if(.., |(at, _, _)| *at <= now) {
+                let (path, number, [first, seal]) = sealed;
+                let forged = (path, number, [first ^ PHASE, seal]);
+                assert!(!ends[to].opens(forged), "seed {seed}, {now} ms: {forged:?}");
+                assert!(ends[to].opens(sealed), "seed {seed}, {now} ms: {sealed:?}");
+            }
+            for end in &mut ends {
+                // More is sealed in a round trip than these keys are good for.
+                let _ = end.wait(MS);
+            }
+        }
+        let [one, other] = ends.map(|end| end.renewals());
+        assert!(one >= 4 && one.abs_diff(other) <= 1, "{one}, {other}");
+    }
+}

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::BytesMut;
 use sennit_core::Policy;
+use sennit_engine::EdgeEvent;
 use sennit_sim::{EDGE, SERVER, Stream, World, udp};
 
 use crate::{MS, SECOND, link};
@@ -102,4 +103,58 @@ fn whoever_turns_the_phase_of_packets_renews_no_keys_and_stops_nothing() {
     assert!((3..=10_000 / 2000 + 1).contains(&edge), "{edge}");
     assert_eq!(edge, hub);
     assert_eq!((stream.lost(), stream.duplicates), (0, 0));
+}
+
+/// What is lost, doubled and sent again, each way, in four seconds in which both ends send, and how
+/// often keys were renewed meanwhile.
+fn traffic(links: &[&str], rekey: u64, repeats: Option<Duration>) -> ([u64; 4], u64) {
+    let links: Vec<_> = links.iter().map(|text| link(text)).collect();
+    let mut world = World::with_rekey(&links, rekey, 1, Instant::now());
+    assert!(world.connect(links.len()));
+    world.repeats_after = repeats;
+    let mut up = Stream::new(MS, 1300, world.now());
+    let mut down = 0;
+    for _ in 0..1000 {
+        up.run(&mut world, MS * 4);
+        for _ in 0..4 {
+            world.send_from_hub(&udp(SERVER, EDGE, 8, down, 1300));
+            down += 1;
+        }
+    }
+    up.finish(&mut world);
+    world.run(SECOND);
+    let ended = |(_, event): &(_, EdgeEvent)| matches!(event, EdgeEvent::TunnelDown { .. });
+    assert!(!world.edge_events.iter().any(ended));
+    let lost = [
+        up.lost() as u64,
+        u64::from(down) - world.at_edge.len() as u64,
+    ];
+    let figures = [lost[0], lost[1], up.duplicates.into(), repaired(&mut world)];
+    let [edge, hub] = renewals(&mut world);
+    assert!(edge.abs_diff(hub) <= 1, "{edge}, {hub}");
+    (figures, edge)
+}
+
+/// Packets have the same sizes under whatever keys, so nothing else may be different either.
+#[test]
+fn keys_that_are_renewed_as_often_as_it_can_be_are_not_noticed_where_much_is_lost_and_overtaken() {
+    let lossy = ["16/5±4r/30%", "16/20±10r/30%", "16/60±20r/30%"];
+    for links in [&lossy[..], &["16/5", "16/60"]] {
+        let (without, none) = traffic(links, u64::MAX, None);
+        assert_eq!(none, 0);
+        // The least that a config can have, and one that asks for it all the time.
+        for rekey in [1000, 1] {
+            let (with, renewed) = traffic(links, rekey, None);
+            assert_eq!(with, without, "{links:?}, {rekey}");
+            assert!(renewed >= 4, "{links:?}, {rekey}: {renewed}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_repeated_when_their_keys_are_forgotten_open_nothing_and_stop_nothing() {
+    let links = ["16/5", "16/20"];
+    let (figures, renewed) = traffic(&links, 1, Some(MS * 700));
+    assert_eq!(figures[..3], [0; 3]);
+    assert!(renewed >= 8, "{renewed}");
 }
