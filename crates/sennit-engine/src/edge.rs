@@ -8,6 +8,7 @@
 //! An edge without a certificate makes an `Edge` of purpose [`Purpose::Enrol`], which posts the
 //! enrolment, hands back the answer, and is done.
 
+mod assigned;
 mod change;
 mod config;
 mod dial;
@@ -31,6 +32,7 @@ use sennit_core::{ClassId, FlowTable, FragmentTable};
 use sennit_masque::{self as masque, StreamId};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
+use self::assigned::Said;
 pub use self::change::EdgeChange;
 pub use self::config::{ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
 use crate::{
@@ -100,11 +102,11 @@ pub struct Edge {
     resolved: BTreeMap<SocketId, Vec<SocketAddr>>,
     ports: ports::Ports,
     slots: Vec<Slot>,
-    addresses: Vec<Prefix>,
+    addresses: Said<Vec<Prefix>>,
     /// Those of our prefixes that the hub does not route, and why.
-    refused: Vec<(Prefix, String)>,
+    refused: Said<Vec<(Prefix, String)>>,
     /// The hub's own, as far as it has told.
-    hub_inside: Vec<IpAddr>,
+    hub_inside: Said<Vec<IpAddr>>,
     /// The hub shares the links as it is told, as far as it has answered.
     hub_shares: bool,
     /// It takes other terms of tunnels that are up.
@@ -160,9 +162,9 @@ impl Edge {
             links: BTreeMap::new(),
             resolved: BTreeMap::new(),
             ports: ports::Ports::default(),
-            addresses: Vec::new(),
-            refused: Vec::new(),
-            hub_inside: Vec::new(),
+            addresses: Said::new(Vec::new(), now),
+            refused: Said::new(Vec::new(), now),
+            hub_inside: Said::new(Vec::new(), now),
             hub_shares: true,
             hub_changes: false,
             hub_settings: None,
@@ -277,7 +279,7 @@ impl Edge {
 
     /// Tells the sender of a packet why it went no further.
     fn say(&mut self, packet: &IpPacket<'_>, class: ClassId, reason: icmp::Reason, now: Instant) {
-        let ours = self.addresses.iter().map(Prefix::first);
+        let ours = self.addresses.followed().iter().map(Prefix::first);
         let Some(source) = inner::error_source(packet, ours) else {
             return;
         };
@@ -288,6 +290,7 @@ impl Edge {
     /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.node.handle_timeout(now);
+        self.follow(now);
         self.settle(now);
     }
 
@@ -333,7 +336,13 @@ impl Edge {
             .iter()
             .filter(|slot| !slot.gone)
             .filter_map(|slot| slot.dial.poll_timeout());
+        let said = [
+            self.addresses.poll_timeout(),
+            self.refused.poll_timeout(),
+            self.hub_inside.poll_timeout(),
+        ];
         dials
+            .chain(said.into_iter().flatten())
             .chain(self.ports.poll_timeout())
             .chain(self.node.poll_timeout())
             .min()
@@ -357,12 +366,12 @@ impl Edge {
 
     /// The addresses that the hub assigned.
     pub fn addresses(&self) -> &[Prefix] {
-        &self.addresses
+        self.addresses.followed()
     }
 
     /// Those of our prefixes that the hub does not route, and why.
     pub fn refused_lan(&self) -> &[(Prefix, String)] {
-        &self.refused
+        self.refused.followed()
     }
 
     /// The state of every class.

@@ -41,6 +41,7 @@ mod numbers;
 mod path;
 mod pipe;
 mod protection;
+mod reason;
 mod recovery;
 mod renewal;
 mod resumption;

@@ -110,8 +110,8 @@ mod tests {
     use bytes::Bytes;
     use noq_proto::Dir;
     use rustls::Side;
-    use sennit_masque::capsule::IpAddressRange;
-    use sennit_masque::{Capsule, Connection, Output, Settings, StreamId};
+    use sennit_masque::capsule::{AssignedAddress, IpAddressRange, RefusedPrefix};
+    use sennit_masque::{Capsule, Connection, IpPrefix, Output, ResponseHead, Settings, StreamId};
     use sennit_masque::{connect_ip, varint};
 
     use super::initial::Ids;
@@ -174,6 +174,77 @@ mod tests {
             scene.hub.announcements == COUNT
         });
         assert!(all, "{} of {COUNT}", scene.hub.announcements);
+    }
+
+    /// What a hub says on its control stream, and to grant a tunnel.
+    fn grant() -> (Bytes, Bytes) {
+        let (control, asked) = request();
+        let mut http = Connection::server();
+        http.handle_stream_data(StreamId(2), control, false);
+        http.handle_stream_data(StreamId(0), asked, false);
+        let mut head = ResponseHead::new(200);
+        head.fields = connect_ip::response_fields();
+        http.respond(StreamId(0), &head, false).expect("it may");
+        let (mut own, mut answer) = (Bytes::new(), Bytes::new());
+        while let Some(output) = http.poll_output() {
+            match output {
+                Output::Control(bytes) => own = bytes,
+                Output::Send { bytes, .. } => answer = bytes,
+                other => unreachable!("{other:?}"),
+            }
+        }
+        (own, answer)
+    }
+
+    #[test]
+    fn a_hub_that_says_something_else_all_the_time_has_the_host_changed_a_few_times_a_second() {
+        const SECONDS: u32 = 5;
+        let capsule = |capsule: Capsule| {
+            let mut bytes = Vec::new();
+            capsule.encode(&mut bytes).expect("it is not too large");
+            bytes
+        };
+        let assigned = |last: u8| {
+            let of = |third: u8| AssignedAddress {
+                request_id: 0,
+                prefix: IpPrefix::host([10, 200, third, last].into()),
+            };
+            capsule(Capsule::AddressAssign((0..200).map(of).collect()))
+        };
+        let refused = |reason: &str| {
+            let refused = RefusedPrefix {
+                prefix: IpPrefix::new([192, 168, 8, 0].into(), 24).expect("it is one"),
+                reason: reason.into(),
+            };
+            capsule(Capsule::RefusedLan(vec![refused; 300]))
+        };
+        let all = [assigned(1), assigned(2), refused("no"), refused("never")].concat();
+        let mut frame = vec![0];
+        varint::put(&mut frame, all.len() as u64);
+        let frame = Bytes::from([frame, all].concat());
+        let (mut control, mut said) = grant();
+
+        let mut scene = Scene::new(EdgeSide::new(1, Purpose::Tunnels), Peer::server());
+        let second = Duration::from_secs(1);
+        assert!(scene.rest(second, |scene| scene.hub.is_connected()));
+        scene.hub.say(Dir::Uni, &mut control);
+        let stream = noq_proto::StreamId::new(noq_proto::Side::Client, Dir::Bi, 0);
+        let mut frames = 0;
+        scene.rest(SECONDS * second, |scene| {
+            assert!(!scene.hub.is_closed(), "{:?}", scene.site.edge.status());
+            scene.hub.go_on(stream, &mut said);
+            if said.is_empty() {
+                said = frame.clone();
+                frames += 1;
+            }
+            false
+        });
+
+        assert!(scene.site.is_up() && frames > 100, "{frames}");
+        let (most, changes) = (2 * 4 * (SECONDS as usize + 1), scene.site.changes);
+        assert!((most / 2..=most).contains(&changes), "{changes}");
+        assert_eq!(scene.site.edge.addresses().len(), 16);
+        assert_eq!(scene.site.edge.refused_lan().len(), 1);
     }
 
     #[test]

@@ -1,22 +1,23 @@
 //! What an edge asks of its hub, and what the hub answers.
 
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use sennit_core::Delivery;
 use sennit_masque::{
     self as masque, Capsule, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, RefusedPrefix},
+    capsule::{AssignedAddress, IpAddressRange, MAX_REASON, RefusedPrefix},
     connect_ip,
 };
 use sennit_packet::Prefix;
 
-use super::{Edge, EdgeConfig, EdgeEvent, Purpose, Role, Slot, Stage};
+use super::{Edge, EdgeConfig, EdgeEvent, Purpose, Role, Slot, Stage, assigned};
 use crate::{
     codec::{Abilities, Codec, Peer},
     hello::{self, ENROL_PATH, Hello, Wishes},
     ids::ConnId,
     node::Conn,
     numbers::{Numbers, Run},
+    reason::plain,
     sharing::Sharing,
 };
 
@@ -154,7 +155,7 @@ impl Edge {
             Purpose::Enrol(_) => "a certificate",
         };
         let why = head.fields.text("sennit-reason");
-        let why = why.unwrap_or("no reason given");
+        let why = why.map_or_else(|| "no reason given".into(), |why| plain(why, MAX_REASON));
         format!("the hub refused {what}: {why} (status {})", head.status)
     }
 
@@ -180,9 +181,8 @@ impl Edge {
         let inside = answer.map_or_else(Vec::new, hello::inside);
         self.hub_shares = answer.is_some_and(hello::keeps_shares);
         self.hub_changes = answer.is_some_and(hello::changes_terms);
-        if !inside.is_empty() && inside != self.hub_inside {
-            self.hub_inside.clone_from(&inside);
-            self.events.push_back(EdgeEvent::HubInside(inside));
+        if !inside.is_empty() {
+            self.hub_inside.hear(inside);
         }
         let multipath = conn.tunnel.conn.is_multipath_negotiated();
         let link = conn.role.link;
@@ -207,6 +207,7 @@ impl Edge {
         self.node
             .plug(id, of, (Codec::new(stream, peer), numbers), now);
         self.announce_links(id);
+        self.follow(now);
         self.settle(now);
     }
 
@@ -226,7 +227,7 @@ impl Edge {
 
     fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
         match capsule {
-            Capsule::AddressAssign(assigned) => self.handle_addresses(&assigned),
+            Capsule::AddressAssign(assigned) => self.handle_addresses(&assigned, now),
             Capsule::AddressRequest(requests) => {
                 // An edge has no addresses to give (RFC 9484 §4.7.2: it must say so).
                 let refusals = requests.iter().map(AssignedAddress::refusal).collect();
@@ -241,35 +242,41 @@ impl Edge {
             Capsule::Datagram(content) => {
                 self.node.handle_capsule(id, content, now);
             }
-            Capsule::RefusedLan(refused) => self.handle_refused(&refused),
+            Capsule::RefusedLan(refused) => self.handle_refused(refused, now),
             Capsule::RouteAdvertisement(_) | Capsule::Link(_) | Capsule::Terms(_) => {}
         }
     }
 
-    fn handle_addresses(&mut self, assigned: &[AssignedAddress]) {
-        let addresses: Vec<Prefix> = assigned
-            .iter()
-            .filter(|address| !address.is_refusal())
-            .filter_map(|a| Prefix::new(a.prefix.addr(), a.prefix.prefix_len()).ok())
-            .collect();
-        if !addresses.is_empty() && addresses != self.addresses {
-            self.addresses.clone_from(&addresses);
-            self.events.push_back(EdgeEvent::Addresses(addresses));
+    fn handle_addresses(&mut self, assigned: &[AssignedAddress], now: Instant) {
+        let addresses = assigned::usable(assigned);
+        if !addresses.is_empty() {
+            self.addresses.hear(addresses);
+            self.follow(now);
         }
     }
 
     /// The hub says which of our prefixes it does not route, over each tunnel.
-    fn handle_refused(&mut self, refused: &[RefusedPrefix]) {
-        let named = |refused: &RefusedPrefix| {
-            let prefix = Prefix::new(refused.prefix.addr(), refused.prefix.prefix_len()).ok()?;
-            let ours = self.config.lan.contains(&prefix);
-            ours.then(|| (prefix, refused.reason.clone()))
-        };
-        let refused: Vec<(Prefix, String)> = refused.iter().filter_map(named).collect();
-        if refused != self.refused {
-            self.refused.clone_from(&refused);
-            self.events.push_back(EdgeEvent::LanRefused(refused));
+    fn handle_refused(&mut self, refused: Vec<RefusedPrefix>, now: Instant) {
+        // Of a prefix that is named twice the first reason counts.
+        let mut reasons = BTreeMap::new();
+        for RefusedPrefix { prefix, reason } in refused {
+            if let Ok(prefix) = Prefix::new(prefix.addr(), prefix.prefix_len())
+                && self.config.lan.contains(&prefix)
+            {
+                reasons.entry(prefix).or_insert(reason);
+            }
         }
+        self.refused.hear(reasons.into_iter().collect());
+        self.follow(now);
+    }
+
+    /// Tells the owner what the hub has said, if it is time for that.
+    pub(super) fn follow(&mut self, now: Instant) {
+        let addresses = self.addresses.poll(now).cloned().map(EdgeEvent::Addresses);
+        let refused = self.refused.poll(now).cloned().map(EdgeEvent::LanRefused);
+        let inside = self.hub_inside.poll(now).cloned().map(EdgeEvent::HubInside);
+        self.events
+            .extend(addresses.into_iter().chain(refused).chain(inside));
     }
 
     fn handle_answer(&mut self, bytes: &[u8]) {

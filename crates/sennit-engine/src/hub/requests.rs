@@ -23,6 +23,7 @@ use crate::{
     ids::ConnId,
     node::Conn,
     path::number,
+    reason::plain,
 };
 use sennit_packet::Prefix;
 
@@ -355,14 +356,7 @@ impl Hub {
 
 /// A refusal as it goes on the wire: a reason that is too long is cut.
 pub(super) fn refused_prefix((prefix, reason): &(Prefix, String)) -> Option<RefusedPrefix> {
-    let printable = reason.chars().filter(|c| !c.is_control());
-    let mut reason = String::new();
-    for letter in printable {
-        if reason.len() + letter.len_utf8() > MAX_REASON {
-            break;
-        }
-        reason.push(letter);
-    }
+    let reason = plain(reason, MAX_REASON);
     let prefix = masque::IpPrefix::new(prefix.first(), prefix.bits()).ok()?;
     Some(RefusedPrefix { prefix, reason })
 }

@@ -6,7 +6,14 @@ use noq_proto::{ConnectionError, Event, PathAbandonReason, PathEvent, TransportE
 use sennit_masque::Code;
 
 use super::{Node, NodeEvent};
-use crate::{h3::H3, ids::ConnId, path::Path, pipe::Pipe, tunnel::Tunnel};
+use crate::{
+    h3::H3,
+    ids::ConnId,
+    path::Path,
+    pipe::Pipe,
+    reason::{self, plain},
+    tunnel::Tunnel,
+};
 
 impl<R> Node<R> {
     /// Lets one connection react to what happened to it. The order matters: its paths are judged by
@@ -124,9 +131,9 @@ impl<R> Node<R> {
 }
 
 /// What becomes of a connection that ended so.
-fn lost(id: ConnId, reason: ConnectionError) -> NodeEvent {
-    let text = reason.to_string();
-    match reason {
+fn lost(id: ConnId, error: ConnectionError) -> NodeEvent {
+    let text = plain(&error.to_string(), reason::LONGEST);
+    match error {
         ConnectionError::ConnectionClosed(close) if is_of_certificate(close.error_code) => {
             NodeEvent::TurnedAway(id, text)
         }

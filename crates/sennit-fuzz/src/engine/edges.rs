@@ -15,6 +15,8 @@ use crate::packet::mend;
 pub(super) struct EdgeSide {
     pub(super) edge: Edge,
     addresses: Vec<Prefix>,
+    /// How often its host was changed for what the hub said.
+    pub(super) changes: usize,
 }
 
 impl EdgeSide {
@@ -37,6 +39,7 @@ impl EdgeSide {
         let mut side = Self {
             edge: edge.expect("QUIC's initial suite is there"),
             addresses: Vec::new(),
+            changes: 0,
         };
         for link in 0..links {
             side.set_link(link, true, start);
@@ -82,10 +85,12 @@ impl EdgeSide {
 
     fn handle_event(&mut self, event: EdgeEvent) {
         match event {
-            EdgeEvent::Addresses(addresses) => self.addresses = addresses,
+            EdgeEvent::Addresses(addresses) => {
+                self.addresses = addresses;
+                self.changes += 1;
+            }
+            EdgeEvent::LanRefused(_) | EdgeEvent::HubInside(_) => self.changes += 1,
             EdgeEvent::Enrolled(_)
-            | EdgeEvent::LanRefused(_)
-            | EdgeEvent::HubInside(_)
             | EdgeEvent::TunnelUp { .. }
             | EdgeEvent::TunnelDown { .. }
             | EdgeEvent::Refused { .. }

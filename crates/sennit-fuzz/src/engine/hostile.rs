@@ -34,6 +34,8 @@ pub struct Damage {
     pub answers: u64,
     /// Time that the hub's engine spent on each of those.
     pub cost: Duration,
+    /// Streams that the client took back.
+    pub resets: u64,
     /// What the hub held at most, and in the end, beside what it held when it was attacked first.
     pub most_bytes: i64,
     pub left_bytes: i64,
@@ -104,12 +106,14 @@ fn attack(name: &'static str, weapon: Weapon, span: Duration, meter: Meter<'_>) 
         scene.round(|wire| vec![wire]);
     }
     let ended = scene.site.client().lost.take();
+    let resets = scene.site.client().resets();
     scene.rest(second, |_| false);
     let hub = scene.hub;
     Damage {
         weapon: name,
         packets: hub.packets,
         answers: hub.answers,
+        resets,
         cost: hub.spent / u32::try_from(hub.packets.max(1)).unwrap_or(u32::MAX),
         most_bytes: hub.most,
         left_bytes: hub.held,
@@ -311,7 +315,7 @@ mod tests {
     use super::*;
 
     /// What a weapon does within this time.
-    fn damage(seconds: u64, weapon: &str) -> Damage {
+    fn damage_of(seconds: u64, weapon: &str) -> Damage {
         let mut all = Vec::new();
         let mut meter = |act: &mut dyn FnMut()| {
             let info = allocation_counter::measure(act);
@@ -327,9 +331,22 @@ mod tests {
 
     #[test]
     fn who_sends_each_packet_from_another_port_is_measured_anew_with_each() {
-        let damage = damage(20, "another port");
+        let damage = damage_of(20, "another port");
         assert!(damage.packets > 3000, "{damage}");
         assert!(damage.most_bytes < 1_500_000, "{damage}");
         assert_eq!(damage.arrived, damage.sent);
+    }
+
+    #[test]
+    fn fifty_thousand_streams_that_are_taken_back_at_once_leave_nothing_and_others_lose_no_packet()
+    {
+        let damage = damage_of(120, "streams of no type that are taken back");
+        assert!(damage.resets >= 50_000, "{}: {damage}", damage.resets);
+        assert!(damage.most_bytes < 1_000_000, "{damage}");
+        assert_eq!(damage.arrived, damage.sent);
+        let asked = damage_of(40, "requests that are taken back");
+        assert!(asked.resets > 3000, "{}: {asked}", asked.resets);
+        assert!(asked.most_bytes < 1_000_000, "{asked}");
+        assert_eq!(asked.arrived, asked.sent);
     }
 }

@@ -1,8 +1,9 @@
-//! How much the journal is told of one site's comings and goings.
+//! How much the journal is told of the comings and goings at the other end of tunnels.
 //!
-//! A site may end its tunnels and come back, and renew its certificate, as often as it likes, and
-//! the journal keeps a bounded number of events for all. So it has the first of each minute of a
-//! site, and when the minute is over how its tunnels and paths stand then, and how much happened in
+//! A site may end its tunnels and come back, and renew its certificate, as often as it likes; so
+//! may a hub have its edges do, and refuse them, and assign other addresses. The journal keeps a
+//! bounded number of events for all. So it has the first of each minute of a site, or at an edge of
+//! its hub, and when the minute is over how tunnels and paths stand then, and how much happened in
 //! between.
 
 use std::{
@@ -20,6 +21,12 @@ const TOLD: u32 = 60;
 /// Tunnels and paths of a site whose last state is kept to be told: a site names its links as it
 /// likes.
 const KEPT: usize = 120;
+/// Events of an edge's hub that are told in that time. The edge has nobody else to leave room for:
+/// sixteen classes over four links that all fail over are 144, and with what is told later the
+/// journal has ten minutes at least.
+const TOLD_AT_EDGE: u32 = 240;
+/// What an edge's own events are of: no site is called so.
+const HUB: &str = "the hub";
 
 /// The accounts of all sites.
 #[derive(Debug, Default)]
@@ -53,11 +60,12 @@ impl Turnover {
         let Some((site, subject)) = subject(&event) else {
             return Some(event);
         };
+        let most = if site == HUB { TOLD_AT_EDGE } else { TOLD };
         let account = self.sites.entry(site).or_insert_with(|| Account::new(now));
         if account.untold == 0 && account.is_over(now) {
             *account = Account::new(now);
         }
-        if account.told < TOLD {
+        if account.told < most {
             account.told += 1;
             return Some(event);
         }
@@ -111,16 +119,26 @@ impl Account {
 
 /// Whose coming or going it is, and of what.
 fn subject(event: &Event) -> Option<(String, (String, Option<String>))> {
+    let whose = |site: &Option<String>| site.clone().unwrap_or_else(|| HUB.into());
     match event {
         Event::TunnelUp { site, class } | Event::TunnelDown { site, class, .. } => {
-            Some((site.clone()?, (class.clone(), None)))
+            Some((whose(site), (class.clone(), None)))
         }
         Event::PathUp { site, class, link }
         | Event::PathDown {
             site, class, link, ..
-        } => Some((site.clone()?, (class.clone(), Some(link.clone())))),
+        } => Some((whose(site), (class.clone(), Some(link.clone())))),
+        // Of a class without a tunnel that is the last that is known.
+        Event::Refused { class, .. } => Some((HUB.into(), (class.clone(), None))),
+        // Where a class has gone over to is where it has paths that are up.
+        Event::Failover { class, from, .. } => {
+            Some((HUB.into(), (class.clone(), Some(format!("from {from}")))))
+        }
         // A site may renew as often as it likes. No class is called so.
         Event::CertificateIssued { site } => Some((site.clone(), (String::new(), None))),
+        Event::CertificateReceived { .. } | Event::AddressesAssigned { .. } => {
+            Some((HUB.into(), (event.kind(), None)))
+        }
         _ => None,
     }
 }
@@ -177,6 +195,37 @@ mod tests {
         assert_eq!(u64::from(told) + late.untold + 1, 10_000);
         assert_eq!(late.sites, ["loop"]);
         assert_eq!(turnover.due_at(), None);
+    }
+
+    #[test]
+    fn a_hub_that_does_what_it_likes_leaves_an_edges_journal_ten_minutes() {
+        let (start, at) = (Instant::now(), SystemTime::now());
+        let (mut turnover, mut told) = (Turnover::default(), 0);
+        let [up, down] = [up, down].map(|event| {
+            let mut event = event("");
+            if let Event::TunnelUp { site, .. } | Event::TunnelDown { site, .. } = &mut event {
+                *site = None;
+            }
+            event
+        });
+        let others = (0..4).map(|n| Event::AddressesAssigned {
+            addresses: vec![[10, 200, 0, n].into()],
+        });
+        let refused = Event::Refused {
+            class: "web".into(),
+            reason: "no".into(),
+        };
+        let all: Vec<Event> = [up, down, refused].into_iter().chain(others).collect();
+        for millis in 0..600_000_u64 {
+            let now = start + Duration::from_millis(millis);
+            let late = turnover.take_late(Some(now));
+            told += late.events.len() + usize::from(late.untold > 0);
+            let event = all[usize::try_from(millis).unwrap() % all.len()].clone();
+            told += usize::from(turnover.admit(at, event, now).is_some());
+        }
+        assert!(told < super::super::KEPT, "{told}");
+        // Each class as it stands, and the addresses.
+        assert_eq!(turnover.take_late(None).events.len(), 3);
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl Client {
         self.stream = Some((control, say(Dir::Bi, &request)));
     }
 
+    /// Streams that it has taken back.
+    pub(super) fn resets(&mut self) -> u64 {
+        self.conn.stats().frame_tx.reset_stream
+    }
+
     /// Uses the weapon.
     pub(super) fn strike(&mut self, now: Instant) {
         let Some((control, stream)) = self.stream else {

@@ -260,7 +260,14 @@ fn acts() -> Vec<(&'static str, Weapon)> {
             let _ = conn.close_path(now, paths[1], VarInt::from_u32(7));
         }
     });
+    let keys: Acts = Box::new(|conn, _, _| {
+        let _ = conn
+            .datagrams()
+            .send(bytes::Bytes::from_static(&[0x3f; 16]), true);
+        conn.force_key_update();
+    });
     vec![
+        ("other keys as often as may be", Weapon::Acts(keys)),
         ("requests that are taken back", Weapon::Acts(rapid)),
         ("requests", Weapon::Acts(asks)),
         ("streams of no type that are taken back", Weapon::Acts(unis)),
