@@ -167,6 +167,12 @@ impl Footprint {
         self.routing.refresh()
     }
 
+    /// The networks that this host is attached to, by whatever device.
+    pub fn networks(&mut self) -> Result<Vec<IpNet>, Error> {
+        let addresses = self.routing.netlink().host_addresses()?;
+        Ok(addresses.iter().map(|it| it.network).collect())
+    }
+
     /// Gives the TUN device with this interface index exactly these addresses.
     pub fn set_addresses(&mut self, index: u32, addresses: &[IpNet]) -> Result<(), Error> {
         let mut outcome = Ok(());

@@ -10,7 +10,7 @@ use std::{
 
 use ipnet::IpNet;
 use sennit_engine::Edge;
-use sennit_linux::{TunnelRoute, netlink::Family};
+use sennit_linux::{Footprint, TunnelRoute, netlink::Family};
 use sennit_packet::Prefix;
 
 use super::{
@@ -30,6 +30,7 @@ use crate::{
     exit::Failure,
     identity::EdgeIdentity,
     journal::{Event, Journal},
+    lan,
 };
 
 /// A failed enrolment is repeated after this.
@@ -47,7 +48,9 @@ pub(super) struct Lead {
     devices: Devices,
     /// Ours in the tunnel.
     pub(super) addresses: Vec<Prefix>,
-    /// The hub's in the tunnel.
+    /// The hub's in the tunnel, as it says.
+    hub_says: Vec<IpAddr>,
+    /// Those of them that are routed there.
     pub(super) hub_inside: Vec<IpAddr>,
     running: Arc<Running>,
     journal: Journal,
@@ -76,6 +79,7 @@ impl Lead {
             enrol_at: None,
             devices,
             addresses: Vec::new(),
+            hub_says: Vec::new(),
             hub_inside: Vec::new(),
             dns,
             running,
@@ -193,7 +197,7 @@ impl Lead {
         if self.addresses == addresses {
             return;
         }
-        let nets: Vec<IpNet> = addresses.iter().map(Prefix::net).collect();
+        let nets = alone(&addresses);
         self.addresses = addresses;
         tracing::info!(addresses = ?nets, "addresses assigned");
         let addresses = nets.iter().map(IpNet::addr).collect();
@@ -211,16 +215,44 @@ impl Lead {
         self.tell_missing_families();
     }
 
-    /// Routes the hub's own addresses into the tunnel, whatever else is.
+    /// Routes the hub's own addresses into the tunnel, as far as they can be its own.
     pub(super) fn handle_hub_inside(&mut self, addresses: Vec<IpAddr>) {
-        if self.hub_inside != addresses {
-            self.hub_inside = addresses;
+        if self.hub_says != addresses {
+            self.hub_says = addresses;
             self.route();
+        }
+    }
+
+    /// Finds out which of the addresses that the hub says it has are followed.
+    fn find_hub_inside(&mut self) {
+        self.hub_inside.clear();
+        if self.hub_says.is_empty() {
+            return;
+        }
+        match self.host.ask(Footprint::networks) {
+            Ok(networks) => {
+                let routes = &self.running.config.routes;
+                let own = |ip: &&IpAddr| is_hubs_own(**ip, routes, &networks);
+                self.hub_inside = self.hub_says.iter().filter(own).copied().collect();
+                if self.hub_inside != self.hub_says {
+                    let addresses = &self.hub_says;
+                    tracing::warn!(
+                        ?addresses,
+                        "the hub says that it has addresses which are not routed into the tunnel: \
+                         they are public, or in a network of this host"
+                    );
+                }
+            }
+            Err(error) => {
+                let error = &error as &dyn Error;
+                tracing::error!(error, "cannot list the networks of this host");
+            }
         }
     }
 
     /// Routes into the tunnel what belongs there, as far as we have an address of its family.
     fn route(&mut self) {
+        self.find_hub_inside();
         let source = |of: IpAddr| {
             let mut ours = self.addresses.iter().map(Prefix::first);
             ours.find(|address| address.is_ipv4() == of.is_ipv4())
@@ -291,6 +323,24 @@ impl Lead {
     }
 }
 
+/// The first address of each prefix: for a network the kernel would make a route, of which the
+/// config says nothing.
+fn alone(prefixes: &[Prefix]) -> Vec<IpNet> {
+    prefixes.iter().map(|it| it.first().into()).collect()
+}
+
+/// Whether an address may be one of the hub. A hostile hub must not get what is meant for others:
+/// beyond what the config routes into the tunnel, it has private addresses, and none that this host
+/// reaches more directly.
+fn is_hubs_own(ip: IpAddr, routes: &[IpNet], networks: &[IpNet]) -> bool {
+    let longest = |all: &[IpNet]| {
+        let around = all.iter().filter(|net| net.contains(&ip));
+        around.map(IpNet::prefix_len).max()
+    };
+    let (wanted, attached) = (longest(routes), longest(networks));
+    wanted >= attached && (wanted.is_some() || lan::is_private(&ip.into()))
+}
+
 /// Says so if the hub's clock and ours are far apart: certificates and tokens go by them.
 fn warn_of_clock(identity: &EdgeIdentity) {
     let here = SystemTime::now();
@@ -306,4 +356,49 @@ fn warn_of_clock(identity: &EdgeIdentity) {
 fn date(time: SystemTime) -> impl std::fmt::Display {
     let date = time::OffsetDateTime::from(time);
     date.replace_nanosecond(0).unwrap_or(date)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assigned_network_is_one_address_for_which_the_kernel_makes_no_route() {
+        let assigned = ["8.0.0.0/8", "10.200.0.2/32", "2001:db8::/32"];
+        let assigned = assigned.map(|it| it.parse().unwrap());
+        let nets = alone(&assigned);
+        let shown: Vec<String> = nets.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["8.0.0.0/32", "10.200.0.2/32", "2001:db8::/128"]);
+    }
+
+    #[test]
+    fn a_hub_gets_nothing_by_saying_that_it_has_an_address_that_others_have() {
+        let nets = |all: &[&str]| -> Vec<IpNet> {
+            let parsed = all.iter().map(|it| it.parse().unwrap());
+            parsed.collect()
+        };
+        let networks = nets(&[
+            "192.168.1.0/24",
+            "100.70.0.0/16",
+            "fd00:1::/64",
+            "127.0.0.0/8",
+        ]);
+        let own =
+            |ip: &str, routes: &[&str]| is_hubs_own(ip.parse().unwrap(), &nets(routes), &networks);
+        let (split, all) = (&["10.9.0.0/16"][..], &["0.0.0.0/0", "::/0"][..]);
+
+        for inside in ["10.200.0.1", "fd5e:1::1"] {
+            assert!(own(inside, split) && own(inside, all), "{inside}");
+        }
+        for elsewhere in ["8.8.8.8", "2001:db8::1"] {
+            assert!(!own(elsewhere, split) && own(elsewhere, all), "{elsewhere}");
+        }
+        for here in ["192.168.1.1", "100.70.3.4", "fd00:1::1", "127.0.0.1"] {
+            assert!(!own(here, split) && !own(here, all), "{here}");
+        }
+        assert!(
+            own("192.168.1.1", &["192.168.1.0/24"]),
+            "the config says so"
+        );
+    }
 }
