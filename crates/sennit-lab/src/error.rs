@@ -54,6 +54,28 @@ pub enum Error {
     Linux(#[from] sennit_linux::Error),
 }
 
+impl Error {
+    /// How the program ends, as `sennit` does: 3 not found, 7 permission denied, 1 anything else.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+        let missing = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
+        match self {
+            Self::NotRoot | Self::Linux(sennit_linux::Error::NotPrivileged) => 7,
+            Self::Host { source, .. } if denied(source) => 7,
+            Self::Host { source, .. } if missing(source) => 3,
+            Self::Scenario(_)
+            | Self::Host { .. }
+            | Self::Command { .. }
+            | Self::ProgramsMissing { .. }
+            | Self::SelfCheck(_)
+            | Self::Traffic { .. }
+            | Self::Tunnel(_)
+            | Self::Linux(_) => 1,
+        }
+    }
+}
+
 /// Adds what was being done to an I/O error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;

@@ -39,11 +39,8 @@ pub(crate) const TRAFFIC: [Program; 3] = [
 /// wherever it lies.
 pub(crate) fn command() -> String {
     let given = std::env::args().skip(1);
-    let words = ["sennit", "lab"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(given);
-    words.collect::<Vec<_>>().join(" ")
+    let program = ["sennit", "lab"].map(str::to_owned);
+    sennit_report::shell_command(program.into_iter().chain(given))
 }
 
 /// A file as seen from where the command was given, if it lies below.

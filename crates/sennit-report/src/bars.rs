@@ -86,14 +86,62 @@ fn draw(canvas: &mut Canvas, bar: &Bar, class: &str, (left, width): (f64, f64)) 
     ));
     if let Some((low, high)) = bar.interval {
         let (x, cap) = (left + width / 2.0, (width / 4.0).min(5.0));
+        // A few values say that it may also lie below zero, where nothing is drawn.
         let [low, high] = [low, high].map(|value| canvas.y(value));
+        let cap = |y: f64| format!("M{:.1} {y:.1}h{:.1}", x - cap, cap * 2.0);
+        let lower = if low <= bottom {
+            cap(low)
+        } else {
+            String::new()
+        };
         canvas.write(&format!(
-            "<path class=\"whisker\" d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h{:.1}M{:.1} \
-             {high:.1}h{:.1}\"/>",
-            x - cap,
-            cap * 2.0,
-            x - cap,
-            cap * 2.0
+            "<path class=\"whisker\" d=\"M{x:.1} {:.1}V{high:.1}{lower}{}\"/>",
+            low.min(bottom),
+            cap(high),
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_lie_below_zero_is_not_drawn_over_what_stands_there() {
+        let with = |low: f64| Bars {
+            caption: "c".into(),
+            y: Axis::new("y"),
+            series: vec!["s".into()],
+            groups: vec![(
+                "g".into(),
+                vec![Some(Bar {
+                    value: 1.0,
+                    interval: Some((low, 2.0)),
+                })],
+            )],
+        };
+        let whisker = |bars: Bars| {
+            let svg = bars.svg();
+            let start = svg.find("whisker").expect("there is one");
+            let path = svg[start..]
+                .split('"')
+                .nth(2)
+                .expect("a path has its steps");
+            let from = path
+                .split(['M', ' ', 'V'])
+                .nth(2)
+                .expect("it starts somewhere");
+            (
+                from.parse::<f64>().expect("it is a number"),
+                path.matches('h').count(),
+            )
+        };
+
+        let (inside, caps) = whisker(with(0.5));
+        let (clipped, fewer) = whisker(with(-100.0));
+        let (bottom, _) = whisker(with(0.0));
+
+        assert!(inside < bottom);
+        assert_eq!((clipped, caps, fewer), (bottom, 2, 1));
     }
 }

@@ -75,6 +75,17 @@ pub enum Block {
     Points(Points),
 }
 
+/// A command as a shell takes it again: words of other than plain characters are quoted.
+pub fn shell_command(words: impl IntoIterator<Item = String>) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "@%_+=:,./-≤≥±".contains(c);
+    let quoted = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let words: Vec<_> = words.into_iter().map(quoted).collect();
+    words.join(" ")
+}
+
 impl Report {
     /// An empty page.
     pub fn new(title: impl Into<String>) -> Self {
@@ -125,5 +136,20 @@ impl Section {
     pub fn with(mut self, block: Block) -> Self {
         self.blocks.push(block);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_command;
+
+    #[test]
+    fn a_command_is_what_a_shell_takes_for_the_same_words() {
+        let words = ["sennit", "--gate", "loss < 1%", "it's", "", "-5/5%", "a;b"];
+        let command = shell_command(words.map(str::to_owned));
+        assert_eq!(
+            command,
+            r"sennit --gate 'loss < 1%' 'it'\''s' '' -5/5% 'a;b'"
+        );
     }
 }

@@ -58,10 +58,19 @@ impl Table {
     }
 
     pub(crate) fn html(&self) -> String {
-        let head = self
-            .head
-            .iter()
-            .map(|title| format!("<th>{}</th>", escaped(title)));
+        // Above numbers stands their title, at the same side.
+        let is_number = |column: usize| {
+            let first = self.rows.first().and_then(|row| row.get(column));
+            first.is_some_and(|cell| is_number(&cell.text))
+        };
+        let head = self.head.iter().enumerate().map(|(column, title)| {
+            let class = if is_number(column) {
+                " class=\"num\""
+            } else {
+                ""
+            };
+            format!("<th{class}>{}</th>", escaped(title))
+        });
         let head: String = head.collect();
         let rows: String = self.rows.iter().map(|row| html_row(row)).collect();
         let caption = match self.caption.is_empty() {
@@ -75,11 +84,14 @@ impl Table {
     }
 }
 
+fn is_number(text: &str) -> bool {
+    let begins = text.trim_start_matches(['-', '+', '−', '<', '>', '±']);
+    begins.starts_with(|c: char| c.is_ascii_digit())
+}
+
 fn html_row(row: &[Cell]) -> String {
     let cell = |Cell { text, good }: &Cell| {
-        let begins = text.trim_start_matches(['-', '+', '−', '<', '>', '±']);
-        let is_number = begins.starts_with(|c: char| c.is_ascii_digit());
-        let class = match (good, is_number) {
+        let class = match (good, is_number(text)) {
             (Some(true), true) => " class=\"num good\"",
             (Some(true), false) => " class=\"good\"",
             (Some(false), true) => " class=\"num bad\"",

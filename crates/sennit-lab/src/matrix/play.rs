@@ -42,8 +42,7 @@ pub(crate) fn run(args: &MatrixArgs) -> Result<bool, Error> {
     let rows: Vec<_> = rows.into_values().collect();
     table_in_order(&out, &rows)?;
     let report = out.join("report.html");
-    let writing = || format!("write {}", report.display());
-    std::fs::write(&report, page::page(&matrix, &text, &rows).html()).doing(writing)?;
+    replace(&report, &page::page(&matrix, &text, &rows).html())?;
     println!("{}\n{}", out.join("matrix.csv").display(), report.display());
     let failed = rows.iter().filter(|row| row.goodput.is_none()).count();
     if failed > 0 {
@@ -83,14 +82,18 @@ impl Table {
     fn open(out: &Path, text: &str, cases: &[Case]) -> Result<Self, Error> {
         std::fs::create_dir_all(out).doing(|| format!("create {}", out.display()))?;
         let (path, source) = (out.join("matrix.csv"), out.join("matrix.toml"));
-        let other = std::fs::read_to_string(&source).is_ok_and(|before| before != text);
-        if other && path.exists() {
+        let before = std::fs::read_to_string(&source).ok();
+        let same = before.is_some_and(|before| before == text);
+        if !same && source.exists() && path.exists() {
             return Err(Error::Scenario(format!(
                 "{} has the results of another matrix: choose another --out, or remove it",
                 out.display()
             )));
         }
-        std::fs::write(&source, text).doing(|| format!("write {}", source.display()))?;
+        // What is there is not written again: a full disk would leave nothing of it.
+        if !same {
+            replace(&source, text)?;
+        }
         let before = std::fs::read_to_string(&path).unwrap_or_default();
         let rows = before.lines().filter_map(Row::parse);
         let of_matrix = |row: &Row| {
@@ -118,10 +121,16 @@ impl Table {
 
 /// Writes all lines by number, in place of what was there.
 fn table_in_order(out: &Path, rows: &[Row]) -> Result<(), Error> {
-    let (path, new) = (out.join("matrix.csv"), out.join("matrix.csv.new"));
     let lines: String = rows.iter().map(|row| format!("{}\n", row.text())).collect();
-    std::fs::write(&new, format!("{HEAD}\n{lines}"))
-        .and_then(|()| std::fs::rename(&new, &path))
+    replace(&out.join("matrix.csv"), &format!("{HEAD}\n{lines}"))
+}
+
+/// Writes a file whole, or leaves what is there.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let new = path.with_added_extension("new");
+    std::fs::write(&new, text)
+        .and_then(|()| std::fs::rename(&new, path))
+        .inspect_err(|_| drop(std::fs::remove_file(&new)))
         .doing(|| format!("write {}", path.display()))
 }
 
@@ -178,6 +187,15 @@ mod tests {
         assert_eq!(again.known.keys().copied().collect::<Vec<_>>(), [1]);
         let left = std::fs::read_to_string(&again.path).expect("it is there");
         assert!(!left.contains(torn), "{left}");
+        let new = out.join("matrix.csv.new");
+        std::fs::create_dir(&new).expect("there is room");
+        Table::open(&out, text, &cases)
+            .err()
+            .expect("nothing can be written");
+        assert_eq!(
+            std::fs::read_to_string(&again.path).expect("it is there"),
+            left
+        );
         let other = text.replace("5/5", "6/5");
         let refused = Table::open(&out, &other, &cases)
             .err()

@@ -41,7 +41,10 @@ pub(crate) fn page(all: &[Named<'_>]) -> Report {
     if all.len() > 1 {
         report = report.with(differences(all));
     }
-    report = report.with(conditions(all));
+    let conditions = conditions(all);
+    if !conditions.blocks.is_empty() {
+        report = report.with(conditions);
+    }
     for step in first.results.steps_of_first_run().take(STEPS) {
         report = report.with(step_section(&step.name, all));
     }
@@ -179,10 +182,14 @@ fn differences(all: &[Named<'_>]) -> Section {
                 (Some(old), Some(new)) => Some(old.1 < new.0 || new.1 < old.0),
                 _ => None,
             };
-            let percent = format!("{:+.1} %", (new.mean / old.mean - 1.0) * 100.0);
+            let percent = match old.mean == 0.0 {
+                true => "from 0".into(),
+                false => format!("{:+.1} %", (new.mean / old.mean - 1.0) * 100.0),
+            };
             let verdict = match apart {
                 Some(true) => percent,
                 Some(false) => "no difference".into(),
+                None if old.mean == new.mean => "no difference".into(),
                 None => format!("{percent} of single runs"),
             };
             let [old, new] = [old.mean, new.mean].map(|value| figure.text(value));
@@ -218,7 +225,9 @@ fn conditions(all: &[Named<'_>]) -> Section {
                 text(check.tolerance).into(),
             ]);
         }
-        section.blocks.push(Block::Table(table));
+        if !table.rows.is_empty() {
+            section.blocks.push(Block::Table(table));
+        }
     }
     section
 }
