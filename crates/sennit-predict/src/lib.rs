@@ -43,6 +43,17 @@ pub enum PredictError {
         /// Bytes of headers.
         headers: usize,
     },
+    /// A path that does not carry datagrams of 1200 bytes carries no QUIC (RFC 9000 §14).
+    #[error(
+        "there is no QUIC connection over an MTU of {mtu} bytes: it needs UDP datagrams of 1200 bytes \
+         (RFC 9000 §14), which are packets of {needed}"
+    )]
+    NoQuic {
+        /// Of the link.
+        mtu: usize,
+        /// Bytes of the IP packet with the smallest datagram that has to pass.
+        needed: usize,
+    },
     /// Not even half of an inner packet fits.
     #[error(
         "half of an inner packet of {inner} bytes takes {needed} bytes and the MTU of the link is \

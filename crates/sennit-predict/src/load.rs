@@ -12,6 +12,8 @@ const UDP: usize = 8;
 const TIMESTAMPS: usize = 12;
 /// The largest IP packet has 65,535 bytes.
 const UDP_MOST: usize = 65_507;
+/// What each path of QUIC has to carry in a UDP datagram (RFC 9000 §14).
+const QUIC_LEAST: usize = 1200;
 /// Fragments begin at multiples of this (RFC 791).
 const FRAGMENT: usize = 8;
 /// A STREAM frame in the middle of a stream of up to 1 GiB: type, stream, offset of four bytes; the
@@ -225,7 +227,20 @@ pub(crate) fn datagram(
     Ok(packets)
 }
 
+/// Whether QUIC's handshake passes at all.
+fn carries_quic(ip: Ip) -> Result<(), PredictError> {
+    let needed = ip.header().1 + UDP + QUIC_LEAST;
+    match ip.mtu < needed {
+        true => Err(PredictError::NoQuic {
+            mtu: ip.mtu,
+            needed,
+        }),
+        false => Ok(()),
+    }
+}
+
 fn quic(ip: Ip, header: usize, datagram: usize, ack_every: usize) -> Result<Cell, PredictError> {
+    carries_quic(ip)?;
     let (name, ip_header) = ip.header();
     let mtu = ip.mtu.min(datagram + ip_header + UDP);
     let headers = [
@@ -255,6 +270,7 @@ fn quic(ip: Ip, header: usize, datagram: usize, ack_every: usize) -> Result<Cell
 
 impl Tunnel {
     fn cell(&self, ip: Ip) -> Result<Cell, PredictError> {
+        carries_quic(ip)?;
         let inner = self.inner.cell(self.ip)?;
         let code = self.code()?;
         let mut packets = Vec::new();
@@ -456,12 +472,29 @@ mod tests {
         let small = Ip { mtu: 1300, ..IP };
         let cell = tunnel(1400).cell(small).expect("halves fit");
         assert_eq!((cell.packets.len(), cell.payload), (2, 1372));
-        let tiny = Ip { mtu: 600, ..IP };
-        let error = tunnel(1400).cell(tiny).expect_err("not even halves fit");
+        let error = tunnel(4000).cell(small).expect_err("not even halves fit");
         assert!(
             matches!(error, PredictError::HalfTooLarge { .. }),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_carries_no_handshake_of_quic_carries_no_tunnel_either() {
+        let ip = |v6, mtu| Ip { v6, mtu };
+        for (too_small, needed) in [(ip(false, 1227), 1228), (ip(true, 1247), 1248)] {
+            let expected = Err(PredictError::NoQuic {
+                mtu: too_small.mtu,
+                needed,
+            });
+            assert_eq!(Load::quic().cell(too_small), expected);
+            assert_eq!(tunnel(1280).cell(too_small), expected);
+            let enough = Ip {
+                mtu: needed,
+                ..too_small
+            };
+            assert!(Load::quic().cell(enough).is_ok() && tunnel(1280).cell(enough).is_ok());
+        }
     }
 
     #[test]

@@ -359,7 +359,12 @@ fn what_cannot_be_predicted_is_refused_with_the_reason() {
         ),
         ("predict tcp --rate 10Mbit --loss 100%", "less than 100 %"),
         ("predict udp --link 10", "no delay"),
-        ("predict tunnel --rate 1M --mtu 576", "smaller --inner-mtu"),
+        (
+            "predict tunnel --rate 1M --inner-mtu 9000",
+            "smaller --inner-mtu",
+        ),
+        ("predict tunnel --rate 1M --mtu 576", "packets of 1228"),
+        ("predict quic --rate 1M --mtu 100", "RFC 9000"),
     ] {
         let words: Vec<_> = line.split(' ').collect();
         assert_fails(&sennit(&words), 2, reason);
