@@ -15,7 +15,8 @@ use sennit_core::Congestion;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::{output, values};
+use super::output::{self, Draft};
+use super::values;
 use crate::exit::{Exit, Failure};
 use crate::loadtest::client::{self, TestError};
 use crate::loadtest::gate::Gate;
@@ -302,22 +303,18 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
             profile.name
         ));
     }
+    let page = args.report.as_deref().map(Draft::begin).transpose()?;
     if let Some(count) = args.repeat {
-        return rounds::run(args, count, &stop, &mut told);
+        return rounds::run(args, count, &stop, &mut told, page);
     }
     let mut report = client::run(&options(args)?, &stop, &mut |second| told.tell(second))
         .map_err(|error| failure(&error))?;
     report.gates = args.gates.iter().map(|gate| gate.check(&report)).collect();
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.to_string())?;
-    }
-    // What was measured has been printed, also if there is no room for the page.
-    if let Some(file) = &args.report {
-        let failed = |error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
-        std::fs::write(file, report.page().html()).map_err(failed)?;
-    }
+    let printed = output::print_measured(&report, args.json);
+    // What has no room in one place may have it in another.
+    let written = page.map_or(Ok(()), |page| page.finish(&report.page().html()));
+    printed?;
+    written?;
     told.failure().map_or(Ok(exit(&report)), Err)
 }
 

@@ -7,6 +7,7 @@ mod talk;
 
 use std::{
     collections::BTreeMap,
+    io,
     net::SocketAddr,
     ops::Range,
     sync::{Arc, atomic::AtomicBool},
@@ -86,7 +87,11 @@ pub fn run(
     progress: &mut dyn FnMut(&Second),
 ) -> Result<Report, TestError> {
     let profile = options.profile.as_ref();
-    let checks = profile.map_or(Ok(Vec::new()), |it| selfcheck::run(&it.spec))?;
+    let checks = profile.map_or(Ok(Vec::new()), |it| selfcheck::run(&it.spec, stop));
+    let checks = checks.map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => TestError::Interrupted,
+        _ => error.into(),
+    })?;
     let link = profile.map(|profile| Emulation::new(&profile.spec, options.seed));
     let socket = LinkSocket::listen(wire::any(options.server));
     let socket = socket.map_err(|error| TestError::Host(wire::with_cause(&error)))?;

@@ -27,7 +27,7 @@ const CONFIDENCE: f64 = 0.95;
 const ENOUGH: usize = 5;
 
 /// Figures that are compared in words; the document has all.
-const TOLD: [&str; 5] = ["goodput", "p50_rtt", "p95_rtt", "loss", "handshake"];
+pub(super) const TOLD: [&str; 5] = ["goodput", "p50_rtt", "p95_rtt", "loss", "handshake"];
 
 /// A value and where it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +62,9 @@ pub struct Comparison {
     pub schema: String,
     /// How many rounds were whole.
     pub rounds: usize,
+    /// Whether somebody ended it before all rounds were whole.
+    #[serde(default)]
+    pub interrupted: bool,
     /// Decides orders and samples.
     pub seed: u64,
     /// What was found.
@@ -147,6 +150,42 @@ fn middle(values: &[f64]) -> Option<f64> {
 }
 
 impl Comparison {
+    /// Says how many rounds were asked for, if somebody ended it before.
+    #[must_use]
+    pub fn asked(mut self, rounds: usize, interrupted: bool) -> Self {
+        if interrupted {
+            let note = format!("interrupted: {} of {rounds} rounds were whole", self.rounds);
+            self.notes.push(note);
+        }
+        Self {
+            interrupted,
+            ..self
+        }
+    }
+
+    /// Whether each run of each configuration passed all its gates.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.gates().iter().all(|(_, passed, runs)| passed == runs)
+    }
+
+    /// Each gate, in how many runs it held, and in how many it was looked at.
+    #[must_use]
+    pub fn gates(&self) -> Vec<(&str, usize, usize)> {
+        let mut gates: Vec<(&str, usize, usize)> = Vec::new();
+        let outcomes = self.reports.iter().flatten().map(|report| &report.gates);
+        for outcomes in outcomes {
+            for (index, outcome) in outcomes.iter().enumerate() {
+                if index == gates.len() {
+                    gates.push((&outcome.gate, 0, 0));
+                }
+                gates[index].1 += usize::from(outcome.passed);
+                gates[index].2 += 1;
+            }
+        }
+        gates
+    }
+
     /// What whole rounds say; the names are those of the configurations.
     #[must_use]
     pub fn new(names: &[String], reports: Vec<Vec<Report>>, seed: u64) -> Self {
@@ -165,6 +204,7 @@ impl Comparison {
         Self {
             schema: SCHEMA.into(),
             rounds: reports.len(),
+            interrupted: false,
             seed,
             lines,
             reports,
@@ -216,13 +256,19 @@ fn line(
 
 impl Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} rounds, seed {}", self.rounds, self.seed)?;
+        let plural = if self.rounds == 1 { "round" } else { "rounds" };
+        writeln!(f, "{} {plural}, seed {}", self.rounds, self.seed)?;
         let told = self
             .lines
             .iter()
             .filter(|line| TOLD.contains(&&*line.metric));
         for line in told {
             line.write(f)?;
+        }
+        for (gate, passed, runs) in self.gates() {
+            let verdict = if passed == runs { "passed" } else { "FAILED" };
+            let count = if passed == runs { runs } else { runs - passed };
+            writeln!(f, "gate       {gate}: {verdict} in {count} of {runs} runs")?;
         }
         self.notes
             .iter()
@@ -231,41 +277,39 @@ impl Display for Comparison {
 }
 
 impl Line {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(metric) = Metric::named(&self.metric) else {
-            return Ok(());
-        };
+    /// The figure and the difference in words, each with its interval, and what that means; what
+    /// there is not is empty.
+    pub(super) fn words(&self) -> Option<(String, String, &'static str)> {
+        let metric = Metric::named(&self.metric)?;
         let words = |value| in_words(value, metric.unit);
         let range = |interval: &Interval| match (interval.low, interval.high) {
             (Some(low), Some(high)) => format!(" [{}, {}]", words(low), words(high)),
             _ => String::new(),
         };
-        let (value, name) = (words(self.value.median), &self.configuration);
-        write!(
-            f,
-            "{:10} {name:16} {value}{}",
-            self.metric,
-            range(&self.value)
-        )?;
+        let value = words(self.value.median) + &range(&self.value);
         let Some(difference) = &self.difference else {
-            return writeln!(f);
+            return Some((value, String::new(), ""));
         };
-        write!(
-            f,
-            ", {}{}",
-            Signed(words(difference.median)),
-            range(difference)
-        )?;
-        writeln!(
-            f,
-            "{}",
-            match self.differs {
-                None => "",
-                Some(false) => ": no difference",
-                Some(true) if (difference.median > 0.0) == metric.more_is_better => ": better",
-                Some(true) => ": worse",
-            }
-        )
+        let verdict = match self.differs {
+            None => "",
+            Some(false) => "no difference",
+            Some(true) if (difference.median > 0.0) == metric.more_is_better => "better",
+            Some(true) => "worse",
+        };
+        let signed = Signed(words(difference.median)).to_string();
+        Some((value, signed + &range(difference), verdict))
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((value, difference, verdict)) = self.words() else {
+            return Ok(());
+        };
+        write!(f, "{:10} {:16} {value}", self.metric, self.configuration)?;
+        let parts = [(", ", &*difference), (": ", verdict)];
+        for (before, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
+            write!(f, "{before}{part}")?;
+        }
+        writeln!(f)
     }
 }
 
@@ -274,8 +318,14 @@ struct Signed(String);
 
 impl Display for Signed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0.starts_with('-') { "" } else { "+" };
-        write!(f, "{sign}{}", self.0)
+        // What rounds to nothing has no sign: `-0.00 ms` would be a claim.
+        let digits = self.0.trim_start_matches('-');
+        let none = !digits.contains(|c: char| ('1'..='9').contains(&c));
+        match self.0.strip_prefix('-') {
+            _ if none => f.write_str(digits),
+            Some(_) => f.write_str(&self.0),
+            None => write!(f, "+{}", self.0),
+        }
     }
 }
 
@@ -318,6 +368,15 @@ mod tests {
             differs(&noise.map(|value| value - 9.0), &mut draws),
             Some(true)
         );
+    }
+
+    #[test]
+    fn a_difference_that_rounds_to_nothing_has_no_sign() {
+        let signed = |text: &str| Signed(text.into()).to_string();
+        assert_eq!(signed("-0.00 ms"), "0.00 ms");
+        assert_eq!(signed("0.00 %"), "0.00 %");
+        assert_eq!(signed("-0.01 ms"), "-0.01 ms");
+        assert_eq!(signed("3.10 ms"), "+3.10 ms");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use sennit_load::{Bins, TimeFigures};
 use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Section, Table};
 
+use super::compare::{Comparison, Line, TOLD};
+use super::metric::{Metric, Unit};
 use super::report::{Report, Way};
 
 impl Report {
@@ -13,7 +15,7 @@ impl Report {
         let mut page = sennit_report::Report::new(format!("Test of {}", self.server))
             .lede(format!("{goodput:.2} Mbit/s of payload arrived."))
             .fact("asked", self.asked())
-            .fact("command", std::env::args().collect::<Vec<_>>().join(" "))
+            .fact("command", sennit_report::shell_command(std::env::args()))
             .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")));
         if let Some(emulated) = &self.emulated {
             page = page.fact("emulated", emulated.profile.clone());
@@ -140,6 +142,86 @@ impl Report {
             .with(Block::Lines(plot))
             .with(Block::Bars(bars))
             .with(Block::Table(table))
+    }
+}
+
+impl Comparison {
+    /// One HTML file that needs nothing else.
+    #[must_use]
+    pub fn page(&self) -> sennit_report::Report {
+        let server = self.reports.iter().flatten().next();
+        let server = server.map_or("", |report| report.server.as_str());
+        let rounds = self.rounds;
+        let mut page = sennit_report::Report::new(format!("Tests of {server}, beside each other"))
+            .lede(format!(
+                "Medians of {rounds} rounds, in each of which every configuration ran once, in random order. \
+                 Differences are taken within a round. In brackets: the interval of 95 %, by the bootstrap."
+            ))
+            .fact("command", sennit_report::shell_command(std::env::args()))
+            .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")))
+            .fact("seed", self.seed.to_string());
+        for note in &self.notes {
+            page = page.fact("note", note);
+        }
+        let mut table = Table::new("", ["figure", "configuration", "median", "difference", ""]);
+        for line in &self.lines {
+            let Some((value, difference, verdict)) = line.words() else {
+                continue;
+            };
+            let plain = [&*line.metric, &*line.configuration, &*value, &*difference];
+            let verdict = match verdict {
+                "better" | "worse" => Cell::judged(verdict, verdict == "better"),
+                other => Cell::from(other),
+            };
+            table.row(plain.into_iter().map(Cell::from).chain([verdict]));
+        }
+        let mut section = Section::new("What was found");
+        for name in TOLD {
+            if let Some(bars) = self.bars(name) {
+                section = section.with(Block::Bars(bars));
+            }
+        }
+        page = page
+            .with(section)
+            .with(Section::new("All figures").with(Block::Table(table)));
+        let gates = self.gates();
+        if gates.is_empty() {
+            return page;
+        }
+        let mut table = Table::new("", ["gate", "passed"]);
+        for (gate, passed, runs) in gates {
+            let verdict = Cell::judged(format!("{passed} of {runs} runs"), passed == runs);
+            table.row([Cell::from(gate), verdict]);
+        }
+        page.with(Section::new("Gates").with(Block::Table(table)))
+    }
+
+    /// One figure of all configurations.
+    fn bars(&self, name: &str) -> Option<Bars> {
+        let metric = Metric::named(name)?;
+        let (scale, unit) = match metric.unit {
+            Unit::Rate => (1e-6, "Mbit/s"),
+            Unit::Time => (1e3, "ms"),
+            Unit::Ratio => (1e2, "%"),
+            Unit::Bytes => (1e-3, "KB"),
+            Unit::Plain => (1.0, ""),
+        };
+        let bar = |line: &Line| {
+            let around = line.value.low.zip(line.value.high);
+            let bar = Bar {
+                value: line.value.median * scale,
+                interval: around.map(|(low, high)| (low * scale, high * scale)),
+            };
+            (line.configuration.clone(), vec![Some(bar)])
+        };
+        let of_metric = self.lines.iter().filter(|line| line.metric == name);
+        let groups: Vec<_> = of_metric.map(bar).collect();
+        (!groups.is_empty()).then(|| Bars {
+            caption: format!("{name}: {}", metric.what),
+            y: Axis::new(unit),
+            series: vec![name.to_owned()],
+            groups,
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU64,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -30,17 +31,18 @@ const SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("it is not zero");
 /// at once.
 ///
 /// # Errors
-/// If the host refuses sockets on loopback.
-pub(super) fn run(spec: &LinkSpec) -> io::Result<Vec<Check>> {
+/// If the host refuses sockets on loopback, or somebody wants to stop
+/// ([`io::ErrorKind::Interrupted`]).
+pub(super) fn run(spec: &LinkSpec, stop: &AtomicBool) -> io::Result<Vec<Check>> {
     set_timer_slack(SLACK)?;
     let mut checks = Vec::new();
     for measure in [delays, losses, rates] {
-        let mut found = measure(spec)?;
+        let mut found = measure(spec, stop)?;
         for _ in 1..ATTEMPTS {
             if found.iter().all(Check::passes) {
                 break;
             }
-            found = measure(spec)?;
+            found = measure(spec, stop)?;
         }
         checks.append(&mut found);
     }
@@ -56,9 +58,9 @@ fn subjects(spec: &LinkSpec, epoch: Instant) -> [Subject<'_>; 2] {
     })
 }
 
-fn delays(spec: &LinkSpec) -> io::Result<Vec<Check>> {
+fn delays(spec: &LinkSpec, stop: &AtomicBool) -> io::Result<Vec<Check>> {
     let lateness = lateness();
-    let (epoch, arrivals) = Bench::new(spec)?.exchange(spec, [Some(DELAY_BURST); 2])?;
+    let (epoch, arrivals) = Bench::new(spec)?.exchange(spec, [Some(DELAY_BURST); 2], stop)?;
     let subjects = subjects(spec, epoch);
     let pairs = subjects.iter().zip(&arrivals);
     Ok(pairs
@@ -67,21 +69,21 @@ fn delays(spec: &LinkSpec) -> io::Result<Vec<Check>> {
         .collect())
 }
 
-fn losses(spec: &LinkSpec) -> io::Result<Vec<Check>> {
+fn losses(spec: &LinkSpec, stop: &AtomicBool) -> io::Result<Vec<Check>> {
     let bursts = subjects(spec, Instant::now()).map(|subject| subject.loss_burst(LOSS_GAP));
-    let (epoch, arrivals) = Bench::new(spec)?.exchange(spec, bursts)?;
+    let (epoch, arrivals) = Bench::new(spec)?.exchange(spec, bursts, stop)?;
     let pairs = subjects(spec, epoch).into_iter().zip(bursts).zip(&arrivals);
     Ok(pairs
         .filter_map(|((subject, burst), arrivals)| subject.loss(burst?, arrivals.len()))
         .collect())
 }
 
-fn rates(spec: &LinkSpec) -> io::Result<Vec<Check>> {
+fn rates(spec: &LinkSpec, stop: &AtomicBool) -> io::Result<Vec<Check>> {
     let bursts = subjects(spec, Instant::now()).map(|one| one.rate_burst(Duration::ZERO));
     if bursts.iter().all(Option::is_none) {
         return Ok(Vec::new());
     }
-    let (epoch, arrivals) = Bench::new(spec)?.exchange(spec, bursts)?;
+    let (epoch, arrivals) = Bench::new(spec)?.exchange(spec, bursts, stop)?;
     let pairs = subjects(spec, epoch).into_iter().zip(bursts).zip(&arrivals);
     Ok(pairs
         .filter_map(|((subject, burst), arrivals)| Some(subject.rate(burst?, arrivals)))
@@ -132,12 +134,16 @@ impl Bench {
         mut self,
         spec: &LinkSpec,
         bursts: [Option<Burst>; 2],
+        stop: &AtomicBool,
     ) -> io::Result<(Instant, [Vec<Arrival>; 2])> {
         let start = Instant::now();
         let longest = subjects(spec, start).map(|subject| subject.longest_way());
         let mut sent = [0; 2];
         let mut end = start + PATIENCE;
         loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let now = Instant::now();
             let mut wake = end;
             for (way, burst) in bursts.iter().enumerate() {

@@ -18,6 +18,10 @@ use super::{PORT, emulation::Emulation, stack::Stack};
 
 /// Runs of packets sent before what has come is looked at: an acknowledgement waits no longer.
 const SENDS: usize = 64;
+/// Packets that an emulated link hands on before they are read. A machine that is late has
+/// thousands at once, and noq ends a connection when more than 2048 pieces of a stream wait to be
+/// read.
+const HANDED_ON: usize = 1024;
 /// A signal that came between two looks is seen so soon.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -103,8 +107,8 @@ impl Wire {
         self.release()
     }
 
-    /// Takes what has come: one call for each socket, 2 MB at most. What is read of a stream after
-    /// it has fewer gaps than the 1024 for which noq ends a connection.
+    /// Takes what has come: one call for each socket, 2 MB at most, or [`HANDED_ON`] packets of an
+    /// emulated link. So few pieces of a stream wait to be read that noq lets it be.
     pub(super) fn receive(
         &mut self,
         mut take: impl FnMut(BareReceived, BytesMut, Instant),
@@ -135,7 +139,10 @@ impl Wire {
         }
         if let Some(link) = &mut self.emulation {
             let now = Instant::now();
-            while let Some((from, data)) = link.leave_down(now) {
+            for _ in 0..HANDED_ON {
+                let Some((from, data)) = link.leave_down(now) else {
+                    break;
+                };
                 take(from, data, now);
             }
         }
@@ -324,5 +331,42 @@ pub(super) fn listen(address: Option<SocketAddr>) -> Result<Vec<LinkSocket>, Str
             Ok(vec![socket])
         }
         (Err(error), Err(_)) => Err(with_cause(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadtest::profile::Profile;
+
+    /// Else noq ends the connection, with `too many gaps in stream buffer`.
+    #[test]
+    fn what_waits_at_an_emulated_link_is_handed_on_in_portions() {
+        const WAITING: usize = 3 * HANDED_ON;
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = LinkSocket::listen(here).expect("loopback has room");
+        let mut profile: Profile = "1/0".parse().expect("it is a link");
+        profile.spec.down.rate = None;
+        let mut link = Emulation::new(&profile.spec, 1);
+        for _ in 0..WAITING {
+            let from = BareReceived {
+                local: None,
+                remote: here,
+                ecn: 0,
+                segment: 1,
+                arrived: Instant::now(),
+            };
+            link.enter_down(from, BytesMut::from(&[0_u8][..]));
+        }
+        let mut wire = Wire::new(vec![socket], Some(link)).expect("there is a poller");
+        let mut portion = || {
+            let mut count = 0;
+            wire.receive(|_, _, _| count += 1).expect("nothing fails");
+            count
+        };
+
+        let portions = [portion(), portion(), portion(), portion()];
+
+        assert_eq!(portions, [HANDED_ON, HANDED_ON, HANDED_ON, 0]);
     }
 }

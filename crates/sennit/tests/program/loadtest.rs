@@ -232,12 +232,21 @@ fn configurations_are_compared_round_by_round() {
         "5",
         "--compare",
         "rate=1M,4M",
+        "--gate",
+        "goodput>2Mbit",
+        "--report",
     ];
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
 
-    let output = server.client(&args).output().unwrap();
+    let output = server.client(&args).arg(&page).output().unwrap();
 
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(output.status.code(), Some(6), "{stderr}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    for part in ["rate=4M", "whisker", "better", "5 of 10 runs"] {
+        assert!(page.contains(part), "{part}");
+    }
     let found: Comparison = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((found.rounds, found.reports[0].len()), (5, 2));
     let line = |name: &str| {
@@ -249,6 +258,7 @@ fn configurations_are_compared_round_by_round() {
     let faster = line("rate=4M");
     assert_eq!(faster.differs, Some(true), "{faster:?}");
     assert!(faster.difference.unwrap().median > 1e6);
+    assert_eq!(found.gates(), [("goodput>2Mbit", 5, 10)]);
 }
 
 #[test]
@@ -585,6 +595,17 @@ fn each_second_is_written_and_what_finds_no_room_is_told() {
         "{told}"
     );
     serde_json::from_slice::<Report>(&full.stdout).expect("the report is there all the same");
+
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut client = server.client(&["--duration", "0.3"]);
+    let output = client.stdout(full.unwrap()).stderr(Stdio::piped()).output();
+    let output = output.unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("rtt loaded"), "the summary at least: {told}");
+    let nowhere = folder.path().join("nowhere/page.html");
+    let mut client = server.client(&["--duration", "60", "--report"]);
+    assert_fails(&client.arg(&nowhere).output().unwrap(), 1, "cannot write");
 }
 
 /// A QUIC server of another protocol.

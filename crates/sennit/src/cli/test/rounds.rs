@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::output;
+use super::super::output::{self, Draft};
 use super::told::Told;
 use super::{ClientArgs, failure, options, read};
 use crate::exit::{Exit, Failure};
@@ -108,6 +108,7 @@ pub(super) fn run(
     count: u16,
     stop: &AtomicBool,
     told: &mut Told,
+    page: Option<Draft>,
 ) -> Result<Exit, Failure> {
     let configurations = configurations(args)?;
     let mut draws = Draws::new(args.seed);
@@ -116,7 +117,12 @@ pub(super) fn run(
     for round in 0..count {
         let order = draws.order(configurations.len());
         match one_round(&configurations, &order, round, stop, told) {
-            Ok(Some(reports)) => rounds.push(reports),
+            Ok(Some(mut reports)) => {
+                for report in &mut reports {
+                    report.gates = args.gates.iter().map(|gate| gate.check(report)).collect();
+                }
+                rounds.push(reports);
+            }
             Ok(None) => break,
             // What was measured so far is worth telling.
             Err(failure) if !rounds.is_empty() => {
@@ -126,17 +132,22 @@ pub(super) fn run(
             Err(failure) => return Err(failure),
         }
     }
-    let names: Vec<String> = configurations.into_iter().map(|(name, _)| name).collect();
-    let comparison = Comparison::new(&names, rounds, args.seed);
-    if args.json {
-        output::print_json(&comparison)?;
-    } else {
-        output::print(&comparison.to_string())?;
+    let interrupted = stop.load(Ordering::Relaxed);
+    if interrupted && rounds.is_empty() {
+        let message = "interrupted before all configurations had been measured once";
+        return Err(Failure::new(Exit::Interrupted, message));
     }
+    let names: Vec<String> = configurations.into_iter().map(|(name, _)| name).collect();
+    let comparison = Comparison::new(&names, rounds, args.seed).asked(count.into(), interrupted);
+    let printed = output::print_measured(&comparison, args.json);
+    let written = page.map_or(Ok(()), |page| page.finish(&comparison.page().html()));
+    printed?;
+    written?;
     match broken.or_else(|| told.failure()) {
         Some(failure) => Err(failure),
-        None if stop.load(Ordering::Relaxed) => Ok(Exit::Interrupted),
-        None => Ok(gates(args, &comparison)),
+        None if interrupted => Ok(Exit::Interrupted),
+        None if comparison.passes() => Ok(Exit::Ok),
+        None => Ok(Exit::Findings),
     }
 }
 
@@ -169,16 +180,6 @@ fn one_round(
         reports[index] = Some(report);
     }
     Ok(reports.into_iter().collect())
-}
-
-/// Each run of each configuration has to pass all gates.
-fn gates(args: &ClientArgs, comparison: &Comparison) -> Exit {
-    let reports = comparison.reports.iter().flatten();
-    let mut outcomes = reports.flat_map(|report| args.gates.iter().map(|gate| gate.check(report)));
-    match outcomes.all(|outcome| outcome.passed) {
-        true => Exit::Ok,
-        false => Exit::Findings,
-    }
 }
 
 #[cfg(test)]
