@@ -10,7 +10,7 @@
 //! | tunnel routing table | `0x53000000 + n * 256` |
 //! | routing table and mark of link `i` | `0x53000000 + n * 256 + 1 + i` |
 //! | routing table of class `c` | `0x53000000 + n * 256 + 223 + c` |
-//! | routing table of the hub itself | `0x53000000 + n * 256 + 255` |
+//! | routing table of packets from inner addresses of this end | `0x53000000 + n * 256 + 255` |
 //! | rule priorities | 83 (marks), 84 on (classes), `10000 + 3 n` and the two after it (tunnel) |
 //! | metric in the main table | `8300 + n` |
 //! | metric of what is unreachable without a tunnel | `15300 + n` |

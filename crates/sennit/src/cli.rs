@@ -67,7 +67,8 @@ From nothing to a tunnel:
   edge$ sennit status --wait up
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config invalid,
-6 findings (check --strict, doctor, links drill), 7 permission denied, 8 timeout";
+6 findings (check --strict, doctor, links drill), 7 permission denied, 8 timeout,
+130 interrupted";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -370,11 +371,19 @@ struct CheckArgs {
 
 /// Runs the program with `args`, the first of which is its own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let json = asks_for_json(&args);
     let parsed = Cli::command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
+        Err(error) if json && error.use_stderr() => {
+            let failure =
+                Failure::usage(error.to_string().trim_start_matches("error: ").trim_end());
+            output::say!("{}", failure.json());
+            return failure.exit().into();
+        }
         Err(error) => {
             // `--help` and `--version` are such errors too, and go to stdout with code 0.
             let _ = error.print();
@@ -384,10 +393,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            output::say!("{failure}");
+            match json {
+                true => output::say!("{}", failure.json()),
+                false => output::say!("{failure}"),
+            }
             failure.exit().into()
         }
     }
+}
+
+/// Whether a program reads what is printed, which is known also where the rest makes no sense.
+fn asks_for_json(args: &[OsString]) -> bool {
+    let options = args.iter().take_while(|arg| *arg != "--");
+    options.into_iter().any(|arg| arg == "--json")
 }
 
 fn run(cli: Cli) -> Result<Exit, Failure> {

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use crate::api::ApiError;
 use crate::config::{ConfigError, DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
 use crate::control::{BindError, ClientError};
@@ -25,6 +27,24 @@ pub enum Exit {
     Timeout = 8,
     /// What a shell expects after Ctrl-C.
     Interrupted = 130,
+}
+
+impl Exit {
+    /// What JSON calls it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Runtime => "failed",
+            Self::Usage => "usage",
+            Self::NotFound => "not_found",
+            Self::Unreachable => "unreachable",
+            Self::ConfigInvalid => "config_invalid",
+            Self::Findings => "findings",
+            Self::Permission => "permission_denied",
+            Self::Timeout => "timeout",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -86,6 +106,29 @@ impl Failure {
     pub fn exit(&self) -> Exit {
         self.exit
     }
+
+    /// What programs read (`sennit.error/1`), in one line.
+    pub(super) fn json(&self) -> String {
+        let document = Document {
+            schema: "sennit.error/1",
+            code: self.exit.word(),
+            exit_code: self.exit as u8,
+            message: &self.message,
+            hint: self.hint.as_deref(),
+        };
+        serde_json::to_string(&document).expect("strings become JSON")
+    }
+}
+
+/// A failure for programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    code: &'static str,
+    exit_code: u8,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
 }
 
 impl fmt::Display for Failure {
@@ -223,11 +266,9 @@ impl From<ApiError> for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match &error {
-            ClientError::Unreachable { source, .. }
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                Self::io(source, &error)
-            }
+            ClientError::Denied { source, .. } => Self::io(source, &error),
+            ClientError::Ended { .. } => Self::new(Exit::Unreachable, error)
+                .hint("its log says why: journalctl -u sennit-edge, or sennit-hub"),
             ClientError::Unreachable { path, .. }
                 if path == Path::new(DEFAULT_EDGE_CONTROL)
                     && Path::new(DEFAULT_HUB_CONTROL).exists() =>

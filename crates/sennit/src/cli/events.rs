@@ -1,5 +1,6 @@
 //! `sennit events`.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,11 +53,11 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
         ..Wanted::default()
     };
     if let Some(file) = &args.file {
-        let found = journal::read_file(file, &wanted);
-        let found = found.map_err(|error| {
-            let message = format!("cannot read the journal {}: {error}", file.display());
-            Failure::runtime(message)
-        });
+        let what = format!("cannot read the journal {}", file.display());
+        // SQLite has the same words for each file that it cannot open.
+        File::open(file).map_err(|error| Failure::io(&error, format!("{what}: {error}")))?;
+        let found = journal::read_file(file, &wanted)
+            .map_err(|error| Failure::runtime(format!("{what}: {error}")));
         return show(args, &found?.events).map(|_| Exit::Ok);
     }
     let control = args.control.clone().map_or_else(status::find_control, Ok)?;

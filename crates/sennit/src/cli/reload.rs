@@ -62,15 +62,13 @@ pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
         output::print(&text(&answer))?;
     }
     if !answer.applied {
-        let report = if args.json {
-            String::new()
-        } else {
-            answer.report
+        let message = match args.json {
+            true => "nothing was changed".to_owned(),
+            false => format!("{}\n\nerror: nothing was changed", answer.report)
+                .trim_start()
+                .to_owned(),
         };
-        return Err(Failure::new(
-            Exit::ConfigInvalid,
-            format!("{report}\n\nerror: nothing was changed").trim_start(),
-        ));
+        return Err(Failure::new(Exit::ConfigInvalid, message));
     }
     Ok(Exit::Ok)
 }

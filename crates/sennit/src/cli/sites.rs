@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, grants, output, starter};
-use crate::config::Prefix;
+use crate::config::{EdgeConfig, Prefix};
 use crate::control::{Client, ClientError, Invited, Request};
 use crate::daemon::{self, edge::Asked};
 use crate::date;
@@ -94,14 +94,24 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     let (identity, asked) = match known {
         Some(known) if known.is_enrolled() || args.offline => (known, None),
         known => {
-            let (identity, asked) = exchange(args, &invitation, known)?;
+            let held_back = runs(&starter.path);
+            let (identity, asked) = exchange(args, &invitation, known, held_back)?;
             (identity, Some(asked))
         }
     };
     starter.publish()?;
     say_joined(&identity, asked.as_ref(), now);
-    starter::say_start("edge", &starter.path);
+    match runs(&starter.path) {
+        true => starter::say_restart("edge", &starter.path),
+        false => starter::say_start("edge", &starter.path),
+    }
     Ok(Exit::Ok)
+}
+
+/// Whether an edge runs with this config, and so with the identity that was here before.
+fn runs(config: &Path) -> bool {
+    let control = EdgeConfig::load(config).map(|loaded| loaded.config.control);
+    control.is_ok_and(|control| Client::connect(&control, PATIENCE).is_ok())
 }
 
 /// Has the hub exchange the token for a certificate, if it is in reach. The key is that of an
@@ -111,6 +121,7 @@ fn exchange(
     args: &JoinArgs,
     invitation: &Invitation,
     known: Option<EdgeIdentity>,
+    held_back: bool,
 ) -> Result<(EdgeIdentity, Asked), Failure> {
     let state = &args.state.dir;
     // Beside what is there, until the hub has had its say.
@@ -135,6 +146,11 @@ fn exchange(
             "warning: no hub has let this site in yet at {}: does the name resolve, does a hub run there, and is UDP open on the way?",
             hubs.join(", ")
         );
+        if held_back {
+            output::say!(
+                "The edge that runs here holds back what belongs into its tunnel, perhaps this question too."
+            );
+        }
     }
     if let Asked::Refused(reason) = asked {
         let _ = std::fs::remove_dir_all(&draft);
@@ -390,7 +406,7 @@ pub(super) fn revoke(args: &RevokeArgs) -> Result<Exit, Failure> {
     match Client::connect(&args.control, PATIENCE).and_then(|mut hub| hub.request(&request)) {
         Ok(_) => output::say!("Site `{}` is revoked and disconnected.", args.site),
         // The store is what counts; a hub that does not run has nobody to disconnect.
-        Err(error @ ClientError::Unreachable { .. }) => {
+        Err(error @ (ClientError::Unreachable { .. } | ClientError::Ended { .. })) => {
             output::say!(
                 "Site `{}` is revoked. No tunnel was ended: {error}",
                 args.site

@@ -220,6 +220,16 @@ pub(super) fn say_start(role: &str, config: &Path) {
     }
 }
 
+/// Who runs keeps the identity that it started with.
+pub(super) fn say_restart(role: &str, config: &Path) {
+    let usual = [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new);
+    let how = match usual.contains(&config) {
+        true => format!("systemctl restart sennit-{role}"),
+        false => format!("sennit {role} --config {}", config.display()),
+    };
+    output::say!("  {how}\nOne runs here with the identity of before, until it is started again.");
+}
+
 /// Where a config goes: where somebody wants it, else where the unit reads it. Another state
 /// directory than the usual one is another daemon's, whose config goes there too.
 fn place(wanted: Option<&Path>, state: &Path, usual: &Path) -> PathBuf {

@@ -170,9 +170,11 @@ fn look(control: &Path, patience: Duration, timeout: Duration) -> Result<Look, F
             }
             Ok(Look::NotYet(timed_out(&status, timeout)))
         }
-        Err(error @ (ClientError::Unreachable { .. } | ClientError::Silent { .. })) => {
-            Ok(Look::NotYet(error.into()))
-        }
+        Err(
+            error @ (ClientError::Unreachable { .. }
+            | ClientError::Ended { .. }
+            | ClientError::Silent { .. }),
+        ) => Ok(Look::NotYet(error.into())),
         Err(error) => Err(error.into()),
     }
 }

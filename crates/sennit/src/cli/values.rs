@@ -54,9 +54,21 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Seconds, also fractions, up to a day.
+/// Up to a day, as seconds or with a unit: `8`, `0.5`, `8s`, `500ms`, `2m`, `1h`.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds")?;
+    let split = text.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = text.split_at(split.unwrap_or(text.len()));
+    let scale = match unit {
+        "" | "s" => Some(1.0),
+        "ms" => Some(1e-3),
+        "m" => Some(60.0),
+        "h" => Some(3_600.0),
+        _ => None,
+    };
+    let number = number.parse::<f64>().ok();
+    let seconds = number.zip(scale).map(|(number, scale)| number * scale);
+    let seconds =
+        seconds.ok_or("write a number of seconds, or a unit with it, like 8, 500ms or 2m")?;
     if !(0.0..=86_400.0).contains(&seconds) {
         return Err("0 to 86400 seconds are allowed".into());
     }
@@ -89,8 +101,13 @@ mod tests {
 
     #[test]
     fn timeouts_are_finite() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["", "-1", "inf", "NaN", "1e9"] {
+        for half in ["0.5", "0.5s", "500ms"] {
+            assert_eq!(seconds(half), Ok(Duration::from_millis(500)), "{half}");
+        }
+        assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
+        for bad in [
+            "", "-1", "inf", "NaN", "1e9", "s", "8 s", "8d", "-8s", "25h",
+        ] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
     }

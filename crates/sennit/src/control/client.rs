@@ -24,6 +24,10 @@ pub struct Client {
 pub enum ClientError {
     #[error("no daemon answers at {}: {source}", path.display())]
     Unreachable { path: PathBuf, source: io::Error },
+    #[error("this user may not ask the daemon at {}: {source}", path.display())]
+    Denied { path: PathBuf, source: io::Error },
+    #[error("the daemon at {} has ended meanwhile", path.display())]
+    Ended { path: PathBuf },
     #[error("the daemon at {} does not answer in time", path.display())]
     Silent { path: PathBuf },
     #[error("what answers at {} is no daemon of Sennit: {source}", path.display())]
@@ -38,9 +42,12 @@ pub enum ClientError {
 impl Client {
     /// Connects; each request gets `patience` to be answered.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, ClientError> {
-        let failed = |source| ClientError::Unreachable {
-            path: path.into(),
-            source,
+        let failed = |source: io::Error| {
+            let path = path.into();
+            match source.kind() {
+                io::ErrorKind::PermissionDenied => ClientError::Denied { path, source },
+                _ => ClientError::Unreachable { path, source },
+            }
         };
         let stream = UnixStream::connect(path).map_err(failed)?;
         // A timeout of zero would mean to wait for ever.
@@ -66,8 +73,14 @@ impl Client {
                 .read_until(b'\n', &mut answer)
         });
         match exchanged {
-            Ok(0) => return Err(self.unreachable(io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(self.ended()),
             Ok(_) => {}
+            Err(error)
+                if [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset]
+                    .contains(&error.kind()) =>
+            {
+                return Err(self.ended());
+            }
             Err(error)
                 if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) =>
             {
@@ -84,6 +97,12 @@ impl Client {
                 path: self.path.clone(),
                 source,
             }),
+        }
+    }
+
+    fn ended(&self) -> ClientError {
+        ClientError::Ended {
+            path: self.path.clone(),
         }
     }
 

@@ -208,6 +208,9 @@ impl<R: Runs> Reloader<R> {
             Err(answer) => return *answer,
         };
         let mut state = self.lock();
+        // Where nothing changes there is nothing to confirm, unless something waits for that.
+        let same = || state.running.plan(&parsed.0, &parsed.1).changes.is_empty();
+        let confirm = confirm.filter(|_| state.pending || !same());
         let answer = self.go_over(&mut state, parsed, confirm);
         if answer.applied && confirm.is_none() {
             state.confirmed = Arc::clone(&state.running);

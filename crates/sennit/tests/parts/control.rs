@@ -179,7 +179,7 @@ fn too_many_clients_are_told_so() {
     // The refusal may arrive before the request could be written.
     let busy = matches!(&refused, ClientError::Refused(refused) if refused.code == "busy");
     assert!(
-        busy || matches!(refused, ClientError::Unreachable { .. }),
+        busy || matches!(refused, ClientError::Ended { .. }),
         "{refused}"
     );
     assert_eq!(seated.len(), 32);

@@ -5,6 +5,7 @@
 //! link of its own; what counts is the flow that waited longest.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use sennit_linux::echo::Echo;
 use serde::Serialize;
 
 use super::{DrillArgs, order};
+use crate::cli::test::stop_on_signals;
 use crate::cli::{Exit, Failure, output};
 use crate::control::{Client, LinkOrder};
 use crate::status::LinkState;
@@ -43,6 +45,8 @@ struct Document {
     gap_before_seconds: f64,
     /// Whether pings came through while the link was lost.
     survived: bool,
+    /// Whether somebody ended it early, and had the link restored.
+    interrupted: bool,
     sent_pings: u64,
     answered_pings: u64,
     /// Medians of before, and of while the link was lost.
@@ -66,8 +70,15 @@ pub(super) fn run(args: &DrillArgs, json: bool, client: &mut Client) -> Result<E
         Failure::runtime("the hub has not said how it is called in the tunnel")
             .hint("name something behind the tunnel that answers pings: --probe ADDRESS")
     })?;
+    let stop = stop_on_signals()?;
     let pings = Pings::start(probe)?;
     thread::sleep(AROUND);
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "interrupted before the link was lost",
+        ));
+    }
     if !pings.is_answered() {
         return Err(Failure::runtime(format!("{probe} does not answer pings"))
             .hint("name something behind the tunnel that does: --probe ADDRESS"));
@@ -78,24 +89,36 @@ pub(super) fn run(args: &DrillArgs, json: bool, client: &mut Client) -> Result<E
             args.link
         );
     }
-    let (cut, restored) = lose(args, client)?;
-    thread::sleep(AROUND);
+    let (cut, restored) = lose(args, client, &stop)?;
+    let interrupted = stop.load(Ordering::Relaxed);
+    if !interrupted {
+        thread::sleep(AROUND);
+    }
     let record = pings.finish()?;
-    let document = judge(args, probe, &record, (cut, restored));
+    let document = Document {
+        interrupted,
+        ..judge(args, probe, &record, (cut, restored))
+    };
     if json {
         output::print_json(&document)?;
     } else {
         output::print(&document.text())?;
     }
-    Ok(if document.survived {
+    Ok(if interrupted {
+        Exit::Interrupted
+    } else if document.survived {
         Exit::Ok
     } else {
         Exit::Findings
     })
 }
 
-/// Cuts the link and restores it; when that was.
-fn lose(args: &DrillArgs, client: &mut Client) -> Result<(Instant, Instant), Failure> {
+/// Cuts the link and restores it, after its time or when somebody wants to stop; when that was.
+fn lose(
+    args: &DrillArgs,
+    client: &mut Client,
+    stop: &AtomicBool,
+) -> Result<(Instant, Instant), Failure> {
     let mut cut = |span: Duration| {
         let milliseconds = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
         order(client, &args.link, LinkOrder::Cut { milliseconds })
@@ -103,7 +126,7 @@ fn lose(args: &DrillArgs, client: &mut Client) -> Result<(Instant, Instant), Fai
     let start = Instant::now();
     loop {
         let left = args.span.saturating_sub(start.elapsed());
-        if left.is_zero() {
+        if left.is_zero() || stop.load(Ordering::Relaxed) {
             break;
         }
         cut(LEASE)?;
@@ -129,6 +152,7 @@ fn judge(
         gap_seconds: record.longest_gap(cut, record.end).as_secs_f64(),
         gap_before_seconds: record.longest_gap(record.start, cut).as_secs_f64(),
         survived: record.survived(cut, restored),
+        interrupted: false,
         sent_pings: record.sent,
         answered_pings: record.answers.len() as u64,
         rtt_before_seconds: median(before),
@@ -146,10 +170,14 @@ impl Document {
         } else {
             "nothing came through until it was restored".into()
         };
+        let early = match self.interrupted {
+            true => "interrupted: the figures are of the time until then\n",
+            false => "",
+        };
         format!(
             "{} was lost for {:.1} s: {verdict} (before: {})\n\
              {} of {} pings answered; round trip {} before, {} meanwhile\n\
-             The link is restored.\n",
+             {early}The link is restored.\n",
             self.link,
             self.cut_seconds,
             ms(self.gap_before_seconds),

@@ -137,6 +137,9 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     });
     let (links, of_links): (Vec<LinkFacts>, Vec<Vec<Finding>>) = looked.into_iter().unzip();
     findings.extend(of_links.into_iter().flatten());
+    if findings.iter().all(|it| it.severity != Severity::Error) {
+        findings.extend(host::tunnel(config));
+    }
     findings.sort_by_key(|finding| finding.severity);
     Ok(Diagnosis {
         schema: "sennit.doctor/1",

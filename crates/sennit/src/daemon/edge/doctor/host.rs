@@ -11,8 +11,9 @@ use sennit_linux::netlink::{Family, Netlink, Rule, TABLE_MAIN};
 use super::Finding;
 use crate::{
     config::{EdgeConfig, Prefix},
-    control::Client,
+    control::{Client, Request},
     identity::EdgeIdentity,
+    status::{State, Status},
 };
 
 const TUN: &str = "/dev/net/tun";
@@ -22,6 +23,8 @@ const KERNEL_RULES: [u32; 3] = [0, 32_766, 32_767];
 const NO_HARDWARE: &str = "65534";
 /// A running edge answers at once.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// An edge that has just started may take so many seconds to connect, over a satellite of 600 ms.
+const CONNECTING: f64 = 5.0;
 
 /// Certificates go by the clock.
 pub(super) fn clock(identity: &EdgeIdentity, now: SystemTime) -> Option<Finding> {
@@ -84,6 +87,30 @@ pub(super) fn forwarding(config: &EdgeConfig) -> Option<Finding> {
 /// Whether the edge with this config runs.
 pub(super) fn is_running(config: &EdgeConfig) -> bool {
     Client::connect(&config.control, PATIENCE).is_ok()
+}
+
+/// The edge that runs has no tunnel. Where nothing else is wrong the hub answers, so this says why.
+pub(super) fn tunnel(config: &EdgeConfig) -> Option<Finding> {
+    let mut client = Client::connect(&config.control, PATIENCE).ok()?;
+    let document = client.request(&Request::Status).ok()?;
+    without_tunnel(&serde_json::from_value(document).ok()?)
+}
+
+fn without_tunnel(status: &Status) -> Option<Finding> {
+    if !matches!(status.state, State::Connecting | State::Down) {
+        return None;
+    }
+    let tunnel = status.tunnels.iter().find(|it| it.reason.is_some())?;
+    let why = tunnel.reason.as_ref()?;
+    (tunnel.since_seconds > CONNECTING).then(|| {
+        Finding::error(
+            "no-tunnel",
+            format!("the hub answers, and yet the edge that runs here has no tunnel: {why}"),
+            "if the hub refuses the site, have it invite the site again (`sennit invite SITE --hub \
+             ADDR:PORT` there), say `sennit join --force TOKEN` here, and start the edge again; else \
+             read the log of both ends",
+        )
+    })
 }
 
 /// Other VPNs that draw what belongs into our tunnel into theirs.
@@ -169,4 +196,35 @@ fn point_to_point_devices() -> Vec<(String, u32)> {
         (kind.trim() == NO_HARDWARE).then_some((name, index))
     });
     found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_edge_that_the_hub_refuses_is_no_sound_one() {
+        let status = |state: &str, since: f64| {
+            let tunnel = json!({
+                "class": "default", "site": "van", "policy": "bond", "delivery": "repair",
+                "state": state, "reason": "site `van` is revoked", "since_seconds": since,
+                "sent_bytes": 0, "received_bytes": 0, "paths": [],
+            });
+            let document = json!({
+                "schema": "sennit.status/1", "role": "edge", "version": "1", "state": state,
+                "uptime_seconds": 60.0, "device": "sennit0", "addresses": [], "links": [],
+                "tunnels": [tunnel],
+            });
+            serde_json::from_value::<Status>(document).expect("it is a status")
+        };
+
+        let refused = without_tunnel(&status("connecting", 20.0)).expect("that is worth a word");
+
+        assert_eq!(refused.code, "no-tunnel");
+        assert!(refused.message.contains("`van` is revoked"), "{refused:?}");
+        assert_eq!(without_tunnel(&status("connecting", 1.0)), None);
+        assert_eq!(without_tunnel(&status("degraded", 20.0)), None);
+    }
 }
