@@ -239,7 +239,7 @@ impl Lead {
                     tracing::warn!(
                         ?addresses,
                         "the hub says that it has addresses which are not routed into the tunnel: \
-                         they are public, or in a network of this host"
+                         they are public, or in a network of this host; `routes` may name them"
                     );
                 }
             }
