@@ -164,15 +164,21 @@ fn bound(text: &str, unit: Unit) -> Result<f64, String> {
         Some((name, scale)) => (text[..text.len() - name.len()].trim_end(), *scale),
         None => (text, 1.0),
     };
-    let needs_unit = matches!(unit, Unit::Time) && found.is_none();
+    // A number alone is seldom meant as it stands: `goodput > 5` would be 5 bit/s, and hold.
+    let is_clear = |value: &f64| match unit {
+        _ if found.is_some() => true,
+        Unit::Rate | Unit::Time | Unit::Bytes => false,
+        Unit::Ratio => *value < 1.0,
+        Unit::Plain => true,
+    };
     let value = number.parse::<f64>().ok().filter(|value| value.is_finite());
-    let value = value.filter(|_| !needs_unit).map(|value| value * scale);
+    let value = value.filter(is_clear).map(|value| value * scale);
     value.ok_or_else(|| {
         match unit {
-            Unit::Rate => "write a rate, like 50Mbit",
+            Unit::Rate => "write a rate with its unit, like 50Mbit",
             Unit::Time => "write a time with its unit, like 80ms, 500us or 1.5s",
             Unit::Ratio => "write a share, like 1% or 0.01",
-            Unit::Bytes => "write a size, like 60KB",
+            Unit::Bytes => "write a size with its unit, like 60KB",
             Unit::Plain => "write a number",
         }
         .to_owned()
@@ -184,6 +190,7 @@ fn bound(text: &str, unit: Unit) -> Result<f64, String> {
 pub fn in_words(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Rate => format!("{:.2} Mbit/s", value / 1e6),
+        Unit::Time if value.abs() < 1e-3 => format!("{:.4} ms", value * 1e3),
         Unit::Time => format!("{:.2} ms", value * 1e3),
         Unit::Ratio => format!("{:.2} %", value * 1e2),
         Unit::Bytes => format!("{:.1} KB", value / 1e3),
@@ -222,7 +229,9 @@ mod tests {
             ("p95_rtt < 80", "80", "with its unit"),
             ("p95_rtt < 80Mbit", "80Mbit", "with its unit"),
             ("goodput > fast", "fast", "like 50Mbit"),
+            ("goodput > 5", "5", "with its unit"),
             ("loss < NaN", "NaN", "like 1%"),
+            ("loss < 1", "1", "like 1%"),
             ("fairness >", "", "a number"),
         ] {
             let bad = text.parse::<Gate>().expect_err(text);
