@@ -148,7 +148,7 @@ build:
 	tools/build
 
 packages:
-	@tools/need cargo $(TO_BUILD) aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu musl-gcc:musl-tools $(TO_BUILD_PAGE)
+	@tools/need cargo $(TO_BUILD) aarch64-linux-gnu-g++:g++-aarch64-linux-gnu musl-gcc:musl-tools $(TO_BUILD_PAGE)
 	@tools/page build || echo "the programs will have no page for browsers"
 	tools/packages
 
