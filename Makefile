@@ -26,7 +26,7 @@
 #              the page in Chromium: what it shows, with a keyboard, on a phone, by the rules of accessibility
 # make fuzz    each fuzz target for a minute (SECONDS=60), from the corpus that is committed
 # make miri    tests of what reads packets and capsules, and of what threads share, under Miri; needs rustup, which
-#              installs it; a quarter of an hour
+#              installs it
 # make install the program without its lab, and its systemd units, under PREFIX
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
