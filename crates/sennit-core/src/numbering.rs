@@ -131,6 +131,7 @@ mod tests {
                 checksum: Default::default(),
             },
             seq: 7,
+            since: Instant::now(),
             ahead: 0,
             backlog: 0,
         }

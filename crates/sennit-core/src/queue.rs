@@ -4,7 +4,9 @@
 //! before those that always have something to send, so a ping does not wait behind a download.
 //! CoDel (RFC 8289) watches how long packets stood: when a flow stays above the target for an
 //! interval, its packets are marked CE if they can be and dropped if not, more often the longer it
-//! lasts. Nothing else in a tunnel decides to drop an inner packet, except the memory limit here.
+//! lasts. Nothing else in a tunnel decides to drop an inner packet, except the limits here: of
+//! memory, and of age. Where no path works for a while, what has waited for too long is of no use
+//! to anybody and never leaves.
 //!
 //! The queue also numbers the packets of a flow, in the order in which they joined it. On a slower
 //! path a packet can leave ahead of its turn, so early that it arrives in its turn: see
@@ -47,9 +49,9 @@ const LONGEST_WAIT: Duration = Duration::from_millis(250);
 const LIMIT: usize = 8 << 20;
 /// The limit is never set lower: the first window of a few connections, before any rate is known.
 const LEAST_LIMIT: usize = 256 << 10;
-/// Numbers that are left out where packets are dropped unseen: the far end takes such a jump for a
-/// sender that starts over ([`crate::Resequencer`]).
-const LEFT_OUT: u32 = 1 << 16;
+/// What has stood for this long does not leave any more, unless the caller says otherwise: an edge
+/// dials anew within seconds, and senders have given up on what is older.
+pub const KEPT_FOR: Duration = Duration::from_secs(5);
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
 
@@ -94,10 +96,25 @@ pub struct Popped {
     pub packet: Queued,
     /// Its number in its flow; wraps. A number is left out only if the limit of bytes was reached.
     pub seq: u32,
+    /// When it joined the queue.
+    pub since: Instant,
     /// Bytes that leave before it, though it leaves now; zero in its turn.
     pub ahead: usize,
     /// Bytes that would leave before the last packet of its flow.
     pub backlog: usize,
+}
+
+impl Popped {
+    /// A packet in its turn.
+    fn new(packet: Queued, seq: u32, since: Instant) -> Self {
+        Self {
+            packet,
+            seq,
+            since,
+            ahead: 0,
+            backlog: 0,
+        }
+    }
 }
 
 /// What the queue did, since it was made.
@@ -105,7 +122,7 @@ pub struct Popped {
 pub struct QueueStats {
     /// Packets accepted.
     pub enqueued: u64,
-    /// Packets CoDel dropped.
+    /// Packets dropped by CoDel, or for their age.
     pub dropped: u64,
     /// Packets CoDel marked instead.
     pub marked: u64,
@@ -132,6 +149,7 @@ pub struct FqCodel {
     new_flows: VecDeque<u16>,
     old_flows: VecDeque<u16>,
     law: Law,
+    kept_for: Duration,
     quantum: i64,
     limit: usize,
     bytes: usize,
@@ -157,6 +175,7 @@ impl Default for FqCodel {
                 target: TARGET,
                 interval: INTERVAL,
             },
+            kept_for: KEPT_FOR,
             quantum: QUANTUM,
             limit: LIMIT,
             bytes: 0,
@@ -243,14 +262,13 @@ impl FqCodel {
                     return Some(Turn::Refused);
                 }
                 Start::Head => self.dequeue(index, now),
-                Start::Behind(bytes) => self.dequeue_behind(index, bytes / flows),
+                Start::Behind(bytes) => self.dequeue_behind(index, bytes / flows, now),
             };
-            if let Some((packet, seq, ahead)) = popped {
+            if let Some(popped) = popped {
                 return Some(Turn::Sends(Popped {
-                    packet,
-                    seq,
-                    ahead: ahead * flows,
+                    ahead: popped.ahead * flows,
                     backlog,
+                    ..popped
                 }));
             }
         }
@@ -260,38 +278,25 @@ impl FqCodel {
 
     /// Numbers start over: what waits gets the first ones. `taken` was popped but has not left; it
     /// leaves before the others of its flow.
-    pub fn start_over(&mut self, taken: Option<Popped>, now: Instant) {
-        let waits = |place: &Option<(Instant, Queued)>| {
-            let packet = place.as_ref().map(|(_, packet)| packet);
-            packet.is_some_and(|packet| packet.packet_len() > 0)
-        };
-        for flow in &mut self.flows {
-            flow.packets.retain(waits);
-            flow.waiting = flow.packets.len();
-            flow.next = Header::FIRST;
-        }
-        let packet = taken.map(|taken| taken.packet);
-        if let Some(packet) = packet.filter(|packet| packet.packet_len() > 0) {
-            let flow = &mut self.flows[packet.flow as usize % FLOWS];
+    pub fn start_over(&mut self, taken: Option<Popped>) {
+        self.flows.iter_mut().for_each(Flow::start_over);
+        if let Some(taken) = taken.filter(|taken| taken.packet.packet_len() > 0) {
+            let flow = &mut self.flows[taken.packet.flow as usize % FLOWS];
             flow.next = Header::FIRST.wrapping_add(1);
-            self.put_back(Header::FIRST, packet, now);
+            self.put_back(Header::FIRST, taken.packet, taken.since);
         }
     }
 
-    /// Drops all that waits. Its numbers are not given to others, and so many more are left out
-    /// that the far end does not wait for them.
-    pub fn clear(&mut self) {
-        for flow in &mut self.flows {
-            self.stats.dropped += flow.waiting as u64;
-            flow.stats.dropped += flow.waiting as u64;
-            if !flow.packets.is_empty() {
-                let left_out = flow.packets.len() as u32 + LEFT_OUT;
-                flow.next = flow.next.wrapping_add(left_out);
-            }
-            (flow.waiting, flow.bytes) = (0, 0);
-            flow.packets.clear();
+    /// Empties a packet that was popped, and has become too old to leave.
+    pub fn look_again(&mut self, popped: &mut Popped, now: Instant) {
+        let stood = now.saturating_duration_since(popped.since);
+        if popped.packet.packet_len() > 0 && stood >= self.kept_for {
+            popped.packet.buffer.truncate(HEADROOM);
+            self.stats.dropped += 1;
+            self.flows[popped.packet.flow as usize % FLOWS]
+                .stats
+                .dropped += 1;
         }
-        self.bytes = 0;
     }
 
     /// Puts packets that had left back in their places, which their numbers say. An empty one
@@ -302,10 +307,10 @@ impl FqCodel {
         }
     }
 
-    fn put_back(&mut self, seq: u32, packet: Queued, now: Instant) {
+    fn put_back(&mut self, seq: u32, packet: Queued, since: Instant) {
         let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
         let flow = &mut self.flows[index];
-        if !flow.put_back(seq, packet, now) {
+        if !flow.put_back(seq, packet, since) {
             return;
         }
         self.bytes += len;
@@ -360,6 +365,11 @@ impl FqCodel {
         self.quantum = (within(TURN) as i64).max(QUANTUM);
     }
 
+    /// Sets how long packets may stand at all.
+    pub fn keep_for(&mut self, longest: Duration) {
+        self.kept_for = longest;
+    }
+
     /// Sets how long packets may stand before CoDel objects, and how long it takes until a sender
     /// that is told so sends less. A flow that is alone is not told again before, or it is left
     /// with half of its window.
@@ -393,45 +403,55 @@ impl FqCodel {
         }
     }
 
-    /// The next packet of one flow, its number, and that nothing is ahead of it. Of one that CoDel
-    /// drops after its followers' numbers were given away, the number leaves without the packet.
-    fn dequeue(&mut self, index: u16, now: Instant) -> Option<(Queued, u32, usize)> {
+    /// The next packet of one flow. Of one that is dropped after its number or a later one was
+    /// given away, the number leaves without the packet.
+    fn dequeue(&mut self, index: u16, now: Instant) -> Option<Popped> {
         let flow = &mut self.flows[usize::from(index)];
         while let Some((since, mut packet)) = flow.pop() {
-            let len = packet.packet_len();
-            self.bytes -= len;
+            self.bytes -= packet.packet_len();
             let stood = now.saturating_duration_since(since);
-            for smoothed in [&mut flow.stats.stood, &mut self.stats.stood] {
-                // As RFC 9002 §5.3 smooths round trips.
-                *smoothed = (7 * *smoothed + stood) / 8;
-            }
-            let law = self.law.of(flow.bytes, self.bytes);
-            if flow.codel.objects(stood, law, flow.bytes, now) {
-                if sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..]) {
-                    self.stats.marked += 1;
-                    flow.stats.marked += 1;
-                } else {
-                    self.stats.dropped += 1;
-                    flow.stats.dropped += 1;
-                    if !flow.has_given_away() {
-                        continue;
-                    }
-                    packet.buffer.truncate(HEADROOM);
+            let too_old = stood >= self.kept_for;
+            if !too_old {
+                for smoothed in [&mut flow.stats.stood, &mut self.stats.stood] {
+                    // As RFC 9002 §5.3 smooths round trips.
+                    *smoothed = (7 * *smoothed + stood) / 8;
                 }
             }
+            let law = self.law.of(flow.bytes, self.bytes);
+            let objects = flow.codel.objects(stood, law, flow.bytes, now);
+            if objects
+                && !too_old
+                && sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..])
+            {
+                self.stats.marked += 1;
+                flow.stats.marked += 1;
+            } else if objects || too_old {
+                self.stats.dropped += 1;
+                flow.stats.dropped += 1;
+                if !flow.has_given_away() {
+                    continue;
+                }
+                packet.buffer.truncate(HEADROOM);
+            }
             flow.deficit -= packet.packet_len() as i64;
-            return Some((packet, flow.number(), 0));
+            let seq = flow.number();
+            return Some(Popped::new(packet, seq, since));
         }
         None
     }
 
-    /// The packet of one flow with about so many bytes of it ahead, its number, and these bytes.
-    fn dequeue_behind(&mut self, index: u16, bytes: usize) -> Option<(Queued, u32, usize)> {
+    /// The packet of one flow with about so many bytes of it ahead.
+    fn dequeue_behind(&mut self, index: u16, bytes: usize, now: Instant) -> Option<Popped> {
         let flow = &mut self.flows[usize::from(index)];
-        let (packet, seq, ahead) = flow.take_behind(bytes)?;
+        let (since, packet, seq, ahead) = flow.take_behind(bytes)?;
         self.bytes -= packet.packet_len();
-        flow.deficit -= packet.packet_len() as i64;
-        Some((packet, seq, ahead))
+        let mut popped = Popped {
+            ahead,
+            ..Popped::new(packet, seq, since)
+        };
+        self.look_again(&mut popped, now);
+        self.flows[usize::from(index)].deficit -= popped.packet.packet_len() as i64;
+        Some(popped)
     }
 
     fn drop_from_fattest(&mut self) {

@@ -4,9 +4,6 @@
 //! CONNECT-IP is agreed, sends from its queue, and hands on by it what arrives. When a tunnel is
 //! lost, or another takes its place, the queue stays, and leaves over the next one.
 //!
-//! What has waited without a tunnel for longer than [`KEPT_FOR`] is of no use to anybody and is
-//! dropped.
-//!
 //! Numbers go on with the next connection only where both ends have agreed on that, under reliable
 //! delivery ([`crate::numbers`]): then what had left before leaves again in its old place, and the
 //! far end drops what it has. Elsewhere nobody knows whether the far end still has what was
@@ -21,7 +18,7 @@ use std::{
 use sennit_core::{
     Delivery, Flows, FqCodel, Halves, Numbering, Resequencer,
     frame::{Half, Header},
-    queue::{Popped, Queued},
+    queue::{self, Popped, Queued},
 };
 use sennit_fec::Fec;
 
@@ -35,10 +32,6 @@ use crate::{
     recovery::Recovery,
     treatment::Treatment,
 };
-
-/// What waits is kept without a tunnel for this long: an edge dials anew within seconds, and
-/// senders have given up on what is older.
-pub(crate) const KEPT_FOR: Duration = Duration::from_secs(5);
 
 /// What a class of reliable delivery has waiting is kept for this long, and that the far end may
 /// still have it.
@@ -63,13 +56,11 @@ pub(crate) struct Pipe {
     conn: Option<ConnId>,
     /// The run of numbers that it has.
     run: Run,
-    /// When it last lost its tunnel.
-    unplugged: Option<Instant>,
 }
 
 impl Pipe {
     fn new(treatment: Treatment, now: Instant) -> Self {
-        Self {
+        let mut pipe = Self {
             queue: FqCodel::default(),
             held: None,
             flows: Flows::default(),
@@ -82,8 +73,18 @@ impl Pipe {
             received: VecDeque::new(),
             conn: None,
             run: Run::NONE,
-            unplugged: None,
-        }
+        };
+        pipe.set_delivery(treatment.delivery);
+        pipe
+    }
+
+    pub(crate) fn set_delivery(&mut self, delivery: Delivery) {
+        self.recovery.set_delivery(delivery);
+        self.queue.keep_for(if self.recovery.is_reliable() {
+            RELIABLE_FOR
+        } else {
+            queue::KEPT_FOR
+        });
     }
 
     /// The run of numbers that it has.
@@ -99,20 +100,9 @@ impl Pipe {
     /// It runs over another connection from now on, with these numbers or with those that nobody
     /// names.
     fn start_over(&mut self, numbers: Option<Numbers>, now: Instant) {
-        let since = self.unplugged.take().unwrap_or(now);
-        let kept_for = if self.recovery.is_reliable() {
-            RELIABLE_FOR
-        } else {
-            KEPT_FOR
-        };
-        if now.saturating_duration_since(since) >= kept_for {
-            let held = self.held.take().map(|held| (held.seq, held.packet));
-            self.queue.put_back_all(held.into_iter().collect(), now);
-            self.queue.clear();
-        }
         self.pause(now);
         if !numbers.is_some_and(|numbers| numbers.go_on) {
-            self.queue.start_over(self.held.take(), now);
+            self.queue.start_over(self.held.take());
             self.resequencer.start_over(|_| {}, now);
         }
         self.run = numbers.map_or(Run::NONE, |numbers| numbers.run);
@@ -285,7 +275,7 @@ impl Pipes {
     pub(crate) fn unplug(&mut self, id: PipeId, conn: ConnId, now: Instant) {
         let pipe = self.all.get_mut(&id);
         if let Some(pipe) = pipe.filter(|pipe| pipe.conn == Some(conn)) {
-            (pipe.conn, pipe.unplugged) = (None, Some(now));
+            pipe.conn = None;
             pipe.pause(now);
         }
     }
@@ -341,8 +331,8 @@ mod tests {
 
     #[test]
     fn what_waits_leaves_over_the_next_tunnel_unless_that_comes_late() {
-        assert_eq!(left_after(KEPT_FOR - Duration::from_millis(1)), 2);
-        assert_eq!(left_after(KEPT_FOR), 0);
+        assert_eq!(left_after(queue::KEPT_FOR - Duration::from_millis(1)), 2);
+        assert_eq!(left_after(queue::KEPT_FOR), 0);
     }
 
     #[test]

@@ -88,11 +88,12 @@ pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<B
     let class = any_class(&mut dice);
     let mut log = Log::default();
     log.note(Duration::ZERO, format!("{:?}", class.treatment));
+    let delivery = class.treatment.delivery;
     let mut world = World::with_classes(&links, vec![class], Default::default(), seed, start);
     world.write_down();
     let mut faults = Faults::new(&links, dice, start);
     let mut machines = (mishaps == Mishaps::All).then(|| Machines::new(seed, start));
-    let mut rules = Rules::new(links.len(), start);
+    let mut rules = Rules::new(links.len(), delivery, start);
     let mut summary = Summary::default();
     while world.elapsed() < span {
         faults.step(&mut world, &mut log, &mut summary);

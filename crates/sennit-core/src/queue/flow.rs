@@ -24,6 +24,8 @@ pub(super) struct Flow {
     pub(super) bytes: usize,
     /// Number of the first place.
     pub(super) next: u32,
+    /// The first number that no packet has left with.
+    given: u32,
     /// The hash of the flow that it belongs to, and when that last had a packet.
     pub(super) owner: Option<(u32, Instant)>,
     pub(super) deficit: i64,
@@ -39,6 +41,7 @@ impl Flow {
             waiting: 0,
             bytes: 0,
             next: Header::FIRST,
+            given: Header::FIRST,
             owner: None,
             deficit: 0,
             listed: false,
@@ -53,9 +56,20 @@ impl Flow {
         self.packets.push_back(Some((now, packet)));
     }
 
-    /// Puts a packet that had left back in its place; false if that is taken, or too far away to be
-    /// of these numbers.
-    pub(super) fn put_back(&mut self, seq: u32, packet: Queued, now: Instant) -> bool {
+    /// Numbers start over, as if none had been given.
+    pub(super) fn start_over(&mut self) {
+        let waits = |place: &Option<(Instant, Queued)>| {
+            let packet = place.as_ref().map(|(_, packet)| packet);
+            packet.is_some_and(|packet| packet.packet_len() > 0)
+        };
+        self.packets.retain(waits);
+        self.waiting = self.packets.len();
+        (self.next, self.given) = (Header::FIRST, Header::FIRST);
+    }
+
+    /// Puts a packet that had left, and joined the queue `since`, back in its place; false if that
+    /// is taken, or too far away to be of these numbers.
+    pub(super) fn put_back(&mut self, seq: u32, packet: Queued, since: Instant) -> bool {
         let before = self.next.wrapping_sub(seq);
         if before < MOST_BACK {
             for _ in 0..before {
@@ -69,7 +83,7 @@ impl Flow {
         };
         self.bytes += packet.packet_len();
         self.waiting += 1;
-        *free = Some((now, packet));
+        *free = Some((since, packet));
         true
     }
 
@@ -108,7 +122,14 @@ impl Flow {
         }
         let place = self.packets.iter().rposition(Option::is_some)?;
         let (_, packet) = self.packets[place].take()?;
-        if place + 1 == self.packets.len() {
+        let last = place + 1 == self.packets.len();
+        if last
+            && self
+                .next
+                .wrapping_add(place as u32)
+                .wrapping_sub(self.given) as i32
+                >= 0
+        {
             self.packets.pop_back();
         }
         self.account(&packet);
@@ -119,17 +140,21 @@ impl Flow {
     pub(super) fn number(&mut self) -> u32 {
         let seq = self.next;
         self.next = seq.wrapping_add(1);
+        if seq == self.given {
+            self.given = self.next;
+        }
         seq
     }
 
-    /// Whether a packet has left ahead of one that still waits.
+    /// Whether a packet has left with the number of the first place or a later one.
     pub(super) fn has_given_away(&self) -> bool {
-        self.waiting < self.packets.len()
+        self.next != self.given
     }
 
-    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with its number
-    /// and how many really are ahead. All packets are taken for as large as the mean.
-    pub(super) fn take_behind(&mut self, bytes: usize) -> Option<(Queued, u32, usize)> {
+    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with when it
+    /// joined, its number and how many really are ahead. All packets are taken for as large as the
+    /// mean.
+    pub(super) fn take_behind(&mut self, bytes: usize) -> Option<(Instant, Queued, u32, usize)> {
         let mean = self.bytes.checked_div(self.waiting)?.max(1);
         let places = self.packets.len();
         let from = (bytes / mean).min(places);
@@ -137,10 +162,14 @@ impl Flow {
         let place = (from..places)
             .find(is_full)
             .or_else(|| (0..from).rev().find(is_full))?;
-        let (_, packet) = self.packets[place].take()?;
+        let (since, packet) = self.packets[place].take()?;
         self.account(&packet);
         let ahead = self.bytes.min(place * mean);
-        Some((packet, self.next.wrapping_add(place as u32), ahead))
+        let seq = self.next.wrapping_add(place as u32);
+        if seq.wrapping_sub(self.given) as i32 >= 0 {
+            self.given = seq.wrapping_add(1);
+        }
+        Some((since, packet, seq, ahead))
     }
 
     pub(super) fn account(&mut self, packet: &Queued) {

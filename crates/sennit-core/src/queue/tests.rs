@@ -38,7 +38,7 @@ fn numbers_start_over_and_nothing_that_waits_is_lost() {
     let taken = queue.pop(any, now).unwrap();
     assert_eq!(taken.packet.packet_len(), 200);
 
-    queue.start_over(Some(taken), now);
+    queue.start_over(Some(taken));
 
     let left = std::iter::from_fn(|| queue.pop(any, now));
     let left: Vec<(u32, usize)> = left
@@ -48,12 +48,6 @@ fn numbers_start_over_and_nothing_that_waits_is_lost() {
     let expected = lens.into_iter().filter(|&len| len != ahead);
     assert_eq!(left, (0..).zip(expected).collect::<Vec<_>>());
     assert!(queue.is_empty());
-
-    queue.push(packet(1, 100), now);
-    queue.clear();
-    assert!(queue.is_empty() && queue.pop(any, now).is_none());
-    queue.push(packet(1, 100), now);
-    assert!(queue.pop(any, now).is_some());
 }
 
 #[test]
@@ -78,16 +72,54 @@ fn what_is_put_back_leaves_first_and_with_its_old_number() {
 
 /// The far end would take a new packet with the number of an old one for a copy of that.
 #[test]
-fn what_is_dropped_takes_its_numbers_along() {
-    let now = Instant::now();
+fn what_is_too_old_never_leaves_but_a_number_that_was_given_does() {
+    let start = Instant::now();
+    let late = start + KEPT_FOR;
     let mut queue = FqCodel::default();
-    queue.push(packet(1, 100), now);
-    let left = queue.pop(any, now).unwrap();
-    queue.put_back_all(vec![(left.seq, left.packet)], now);
-    queue.clear();
-    queue.push(packet(1, 200), now);
-    let next = queue.pop(any, now).unwrap().seq;
-    assert!(next.wrapping_sub(Header::FIRST) > LEFT_OUT);
+    for _ in 0..4 {
+        queue.push(packet(1, 100), start);
+    }
+    let left = queue.pop(any, start).unwrap();
+    let mut held = queue.pop(any, start).unwrap();
+    queue.put_back_all(vec![(left.seq, left.packet)], start);
+    queue.push(packet(1, 200), late);
+
+    let again = std::iter::from_fn(|| queue.pop(any, late));
+    let again: Vec<(u32, usize)> = again
+        .map(|it| (it.seq.wrapping_sub(Header::FIRST), it.packet.packet_len()))
+        .collect();
+    // The second number has left already, with what is held.
+    assert_eq!(again, [(0, 0), (2, 200)]);
+    assert_eq!(queue.stats().dropped, 3);
+
+    queue.look_again(&mut held, late - Duration::from_millis(1));
+    assert_eq!(held.packet.packet_len(), 100);
+    queue.look_again(&mut held, late);
+    assert_eq!((held.packet.packet_len(), queue.stats().dropped), (0, 4));
+    assert_eq!(queue.flow(1).stats.dropped, 4);
+}
+
+#[test]
+fn on_a_slower_path_nothing_too_old_leaves_ahead_of_its_turn() {
+    let start = Instant::now();
+    let late = start + KEPT_FOR;
+    let mut queue = FqCodel::default();
+    for _ in 0..4 {
+        queue.push(packet(1, 100), start);
+    }
+    let behind = |_: &Queued, _: usize| Start::Behind(200);
+    let empty = queue.pop(behind, late).unwrap();
+    assert_eq!(empty.packet.packet_len(), 0);
+    assert!(queue.backlog() == 300 && queue.stats().dropped == 1);
+}
+
+#[test]
+fn the_caller_says_how_long_packets_may_stand() {
+    let start = Instant::now();
+    let mut queue = FqCodel::default();
+    queue.keep_for(2 * KEPT_FOR);
+    queue.push(packet(1, 100), start);
+    assert!(queue.pop(any, start + KEPT_FOR).is_some());
 }
 
 #[test]

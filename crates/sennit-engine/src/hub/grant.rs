@@ -187,7 +187,7 @@ impl Hub {
         let make = || self.node.add_pipe(treatment, now);
         let pipe = self.pipes.take(owner, make);
         if let Some(pipe) = self.node.pipe_mut(pipe) {
-            pipe.recovery.set_delivery(treatment.delivery);
+            pipe.set_delivery(treatment.delivery);
             pipe.protection.set_fec(treatment.fec);
         }
         self.node.plug(id, (pipe, class), (codec, numbers), now);

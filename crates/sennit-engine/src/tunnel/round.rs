@@ -323,7 +323,10 @@ impl Tunnel {
             return None;
         }
         let popped = match pipe.held.take() {
-            Some(held) => held,
+            Some(mut held) => {
+                pipe.queue.look_again(&mut held, now);
+                held
+            }
             None => pipe.queue.pop(start, now)?,
         };
         match choose(&popped.packet, popped.backlog) {

@@ -49,6 +49,8 @@ pub(super) struct Faults {
     asleep: bool,
     /// Until when an end stands still.
     still_until: Option<Instant>,
+    /// Since when both have run.
+    run_since: Instant,
 }
 
 impl Faults {
@@ -70,12 +72,19 @@ impl Faults {
             busy_until: None,
             asleep: false,
             still_until: None,
+            run_since: now,
         }
     }
 
     /// An end stands still until then.
     pub(super) fn stand_still(&mut self, until: Instant) {
         self.still_until = self.still_until.max(Some(until));
+        self.run_since = self.run_since.max(until);
+    }
+
+    /// Since when no end has stood still; in the future if one does.
+    pub(super) fn run_since(&self) -> Instant {
+        self.run_since
     }
 
     /// Since when there is a way between the ends, both of which run, if there is one.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::PathState;
+use sennit_core::{Delivery, PathState};
 use sennit_engine::facts::TunnelStatus;
 
 use super::{Pair, STEP, faults::Faults};
@@ -19,6 +19,9 @@ const ICMP: u8 = 1;
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 /// Once it is back, some packet of each direction passes within this time, whatever is lost.
 const HEARD_WITHIN: Duration = Duration::from_secs(15);
+/// A packet is no older when it comes out, where delivery is not reliable and no machine stood
+/// still: five seconds it may wait, and be sent again in.
+const OLDEST: Duration = Duration::from_secs(10);
 /// Bytes that may wait in a class's queue.
 const BACKLOG: usize = 32 << 20;
 /// Connections at an end: those in use, those in a race, and those that are being closed.
@@ -56,12 +59,14 @@ impl Way {
         }
     }
 
-    /// Takes down what arrived at an end that last restarted then.
+    /// Takes down what arrived at an end that last restarted then; what was sent since `aged` may
+    /// not be old.
     fn note_arrival(
         &mut self,
         arrival: &Arrival,
         wanted: impl Fn(u32) -> Vec<u8>,
         restarted: Option<Instant>,
+        aged: Option<Instant>,
     ) -> Result<(), String> {
         // An end may say that there is no route yet.
         if arrival.packet.get(9) == Some(&ICMP) {
@@ -76,6 +81,10 @@ impl Way {
             return Err(format!("packet {number} was not sent of late"));
         };
         let sent = self.started + STEP * number;
+        let age = arrival.at.saturating_duration_since(sent);
+        if age > OLDEST && aged.is_some_and(|since| since <= sent) {
+            return Err(format!("packet {number} came out after {age:?}"));
+        }
         // Who has restarted does not know what it had.
         let forgot = restarted.is_some_and(|at| at >= sent);
         if std::mem::replace(arrived, true) && !forgot {
@@ -89,15 +98,17 @@ impl Way {
 
 pub(super) struct Rules {
     links: usize,
+    delivery: Delivery,
     up: Way,
     down: Way,
     sent: u32,
 }
 
 impl Rules {
-    pub(super) fn new(links: usize, now: Instant) -> Self {
+    pub(super) fn new(links: usize, delivery: Delivery, now: Instant) -> Self {
         Self {
             links,
+            delivery,
             up: Way::new(now),
             down: Way::new(now),
             sent: 0,
@@ -120,13 +131,15 @@ impl Rules {
 
     pub(super) fn check(&mut self, world: &mut World, faults: &Faults) -> Result<(), String> {
         let [edge, hub] = faults.restarted();
+        let is_reliable = self.delivery == Delivery::Reliable;
+        let aged = (!is_reliable).then(|| faults.run_since());
         for arrival in std::mem::take(&mut world.at_hub) {
             self.up
-                .note_arrival(&arrival, |number| Pair::new(number).up, hub)?;
+                .note_arrival(&arrival, |number| Pair::new(number).up, hub, aged)?;
         }
         for arrival in std::mem::take(&mut world.at_edge) {
             self.down
-                .note_arrival(&arrival, |number| Pair::new(number).down, edge)?;
+                .note_arrival(&arrival, |number| Pair::new(number).down, edge, aged)?;
         }
         let ends = [("edge", world.edge.status()), ("hub", world.hub.status())];
         for (end, status) in &ends {

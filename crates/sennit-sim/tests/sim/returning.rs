@@ -81,3 +81,43 @@ fn an_edge_that_starts_anew_on_a_small_path_has_its_tunnel_while_packets_flow() 
         }
     }
 }
+
+/// A queue that stood through an outage of two minutes left first, at the rate of a link that was
+/// just found again.
+#[test]
+fn after_an_outage_only_what_is_young_arrives() {
+    let policies = [Policy::Single, Policy::Bond, Policy::Redundant];
+    for (policy, outage) in policies.iter().flat_map(|&it| [(it, 20), (it, 120)]) {
+        let mut world = World::new(&[link("20/2"), link("40/2")], policy, 1, Instant::now());
+        assert!(world.connect(2));
+        for link in 0..2 {
+            world.blackhole(link, true);
+        }
+        let begin = world.now();
+        for step in 0..50 * (outage + 20) {
+            if step == 50 * outage {
+                (0..2).for_each(|link| world.blackhole(link, false));
+            }
+            world.send_from_edge(&udp(EDGE, SERVER, 7, step, 300));
+            world.send_from_hub(&udp(SERVER, EDGE, 7, step, 300));
+            world.run(20 * MS);
+        }
+        for (end, arrivals) in [("hub", &world.at_hub), ("edge", &world.at_edge)] {
+            let packets = arrivals.iter();
+            let ages =
+                packets.filter_map(|it| Some(it.at - (begin + 20 * MS * number(&it.packet)?)));
+            let (oldest, count) = ages.fold((Duration::ZERO, 0), |(most, count), age| {
+                (most.max(age), count + 1)
+            });
+            println!("{policy}, {outage} s, {end}: {count}, the oldest of {oldest:?}");
+            assert!(
+                count > 50 * 10,
+                "{policy}, {outage} s: {count} at the {end}"
+            );
+            assert!(
+                oldest < 6 * SECOND,
+                "{policy}, {outage} s: {oldest:?} at the {end}"
+            );
+        }
+    }
+}

@@ -605,7 +605,6 @@ fn a_hub_that_forgot_its_edges_is_soon_dialled_anew() {
     }
 }
 
-/// Whoever was cut off longest goes on with the connection that it has.
 /// What waited when a hub forgot its edge leaves over the next connection.
 #[test]
 fn what_waits_at_an_edge_outlives_its_connection() {

@@ -96,7 +96,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "sennit_tunnel_down_queue_dropped_packets",
         kind: Kind::Counter,
         unit: Some("packets"),
-        help: "At an edge: packets that CoDel dropped at the hub.",
+        help: "At an edge: packets that CoDel dropped at the hub, or that had waited there for too long.",
         labels: &["site", "class"],
         read: |from, to| queues(from, to, |it| it.queue.dropped_packets as f64),
     },

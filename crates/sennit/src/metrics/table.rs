@@ -256,7 +256,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "sennit_tunnel_queue_dropped_packets",
         kind: Kind::Counter,
         unit: Some("packets"),
-        help: "Packets that CoDel dropped.",
+        help: "Packets that CoDel dropped, or that had waited for too long.",
         labels: &["site", "class"],
         read: |from, to| tunnels(from, to, |it| it.queue.dropped_packets as f64),
     },
