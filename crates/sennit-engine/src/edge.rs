@@ -184,7 +184,12 @@ impl Edge {
         let socket = update.socket;
         let up = update.is_up();
         let (away, label) = (update.away(), update.label.clone());
-        self.links.insert(socket, update);
+        let reach = |link: &LinkUpdate| (link.v4, link.v6);
+        let reached = reach(&update);
+        let before = self.links.insert(socket, update);
+        if before.is_some_and(|before| reach(&before) != reached) {
+            self.open_anew(socket, now);
+        }
         self.relabel(socket, &label);
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {

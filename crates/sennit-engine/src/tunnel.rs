@@ -27,9 +27,9 @@ mod protect;
 mod repair;
 mod reports;
 mod round;
+mod spare;
 
 use std::{
-    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -41,7 +41,7 @@ use sennit_masque::StreamId;
 
 use self::{
     early::Early, fares::Fares, health::Activity, opening::Opening, plan::Patience,
-    reports::Reports, round::Round,
+    reports::Reports, round::Round, spare::Spare,
 };
 use crate::{
     codec::Codec,
@@ -52,7 +52,7 @@ use crate::{
     pipe::Pipe,
     renewal::{self, Rekey},
     resumption::Agreed,
-    transport::{DATAGRAM_BUFFER, MAX_PATHS, SPARE_PATHS, Settings},
+    transport::{DATAGRAM_BUFFER, Settings},
     treatment::Treatment,
 };
 
@@ -87,8 +87,7 @@ pub(crate) struct Tunnel {
     longest: usize,
     /// Datagrams of requests that are no tunnel, if the connection may have such.
     unbound: Option<Vec<Unbound>>,
-    /// The peer may open paths.
-    allows_paths: bool,
+    spare: Spare,
     /// Of the connection, once they may be renewed.
     keys: Option<Arc<renewal::Keys>>,
     rekey: Rekey,
@@ -124,7 +123,7 @@ impl Tunnel {
             chunk: BytesMut::new(),
             longest: usize::MAX,
             unbound: None,
-            allows_paths: false,
+            spare: Spare::default(),
             keys: None,
             rekey: settings.rekey,
         }
@@ -155,25 +154,6 @@ impl Tunnel {
             path.gate.set_congestion(treatment.congestion);
         }
         self.set_floors();
-    }
-
-    /// The peer may from now on open paths.
-    pub(crate) fn allow_paths(&mut self, now: Instant) {
-        self.allows_paths = true;
-        self.allow_spare_paths(now);
-    }
-
-    /// The peer may open some more paths than there are: connection IDs for all that it may ever
-    /// have would fill several large packets.
-    fn allow_spare_paths(&mut self, now: Instant) {
-        if !self.allows_paths {
-            return;
-        }
-        let count = NonZeroU32::MIN.saturating_add(self.paths.len() as u32 + SPARE_PATHS - 1);
-        // Fails only for a peer that does not speak multipath.
-        let _ = self
-            .conn
-            .set_max_concurrent_paths(now, count.min(MAX_PATHS));
     }
 
     /// Packets that are sent twice are few; a copy must not be withheld because the other path's

@@ -150,18 +150,38 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         Outcome::Broken(_) | Outcome::Panicked => None,
     });
     let (mut kept, mut faults, mut hostile, mut sent, mut arrived) = (0, 0, 0, 0, 0);
+    let mut back = Vec::new();
     for summary in held {
         kept += 1;
         faults += summary.faults.values().sum::<u64>();
         hostile += summary.hostile;
         sent += summary.sent;
         arrived += summary.arrived;
+        back.extend_from_slice(&summary.back);
     }
     format!(
         "{kept} of {} seeds kept every rule for {hours} virtual hours each: {faults} faults, of them \
-         {hostile} hostile packets; {arrived} of {sent} inner packets arrived; it took {:.0} s",
+         {hostile} hostile packets; {arrived} of {sent} inner packets arrived{}; it took {:.0} s",
         outcomes.len(),
+        how_soon(back),
         took.as_secs_f64()
+    )
+}
+
+/// How soon tunnels carried again that had a way.
+fn how_soon(mut back: Vec<Duration>) -> String {
+    back.sort_unstable();
+    let Some(last) = back.last() else {
+        return String::new();
+    };
+    let part = |of: usize| back[(back.len() - 1) * of / 100].as_secs_f64();
+    format!(
+        "; {} times a tunnel was missing while there was a way: for {:.1} s (median), {:.1} s (99 %), \
+         {:.1} s (longest)",
+        back.len(),
+        part(50),
+        part(99),
+        last.as_secs_f64()
     )
 }
 
@@ -170,6 +190,7 @@ fn to_json(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> Value {
         Outcome::Held(it) => json!({
             "seed": seed, "held": true, "faults": it.faults, "hostile": it.hostile,
             "sent": it.sent, "arrived": it.arrived, "tunnels": it.tunnels,
+            "back_s": it.back.iter().map(Duration::as_secs_f64).collect::<Vec<_>>(),
         }),
         Outcome::Broken(it) => json!({
             "seed": seed, "held": false, "at_s": it.at.as_secs_f64(), "what": it.what,
@@ -199,6 +220,18 @@ mod tests {
         for text in ["", "0", "9-3", "a-b", "-1"] {
             assert!(text.parse::<Seeds>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn it_tells_how_soon_tunnels_were_back() {
+        let summary = Summary {
+            back: (1..=200).rev().map(Duration::from_millis).collect(),
+            ..Summary::default()
+        };
+        let told = total(&[(1, Outcome::Held(summary))], 1.0, Duration::ZERO);
+        assert!(told.contains("200 times a tunnel was missing"), "{told}");
+        assert!(told.contains("0.1 s (median), 0.2 s (99 %), 0.2 s (longest)"));
+        assert_eq!(how_soon(Vec::new()), "");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct Summary {
     pub hostile: u64,
     /// Tunnels that came up.
     pub tunnels: u64,
+    /// How long it took, each time that there was a way and no tunnel that carried, until one did;
+    /// in steps of 100 ms.
+    pub back: Vec<Duration>,
 }
 
 /// A rule that did not hold.
@@ -116,6 +119,7 @@ pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<B
         })?;
     }
     (summary.sent, summary.arrived) = rules.counts();
+    summary.back = rules.back;
     Ok(summary)
 }
 

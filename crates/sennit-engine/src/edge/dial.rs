@@ -21,10 +21,10 @@ use crate::{
     path::Path,
 };
 
-/// If no path is heard any more for so long, on top of the seconds after which a path is called
-/// down, the hub may have forgotten the connection, or be gone while another of its addresses is
-/// not.
-const CUT_OFF: Duration = Duration::from_secs(2);
+/// If nothing is heard on any path for so long, the hub may have forgotten the connection, or be
+/// gone while another of its addresses is not. It says that it has forgotten one (RFC 9000 §10.3),
+/// but noq knows its word on the first path only.
+const CUT_OFF: Duration = Duration::from_millis(1500);
 /// Addresses of the hub that are tried at once on a link; if there are more, the others have their
 /// turn after these.
 const RACED: usize = 4;
@@ -122,13 +122,20 @@ impl Edge {
         let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {
             return false;
         };
-        let down = |path: &Path| path.health.state().0 == PathState::Down && !path.is_trusted();
-        if !conn.paths().iter().all(down) {
+        let lost = |path: &Path| matches!(path.state().0, PathState::Suspect | PathState::Down);
+        if !conn.paths().iter().all(lost) {
             slot.dial.cut_off = None;
             return false;
         }
-        let since = *slot.dial.cut_off.get_or_insert(now);
-        now.saturating_duration_since(since) >= CUT_OFF
+        let began = *slot.dial.cut_off.get_or_insert(now);
+        // A path on which the hub hears nothing may be the way from it.
+        let heard = conn.paths().iter().map(|path| path.health.lost_from());
+        let since = heard.fold(began, Instant::max);
+        let due = since + CUT_OFF;
+        if now < due {
+            slot.dial.look_at(due);
+        }
+        now >= due
     }
 
     /// Closes the attempts that are under way.

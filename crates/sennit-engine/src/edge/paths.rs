@@ -9,7 +9,7 @@ use sennit_masque::{
     capsule::{LinkInfo, LinkState},
 };
 
-use super::{Edge, EdgeEvent, Stage, race::ATTEMPT};
+use super::{Edge, EdgeEvent, Stage};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},
@@ -20,6 +20,9 @@ use crate::{
 
 /// A path that could not be opened is tried again after this.
 const PATH_RETRY: Duration = Duration::from_millis(500);
+/// A path that is to be opened is waited for this long: meanwhile noq asks every two seconds, and
+/// remembers each time. Another try costs one of the numbers that the hub gives.
+const OPENING: Duration = Duration::from_secs(3600);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
@@ -83,8 +86,7 @@ impl Edge {
         {
             Ok(path) => {
                 conn.role.opening.insert(path, socket);
-                // An attempt that nobody answers is abandoned, so that it can be repeated.
-                let limit = Some(ATTEMPT);
+                let limit = Some(OPENING);
                 // Fails only for a path that does not exist, and this one was just made.
                 let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, limit);
             }
@@ -93,6 +95,24 @@ impl Edge {
             Err(error) => tracing::debug!(%error, "cannot open a path"),
         }
         self.slots[index].dial.hold(socket, PATH_RETRY, now);
+    }
+
+    /// A link has other addresses now: what is tried over it is tried anew.
+    pub(super) fn open_anew(&mut self, socket: SocketId, now: Instant) {
+        for id in self.live() {
+            let Some(conn) = self.node.get_mut(id) else {
+                continue;
+            };
+            let over = conn
+                .role
+                .opening
+                .iter()
+                .filter(|(_, over)| **over == socket);
+            for (&path, _) in over {
+                // Fails only for a path that is closed already.
+                let _ = conn.tunnel.conn.close_path(now, path, POOR);
+            }
+        }
     }
 
     /// Closes paths that turned out too small for the tunnel's packets.
@@ -152,6 +172,7 @@ impl Edge {
             return;
         };
         let slot = conn.role.slot;
+        conn.tunnel.allow_spare_paths(now);
         // A path that never came up is simply tried again.
         if let Some(socket) = conn.role.opening.remove(&path) {
             self.slots[slot].dial.hold(socket, PATH_RETRY, now);

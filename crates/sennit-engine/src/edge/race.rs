@@ -15,7 +15,7 @@ use crate::ids::{ConnId, SocketId};
 pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 /// A hub that answers a new connection gets so much time to answer on the old one as well, which is
 /// probed four times a second: both were cut off, and the new one's packet was the first to pass.
-const OLD_FIRST: Duration = Duration::from_secs(1);
+const OLD_FIRST: Duration = Duration::from_millis(600);
 /// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled
 /// with every further one.
 const RETRY: Duration = Duration::from_millis(500);

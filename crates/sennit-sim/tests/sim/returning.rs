@@ -121,3 +121,52 @@ fn after_an_outage_only_what_is_young_arrives() {
         }
     }
 }
+
+/// Each attempt to open a path that the hub never heard of cost one of the few that it allows, for
+/// as long as the tunnel lived.
+#[test]
+fn a_link_that_is_silent_when_its_tunnel_begins_joins_it_when_it_works() {
+    for silent in [10, 60, 600] {
+        let mut world = World::new(
+            &[link("20/20"), link("20/30")],
+            Policy::Bond,
+            1,
+            Instant::now(),
+        );
+        world.blackhole(1, true);
+        assert!(world.connect(1), "{silent}: {:?}", world.edge.status());
+        world.run(silent * SECOND);
+        world.blackhole(1, false);
+        let joins = world.run_until(6 * SECOND, |world| world.edge.status()[0].paths.len() == 2);
+        assert!(
+            joins,
+            "after {silent} s: {:?}",
+            world.edge.status()[0].paths
+        );
+    }
+}
+
+/// A hub that started anew says so, but noq knows its word on the first path only. With that gone
+/// it took more than five seconds.
+#[test]
+fn a_hub_that_started_anew_is_missed_soon_though_the_first_link_is_gone() {
+    let links = [link("20/10"), link("20/30"), link("20/20")];
+    for policy in [Policy::Single, Policy::Bond] {
+        let mut world = World::new(&links, policy, 1, Instant::now());
+        assert!(world.connect(3));
+        let first = world.edge.status()[0].paths[0].link.name.clone();
+        let gone = ["a", "b", "c"].iter().position(|&name| name == first);
+        world.blackhole(gone.expect("it is one of them"), true);
+        world.run(8 * SECOND);
+        world.restart_hub();
+        let mut number = 0;
+        let is_back = world.run_until(2600 * MS, |world| {
+            if number % 20 == 0 {
+                world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+            }
+            number += 1;
+            world.hub.status().iter().any(|tunnel| tunnel.up)
+        });
+        assert!(is_back, "{policy}: {:?}", world.edge.status());
+    }
+}
