@@ -55,8 +55,8 @@ struct Role {
     stage: Stage,
     /// The request that left as early data.
     early: Option<StreamId>,
-    /// Paths that noq was asked to open.
-    opening: BTreeMap<PathId, SocketId>,
+    /// Paths that noq was asked to open, over which sockets and when.
+    opening: BTreeMap<PathId, (SocketId, Instant)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use self::udp::{headers_of, network_of, outgoing};
 use crate::{
     finish::Finish,
     h3::H3,
-    ids::{ConnId, PipeId},
+    ids::{ConnId, PipeId, SocketId},
     knocks::Knocks,
     links::Links,
     locals::{Local, Locals},
@@ -82,6 +82,8 @@ pub(crate) struct Conn<R> {
     class: ClassId,
     /// What its packets are marked with (RFC 2474).
     pub(crate) dscp: u8,
+    /// What would leave by some sockets leaves by others, or not at all.
+    pub(crate) detours: BTreeMap<SocketId, Option<SocketId>>,
 }
 
 pub(crate) struct Node<R> {
@@ -365,6 +367,14 @@ impl<R> Node<R> {
                     .src_ip
                     .and_then(|alias| self.locals.resolve(alias))
                     .unwrap_or(conn.first_local);
+                let local = match conn.detours.get(&local.socket) {
+                    None => local,
+                    Some(&Some(socket)) => Local { socket, ip: None },
+                    Some(None) => {
+                        buffer.clear();
+                        continue;
+                    }
+                };
                 return Some(Transmit {
                     dscp: conn.dscp,
                     ..outgoing(&transmit, local)

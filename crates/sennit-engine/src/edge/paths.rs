@@ -20,9 +20,14 @@ use crate::{
 
 /// A path that could not be opened is tried again after this.
 const PATH_RETRY: Duration = Duration::from_millis(500);
-/// A path that is to be opened is waited for this long: meanwhile noq asks every two seconds, and
-/// remembers each time. Another try costs one of the numbers that the hub gives.
+/// A path that is to be opened is waited for this long. Meanwhile noq asks every two seconds, and
+/// each time takes a few hundred bytes of memory.
 const OPENING: Duration = Duration::from_secs(3600);
+/// What it asks leaves for the first minute, and then for a moment of each half minute: 1200 bytes
+/// every two seconds would be 50 MB a day on a link on which nothing passes.
+const EAGER: Duration = Duration::from_secs(60);
+const ASKS_EVERY: Duration = Duration::from_secs(30);
+const ASKS_FOR: Duration = Duration::from_secs(3);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
@@ -42,13 +47,14 @@ impl Edge {
             return;
         }
         self.drop_small_paths(index, id, now);
+        self.steer_attempts(id, now);
         let links: Vec<SocketId> = self.links.keys().copied().collect();
         for socket in links {
             let Some(conn) = self.node.get(id) else {
                 return;
             };
             let has_path = conn.tunnel.paths.iter().any(|path| path.socket == socket)
-                || conn.role.opening.values().any(|&opening| opening == socket);
+                || conn.role.opening.values().any(|&(over, _)| over == socket);
             let dial = &self.slots[index].dial;
             if has_path {
                 continue;
@@ -85,10 +91,7 @@ impl Edge {
             .open_path(network, PathStatus::Available, now)
         {
             Ok(path) => {
-                conn.role.opening.insert(path, socket);
-                let limit = Some(OPENING);
-                // Fails only for a path that does not exist, and this one was just made.
-                let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, limit);
+                conn.role.opening.insert(path, (socket, now));
             }
             // More connection IDs are on their way.
             Err(PathError::RemoteCidsExhausted | PathError::MaxPathIdReached) => {}
@@ -103,14 +106,32 @@ impl Edge {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;
             };
-            let over = conn
-                .role
-                .opening
-                .iter()
-                .filter(|(_, over)| **over == socket);
-            for (&path, _) in over {
+            let opening = conn.role.opening.iter();
+            for (&path, _) in opening.filter(|(_, (over, _))| *over == socket) {
                 // Fails only for a path that is closed already.
                 let _ = conn.tunnel.conn.close_path(now, path, POOR);
+            }
+        }
+    }
+
+    /// Has attempts ask less often, and ends those that have lasted for long. noq forgets a path
+    /// only once both ends have closed it, and the hub has not heard of this one: so it is opened
+    /// over a link that works, and closed at once.
+    fn steer_attempts(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let is_up = |path: &&Path| path.state().0 == PathState::Up;
+        let works = conn.tunnel.paths.iter().find(is_up).map(|path| path.socket);
+        for &(socket, since) in conn.role.opening.values() {
+            let age = now.saturating_duration_since(since);
+            let asks = age.as_millis() % ASKS_EVERY.as_millis() < ASKS_FOR.as_millis();
+            if age >= OPENING && works.is_some() {
+                conn.detours.entry(socket).insert_entry(works);
+            } else if age >= EAGER && !asks {
+                conn.detours.entry(socket).or_insert(None);
+            } else if conn.detours.get(&socket) == Some(&None) {
+                conn.detours.remove(&socket);
             }
         }
     }
@@ -150,11 +171,16 @@ impl Edge {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let Some(socket) = conn.role.opening.remove(&path) else {
+        let Some(&(socket, _)) = conn.role.opening.get(&path) else {
             return;
         };
-        // From here on our own probes keep it alive and judge it.
-        let _ = conn.tunnel.conn.set_path_max_idle_timeout(now, path, None);
+        if conn.detours.get(&socket).is_some_and(Option::is_some) {
+            // Fails only for a path that is closed already.
+            let _ = conn.tunnel.conn.close_path(now, path, POOR);
+            return;
+        }
+        conn.role.opening.remove(&path);
+        conn.detours.remove(&socket);
         self.adopt(id, path, socket, now);
         self.announce_links(id);
         self.tell_path(id, path);
@@ -174,7 +200,8 @@ impl Edge {
         let slot = conn.role.slot;
         conn.tunnel.allow_spare_paths(now);
         // A path that never came up is simply tried again.
-        if let Some(socket) = conn.role.opening.remove(&path) {
+        if let Some((socket, _)) = conn.role.opening.remove(&path) {
+            conn.detours.remove(&socket);
             self.slots[slot].dial.hold(socket, PATH_RETRY, now);
         } else {
             let class = self.slots[slot].class.name.clone();

@@ -1,6 +1,6 @@
 //! Connections come and go.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 use bytes::Bytes;
 use noq_proto::{ClientConfig, Connection, ConnectionHandle, Incoming, PathId, VarInt};
@@ -90,6 +90,7 @@ impl<R> Node<R> {
                 pipe: None,
                 class: ClassId::default(),
                 dscp: 0,
+                detours: BTreeMap::new(),
             },
         );
         self.by_handle.insert(handle.0, id);

@@ -1,8 +1,8 @@
 //! How many paths the peer may open.
 //!
 //! For each path that is closed, noq lets the peer have another one, unless it has never heard of
-//! the path: an edge tries a link on which nothing passes, gives that up, and has one number less
-//! for as long as the connection lives. So whoever says that it lacks numbers (PATHS_BLOCKED,
+//! the path: an edge tries a link on which nothing passes, has to give that up, and has one number
+//! less for as long as the connection lives. So whoever says that it lacks numbers (PATHS_BLOCKED,
 //! RFC 10069) while it has few paths gets another one.
 
 use std::{
@@ -15,8 +15,8 @@ use crate::transport::{MAX_PATHS, SPARE_PATHS};
 
 /// A peer that lacks numbers gets one so often at most.
 const MORE_EVERY: Duration = Duration::from_secs(1);
-/// Numbers given so, in all: each takes memory at both ends. An edge loses one an hour for each
-/// link on which nothing passes.
+/// Numbers given so, in all: each takes memory at both ends. An edge loses one each time that a
+/// silent link has other addresses.
 const MOST_LOST: u32 = 8192;
 
 /// What the peer may open.

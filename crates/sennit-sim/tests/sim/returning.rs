@@ -126,7 +126,8 @@ fn after_an_outage_only_what_is_young_arrives() {
 /// as long as the tunnel lived.
 #[test]
 fn a_link_that_is_silent_when_its_tunnel_begins_joins_it_when_it_works() {
-    for silent in [10, 60, 600] {
+    // The attempt of an hour ends just as the third works again.
+    for (silent, within) in [(20, 3), (600, 32), (3599, 32), (10_000, 32)] {
         let mut world = World::new(
             &[link("20/20"), link("20/30")],
             Policy::Bond,
@@ -137,13 +138,36 @@ fn a_link_that_is_silent_when_its_tunnel_begins_joins_it_when_it_works() {
         assert!(world.connect(1), "{silent}: {:?}", world.edge.status());
         world.run(silent * SECOND);
         world.blackhole(1, false);
-        let joins = world.run_until(6 * SECOND, |world| world.edge.status()[0].paths.len() == 2);
-        assert!(
-            joins,
-            "after {silent} s: {:?}",
-            world.edge.status()[0].paths
-        );
+        let joins = world.run_until(within * SECOND, |world| {
+            world.edge.status()[0].paths.len() == 2 && world.hub.status()[0].paths.len() == 2
+        });
+        let paths = &world.edge.status()[0].paths;
+        assert!(joins, "after {silent} s: {paths:?}");
+        assert!(paths.iter().any(|path| path.link.name == "b"), "{paths:?}");
     }
+}
+
+/// The hub never hears of what was tried with addresses that a link has no more, and would allow a
+/// path less for each.
+#[test]
+fn a_silent_link_whose_addresses_come_and_go_joins_when_it_works() {
+    let mut world = World::new(
+        &[link("20/20"), link("20/30")],
+        Policy::Bond,
+        1,
+        Instant::now(),
+    );
+    world.blackhole(1, true);
+    assert!(world.connect(1));
+    for _ in 0..20 {
+        world.set_link(1, false);
+        world.run(2 * SECOND);
+        world.set_link(1, true);
+        world.run(2 * SECOND);
+    }
+    world.blackhole(1, false);
+    let joins = world.run_until(5 * SECOND, |world| world.edge.status()[0].paths.len() == 2);
+    assert!(joins, "{:?}", world.edge.status()[0].paths);
 }
 
 /// A hub that started anew says so, but noq knows its word on the first path only. With that gone
