@@ -55,8 +55,8 @@ struct Role {
     stage: Stage,
     /// The request that left as early data.
     early: Option<StreamId>,
-    /// Paths that noq was asked to open, over which sockets and when.
-    opening: BTreeMap<PathId, (SocketId, Instant)>,
+    /// Paths that noq was asked to open.
+    opening: BTreeMap<PathId, paths::Attempt>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ impl Edge {
         let reached = reach(&update);
         let before = self.links.insert(socket, update);
         if before.is_some_and(|before| reach(&before) != reached) {
-            self.open_anew(socket, now);
+            self.ask_again(socket, now);
         }
         self.relabel(socket, &label);
         for id in self.live() {

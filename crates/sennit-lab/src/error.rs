@@ -55,7 +55,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// How the program ends, as `sennit` does: 3 not found, 7 permission denied, 1 anything else.
+    /// How the program ends, as `sennit` does: 3 not found, 5 not valid, 7 permission denied, 1 anything
+    /// else.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
@@ -64,8 +65,8 @@ impl Error {
             Self::NotRoot | Self::Linux(sennit_linux::Error::NotPrivileged) => 7,
             Self::Host { source, .. } if denied(source) => 7,
             Self::Host { source, .. } if missing(source) => 3,
-            Self::Scenario(_)
-            | Self::Host { .. }
+            Self::Scenario(_) => 5,
+            Self::Host { .. }
             | Self::Command { .. }
             | Self::ProgramsMissing { .. }
             | Self::SelfCheck(_)

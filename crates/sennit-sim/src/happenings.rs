@@ -66,11 +66,16 @@ impl World {
 
     /// What the kernel would say of a link.
     pub fn set_link(&mut self, link: usize, up: bool) {
+        self.set_families(link, up, false);
+    }
+
+    /// The kernel has addresses of IPv4 or IPv6 on a link, or of neither.
+    pub fn set_families(&mut self, link: usize, v4: bool, v6: bool) {
         let update = LinkUpdate {
             socket: SocketId(link as u32),
             label: self.labels[link].clone(),
-            v4: up,
-            v6: false,
+            v4,
+            v6,
             mtu: None,
             paused: false,
         };

@@ -106,7 +106,7 @@ impl Edge {
                 },
                 None => {
                     let mut opening = conn.role.opening.values();
-                    let tried = opening.any(|&(over, _)| over == socket)
+                    let tried = opening.any(|attempt| attempt.socket == socket)
                         || slot.dial.is_held_briefly(socket, now);
                     tried.then_some(false)
                 }

@@ -1,6 +1,9 @@
 //! A path on every link, beside the one that won the race.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use noq_proto::{FourTuple, PathError, PathId, PathStatus};
 use sennit_core::PathState;
@@ -31,6 +34,16 @@ const ASKS_FOR: Duration = Duration::from_secs(3);
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
+/// A path that noq was asked to open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) socket: SocketId,
+    remote: SocketAddr,
+    began: Instant,
+    /// Since when it asks as often as noq does.
+    eager: Instant,
+}
+
 impl Edge {
     /// A path on every link that is up and has none.
     pub(super) fn widen(&mut self, index: usize, id: ConnId, now: Instant) {
@@ -54,7 +67,11 @@ impl Edge {
                 return;
             };
             let has_path = conn.tunnel.paths.iter().any(|path| path.socket == socket)
-                || conn.role.opening.values().any(|&(over, _)| over == socket);
+                || conn
+                    .role
+                    .opening
+                    .values()
+                    .any(|attempt| attempt.socket == socket);
             let dial = &self.slots[index].dial;
             if has_path {
                 continue;
@@ -91,7 +108,13 @@ impl Edge {
             .open_path(network, PathStatus::Available, now)
         {
             Ok(path) => {
-                conn.role.opening.insert(path, (socket, now));
+                let attempt = Attempt {
+                    socket,
+                    remote,
+                    began: now,
+                    eager: now,
+                };
+                conn.role.opening.insert(path, attempt);
             }
             // More connection IDs are on their way.
             Err(PathError::RemoteCidsExhausted | PathError::MaxPathIdReached) => {}
@@ -100,16 +123,24 @@ impl Edge {
         self.slots[index].dial.hold(socket, PATH_RETRY, now);
     }
 
-    /// A link has other addresses now: what is tried over it is tried anew.
-    pub(super) fn open_anew(&mut self, socket: SocketId, now: Instant) {
+    /// A link has other addresses now: what is tried over it may pass, or cannot any more.
+    pub(super) fn ask_again(&mut self, socket: SocketId, now: Instant) {
+        let Some(link) = self.links.get(&socket).cloned() else {
+            return;
+        };
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;
             };
-            let opening = conn.role.opening.iter();
-            for (&path, _) in opening.filter(|(_, (over, _))| *over == socket) {
-                // Fails only for a path that is closed already.
-                let _ = conn.tunnel.conn.close_path(now, path, POOR);
+            for (&path, attempt) in &mut conn.role.opening {
+                if attempt.socket != socket {
+                    continue;
+                }
+                attempt.eager = now;
+                if link.is_up() && !link.reaches(attempt.remote) {
+                    // Fails only for a path that is closed already.
+                    let _ = conn.tunnel.conn.close_path(now, path, POOR);
+                }
             }
         }
     }
@@ -123,12 +154,18 @@ impl Edge {
         };
         let is_up = |path: &&Path| path.state().0 == PathState::Up;
         let works = conn.tunnel.paths.iter().find(is_up).map(|path| path.socket);
-        for &(socket, since) in conn.role.opening.values() {
-            let age = now.saturating_duration_since(since);
-            let asks = age.as_millis() % ASKS_EVERY.as_millis() < ASKS_FOR.as_millis();
-            if age >= OPENING && works.is_some() {
-                conn.detours.entry(socket).insert_entry(works);
-            } else if age >= EAGER && !asks {
+        for &Attempt {
+            socket,
+            began,
+            eager,
+            ..
+        } in conn.role.opening.values()
+        {
+            let since = |then: Instant| now.saturating_duration_since(then);
+            let asks = since(eager).as_millis() % ASKS_EVERY.as_millis() < ASKS_FOR.as_millis();
+            if since(began) >= OPENING && works.is_some() {
+                conn.detours.insert(socket, works);
+            } else if since(eager) >= EAGER && !asks {
                 conn.detours.entry(socket).or_insert(None);
             } else if conn.detours.get(&socket) == Some(&None) {
                 conn.detours.remove(&socket);
@@ -171,7 +208,7 @@ impl Edge {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let Some(&(socket, _)) = conn.role.opening.get(&path) else {
+        let Some(&Attempt { socket, .. }) = conn.role.opening.get(&path) else {
             return;
         };
         if conn.detours.get(&socket).is_some_and(Option::is_some) {
@@ -200,7 +237,7 @@ impl Edge {
         let slot = conn.role.slot;
         conn.tunnel.allow_spare_paths(now);
         // A path that never came up is simply tried again.
-        if let Some((socket, _)) = conn.role.opening.remove(&path) {
+        if let Some(Attempt { socket, .. }) = conn.role.opening.remove(&path) {
             conn.detours.remove(&socket);
             self.slots[slot].dial.hold(socket, PATH_RETRY, now);
         } else {

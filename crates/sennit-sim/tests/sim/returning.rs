@@ -151,23 +151,25 @@ fn a_link_that_is_silent_when_its_tunnel_begins_joins_it_when_it_works() {
 /// path less for each.
 #[test]
 fn a_silent_link_whose_addresses_come_and_go_joins_when_it_works() {
-    let mut world = World::new(
-        &[link("20/20"), link("20/30")],
-        Policy::Bond,
-        1,
-        Instant::now(),
-    );
-    world.blackhole(1, true);
-    assert!(world.connect(1));
-    for _ in 0..20 {
-        world.set_link(1, false);
-        world.run(2 * SECOND);
-        world.set_link(1, true);
-        world.run(2 * SECOND);
+    for v6 in [false, true] {
+        let mut world = World::new(
+            &[link("20/20"), link("20/30")],
+            Policy::Bond,
+            1,
+            Instant::now(),
+        );
+        world.blackhole(1, true);
+        assert!(world.connect(1));
+        for _ in 0..20 {
+            world.set_families(1, false, v6);
+            world.run(2 * SECOND);
+            world.set_families(1, true, false);
+            world.run(2 * SECOND);
+        }
+        world.blackhole(1, false);
+        let joins = world.run_until(5 * SECOND, |world| world.edge.status()[0].paths.len() == 2);
+        assert!(joins, "{v6}: {:?}", world.edge.status()[0].paths);
     }
-    world.blackhole(1, false);
-    let joins = world.run_until(5 * SECOND, |world| world.edge.status()[0].paths.len() == 2);
-    assert!(joins, "{:?}", world.edge.status()[0].paths);
 }
 
 /// A hub that started anew says so, but noq knows its word on the first path only. With that gone
