@@ -55,8 +55,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// How the program ends, as `sennit` does: 3 not found, 5 not valid, 7 permission denied, 1 anything
-    /// else.
+    /// How the program ends, as `sennit` does: 3 not found, 5 not valid, 7 permission denied, 1
+    /// anything else.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
