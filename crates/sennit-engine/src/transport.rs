@@ -22,7 +22,7 @@ const OVERHEAD: u16 =
 /// Without any sign of the peer for this long the tunnel is given up (RFC 9000 §10.1). An idle one
 /// is probed every 75 s at least, and two probes may be lost; short enough that a vanished edge is
 /// forgotten. That it is cut off both ends know much sooner (`sennit_core::health`).
-const IDLE: Duration = Duration::from_secs(180);
+pub(crate) const IDLE: Duration = Duration::from_secs(180);
 /// Radio links deliver out of order, by many packets: only time tells what is lost (RFC 9002
 /// §6.1.2, as RFC 8985 does for TCP). noq must not tell congestion control of losses that are none,
 /// so it gets two round trips; the gate's ledger knows the path's jitter and repairs much sooner

@@ -54,6 +54,7 @@ impl Edge {
                 None if self.is_cut_off(index, now) => self.race_or_promote(index, now),
                 None => {
                     self.end_race(index, now);
+                    self.slots[index].dial.calm(now);
                     self.widen(index, id, now);
                 }
             }

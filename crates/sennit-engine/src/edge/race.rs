@@ -133,6 +133,16 @@ impl Dial {
         self.not_before.clear();
     }
 
+    /// The tunnel is heard: attempts that failed beside it say nothing of the next ones. What is
+    /// held for longer than a failure is, is held for something else.
+    pub(super) fn calm(&mut self, now: Instant) {
+        if self.failures > 0 {
+            self.failures = 0;
+            self.turns.clear();
+            self.not_before.retain(|_, at| *at > now + RETRY_MAX);
+        }
+    }
+
     /// Whether the last attempt failed; why is worth more than that there is another one.
     pub(super) fn is_failing(&self) -> bool {
         self.failures > 0 || self.refusals > 0

@@ -18,6 +18,7 @@ use crate::{
     path::{Path, number},
     pipe::Pipe,
     recovery::{NEVER, copies, repair_time},
+    transport::IDLE,
 };
 
 /// A round trip is taken for usual up to this many times the least.
@@ -93,7 +94,8 @@ impl Tunnel {
     }
 
     /// All packets that have left and may not have arrived, in the order of their flows, as they
-    /// were before they were numbered.
+    /// were before they were numbered. Of old ones only the numbers: the far end may have given up
+    /// the connection, and forgotten what it had of them.
     fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<(u32, Queued)> {
         let mut payloads = pipe.recovery.drain();
         for path in &self.paths {
@@ -104,15 +106,26 @@ impl Tunnel {
         let Some(codec) = self.codec.as_mut() else {
             return Vec::new();
         };
+        let nothing = |header| {
+            let (bytes, checksum) = (Bytes::new(), Default::default());
+            (header, Packet { bytes, checksum })
+        };
         let (mut halves, mut alone) = (Halves::default(), Vec::new());
         let packets = payloads.into_iter().filter_map(|payload| {
             let bytes = codec.again(&payload.bytes, false, payload.first_sent, 0)?;
             let (_, context, content) = codec::split(bytes).ok()?;
+            let forgotten = now.saturating_duration_since(payload.first_sent) >= IDLE;
             match codec.decode(context, content, None, now)? {
+                Inbound::Numbered(header, _) if forgotten => Some(nothing(header)),
+                Inbound::Source(source, _) if forgotten => Some(nothing(source.header)),
                 Inbound::Numbered(header, packet) => Some((header, packet)),
                 Inbound::Source(source, bytes) => {
                     let checksum = codec::progress(source.partial);
                     Some((source.header, Packet { bytes, checksum }))
+                }
+                Inbound::Half(header, ..) if forgotten => {
+                    alone.push(header);
+                    None
                 }
                 Inbound::Half(header, half, bytes) => {
                     let joined = halves.handle_half(&header, half, &bytes, now);
@@ -135,10 +148,6 @@ impl Tunnel {
         });
         let mut packets: Vec<(Header, Packet)> = packets.collect();
         // Of a packet whose other half has arrived there is not enough left.
-        let nothing = |header| {
-            let (bytes, checksum) = (Bytes::new(), Default::default());
-            (header, Packet { bytes, checksum })
-        };
         packets.extend(alone.into_iter().map(nothing));
         // Numbers begin just before they wrap.
         packets.sort_by_key(|(header, _)| (header.flow, header.seq.wrapping_sub(Header::FIRST)));

@@ -25,8 +25,9 @@ const OLDEST: Duration = Duration::from_secs(10);
 const BACKLOG: usize = 32 << 20;
 /// Connections at an end: those in use, those in a race, and those that are being closed.
 const CONNECTIONS: usize = 64;
-/// Packets of which it is known whether they arrived: three minutes of them.
-const REMEMBERED: usize = 2000;
+/// Packets of which it is known whether they arrived: a quarter of an hour of them. What is under
+/// way under reliable delivery, or at a machine that stands still, may be minutes old.
+const REMEMBERED: usize = 9000;
 
 /// Which packets of one direction were sent and arrived.
 struct Way {

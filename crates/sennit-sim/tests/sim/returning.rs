@@ -196,3 +196,41 @@ fn a_hub_that_started_anew_is_missed_soon_though_the_first_link_is_gone() {
         assert!(is_back, "{policy}: {:?}", world.edge.status());
     }
 }
+
+/// Attempts that failed during an outage counted against the first one after it: the link waited
+/// for up to eight seconds.
+#[test]
+fn an_outage_is_forgotten_once_the_tunnel_is_heard_again() {
+    let mut world = World::new(
+        &[link("20/10"), link("20/30")],
+        Policy::Bond,
+        1,
+        Instant::now(),
+    );
+    assert!(world.connect(2));
+    for silent in [true, false] {
+        (0..2).for_each(|link| world.blackhole(link, silent));
+        let mut number = 0;
+        world.run_until(20 * SECOND, |world| {
+            number += 1;
+            if number % 20 == 0 {
+                world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+            }
+            !silent && number > 2000
+        });
+    }
+    let winner = ["a", "b"]
+        .iter()
+        .position(|&name| name == world.edge.status()[0].paths[0].link.name);
+    world.blackhole(1 - winner.expect("it is one of them"), true);
+    world.restart_hub();
+    let mut number = 0;
+    let is_back = world.run_until(1500 * MS, |world| {
+        number += 1;
+        if number % 20 == 0 {
+            world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+        }
+        world.hub.status().iter().any(|tunnel| tunnel.up)
+    });
+    assert!(is_back, "{:?}", world.edge.status());
+}
