@@ -33,9 +33,8 @@ use crate::{
     treatment::Treatment,
 };
 
-/// What a class of reliable delivery has waiting is kept for this long, and that the far end may
-/// still have it.
-pub(crate) const RELIABLE_FOR: Duration = Duration::from_secs(10);
+/// What a class of reliable delivery has waiting is kept for this long.
+const RELIABLE_FOR: Duration = Duration::from_secs(10);
 
 /// One class of one site.
 #[derive(Debug)]

@@ -1,16 +1,20 @@
 //! The pipe of each class of each site.
 //!
-//! A pipe without a tunnel is kept for a moment: an edge that closes a tunnel of which it heard
-//! nothing has the next one at once, and what waits for it leaves over that.
+//! A pipe without a tunnel is kept for a while: an edge that closes a tunnel of which it heard
+//! nothing has the next one at once, and what waits for it leaves over that. One that slept, or was
+//! cut off, may send again what has arrived, for as long as a connection lives.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use sennit_core::ClassId;
 
-use crate::{ids::PipeId, pipe::RELIABLE_FOR};
+use crate::{ids::PipeId, transport::IDLE};
+
+/// A pipe without a tunnel is forgotten after this: nothing that left before comes again.
+const PARKED_FOR: Duration = IDLE.saturating_add(Duration::from_secs(10));
 
 /// Whose a pipe is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +65,7 @@ impl Pipes {
 
     /// The next pipe that has had no tunnel for too long, and is to be forgotten.
     pub(super) fn poll_forgotten(&mut self, now: Instant) -> Option<PipeId> {
-        let is_old = |&mut (since, _): &mut (Instant, PipeId)| now >= since + RELIABLE_FOR;
+        let is_old = |&mut (since, _): &mut (Instant, PipeId)| now >= since + PARKED_FOR;
         let (_, pipe) = self.parked.pop_front_if(is_old)?;
         if let Some(owner) = self.owners.remove(&pipe) {
             self.by_owner.remove(&owner);
@@ -71,14 +75,12 @@ impl Pipes {
 
     /// When a pipe is to be forgotten.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.parked.front().map(|&(since, _)| since + RELIABLE_FOR)
+        self.parked.front().map(|&(since, _)| since + PARKED_FOR)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -92,14 +94,14 @@ mod tests {
         let take = |pipes: &mut Pipes, id| pipes.take(van.clone(), || PipeId(id));
         assert_eq!(take(&mut pipes, 1), PipeId(1));
         pipes.park(&van, start);
-        let soon = start + RELIABLE_FOR - Duration::from_millis(1);
+        let soon = start + PARKED_FOR - Duration::from_millis(1);
         assert_eq!(pipes.poll_forgotten(soon), None);
         assert_eq!(take(&mut pipes, 2), PipeId(1));
         assert_eq!(pipes.poll_timeout(), None);
 
         pipes.park(&van, soon);
-        assert_eq!(pipes.poll_timeout(), Some(soon + RELIABLE_FOR));
-        assert_eq!(pipes.poll_forgotten(soon + RELIABLE_FOR), Some(PipeId(1)));
+        assert_eq!(pipes.poll_timeout(), Some(soon + PARKED_FOR));
+        assert_eq!(pipes.poll_forgotten(soon + PARKED_FOR), Some(PipeId(1)));
         assert_eq!(pipes.owner(PipeId(1)), None);
         assert_eq!(take(&mut pipes, 2), PipeId(2));
         assert_eq!(pipes.owner(PipeId(2)), Some(&van));

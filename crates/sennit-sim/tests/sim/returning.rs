@@ -239,22 +239,31 @@ fn an_outage_is_forgotten_once_the_tunnel_is_heard_again() {
 /// once more.
 #[test]
 fn an_edge_that_slept_repeats_nothing_under_reliable_delivery() {
-    let mut class = class("default", Policy::Bond);
-    class.treatment.delivery = Delivery::Reliable;
-    let (links, begin) = ([link("20/10"), link("20/30")], Instant::now());
-    let mut world = World::with_classes(&links, vec![class], Default::default(), 1, begin);
-    assert!(world.connect(2));
-    (0..2).for_each(|link| world.blackhole_one_way(link, false, true));
-    for number in 0..20 {
-        world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
-        world.run(MS);
+    for (slept, hub_closes) in [(280, false), (30, true)] {
+        let mut class = class("default", Policy::Bond);
+        class.treatment.delivery = Delivery::Reliable;
+        let (links, begin) = ([link("20/10"), link("20/30")], Instant::now());
+        let mut world = World::with_classes(&links, vec![class], Default::default(), 1, begin);
+        assert!(world.connect(2));
+        (0..2).for_each(|link| world.blackhole_one_way(link, false, true));
+        for number in 0..20 {
+            world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+            world.run(MS);
+        }
+        world.run(100 * MS);
+        assert_eq!(world.at_hub.len(), 20);
+        world.stall(false, slept * SECOND);
+        world.run(SECOND);
+        if hub_closes {
+            let (site, now) = (world.hub.status()[0].site.clone(), world.now());
+            world
+                .hub
+                .expel(&site.expect("it has a name"), "to be sure", now);
+        }
+        world.run((slept - 1) * SECOND);
+        (0..2).for_each(|link| world.blackhole_one_way(link, false, false));
+        world.run(10 * SECOND);
+        assert!(world.hub.status().iter().any(|tunnel| tunnel.up));
+        assert_eq!(world.at_hub.len(), 20, "some came twice");
     }
-    world.run(100 * MS);
-    assert_eq!(world.at_hub.len(), 20);
-    world.stall(false, 280 * SECOND);
-    world.run(280 * SECOND);
-    (0..2).for_each(|link| world.blackhole_one_way(link, false, false));
-    world.run(10 * SECOND);
-    assert!(world.hub.status().iter().any(|tunnel| tunnel.up));
-    assert_eq!(world.at_hub.len(), 20, "some came twice");
 }
