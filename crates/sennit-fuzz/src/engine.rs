@@ -23,8 +23,8 @@ use hubs::HubSide;
 use peer::Peer;
 use scene::Scene;
 
-/// Longer than any backoff, and than the idle timeout after which a hub forgets.
-const PEACE: Duration = Duration::from_secs(100);
+/// Longer than any backoff, and than a hub remembers what a site without a connection had.
+const PEACE: Duration = Duration::from_secs(400);
 
 /// An edge connects while strangers send to its hub, and its own packets are lost, doubled and
 /// changed on the way. Once the strangers have left, the edge is up.
