@@ -11,6 +11,7 @@ use sennit_predict::PredictArgs;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use crate::draft;
 use crate::error::{Doing, Error};
 use crate::host::{self, Role};
 use crate::lab::Lab;
@@ -214,8 +215,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
             print!("{}", targets::table(&text, &places)?);
             if let Some(file) = markdown {
                 let page = targets::page(&text, &places, &build)?;
-                let writing = || format!("write {}", file.display());
-                std::fs::write(&file, page).doing(writing)?;
+                draft::write(&file, &page)?;
             }
             Ok(!strict || targets::are_reached(&text, &places)?)
         }
@@ -259,13 +259,12 @@ fn report(places: &[PathBuf], title: &str, out: Option<PathBuf>) -> Result<(), E
         .map(|(name, results)| Named { name, results })
         .collect();
     let out = out.unwrap_or_else(|| files[0].with_file_name("report.html"));
-    let writing = || format!("write {}", out.display());
     let same = all.iter().all(|it| it.scenario() == all[0].scenario());
     let made = match same {
         true => page(&named),
         false => collection(title, &all)?,
     };
-    std::fs::write(&out, made.html()).doing(writing)?;
+    draft::write(&out, &made.html())?;
     println!("{}", out.display());
     Ok(())
 }

@@ -26,6 +26,7 @@
 mod api;
 mod chaos;
 mod cli;
+mod draft;
 mod emulator;
 mod error;
 mod figure;

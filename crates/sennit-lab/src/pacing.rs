@@ -14,6 +14,7 @@ use sennit_load::{Echo, Schedule, quantile};
 use sennit_netem::LinkSpec;
 use sennit_report::{Axis, Bar, Bars, Block, Interval, Report, Section, Table, interval};
 
+use crate::draft;
 use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::lab::{Lab, Spec};
@@ -59,6 +60,7 @@ struct Measured {
 
 /// Measures, and says whether there is such a zone.
 pub(crate) fn run(args: &PacingArgs) -> Result<(), Error> {
+    let draft = args.out.as_deref().map(draft::begin).transpose()?;
     let mut link = LabLink::symmetric("wan", &args.link.up);
     link.shape = args.link.clone();
     let spec = Spec {
@@ -79,9 +81,8 @@ pub(crate) fn run(args: &PacingArgs) -> Result<(), Error> {
     let table = table(&measured);
     print!("{}", text(&table));
     println!("{}", verdict(&measured));
-    if let Some(out) = &args.out {
-        let writing = || format!("write {}", out.display());
-        std::fs::write(out, page(args, &measured, table).html()).doing(writing)?;
+    if let (Some(draft), Some(out)) = (draft, &args.out) {
+        draft::finish(draft, &page(args, &measured, table).html())?;
         println!("{}", out.display());
     }
     Ok(())

@@ -15,6 +15,7 @@ use sennit_predict::{
 };
 use serde::Serialize;
 
+use crate::draft;
 use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::report::{Results, StepResult};
@@ -76,6 +77,7 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     let Some(link) = &args.link else {
         return Err(Error::Scenario("--check needs --link".into()));
     };
+    let page = args.report.as_deref().map(draft::begin).transpose()?;
     let medium = args.medium();
     let mut text = String::from("name = \"rtt-sweep\"\n");
     write_link(&mut text, 1, link, &medium)?;
@@ -89,9 +91,8 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     sweep
         .measure(|payload| echo.fastest(payload, args.count, PATIENCE))
         .doing(|| "measure round trips".into())?;
-    if let Some(file) = &args.report {
-        let writing = || format!("write {}", file.display());
-        std::fs::write(file, sweep.page().html()).doing(writing)?;
+    if let Some(page) = page {
+        draft::finish(page, &sweep.page().html())?;
     }
     print!("{}", sweep.print(args));
     Ok(())

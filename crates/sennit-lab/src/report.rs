@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::draft;
 use crate::emulator::Strain;
 use crate::error::{Doing, Error};
 use crate::programs;
@@ -228,9 +229,7 @@ impl Results {
 
     /// Writes `results.json` into `directory`.
     pub fn write(&self, directory: &Path) -> Result<(), Error> {
-        let path = directory.join("results.json");
-        let text = self.to_json();
-        std::fs::write(&path, text).doing(|| format!("write {}", path.display()))
+        draft::write(&directory.join("results.json"), &self.to_json())
     }
 
     /// The file's text.

@@ -22,7 +22,8 @@ use sennit_netem::{Bitrate, Direction, LinkSpec};
 use sennit_predict::{Counts, Load, Medium, predict};
 use sennit_report::{Block, Report, Section};
 
-use crate::error::{Doing, Error};
+use crate::draft;
+use crate::error::Error;
 use crate::host::Role;
 use crate::lab::Lab;
 use crate::plan;
@@ -74,6 +75,7 @@ pub(crate) struct WitnessArgs {
 
 /// Measures every link, or the bare pair; whether all tools agree.
 pub(crate) fn run(args: &WitnessArgs, programs: &Programs) -> Result<bool, Error> {
+    let draft = args.out.as_deref().map(draft::begin).transpose()?;
     let mut page = Report::new("Witnesses")
         .fact("machine", Machine::here().to_string())
         .fact("command", crate::programs::command());
@@ -97,9 +99,8 @@ pub(crate) fn run(args: &WitnessArgs, programs: &Programs) -> Result<bool, Error
         page = page.with(Section::new(name).with(Block::Table(table)));
     }
     println!("{}", verdict(agree));
-    if let Some(out) = &args.out {
-        let writing = || format!("write {}", out.display());
-        std::fs::write(out, page.lede(verdict(agree)).html()).doing(writing)?;
+    if let Some(draft) = draft {
+        draft::finish(draft, &page.lede(verdict(agree)).html())?;
     }
     Ok(agree)
 }

@@ -13,13 +13,14 @@
 //!        └─ route_link ◄─ Interface::lookup ◄─ Monitor ┘
 //! ```
 //!
-//! [`confine`] is what a process gives up once it has what it needs.
+//! [`confine`] is what a process gives up once it has what it needs. A [`Draft`] is a file to come.
 //!
 //! Everything acts in the network namespace of the calling thread. All `unsafe` code is in one
 //! module.
 
 pub mod confine;
 mod device;
+mod draft;
 pub mod echo;
 mod error;
 mod footprint;
@@ -44,6 +45,7 @@ pub mod udp;
 pub mod waits;
 
 pub use device::DeviceName;
+pub use draft::Draft;
 pub use error::Error;
 pub use footprint::{Footprint, cleanup, cleanup_but_block};
 pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};

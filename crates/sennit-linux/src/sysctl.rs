@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{DeviceName, Error, error::Doing, instance::is_running};
+use crate::{DeviceName, Draft, Error, error::Doing, instance::is_running};
 
 const SUFFIX: &str = ".sysctl";
 const LOCK: &str = "sysctl.lock";
@@ -142,9 +142,8 @@ impl Sysctls {
         for claim in &self.claims {
             text.push_str(&claim.line());
         }
-        let draft = file.with_extension("draft");
-        fs::write(&draft, text)
-            .and_then(|()| fs::rename(&draft, &file))
+        Draft::begin(&file)
+            .and_then(|draft| draft.finish(&text))
             .doing(|| format!("write {}", file.display()))
     }
 

@@ -10,6 +10,7 @@ use std::thread;
 
 use super::row::{HEAD, Row};
 use super::{Case, Matrix, MatrixArgs, page};
+use crate::draft;
 use crate::error::{Doing, Error};
 use crate::progress::Progress;
 
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &MatrixArgs) -> Result<bool, Error> {
     let rows: Vec<_> = rows.into_values().collect();
     table_in_order(&out, &rows)?;
     let report = out.join("report.html");
-    replace(&report, &page::page(&matrix, &text, &rows).html())?;
+    draft::write(&report, &page::page(&matrix, &text, &rows).html())?;
     println!("{}\n{}", out.join("matrix.csv").display(), report.display());
     let failed = rows.iter().filter(|row| row.goodput.is_none()).count();
     if failed > 0 {
@@ -92,7 +93,7 @@ impl Table {
         }
         // What is there is not written again: a full disk would leave nothing of it.
         if !same {
-            replace(&source, text)?;
+            draft::write(&source, text)?;
         }
         let before = std::fs::read_to_string(&path).unwrap_or_default();
         let rows = before.lines().filter_map(Row::parse);
@@ -122,16 +123,7 @@ impl Table {
 /// Writes all lines by number, in place of what was there.
 fn table_in_order(out: &Path, rows: &[Row]) -> Result<(), Error> {
     let lines: String = rows.iter().map(|row| format!("{}\n", row.text())).collect();
-    replace(&out.join("matrix.csv"), &format!("{HEAD}\n{lines}"))
-}
-
-/// Writes a file whole, or leaves what is there.
-fn replace(path: &Path, text: &str) -> Result<(), Error> {
-    let new = path.with_added_extension("new");
-    std::fs::write(&new, text)
-        .and_then(|()| std::fs::rename(&new, path))
-        .inspect_err(|_| drop(std::fs::remove_file(&new)))
-        .doing(|| format!("write {}", path.display()))
+    draft::write(&out.join("matrix.csv"), &format!("{HEAD}\n{lines}"))
 }
 
 /// Plays what is left of `total` scenarios, so many at a time.

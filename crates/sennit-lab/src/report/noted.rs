@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::{Figure, Machine, SCHEMA, Spread};
+use crate::draft;
 use crate::error::{Doing, Error};
 
 /// Names the directory where figures of tests go.
@@ -40,6 +41,5 @@ pub fn note(scenario: &str, step: &str, figures: &[(Figure, f64)]) -> Result<(),
             "traffic": [{ "label": "test", "figures": Map::from_iter(named) }],
         }],
     });
-    let path = directory.join("results.json");
-    std::fs::write(&path, results.to_string()).doing(|| format!("write {}", path.display()))
+    draft::write(&directory.join("results.json"), &results.to_string())
 }

@@ -1,10 +1,10 @@
 //! What commands print.
 
 use std::fmt::Display;
-use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use sennit_linux::Draft;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -63,49 +63,16 @@ pub(super) fn print_measured(
     printed.inspect_err(|_| say_text(&measured.to_string()))
 }
 
-/// A file that comes about whole or not at all: until then what was there before stays.
-#[derive(Debug)]
-pub(super) struct Draft {
-    path: PathBuf,
-    file: File,
-    /// Where it is written first. What is no plain file is written as it stands.
-    beside: Option<PathBuf>,
+/// Begins the file that a command ends with: that it cannot be written is told before anything is
+/// measured.
+pub(super) fn begin(path: &Path) -> Result<Draft, Failure> {
+    Draft::begin(path).map_err(cannot_write(path))
 }
 
-impl Draft {
-    /// Begins it, which shows whether it can be written there at all.
-    pub(super) fn begin(path: &Path) -> Result<Self, Failure> {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let other = fs::metadata(&path).is_ok_and(|it| !it.is_file());
-        let beside = (!other).then(|| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".draft");
-            PathBuf::from(name)
-        });
-        let file = File::create(beside.as_ref().unwrap_or(&path)).map_err(cannot_write(&path))?;
-        Ok(Self { path, file, beside })
-    }
-
-    /// Ends it.
-    pub(super) fn finish(mut self, text: &str) -> Result<(), Failure> {
-        self.file
-            .write_all(text.as_bytes())
-            .and_then(|()| match &self.beside {
-                Some(beside) => fs::rename(beside, &self.path),
-                None => Ok(()),
-            })
-            .map_err(cannot_write(&self.path))?;
-        self.beside = None;
-        Ok(())
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
-            let _ = fs::remove_file(beside);
-        }
-    }
+/// Ends it.
+pub(super) fn finish(draft: Draft, text: &str) -> Result<(), Failure> {
+    let path = draft.path().to_owned();
+    draft.finish(text).map_err(cannot_write(&path))
 }
 
 fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Failure {
@@ -142,30 +109,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_file_is_replaced_whole_or_stays_as_it_was() {
-        let folder = tempfile::tempdir().expect("there is room");
-        let file = folder.path().join("page.html");
-        let names = || {
-            let entries = fs::read_dir(folder.path()).expect("it is ours");
-            entries.count()
-        };
-        fs::write(&file, "before").expect("there is room");
-
-        drop(Draft::begin(&file).expect("it can be written"));
-        assert_eq!(fs::read_to_string(&file).expect("it is there"), "before");
-        let draft = Draft::begin(&file).expect("it can be written");
-        draft.finish("after").expect("there is room");
-
-        assert_eq!(fs::read_to_string(&file).expect("it is there"), "after");
-        assert_eq!(names(), 1);
-        let full = Draft::begin(Path::new("/dev/full")).expect("it can be opened");
-        full.finish("after").expect_err("there is never room");
-        Draft::begin(folder.path()).expect_err("it is a directory");
-        let nowhere = Draft::begin(&folder.path().join("nowhere/page.html"));
-        nowhere.expect_err("nobody made that directory");
-    }
 
     #[test]
     fn a_document_of_a_daemon_begins_with_its_schema_and_is_otherwise_as_it_came() {

@@ -33,6 +33,7 @@ pub(super) fn run(args: &PredictArgs, log: Option<&str>) -> Result<Exit, Failure
 /// Only the host of the caller's choice hears of it.
 fn sweep(args: &SweepArgs) -> Result<Exit, Failure> {
     let mut sweep = Sweep::new(args).map_err(impossible)?;
+    let page = args.report.as_deref().map(output::begin).transpose()?;
     if let Some(host) = &args.address {
         let mut echo = Echo::open(resolve(host)?).map_err(|error| no_socket(&error))?;
         let measured = sweep.measure(|payload| echo.fastest(payload, args.count, PATIENCE));
@@ -42,10 +43,8 @@ fn sweep(args: &SweepArgs) -> Result<Exit, Failure> {
             return Err(Failure::new(Exit::Unreachable, message));
         }
     }
-    if let Some(file) = &args.report {
-        let written = std::fs::write(file, sweep.page().html());
-        let failed = |error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
-        written.map_err(failed)?;
+    if let Some(page) = page {
+        output::finish(page, &sweep.page().html())?;
     }
     output::print(&sweep.print(args))
 }

@@ -15,7 +15,7 @@ use sennit_core::Congestion;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::output::{self, Draft};
+use super::output;
 use super::values;
 use crate::exit::{Exit, Failure};
 use crate::loadtest::client::{self, TestError};
@@ -303,7 +303,7 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
             profile.name
         ));
     }
-    let page = args.report.as_deref().map(Draft::begin).transpose()?;
+    let page = args.report.as_deref().map(output::begin).transpose()?;
     if let Some(count) = args.repeat {
         return rounds::run(args, count, &stop, &mut told, page);
     }
@@ -312,7 +312,7 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
     report.gates = args.gates.iter().map(|gate| gate.check(&report)).collect();
     let printed = output::print_measured(&report, args.json);
     // What has no room in one place may have it in another.
-    let written = page.map_or(Ok(()), |page| page.finish(&report.page().html()));
+    let written = page.map_or(Ok(()), |page| output::finish(page, &report.page().html()));
     printed?;
     written?;
     told.failure().map_or(Ok(exit(&report)), Err)

@@ -3,7 +3,9 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::output::{self, Draft};
+use sennit_linux::Draft;
+
+use super::super::output;
 use super::told::Told;
 use super::{ClientArgs, failure, options, read};
 use crate::exit::{Exit, Failure};
@@ -140,7 +142,9 @@ pub(super) fn run(
     let names: Vec<String> = configurations.into_iter().map(|(name, _)| name).collect();
     let comparison = Comparison::new(&names, rounds, args.seed).asked(count.into(), interrupted);
     let printed = output::print_measured(&comparison, args.json);
-    let written = page.map_or(Ok(()), |page| page.finish(&comparison.page().html()));
+    let written = page.map_or(Ok(()), |page| {
+        output::finish(page, &comparison.page().html())
+    });
     printed?;
     written?;
     match broken.or_else(|| told.failure()) {

@@ -19,7 +19,7 @@ use std::{
 };
 
 use sennit_engine::SocketId;
-use sennit_linux::{confine, inquiry};
+use sennit_linux::{Draft, confine, inquiry};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
 use super::{
@@ -407,9 +407,7 @@ fn read_known(file: &Path) -> BTreeMap<String, Vec<IpAddr>> {
 
 /// Puts a new file in place of the old one.
 fn write_known(file: &Path, known: &BTreeMap<String, Vec<IpAddr>>) -> io::Result<()> {
-    let draft = file.with_extension("draft");
-    fs::write(&draft, serde_json::to_vec_pretty(known)?)?;
-    fs::rename(draft, file)
+    Draft::begin(file)?.finish(&serde_json::to_string_pretty(known)?)
 }
 
 #[cfg(test)]
