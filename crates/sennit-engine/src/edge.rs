@@ -187,8 +187,14 @@ impl Edge {
         let reach = |link: &LinkUpdate| (link.v4, link.v6);
         let reached = reach(&update);
         let before = self.links.insert(socket, update);
-        if before.is_some_and(|before| reach(&before) != reached) {
+        let changes = before
+            .as_ref()
+            .is_none_or(|before| reach(before) != reached);
+        if before.is_some() && changes {
             self.ask_again(socket, now);
+        }
+        if !up {
+            self.end_attempts_over(socket, "the link is down", now);
         }
         self.relabel(socket, &label);
         for id in self.live() {
@@ -207,6 +213,9 @@ impl Edge {
         }
         for slot in &mut self.slots {
             slot.dial.retry_soon(now);
+            if up && changes {
+                slot.dial.wait_for_old();
+            }
         }
         self.settle(now);
     }

@@ -48,6 +48,7 @@ use crate::{
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, Received, Transmit},
     numbers::{Numbers, Runs},
+    remotes::plain,
     resumption,
     transport::Settings,
     treatment::Treatment,
@@ -193,7 +194,7 @@ impl Hub {
     pub fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
         self.node.handle_datagrams(from, data, now);
         while let Some((incoming, local)) = self.node.poll_incoming() {
-            let address = incoming.remote_address().ip();
+            let address = plain(incoming.remote_address()).ip();
             let is_proven = incoming.remote_address_validated();
             match self.strangers.receive(address, is_proven) {
                 Verdict::Refuse => self.node.refuse(incoming, local),

@@ -43,6 +43,7 @@ mod pipe;
 mod protection;
 mod reason;
 mod recovery;
+mod remotes;
 mod renewal;
 mod resumption;
 mod sharing;

@@ -35,6 +35,7 @@ use crate::{
     locals::{Local, Locals},
     path::Path,
     pipe::{Pipe, Pipes},
+    remotes::disguised,
     transport::Settings,
     tunnel::Tunnel,
     turns::Turns,
@@ -183,7 +184,7 @@ impl<R> Node<R> {
     /// Takes a batch of UDP packets.
     pub(crate) fn handle_datagrams(&mut self, from: Received, mut data: BytesMut, now: Instant) {
         let alias = self.locals.alias(from.local);
-        let network = FourTuple::new(from.remote, Some(alias));
+        let network = FourTuple::new(disguised(from.remote), Some(alias));
         let segment = from.segment.max(1);
         let (bytes, mut conn) = (data.len(), None);
         while !data.is_empty() {

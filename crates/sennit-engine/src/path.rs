@@ -21,6 +21,7 @@ use crate::{
     gate::{Gate, GateState, OPENING},
     ids::{LinkId, SocketId},
     protection::Symbols,
+    remotes::plain,
 };
 
 /// Before a path has a sample of its own.
@@ -221,6 +222,8 @@ impl Path {
             return false;
         }
         self.network = network;
+        // It is asked to prove the new address from now on.
+        self.refused = None;
         let gate = conn.congestion_state(self.id).and_then(Gate::state_of);
         let Some(gate) = gate.filter(|gate| !Arc::ptr_eq(gate, &self.gate)) else {
             return false;
@@ -231,7 +234,7 @@ impl Path {
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {
-        self.network.remote()
+        plain(self.network.remote())
     }
 
     pub(crate) fn srtt(&self) -> Duration {

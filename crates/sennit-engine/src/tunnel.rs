@@ -35,7 +35,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use noq_proto::{ClosePathError, Connection, FourTuple, PathId, VarInt};
+use noq_proto::{Connection, FourTuple, PathId, VarInt};
 use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
 use sennit_masque::StreamId;
 
@@ -229,18 +229,21 @@ impl Tunnel {
         self.open_gates();
     }
 
-    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if one
-    /// is the last, which only closing the connection helps.
+    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if it can
+    /// hear of that on no other, which only closing the connection helps: noq says so where it
+    /// sends no data too, but rather on a path that is dead than there, and so that is closed.
     pub(crate) fn close_stuck_paths(&mut self, now: Instant) -> bool {
-        let mut closed = true;
-        for path in self.paths.iter().filter(|path| path.is_stuck()) {
-            closed &= match self.conn.close_path(now, path.id, POOR) {
-                // The one that is closed already is about to be removed.
-                Ok(()) | Err(ClosePathError::ClosedPath) => true,
-                Err(ClosePathError::LastOpenPath | ClosePathError::MultipathNotNegotiated) => false,
-            };
+        if !self.paths.iter().any(Path::is_stuck) {
+            return true;
         }
-        closed
+        let lives =
+            |path: &Path| !path.is_stuck() && path.state().0 != sennit_core::PathState::Down;
+        let heard = self.paths.iter().any(lives);
+        for path in self.paths.iter().filter(|path| path.is_stuck() == heard) {
+            // Fails only for one that is closed already, and is about to be removed.
+            let _ = self.conn.close_path(now, path.id, POOR);
+        }
+        heard
     }
 
     /// The link that packets with these addresses take.

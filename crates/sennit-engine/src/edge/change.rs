@@ -107,14 +107,7 @@ impl Edge {
             return;
         }
         self.resolved.remove(&socket);
-        for slot in &mut self.slots {
-            for id in slot.dial.take_attempts_over(socket) {
-                self.node.close(id, 0, "the link is gone", now);
-                if let Some(conn) = self.node.get_mut(id) {
-                    conn.role.stage = Stage::Closing;
-                }
-            }
-        }
+        self.end_attempts_over(socket, "the link is gone", now);
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;

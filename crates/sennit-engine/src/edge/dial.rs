@@ -50,7 +50,14 @@ impl Edge {
                 Some(at) if now >= at => {
                     self.give_up(id, "the hub does not answer the request".into(), now);
                 }
-                Some(at) => self.slots[index].dial.look_at(at),
+                Some(at) => {
+                    self.slots[index].dial.look_at(at);
+                    // The hub may have started anew between its two answers.
+                    match self.is_cut_off(index, now) {
+                        true => self.race_or_promote(index, now),
+                        false => self.end_race(index, now),
+                    }
+                }
                 None if self.is_cut_off(index, now) => self.race_or_promote(index, now),
                 None => {
                     self.end_race(index, now);
@@ -70,17 +77,22 @@ impl Edge {
                 continue;
             }
             // A handshake is bound to the port that it began with.
-            for slot in 0..self.slots.len() {
-                for id in self.slots[slot].dial.take_attempts_over(socket) {
-                    self.node.close(id, 0, "the link gets another port", now);
-                    if let Some(conn) = self.node.get_mut(id) {
-                        conn.role.stage = Stage::Closing;
-                    }
-                }
-            }
+            self.end_attempts_over(socket, "the link gets another port", now);
             if let Some(link) = self.links.get(&socket) {
                 let link = link.label.name.clone();
                 self.events.push_back(EdgeEvent::NewPort { socket, link });
+            }
+        }
+    }
+
+    /// Closes the handshakes over a link, which none of them can end there any more.
+    pub(super) fn end_attempts_over(&mut self, socket: SocketId, reason: &str, now: Instant) {
+        for slot in &mut self.slots {
+            for id in slot.dial.take_attempts_over(socket) {
+                self.node.close(id, 0, reason, now);
+                if let Some(conn) = self.node.get_mut(id) {
+                    conn.role.stage = Stage::Closing;
+                }
             }
         }
     }
@@ -116,14 +128,19 @@ impl Edge {
         found.reduce(|one, other| one || other)
     }
 
-    /// Whether the class has a tunnel of which nothing is heard for long, so that another one is
-    /// welcome.
+    /// Whether the class has a connection of which nothing is heard for long, so that another one is
+    /// welcome. Before the hub's answer nothing asks for signs of life: one that has acknowledged
+    /// all may take its time.
     pub(super) fn is_cut_off(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {
             return false;
         };
-        let lost = |path: &Path| matches!(path.state().0, PathState::Suspect | PathState::Down);
+        let waits = slot.dial.answer_by.is_some();
+        let lost = |path: &Path| match waits {
+            true => path.gate.in_flight() > 0,
+            false => matches!(path.state().0, PathState::Suspect | PathState::Down),
+        };
         if !conn.paths().iter().all(lost) {
             slot.dial.cut_off = None;
             return false;

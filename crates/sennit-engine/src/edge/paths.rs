@@ -18,6 +18,7 @@ use crate::{
     ids::{ConnId, SocketId},
     locals::Local,
     path::{Path, number},
+    remotes::disguised,
     tunnel::POOR,
 };
 
@@ -101,7 +102,7 @@ impl Edge {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let network = FourTuple::new(remote, Some(alias));
+        let network = FourTuple::new(disguised(remote), Some(alias));
         match conn
             .tunnel
             .conn

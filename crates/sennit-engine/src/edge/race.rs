@@ -64,7 +64,7 @@ pub(super) struct Dial {
     pub(super) refusals: u32,
     /// The connection that won is of no use unless the hub has answered by then.
     pub(super) answer_by: Option<Instant>,
-    /// Since when all paths are down while no link changed.
+    /// Since when all paths are down while no link came.
     pub(super) cut_off: Option<Instant>,
     /// The attempt that is ready, and takes the place of the connection that is cut off then.
     pub(super) spare: Option<(ConnId, Instant)>,
@@ -92,6 +92,7 @@ impl Dial {
     pub(super) fn won(&mut self, winner: ConnId, now: Instant) {
         self.forget(winner);
         self.unanswered.clear();
+        self.cut_off = None;
         self.answer_by = Some(now + ATTEMPT);
     }
 
@@ -194,8 +195,15 @@ impl Dial {
         self.failures = 0;
         self.turns.clear();
         self.unanswered.clear();
-        self.cut_off = None;
         self.next_look = Some(now);
+    }
+
+    /// There is a new way, over which the connection that is cut off may be heard: a race that has
+    /// not begun waits for that.
+    pub(super) fn wait_for_old(&mut self) {
+        if self.attempts.is_empty() {
+            self.cut_off = None;
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

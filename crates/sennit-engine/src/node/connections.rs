@@ -8,8 +8,8 @@ use sennit_core::{ClassId, Delivery, Policy};
 
 use super::{Conn, Node};
 use crate::{
-    facts::LinkLabel, finish::Finish, h3::H3, ids::ConnId, locals::Local, treatment::Treatment,
-    tunnel::Tunnel,
+    facts::LinkLabel, finish::Finish, h3::H3, ids::ConnId, locals::Local, remotes::disguised,
+    treatment::Treatment, tunnel::Tunnel,
 };
 
 impl<R> Node<R> {
@@ -25,7 +25,9 @@ impl<R> Node<R> {
         role: R,
         now: Instant,
     ) -> Result<ConnId, noq_proto::ConnectError> {
-        let (handle, conn) = self.endpoint.connect(now, config, remote, server_name)?;
+        let (handle, conn) = self
+            .endpoint
+            .connect(now, config, disguised(remote), server_name)?;
         Ok(self.add(handle, conn, H3::client(), local, treatment, role, now))
     }
 

@@ -79,7 +79,7 @@ impl<R> Node<R> {
         let pipe = self.pipes.of(conn.pipe);
         let (events, mut closed) = (&mut self.events, false);
         if !conn.tunnel.close_stuck_paths(now) {
-            let reason = "no data can be sent on the only path";
+            let reason = "no data can be sent on any path";
             conn.h3
                 .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
         }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Instant};
 
 use noq_proto::FourTuple;
 
-use crate::locals::Local;
+use crate::{locals::Local, remotes::plain};
 
 /// A batch of UDP packets of one size to one destination, in the buffer the caller lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) fn network_of(transmit: &noq_proto::Transmit) -> FourTuple {
 pub(super) fn outgoing(transmit: &noq_proto::Transmit, local: Local) -> Transmit {
     Transmit {
         local,
-        remote: transmit.destination,
+        remote: plain(transmit.destination),
         ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
         dscp: 0,
         size: transmit.size,
@@ -59,7 +59,7 @@ pub(super) fn outgoing(transmit: &noq_proto::Transmit, local: Local) -> Transmit
 
 /// Bytes of the IP and UDP headers that a batch of noq gets (RFC 791, 8200, 768).
 pub(super) fn headers_of(transmit: &noq_proto::Transmit) -> usize {
-    let each = if transmit.destination.is_ipv4() {
+    let each = if plain(transmit.destination).is_ipv4() {
         20 + 8
     } else {
         40 + 8

@@ -267,3 +267,73 @@ fn an_edge_that_slept_repeats_nothing_under_reliable_delivery() {
         assert_eq!(world.at_hub.len(), 20, "some came twice");
     }
 }
+
+/// noq validates a peer's new port for three probe timeouts of the round trip that was, and never
+/// again: with a longer one the hub said nothing for three seconds, and after that on another path
+/// only, which the edge did not hear if that was dead.
+#[test]
+fn a_link_that_returns_slower_and_with_another_port_carries_soon() {
+    for others in 0..2 {
+        let links = [link("20/10"), link("20/30")];
+        let mut world = World::new(&links[..=others], Policy::Bond, 1, Instant::now());
+        assert!(world.connect(1 + others));
+        world.run(5 * SECOND);
+        (0..=others).for_each(|link| world.blackhole(link, true));
+        let mut number = 0;
+        let is_back = world.run_until(9 * SECOND, |world| {
+            number += 1;
+            if number % 20 == 0 {
+                world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+                world.send_from_hub(&udp(SERVER, EDGE, 7, number, 300));
+            }
+            if number == 8000 {
+                world.rebind(0);
+                world.change(0, |config| {
+                    (config.outage, config.delay) = (false, 120 * MS);
+                });
+                world.at_edge.clear();
+            }
+            number > 8000 && !world.at_edge.is_empty()
+        });
+        assert!(is_back, "{others}: {:?}", world.edge.status());
+    }
+}
+
+/// A handshake was ready to take over, and was given up because another link went.
+#[test]
+fn a_link_that_goes_ends_no_race_of_others() {
+    let links = [link("20/10"), link("20/30"), link("20/20")];
+    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+    assert!(world.connect(3));
+    let first = world.edge.status()[0].paths[0].link.name.clone();
+    let gone = ["a", "b", "c"].iter().position(|&name| name == first);
+    let gone = gone.expect("it is one of them");
+    world.blackhole(gone, true);
+    world.run(8 * SECOND);
+    world.restart_hub();
+    let mut number = 0;
+    let is_back = world.run_until(2600 * MS, |world| {
+        number += 1;
+        if number % 20 == 0 {
+            world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+        }
+        if number == 1900 {
+            world.set_link((gone + 1) % 3, false);
+        }
+        world.hub.status().iter().any(|tunnel| tunnel.up)
+    });
+    assert!(is_back, "{:?}", world.edge.status());
+}
+
+/// The hub that had answered the handshake knew nothing of the request, which took four seconds.
+#[test]
+fn a_hub_that_starts_anew_between_its_two_answers_is_missed_soon() {
+    let mut world = World::new(&[link("20/30")], Policy::Bond, 1, Instant::now());
+    let asks = world.run_until(SECOND, |world| {
+        world.edge.status()[0].reason == "waiting for the hub's answer"
+    });
+    assert!(asks, "{:?}", world.edge.status());
+    world.restart_hub();
+    let is_up = world.run_until(2600 * MS, |world| world.edge.status()[0].up);
+    assert!(is_up, "{:?}", world.edge.status());
+}
