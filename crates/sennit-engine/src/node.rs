@@ -11,7 +11,7 @@ mod udp;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Instant,
 };
@@ -83,8 +83,8 @@ pub(crate) struct Conn<R> {
     class: ClassId,
     /// What its packets are marked with (RFC 2474).
     pub(crate) dscp: u8,
-    /// What would leave by some sockets leaves by others, or not at all.
-    pub(crate) detours: BTreeMap<SocketId, Option<SocketId>>,
+    /// What would leave by some sockets leaves by others, to where those lead, or not at all.
+    pub(crate) detours: BTreeMap<SocketId, Option<(SocketId, SocketAddr)>>,
 }
 
 pub(crate) struct Node<R> {
@@ -368,18 +368,22 @@ impl<R> Node<R> {
                     .src_ip
                     .and_then(|alias| self.locals.resolve(alias))
                     .unwrap_or(conn.first_local);
-                let local = match conn.detours.get(&local.socket) {
-                    None => local,
-                    Some(&Some(socket)) => Local { socket, ip: None },
+                let mut transmit = Transmit {
+                    dscp: conn.dscp,
+                    ..outgoing(&transmit, local)
+                };
+                match conn.detours.get(&local.socket) {
+                    None => {}
+                    Some(&Some((socket, remote))) => {
+                        transmit.local = Local { socket, ip: None };
+                        transmit.remote = remote;
+                    }
                     Some(None) => {
                         buffer.clear();
                         continue;
                     }
-                };
-                return Some(Transmit {
-                    dscp: conn.dscp,
-                    ..outgoing(&transmit, local)
-                });
+                }
+                return Some(transmit);
             }
             self.turns.remove(id);
             self.schedule_wake(id);

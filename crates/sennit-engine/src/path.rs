@@ -102,6 +102,8 @@ pub(crate) struct Path {
     pub(crate) symbols: Symbols,
     /// Packets were sent to see what it carries.
     pub(crate) opened: bool,
+    /// Packets that had been sent here when the edge last found it to be up.
+    pub(crate) sent_up: u64,
     /// When noq first and last sent nothing of what it was given for this path, if it sent nothing
     /// since.
     refused: Option<(Instant, Instant)>,
@@ -161,6 +163,7 @@ impl Path {
             leads: false,
             led: None,
             opened: false,
+            sent_up: 0,
             refused: None,
             held: false,
             guided: false,

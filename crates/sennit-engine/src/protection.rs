@@ -181,7 +181,9 @@ impl Sending {
         source.id = self.encoder.push(&source.head(), packet, now)?;
         self.set_back(source.id, false);
         for path in paths.iter() {
-            self.carried[path] += 1;
+            if let Some(carried) = self.carried.get_mut(path) {
+                *carried += 1;
+            }
         }
         self.symbols.sources_sent += 1;
         self.source_bytes += packet.len() as u64;

@@ -41,7 +41,7 @@ use sennit_masque::StreamId;
 
 use self::{
     early::Early, fares::Fares, health::Activity, opening::Opening, plan::Patience,
-    reports::Reports, round::Round, spare::Spare,
+    reports::Reports, round::Round,
 };
 use crate::{
     codec::Codec,
@@ -87,7 +87,8 @@ pub(crate) struct Tunnel {
     longest: usize,
     /// Datagrams of requests that are no tunnel, if the connection may have such.
     unbound: Option<Vec<Unbound>>,
-    spare: Spare,
+    /// Whether the peer may open paths.
+    allows_paths: bool,
     /// Of the connection, once they may be renewed.
     keys: Option<Arc<renewal::Keys>>,
     rekey: Rekey,
@@ -123,7 +124,7 @@ impl Tunnel {
             chunk: BytesMut::new(),
             longest: usize::MAX,
             unbound: None,
-            spare: Spare::default(),
+            allows_paths: false,
             keys: None,
             rekey: settings.rekey,
         }

@@ -1,6 +1,6 @@
 //! What passes between machines and links at one instant.
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
 use sennit_engine::{EdgeEvent, Grant, HubEvent, Local, Received, SocketId};
@@ -39,7 +39,7 @@ impl World {
                 .up
                 .poll_output(self.repeats_after, self.now)
             {
-                if wire.to == hub_address() {
+                if wire.to == hub_address() || self.more_hubs.contains(&wire.to) {
                     if let Some(tapped) = &mut self.tapped {
                         tapped.push(wire.bytes.clone());
                     }
@@ -84,6 +84,11 @@ impl World {
         while let Some(transmit) = self.edge.poll_transmit(&mut buffer, now) {
             let link = transmit.local.socket.0 as usize;
             let cable = &mut self.cables[link];
+            let same_family = cable.address.is_ipv4() == transmit.remote.is_ipv4();
+            if !same_family || self.lost_to == Some(transmit.remote) {
+                buffer.clear();
+                continue;
+            }
             if let Some(from) = cable.source(transmit.remote, self.now) {
                 let told = cable.up.offer(from, &transmit, &buffer, self.now);
                 self.told_mtu.extend(told.map(|mtu| TooBig {
@@ -125,9 +130,12 @@ impl World {
             let cables = self.cables.iter_mut().enumerate();
             let to = |cable: &Cable| cable.address.ip() == transmit.remote.ip();
             if let Some((link, cable)) = cables.into_iter().find(|(_, cable)| to(cable)) {
-                let told = cable
-                    .down
-                    .offer(hub_address(), &transmit, &buffer, self.now);
+                let hub = hub_address();
+                let from = transmit
+                    .local
+                    .ip
+                    .map_or(hub, |ip| SocketAddr::new(ip, hub.port()));
+                let told = cable.down.offer(from, &transmit, &buffer, self.now);
                 self.told_mtu.extend(told.map(|mtu| TooBig {
                     link,
                     direction: Direction::Down,

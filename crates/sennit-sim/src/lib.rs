@@ -116,6 +116,10 @@ pub struct World {
     pub refuses: Option<(u16, &'static str)>,
     /// Whatever a link delivers it delivers a second time, so much later.
     pub repeats_after: Option<Duration>,
+    /// Other addresses at which the hub is.
+    pub more_hubs: Vec<SocketAddr>,
+    /// What edges send to this address is lost.
+    pub lost_to: Option<SocketAddr>,
     edge_turns: Turns,
     hub_turns: Turns,
 }
@@ -303,6 +307,8 @@ impl World {
             stuck: 0,
             refuses: None,
             repeats_after: None,
+            more_hubs: Vec::new(),
+            lost_to: None,
             edge_turns: Turns::new(2 * seed, start),
             hub_turns: Turns::new(2 * seed + 1, start),
         }

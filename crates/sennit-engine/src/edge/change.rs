@@ -108,6 +108,8 @@ impl Edge {
         }
         self.resolved.remove(&socket);
         self.end_attempts_over(socket, "the link is gone", now);
+        self.ask_again(socket, now);
+        self.ports.look(socket, None, now);
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;

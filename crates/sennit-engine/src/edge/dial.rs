@@ -25,6 +25,9 @@ use crate::{
 /// gone while another of its addresses is not. It says that it has forgotten one (RFC 9000 §10.3),
 /// but noq knows its word on the first path only.
 const CUT_OFF: Duration = Duration::from_millis(1500);
+/// If the hub is heard, but says on all paths that it hears nothing, another of its addresses or a
+/// new connection may do better after so long.
+const UNHEARD: Duration = Duration::from_secs(5);
 /// Addresses of the hub that are tried at once on a link; if there are more, the others have their
 /// turn after these.
 const RACED: usize = 4;
@@ -149,7 +152,7 @@ impl Edge {
         // A path on which the hub hears nothing may be the way from it.
         let heard = conn.paths().iter().map(|path| path.health.lost_from());
         let since = heard.fold(began, Instant::max);
-        let due = since + CUT_OFF;
+        let due = (since + CUT_OFF).min(began + UNHEARD);
         if now < due {
             slot.dial.look_at(due);
         }

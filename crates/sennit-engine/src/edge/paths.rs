@@ -27,11 +27,16 @@ const PATH_RETRY: Duration = Duration::from_millis(500);
 /// A path that is to be opened is waited for this long. Meanwhile noq asks every two seconds, and
 /// each time takes a few hundred bytes of memory.
 const OPENING: Duration = Duration::from_secs(3600);
+/// One that is led over a link that works is heard of at the hub after so long.
+const LED_FOR: Duration = Duration::from_secs(10);
 /// What it asks leaves for the first minute, and then for a moment of each half minute: 1200 bytes
 /// every two seconds would be 50 MB a day on a link on which nothing passes.
 const EAGER: Duration = Duration::from_secs(60);
 const ASKS_EVERY: Duration = Duration::from_secs(30);
 const ASKS_FOR: Duration = Duration::from_secs(3);
+/// A path on which so many packets left since it was up is closed and tried anew, if another one
+/// works: noq keeps 350 bytes of each until the path is heard.
+const MOST_UNHEARD: u64 = 1 << 13;
 /// A link that cannot carry the tunnel's packets is left alone for this long.
 const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
@@ -43,6 +48,11 @@ pub(super) struct Attempt {
     began: Instant,
     /// Since when it asks as often as noq does.
     eager: Instant,
+    /// It is to end. noq forgets a path only once both ends have closed it, and the hub has not
+    /// heard of this one: so it is opened over a link that works, and closed at once.
+    ends: bool,
+    /// Since when it is led over such a link.
+    led: Option<Instant>,
 }
 
 impl Edge {
@@ -61,6 +71,7 @@ impl Edge {
             return;
         }
         self.drop_small_paths(index, id, now);
+        self.drop_dead_paths(id, now);
         self.steer_attempts(id, now);
         let links: Vec<SocketId> = self.links.keys().copied().collect();
         for socket in links {
@@ -114,6 +125,8 @@ impl Edge {
                     remote,
                     began: now,
                     eager: now,
+                    ends: false,
+                    led: None,
                 };
                 conn.role.opening.insert(path, attempt);
             }
@@ -124,52 +137,72 @@ impl Edge {
         self.slots[index].dial.hold(socket, PATH_RETRY, now);
     }
 
-    /// A link has other addresses now: what is tried over it may pass, or cannot any more.
+    /// A link has other addresses now, or is gone: what is tried over it may pass, or cannot any
+    /// more.
     pub(super) fn ask_again(&mut self, socket: SocketId, now: Instant) {
-        let Some(link) = self.links.get(&socket).cloned() else {
-            return;
-        };
+        let link = self.links.get(&socket).cloned();
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;
             };
-            for (&path, attempt) in &mut conn.role.opening {
-                if attempt.socket != socket {
-                    continue;
-                }
+            let attempts = conn.role.opening.values_mut();
+            for attempt in attempts.filter(|attempt| attempt.socket == socket) {
                 attempt.eager = now;
-                if link.is_up() && !link.reaches(attempt.remote) {
-                    // Fails only for a path that is closed already.
-                    let _ = conn.tunnel.conn.close_path(now, path, POOR);
-                }
+                attempt.ends |= link
+                    .as_ref()
+                    .is_none_or(|link| link.is_up() && !link.reaches(attempt.remote));
             }
         }
     }
 
-    /// Has attempts ask less often, and ends those that have lasted for long. noq forgets a path
-    /// only once both ends have closed it, and the hub has not heard of this one: so it is opened
-    /// over a link that works, and closed at once.
+    /// Has attempts ask less often, and ends those that are to end or have lasted for long.
     fn steer_attempts(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let is_up = |path: &&Path| path.state().0 == PathState::Up;
-        let works = conn.tunnel.paths.iter().find(is_up).map(|path| path.socket);
-        for &Attempt {
-            socket,
-            began,
-            eager,
-            ..
-        } in conn.role.opening.values()
-        {
-            let since = |then: Instant| now.saturating_duration_since(then);
-            let asks = since(eager).as_millis() % ASKS_EVERY.as_millis() < ASKS_FOR.as_millis();
-            if since(began) >= OPENING && works.is_some() {
-                conn.detours.insert(socket, works);
-            } else if since(eager) >= EAGER && !asks {
-                conn.detours.entry(socket).or_insert(None);
-            } else if conn.detours.get(&socket) == Some(&None) {
-                conn.detours.remove(&socket);
+        let works = conn.tunnel.paths.iter().find(|path| is_up(path));
+        let works = works.map(|path| (path.socket, path.remote()));
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let mut heard_of = Vec::new();
+        for (&path, attempt) in &mut conn.role.opening {
+            attempt.ends |= works.is_some() && since(attempt.began) >= OPENING;
+            let pauses = since(attempt.eager) >= EAGER
+                && since(attempt.eager).as_millis() % ASKS_EVERY.as_millis()
+                    >= ASKS_FOR.as_millis();
+            if attempt.ends {
+                conn.detours.insert(attempt.socket, works);
+                attempt.led = works.and(attempt.led.or(Some(now)));
+                if attempt.led.is_some_and(|led| since(led) >= LED_FOR) {
+                    heard_of.push(path);
+                }
+            } else if pauses {
+                conn.detours.insert(attempt.socket, None);
+            } else {
+                conn.detours.remove(&attempt.socket);
+            }
+        }
+        for path in heard_of {
+            // Fails only for a path that is closed already.
+            let _ = conn.tunnel.conn.close_path(now, path, POOR);
+        }
+    }
+
+    /// Closes paths that are down and cost much, while another is up.
+    fn drop_dead_paths(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let tunnel = &mut conn.tunnel;
+        let works = tunnel.paths.iter().any(is_up);
+        for path in &mut tunnel.paths {
+            let Some(stats) = tunnel.conn.path_stats(path.id) else {
+                continue;
+            };
+            if is_up(path) {
+                path.sent_up = stats.sent_packets;
+            } else if works && stats.sent_packets.saturating_sub(path.sent_up) >= MOST_UNHEARD {
+                // Fails only for a path that is closed already.
+                let _ = tunnel.conn.close_path(now, path.id, POOR);
             }
         }
     }
@@ -209,10 +242,10 @@ impl Edge {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let Some(&Attempt { socket, .. }) = conn.role.opening.get(&path) else {
+        let Some(&Attempt { socket, ends, .. }) = conn.role.opening.get(&path) else {
             return;
         };
-        if conn.detours.get(&socket).is_some_and(Option::is_some) {
+        if ends {
             // Fails only for a path that is closed already.
             let _ = conn.tunnel.conn.close_path(now, path, POOR);
             return;
@@ -317,6 +350,10 @@ impl Edge {
             heard: path.health.lost_from(),
         });
     }
+}
+
+fn is_up(path: &Path) -> bool {
+    path.state().0 == PathState::Up
 }
 
 /// What a hub should know of one path.

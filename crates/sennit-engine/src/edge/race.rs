@@ -140,6 +140,7 @@ impl Dial {
         if self.failures > 0 {
             self.failures = 0;
             self.turns.clear();
+            self.stalled.clear();
             self.not_before.retain(|_, at| *at > now + RETRY_MAX);
         }
     }

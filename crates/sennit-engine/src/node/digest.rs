@@ -83,7 +83,6 @@ impl<R> Node<R> {
             conn.h3
                 .fail(&mut conn.tunnel.conn, Code::H3_INTERNAL_ERROR, reason, now);
         }
-        conn.tunnel.heed_blocked(now);
         if conn.tunnel.handle_keys(now).is_err() {
             let reason = "the peer does not follow when keys are renewed";
             conn.h3

@@ -25,6 +25,7 @@ mod resuming;
 mod returning;
 mod seeds;
 mod shares;
+mod silent;
 mod small_path;
 mod thin;
 mod trouble;

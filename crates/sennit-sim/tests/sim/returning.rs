@@ -1,6 +1,9 @@
 //! How soon a tunnel is there, or is there again, and that packets pass then.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use sennit_core::{Delivery, Policy};
 use sennit_sim::{EDGE, SERVER, World, class, number, udp};
@@ -119,56 +122,6 @@ fn after_an_outage_only_what_is_young_arrives() {
                 "{policy}, {outage} s: {oldest:?} at the {end}"
             );
         }
-    }
-}
-
-/// Each attempt to open a path that the hub never heard of cost one of the few that it allows, for
-/// as long as the tunnel lived.
-#[test]
-fn a_link_that_is_silent_when_its_tunnel_begins_joins_it_when_it_works() {
-    // The attempt of an hour ends just as the third works again.
-    for (silent, within) in [(20, 3), (600, 32), (3599, 32), (10_000, 32)] {
-        let mut world = World::new(
-            &[link("20/20"), link("20/30")],
-            Policy::Bond,
-            1,
-            Instant::now(),
-        );
-        world.blackhole(1, true);
-        assert!(world.connect(1), "{silent}: {:?}", world.edge.status());
-        world.run(silent * SECOND);
-        world.blackhole(1, false);
-        let joins = world.run_until(within * SECOND, |world| {
-            world.edge.status()[0].paths.len() == 2 && world.hub.status()[0].paths.len() == 2
-        });
-        let paths = &world.edge.status()[0].paths;
-        assert!(joins, "after {silent} s: {paths:?}");
-        assert!(paths.iter().any(|path| path.link.name == "b"), "{paths:?}");
-    }
-}
-
-/// The hub never hears of what was tried with addresses that a link has no more, and would allow a
-/// path less for each.
-#[test]
-fn a_silent_link_whose_addresses_come_and_go_joins_when_it_works() {
-    for v6 in [false, true] {
-        let mut world = World::new(
-            &[link("20/20"), link("20/30")],
-            Policy::Bond,
-            1,
-            Instant::now(),
-        );
-        world.blackhole(1, true);
-        assert!(world.connect(1));
-        for _ in 0..20 {
-            world.set_families(1, false, v6);
-            world.run(2 * SECOND);
-            world.set_families(1, true, false);
-            world.run(2 * SECOND);
-        }
-        world.blackhole(1, false);
-        let joins = world.run_until(5 * SECOND, |world| world.edge.status()[0].paths.len() == 2);
-        assert!(joins, "{v6}: {:?}", world.edge.status()[0].paths);
     }
 }
 
@@ -336,4 +289,30 @@ fn a_hub_that_starts_anew_between_its_two_answers_is_missed_soon() {
     world.restart_hub();
     let is_up = world.run_until(2600 * MS, |world| world.edge.status()[0].up);
     assert!(is_up, "{:?}", world.edge.status());
+}
+
+/// The hub was heard, which told nothing but that it heard nothing, and the race for its other
+/// address waited until noq gave up after three minutes.
+#[test]
+fn an_address_of_the_hub_to_which_nothing_passes_is_given_up_soon() {
+    let other: SocketAddr = "203.0.113.2:443".parse().expect("an address");
+    for count in 1..=2 {
+        let links = vec![link("20/20"); count];
+        let mut world = World::with_dead_hubs(&links, &[other], 1, Instant::now());
+        world.more_hubs.push(other);
+        assert!(world.connect(count), "{:?}", world.edge.status());
+        world.run(5 * SECOND);
+        world.lost_to = Some(world.edge.status()[0].paths[0].remote);
+        world.at_hub.clear();
+        let mut number = 0;
+        let is_back = world.run_until(9 * SECOND, |world| {
+            number += 1;
+            if number % 20 == 0 {
+                world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+                world.send_from_hub(&udp(SERVER, EDGE, 7, number, 300));
+            }
+            world.at_hub.len() > 20
+        });
+        assert!(is_back, "{count}: {:?}", world.edge.status());
+    }
 }
