@@ -230,9 +230,9 @@ impl Tunnel {
         self.open_gates();
     }
 
-    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if it can
-    /// hear of that on no other, which only closing the connection helps: noq says so where it
-    /// sends no data too, but rather on a path that is dead than there, and so that is closed.
+    /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if it
+    /// can hear of that on no other, which only closing the connection helps. noq tells that where
+    /// it sends no data too, but on a path that is dead rather than there: so that one is closed.
     pub(crate) fn close_stuck_paths(&mut self, now: Instant) -> bool {
         if !self.paths.iter().any(Path::is_stuck) {
             return true;

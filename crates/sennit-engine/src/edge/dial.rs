@@ -131,9 +131,9 @@ impl Edge {
         found.reduce(|one, other| one || other)
     }
 
-    /// Whether the class has a connection of which nothing is heard for long, so that another one is
-    /// welcome. Before the hub's answer nothing asks for signs of life: one that has acknowledged
-    /// all may take its time.
+    /// Whether the class has a connection of which nothing is heard for long, so that another one
+    /// is welcome. Before the hub's answer nothing asks for signs of life: one that has
+    /// acknowledged all may take its time.
     pub(super) fn is_cut_off(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {

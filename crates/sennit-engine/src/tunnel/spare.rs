@@ -17,8 +17,8 @@ impl Tunnel {
     /// there may be.
     ///
     /// For each path that is closed noq lets the peer have another one, unless it has never heard
-    /// of the path: an edge must not close one before ([`Role::opening`](crate::edge)). The hub gives
-    /// nothing for those: more than [`MAX_PATHS`] at once are more than noq and we can carry.
+    /// of the path: an edge must not close one before. A hub gives no numbers for those: more than
+    /// [`MAX_PATHS`] at once are more than noq and our repair can carry.
     pub(crate) fn allow_spare_paths(&mut self, now: Instant) {
         let count = if self.conn.side().is_client() {
             MAX_PATHS

@@ -1,4 +1,4 @@
-//! Links on which nothing passes while another works: for an hour or for good, from the start or not.
+//! Links on which nothing passes while another works.
 
 use std::{net::SocketAddr, time::Instant};
 
