@@ -41,6 +41,8 @@ pub struct Damage {
     pub left_bytes: i64,
     /// Events that the hub's owner heard.
     pub events: u64,
+    /// Paths that the hub had of one client, at most.
+    pub paths: usize,
     /// Packets of the honest edge, and those that arrived.
     pub sent: u64,
     pub arrived: u64,
@@ -96,7 +98,7 @@ fn attack(name: &'static str, weapon: Weapon, span: Duration, meter: Meter<'_>) 
     assert!(scene.rest(second, |scene| scene.hub.sites == 2));
     scene.hub.begin();
     let end = scene.now + span;
-    let mut sent = 0;
+    let (mut sent, mut paths, mut rounds) = (0, 0, 0_u32);
     while scene.now < end && scene.site.client().lost.is_none() {
         scene.site.client().strike(scene.now);
         if sent < (scene.now - start).as_millis() as u64 / 20 {
@@ -104,6 +106,14 @@ fn attack(name: &'static str, weapon: Weapon, span: Duration, meter: Meter<'_>) 
             scene.site.honest.act(0, &mut Input::new(&[]), scene.now);
         }
         scene.round(|wire| vec![wire]);
+        rounds += 1;
+        if rounds.is_multiple_of(100) {
+            let tunnels = scene.hub.hub.status();
+            paths = tunnels
+                .iter()
+                .map(|it| it.paths.len())
+                .fold(paths, usize::max);
+        }
     }
     let ended = scene.site.client().lost.take();
     let resets = scene.site.client().resets();
@@ -118,6 +128,7 @@ fn attack(name: &'static str, weapon: Weapon, span: Duration, meter: Meter<'_>) 
         most_bytes: hub.most,
         left_bytes: hub.held,
         events: hub.events,
+        paths,
         sent,
         arrived: hub.arrived,
         ended,
@@ -334,6 +345,15 @@ mod tests {
         let damage = damage_of(20, "another port");
         assert!(damage.packets > 3000, "{damage}");
         assert!(damage.most_bytes < 1_500_000, "{damage}");
+        assert_eq!(damage.arrived, damage.sent);
+    }
+
+    /// noq panicked when the acknowledgements of ninety paths did not fit a packet, and repair
+    /// when there were more than sixteen.
+    #[test]
+    fn who_saves_up_paths_has_sixteen_of_them() {
+        let damage = damage_of(70, "paths that the hub hears of late");
+        assert_eq!(damage.paths, 16, "{damage}");
         assert_eq!(damage.arrived, damage.sent);
     }
 

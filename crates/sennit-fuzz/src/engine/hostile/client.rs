@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::crypto::rustls::QuicClientConfig;
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
-    Event, FourTuple, StreamEvent, StreamId, TransportConfig, VarInt,
+    Event, FourTuple, PathStatus, StreamEvent, StreamId, TransportConfig, VarInt,
 };
 use sennit_sim::{Authority, HUB_NAME};
 
@@ -20,6 +20,8 @@ use super::weapons::{Weapon, home, requests};
 
 /// Datagrams a millisecond.
 const AT_ONCE: usize = 20;
+/// How long the hub hears of no path but the first.
+const HOARDS_FOR: Duration = Duration::from_secs(60);
 /// A frame of them with what is around it fits each packet.
 const LARGE: usize = 1100;
 
@@ -32,6 +34,9 @@ pub(super) struct Client {
     pub(super) is_connected: bool,
     pub(super) lost: Option<String>,
     port: u16,
+    /// Where it opened a path last, and until when the hub hears of none.
+    homes: u8,
+    hoards_until: Option<Instant>,
     /// Of what is said, what flow control held back.
     pending: Bytes,
     stateless: Vec<Wire>,
@@ -48,7 +53,7 @@ impl Client {
         let mut config = ClientConfig::new(Arc::new(Tap { inner, frames }));
         let mut transport = TransportConfig::default();
         transport
-            .max_concurrent_multipath_paths(16)
+            .max_concurrent_multipath_paths(64)
             .initial_mtu(1452)
             .max_concurrent_uni_streams(VarInt::from_u32(32))
             .max_concurrent_bidi_streams(VarInt::from_u32(32));
@@ -67,6 +72,8 @@ impl Client {
             is_connected: false,
             lost: None,
             port: 7000,
+            homes: 0,
+            hoards_until: None,
             pending: Bytes::new(),
             stateless: Vec::new(),
         }
@@ -112,6 +119,13 @@ impl Client {
             Weapon::Said(bytes) => write(stream, bytes),
             Weapon::Controlled(bytes) => write(control, bytes),
             Weapon::Acts(act) => act(conn, stream, now),
+            Weapon::Hoards => {
+                self.hoards_until.get_or_insert(now + HOARDS_FOR);
+                self.homes = self.homes.wrapping_add(1);
+                let network = FourTuple::new(HUB, Some(home(self.homes).ip()));
+                // Fails where it is allowed no more for now, which noq tells the hub.
+                let _ = conn.open_path(network, PathStatus::Available, now);
+            }
             Weapon::Frames(_) | Weapon::Roams | Weapon::Nothing => {
                 let mark: &[u8] = match self.weapon {
                     Weapon::Frames(_) => &MARK,
@@ -185,6 +199,9 @@ impl Machine for Client {
             for bytes in buffer.chunks(size) {
                 if matches!(self.weapon, Weapon::Roams) && self.stream.is_some() {
                     self.port = 7000 + (self.port + 1) % 20_000;
+                }
+                if ip != home(0).ip() && self.hoards_until.is_some_and(|until| now < until) {
+                    continue;
                 }
                 wires.push(Wire {
                     from: SocketAddr::new(ip, self.port),

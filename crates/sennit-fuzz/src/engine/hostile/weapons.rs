@@ -28,6 +28,8 @@ pub(super) enum Weapon {
     Controlled(Vec<u8>),
     /// Each packet comes from another port.
     Roams,
+    /// It opens as many paths as it is allowed, and for a minute the hub hears of none.
+    Hoards,
     /// What it sends is of no use, and not forbidden.
     Nothing,
 }
@@ -42,6 +44,7 @@ pub(super) fn all() -> Vec<(&'static str, Weapon)> {
     all.extend(http());
     all.extend(acts());
     all.push(("another port for each packet", Weapon::Roams));
+    all.push(("paths that the hub hears of late", Weapon::Hoards));
     all
 }
 
