@@ -174,11 +174,23 @@ impl Edge {
     /// Goes on with the connection that is ready, once the one before it has had its time.
     fn race_or_promote(&mut self, index: usize, now: Instant) {
         let slot = &mut self.slots[index];
-        let is_ready = |id| {
+        let is_ready = |&id: &ConnId| {
             let conn = self.node.get(id);
-            conn.is_some_and(|conn| conn.role.stage == Stage::Handshake)
+            conn.is_some_and(|conn| {
+                conn.role.stage == Stage::Handshake && !conn.tunnel.conn.is_handshaking()
+            })
         };
-        slot.dial.spare = slot.dial.spare.filter(|&(id, _)| is_ready(id));
+        slot.dial.spare = slot.dial.spare.filter(|(id, _)| is_ready(id));
+        // The link of the one that was ready first may be gone since.
+        if let Some(id) = slot
+            .dial
+            .attempts
+            .values()
+            .map(|&(id, _)| id)
+            .find(is_ready)
+        {
+            slot.dial.keep_spare(id, now);
+        }
         match slot.dial.spare {
             Some((_, at)) if slot.live.is_some() && now < at => slot.dial.look_at(at),
             Some((id, _)) => self.promote(id, now),

@@ -252,30 +252,34 @@ fn a_link_that_returns_slower_and_with_another_port_carries_soon() {
     }
 }
 
-/// A handshake was ready to take over, and was given up because another link went.
+/// A handshake was ready to take over, and was given up because another link went; or the one that
+/// was ready first went with its link, and the others waited for four seconds.
 #[test]
 fn a_link_that_goes_ends_no_race_of_others() {
-    let links = [link("20/10"), link("20/30"), link("20/20")];
-    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
-    assert!(world.connect(3));
-    let first = world.edge.status()[0].paths[0].link.name.clone();
-    let gone = ["a", "b", "c"].iter().position(|&name| name == first);
-    let gone = gone.expect("it is one of them");
-    world.blackhole(gone, true);
-    world.run(8 * SECOND);
-    world.restart_hub();
-    let mut number = 0;
-    let is_back = world.run_until(2600 * MS, |world| {
-        number += 1;
-        if number % 20 == 0 {
-            world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
-        }
-        if number == 1900 {
-            world.set_link((gone + 1) % 3, false);
-        }
-        world.hub.status().iter().any(|tunnel| tunnel.up)
-    });
-    assert!(is_back, "{:?}", world.edge.status());
+    let cases = [1700, 1800, 1900, 2000];
+    for (at, goes) in cases.into_iter().flat_map(|at| [(at, 1), (at, 2)]) {
+        let links = [link("20/10"), link("20/30"), link("20/20")];
+        let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+        assert!(world.connect(3));
+        let first = world.edge.status()[0].paths[0].link.name.clone();
+        let gone = ["a", "b", "c"].iter().position(|&name| name == first);
+        let gone = gone.expect("it is one of them");
+        world.blackhole(gone, true);
+        world.run(8 * SECOND);
+        world.restart_hub();
+        let mut number = 0;
+        let is_back = world.run_until(2900 * MS, |world| {
+            number += 1;
+            if number % 20 == 0 {
+                world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+            }
+            if number == at {
+                world.set_link((gone + goes) % 3, false);
+            }
+            world.hub.status().iter().any(|tunnel| tunnel.up)
+        });
+        assert!(is_back, "{at}, {goes}: {:?}", world.edge.status());
+    }
 }
 
 /// The hub that had answered the handshake knew nothing of the request, which took four seconds.
