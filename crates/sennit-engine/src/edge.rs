@@ -57,6 +57,8 @@ struct Role {
     early: Option<StreamId>,
     /// Paths that noq was asked to open.
     opening: BTreeMap<PathId, paths::Attempt>,
+    /// Links on which such a path was given up, and since when it had asked: the next one goes on.
+    tried: BTreeMap<SocketId, Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -297,6 +297,7 @@ impl Edge {
             stage: Stage::Handshake,
             early: None,
             opening: BTreeMap::new(),
+            tried: BTreeMap::new(),
         };
         let local = Local { socket, ip: None };
         let treatment = class.treatment;

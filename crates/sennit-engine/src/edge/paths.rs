@@ -29,10 +29,12 @@ const PATH_RETRY: Duration = Duration::from_millis(500);
 const OPENING: Duration = Duration::from_secs(3600);
 /// One that is led over a link that works is heard of at the hub after so long.
 const LED_FOR: Duration = Duration::from_secs(10);
-/// What it asks leaves for the first minute, and then for a moment of each half minute: 1200 bytes
-/// every two seconds would be 50 MB a day on a link on which nothing passes.
+/// What it asks leaves for the first minute, and then for a moment of each half minute, or two
+/// minutes where nothing flows: 1200 bytes every two seconds would be 50 MB a day on a link on
+/// which nothing passes.
 const EAGER: Duration = Duration::from_secs(60);
 const ASKS_EVERY: Duration = Duration::from_secs(30);
+const ASKS_IDLE: Duration = Duration::from_secs(120);
 const ASKS_FOR: Duration = Duration::from_secs(3);
 /// A path on which so many packets left since it was up is closed and tried anew, if another one
 /// works: noq keeps 350 bytes of each until the path is heard.
@@ -72,7 +74,7 @@ impl Edge {
         }
         self.drop_small_paths(index, id, now);
         self.drop_dead_paths(id, now);
-        self.steer_attempts(id, now);
+        self.steer_attempts(index, id, now);
         let links: Vec<SocketId> = self.links.keys().copied().collect();
         for socket in links {
             let Some(conn) = self.node.get(id) else {
@@ -124,7 +126,7 @@ impl Edge {
                     socket,
                     remote,
                     began: now,
-                    eager: now,
+                    eager: conn.role.tried.remove(&socket).unwrap_or(now),
                     ends: false,
                     led: None,
                 };
@@ -145,6 +147,7 @@ impl Edge {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;
             };
+            conn.role.tried.remove(&socket);
             let attempts = conn.role.opening.values_mut();
             for attempt in attempts.filter(|attempt| attempt.socket == socket) {
                 attempt.eager = now;
@@ -155,20 +158,38 @@ impl Edge {
         }
     }
 
+    /// Whether another class, before this one, tries the link too: where nothing flows, one asks
+    /// for all.
+    fn others_try(&self, index: usize, socket: SocketId) -> bool {
+        let before = self.slots[..index].iter();
+        let mut conns = before.filter_map(|slot| self.node.get(slot.live?));
+        conns.any(|conn| {
+            let mut attempts = conn.role.opening.values();
+            attempts.any(|attempt| attempt.socket == socket && !attempt.ends)
+        })
+    }
+
     /// Has attempts ask less often, and ends those that are to end or have lasted for long.
-    fn steer_attempts(&mut self, id: ConnId, now: Instant) {
+    fn steer_attempts(&mut self, index: usize, id: ConnId, now: Instant) {
+        let links = self.links.keys();
+        let left: Vec<SocketId> = links
+            .copied()
+            .filter(|&socket| self.others_try(index, socket))
+            .collect();
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
+        let idle = conn.tunnel.is_idle(now);
+        let every = if idle { ASKS_IDLE } else { ASKS_EVERY };
         let works = conn.tunnel.paths.iter().find(|path| is_up(path));
         let works = works.map(|path| (path.socket, path.remote()));
         let since = |then: Instant| now.saturating_duration_since(then);
         let mut heard_of = Vec::new();
         for (&path, attempt) in &mut conn.role.opening {
             attempt.ends |= works.is_some() && since(attempt.began) >= OPENING;
-            let pauses = since(attempt.eager) >= EAGER
-                && since(attempt.eager).as_millis() % ASKS_EVERY.as_millis()
-                    >= ASKS_FOR.as_millis();
+            let asks = since(attempt.eager).as_millis() % every.as_millis() < ASKS_FOR.as_millis();
+            let pauses =
+                since(attempt.eager) >= EAGER && (!asks || idle && left.contains(&attempt.socket));
             if attempt.ends {
                 conn.detours.insert(attempt.socket, works);
                 attempt.led = works.and(attempt.led.or(Some(now)));
@@ -255,6 +276,7 @@ impl Edge {
         self.adopt(id, path, socket, now);
         self.announce_links(id);
         self.tell_path(id, path);
+        self.ask_again(socket, now);
     }
 
     pub(super) fn handle_path_down(
@@ -271,8 +293,9 @@ impl Edge {
         let slot = conn.role.slot;
         conn.tunnel.allow_spare_paths(now);
         // A path that never came up is simply tried again.
-        if let Some(Attempt { socket, .. }) = conn.role.opening.remove(&path) {
+        if let Some(Attempt { socket, eager, .. }) = conn.role.opening.remove(&path) {
             conn.detours.remove(&socket);
+            conn.role.tried.insert(socket, eager);
             self.slots[slot].dial.hold(socket, PATH_RETRY, now);
         } else {
             let class = self.slots[slot].class.name.clone();

@@ -103,6 +103,11 @@ impl Tunnel {
         }
     }
 
+    /// Whether nothing flows, here or at the peer.
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        self.pace(now) == Pace::Idle
+    }
+
     /// Learns what other tunnels know of the ways that an idle one shares with them.
     pub(crate) fn consult(&mut self, ways: &Ways, id: ConnId, now: Instant) {
         if !self.is_numbered() || self.pace(now) != Pace::Idle {

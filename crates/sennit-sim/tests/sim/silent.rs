@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Instant};
 
 use sennit_core::{PathState, Policy};
 use sennit_engine::SocketId;
-use sennit_sim::World;
+use sennit_sim::{EDGE, SERVER, World, class, udp};
 
 use crate::{SECOND, link};
 
@@ -13,7 +13,8 @@ use crate::{SECOND, link};
 #[test]
 fn a_link_that_is_silent_when_its_tunnel_begins_joins_it_when_it_works() {
     // The attempt of an hour ends just as the third works again.
-    for (silent, within) in [(20, 3), (600, 32), (3599, 32), (10_000, 32)] {
+    let cases = [(20, 3), (600, 122), (3599, 122), (10_000, 122)];
+    for (silent, within) in cases {
         let mut world = World::new(
             &[link("20/20"), link("20/30")],
             Policy::Bond,
@@ -58,6 +59,49 @@ fn a_silent_link_whose_addresses_come_and_go_joins_when_it_works() {
     }
 }
 
+/// Where nothing flows, one class asks for all.
+#[test]
+fn a_silent_link_costs_an_idle_site_little_and_joins_all_classes_when_it_works() {
+    let links = [link("20/20"), link("20/30")];
+    let classes = ["one", "two", "three"].map(|name| class(name, Policy::Bond));
+    let begin = Instant::now();
+    let mut world = World::with_classes(&links, classes.into(), Default::default(), 1, begin);
+    world.blackhole(1, true);
+    assert!(world.connect(1), "{:?}", world.edge.status());
+    world.run(7200 * SECOND);
+    let before = world.bytes_on(1);
+    world.run(3600 * SECOND);
+    let a_day = 24.0 * (world.bytes_on(1) - before) as f64 / 1e6;
+    println!("silent: {a_day:.2} MB a day");
+    assert!(a_day < 2.0, "{a_day:.2}");
+    world.blackhole(1, false);
+    let joins = world.run_until(125 * SECOND, |world| {
+        world.edge.status().iter().all(|it| it.paths.len() == 2)
+    });
+    assert!(joins, "{:?}", world.edge.status());
+}
+
+/// Where packets flow it is asked for more often.
+#[test]
+fn a_silent_link_joins_what_carries_traffic_within_half_a_minute() {
+    let links = [link("20/20"), link("20/30")];
+    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+    world.blackhole(1, true);
+    assert!(world.connect(1), "{:?}", world.edge.status());
+    let mut number = 0;
+    let joins = world.run_until(632 * SECOND, |world| {
+        number += 1;
+        if number % 500 == 0 {
+            world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+        }
+        if number == 600_000 {
+            world.blackhole(1, false);
+        }
+        world.edge.status()[0].paths.len() == 2
+    });
+    assert!(joins, "{:?}", world.edge.status());
+}
+
 /// What asks is led over a link that works, which may have no way to the address that is asked.
 #[test]
 fn a_silent_link_of_the_other_family_joins_when_it_works() {
@@ -72,7 +116,7 @@ fn a_silent_link_of_the_other_family_joins_when_it_works() {
         assert!(world.connect(1), "{silent}: {:?}", world.edge.status());
         world.run(silent * SECOND);
         world.blackhole(1, false);
-        let joins = world.run_until(32 * SECOND, |world| {
+        let joins = world.run_until(125 * SECOND, |world| {
             world.edge.status()[0].paths.len() == 2 && world.hub.status()[0].paths.len() == 2
         });
         assert!(joins, "{silent}: {:?}", world.edge.status()[0].paths);
