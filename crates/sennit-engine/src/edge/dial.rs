@@ -88,7 +88,7 @@ impl Edge {
         }
     }
 
-    /// Closes the handshakes over a link, which none of them can end there any more.
+    /// Closes the handshakes over a link, which cannot be completed there any more.
     pub(super) fn end_attempts_over(&mut self, socket: SocketId, reason: &str, now: Instant) {
         for slot in &mut self.slots {
             for id in slot.dial.take_attempts_over(socket) {
