@@ -171,9 +171,11 @@ impl Edge {
 
     /// Has attempts ask less often, and ends those that are to end or have lasted for long.
     fn steer_attempts(&mut self, index: usize, id: ConnId, now: Instant) {
-        let links = self.links.keys();
-        let left: Vec<SocketId> = links
-            .copied()
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let sockets = conn.role.opening.values().map(|attempt| attempt.socket);
+        let left: Vec<SocketId> = sockets
             .filter(|&socket| self.others_try(index, socket))
             .collect();
         let Some(conn) = self.node.get_mut(id) else {
