@@ -71,6 +71,8 @@ fn every_kind_of_link_passes_the_self_check() {
     };
     let mut asymmetric = LabLink::symmetric("asym", &link(20, 25));
     asymmetric.shape.up = link(5, 15);
+    let mut behind_nat = LabLink::symmetric("nat", &link(20, 10));
+    behind_nat.nat = Some(NatConfig::default());
     let drive = Arc::new(Motion::Lte.trace(7, 1.0));
     let moving = Config {
         queue: Motion::Lte.queue(),
@@ -108,6 +110,7 @@ fn every_kind_of_link_passes_the_self_check() {
             },
         ),
         asymmetric,
+        behind_nat,
     ];
     let lab = Lab::new(&Spec {
         links,
@@ -119,7 +122,7 @@ fn every_kind_of_link_passes_the_self_check() {
     let checks = selfcheck::run(&lab).expect("probes can be sent");
 
     selfcheck::verdict(&checks).expect("all links are as asked");
-    assert_eq!(checks.len(), 7 * 2 * 3, "rate, delay and loss each way");
+    assert_eq!(checks.len(), 8 * 2 * 3, "rate, delay and loss each way");
 }
 
 #[test]

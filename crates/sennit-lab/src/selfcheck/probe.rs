@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// How often a receiver that waits asks whether it should go on.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
+/// A link may lose what opens its NAT box.
+const KNOCKS: u32 = 20;
+
 /// A socket at each end of one direction.
 #[derive(Debug)]
 pub(super) struct Probe {
@@ -32,6 +35,8 @@ pub(super) struct Probe {
     pub(super) bucket: Duration,
     /// When the link's trace began.
     pub(super) epoch: Instant,
+    /// Whether the receiver is behind a NAT box.
+    behind_nat: bool,
     sender: UdpSocket,
     receiver: UdpSocket,
 }
@@ -56,10 +61,6 @@ impl Probe {
             Direction::Up => (edge, hub),
             Direction::Down => (hub, edge),
         };
-        let connected = receiver
-            .local_addr()
-            .and_then(|address| sender.connect(address));
-        connected.doing(|| "connect a probe".into())?;
         Ok(Self {
             link: link.name().to_owned(),
             direction,
@@ -67,6 +68,7 @@ impl Probe {
             config: link.spec().config(direction).clone(),
             bucket: link.spec().bucket,
             epoch: epoch.unwrap_or_else(Instant::now),
+            behind_nat: link.spec().nat.is_some() && direction == Direction::Down,
             sender,
             receiver,
         })
@@ -74,6 +76,10 @@ impl Probe {
 
     /// Sends a burst and gives what arrives of it.
     pub(super) fn exchange(&self, burst: Burst) -> std::io::Result<Vec<Arrival>> {
+        let to = match self.behind_nat {
+            true => self.mapped()?,
+            false => self.receiver.local_addr()?,
+        };
         let epoch = Instant::now();
         let ready = Barrier::new(2);
         let end = OnceLock::new();
@@ -85,7 +91,7 @@ impl Probe {
             });
             prefer_this_thread();
             ready.wait();
-            let sent = self.send(burst, epoch);
+            let sent = self.send(burst, to, epoch);
             let _ = end.set(Instant::now() + self.longest_way());
             let arrivals = receiver.join().expect("a receiver does not panic");
             sent.and(arrivals)
@@ -97,7 +103,28 @@ impl Probe {
         self.subject().longest_way() + PATIENCE
     }
 
-    fn send(&self, burst: Burst, epoch: Instant) -> std::io::Result<()> {
+    /// Where the receiver is reached through its NAT box, which it opens from inside.
+    fn mapped(&self) -> std::io::Result<SocketAddr> {
+        let inside_to = self.sender.local_addr()?;
+        self.sender.set_read_timeout(Some(self.longest_way()))?;
+        for knock in 0..KNOCKS {
+            // What comes late of an earlier burst's may come from a mapping that is gone.
+            let sent = [nanos(self.epoch.elapsed()), u64::from(knock)].map(u64::to_be_bytes);
+            self.receiver.send_to(sent.as_flattened(), inside_to)?;
+            let mut packet = [0; PROBE + 8];
+            while let Some((len, from)) = heard(self.sender.recv_from(&mut packet))? {
+                if packet[..len] == *sent.as_flattened() {
+                    return Ok(from);
+                }
+            }
+        }
+        Err(std::io::Error::other(format!(
+            "nothing leaves through the NAT box of link {}, so nothing can enter",
+            self.link
+        )))
+    }
+
+    fn send(&self, burst: Burst, to: SocketAddr, epoch: Instant) -> std::io::Result<()> {
         let mut packet = vec![0; burst.payload];
         let start = Instant::now();
         for number in 0..burst.count {
@@ -108,7 +135,7 @@ impl Probe {
             }
             packet[..8].copy_from_slice(&nanos(epoch.elapsed()).to_be_bytes());
             packet[8..PROBE].copy_from_slice(&number.to_be_bytes());
-            self.sender.send(&packet)?;
+            self.sender.send_to(&packet, to)?;
         }
         Ok(())
     }
@@ -136,6 +163,16 @@ impl Probe {
             }
         }
         Ok(arrivals)
+    }
+}
+
+/// What came, or `None` if nothing came in time.
+fn heard<T>(received: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match received {
+        Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {
+            Ok(None)
+        }
+        received => received.map(Some),
     }
 }
 
