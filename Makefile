@@ -35,7 +35,7 @@
 # Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.
 
 PREFIX ?= /usr/local
-BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole neighbour long renewal
+BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole nat neighbour long renewal
 LINERATE ?= linerate idle edges
 REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,$(if $(filter chaos,$(MAKECMDGOALS)),1,3))
 # What the results page says was measured.
