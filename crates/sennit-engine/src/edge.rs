@@ -64,6 +64,8 @@ struct Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Handshake,
+    /// The handshake is complete, and the connection before it has some time yet.
+    Ready,
     /// Waits for the hub's settings.
     Connected,
     Requested(StreamId),
@@ -216,7 +218,7 @@ impl Edge {
         for slot in &mut self.slots {
             slot.dial.retry_soon(now);
             if up && changes {
-                slot.dial.wait_for_old();
+                slot.dial.wait_for_old(now);
             }
         }
         self.settle(now);
@@ -436,7 +438,7 @@ impl Edge {
             NodeEvent::PathDown(id, path, link, reason) => {
                 self.handle_path_down(id, path, link, reason, now);
             }
-            NodeEvent::PathState(id, path) => self.tell_path(id, path),
+            NodeEvent::PathState(id, path) => self.handle_path_state(id, path, now),
         }
     }
 
@@ -444,10 +446,11 @@ impl Edge {
     /// cut off is replaced, unless it is heard again soon.
     fn handle_connected(&mut self, id: ConnId, now: Instant) {
         // An attempt may have been closed in the moment in which it won.
-        let conn = self.node.get(id);
+        let conn = self.node.get_mut(id);
         let Some(conn) = conn.filter(|conn| conn.role.stage == Stage::Handshake) else {
             return;
         };
+        conn.role.stage = Stage::Ready;
         let index = conn.role.slot;
         if self.slots[index].live.is_none() {
             return self.promote(id, now);

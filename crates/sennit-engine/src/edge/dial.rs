@@ -145,7 +145,7 @@ impl Edge {
             false => matches!(path.state().0, PathState::Suspect | PathState::Down),
         };
         if !conn.paths().iter().all(lost) {
-            slot.dial.cut_off = None;
+            slot.dial.handle_heard();
             return false;
         }
         let began = *slot.dial.cut_off.get_or_insert(now);
@@ -177,7 +177,7 @@ impl Edge {
         let is_ready = |&id: &ConnId| {
             let conn = self.node.get(id);
             conn.is_some_and(|conn| {
-                conn.role.stage == Stage::Handshake && !conn.tunnel.conn.is_handshaking()
+                conn.role.stage == Stage::Ready && !conn.tunnel.conn.is_closed()
             })
         };
         slot.dial.spare = slot.dial.spare.filter(|(id, _)| is_ready(id));

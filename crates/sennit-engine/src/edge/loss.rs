@@ -55,7 +55,7 @@ impl Edge {
         if slot.live == Some(id) {
             slot.live = None;
             slot.since = now;
-        } else if stage != Stage::Handshake || slot.live.is_some() {
+        } else if !matches!(stage, Stage::Handshake | Stage::Ready) || slot.live.is_some() {
             return;
         }
         slot.reason = reason.clone();

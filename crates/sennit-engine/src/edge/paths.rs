@@ -139,33 +139,43 @@ impl Edge {
         self.slots[index].dial.hold(socket, PATH_RETRY, now);
     }
 
-    /// A link has other addresses now, or is gone: what is tried over it may pass, or cannot any
-    /// more.
+    /// A link has other addresses now, or works, or is gone: what is tried over it may pass, or
+    /// cannot any more, and a path to where it does not lead any more makes room for another.
     pub(super) fn ask_again(&mut self, socket: SocketId, now: Instant) {
         let link = self.links.get(&socket).cloned();
+        let leads = !self.hubs_for(socket, 0).is_empty();
         for id in self.live() {
             let Some(conn) = self.node.get_mut(id) else {
                 continue;
             };
             conn.role.tried.remove(&socket);
+            let is_past = |remote: SocketAddr| {
+                let link = link.as_ref();
+                link.is_none_or(|link| link.is_up() && !link.reaches(remote))
+            };
             let attempts = conn.role.opening.values_mut();
             for attempt in attempts.filter(|attempt| attempt.socket == socket) {
                 attempt.eager = now;
-                attempt.ends |= link
-                    .as_ref()
-                    .is_none_or(|link| link.is_up() && !link.reaches(attempt.remote));
+                attempt.ends |= is_past(attempt.remote);
+            }
+            let tunnel = &mut conn.tunnel;
+            let paths = tunnel.paths.iter().filter(|path| path.socket == socket);
+            for path in paths.filter(|path| leads && is_past(path.remote())) {
+                // Fails for the last path, without which the tunnel is cut off, and another wins.
+                let _ = tunnel.conn.close_path(now, path.id, POOR);
             }
         }
     }
 
-    /// Whether another class, before this one, tries the link too: where nothing flows, one asks
-    /// for all.
-    fn others_try(&self, index: usize, socket: SocketId) -> bool {
+    /// Whether another class, before this one, tries the same way: where nothing flows, one asks
+    /// for all. One that is cut off asks for nobody.
+    fn others_try(&self, index: usize, (socket, remote): (SocketId, SocketAddr)) -> bool {
         let before = self.slots[..index].iter();
-        let mut conns = before.filter_map(|slot| self.node.get(slot.live?));
+        let heard = before.filter(|slot| slot.dial.is_settled());
+        let mut conns = heard.filter_map(|slot| self.node.get(slot.live?));
         conns.any(|conn| {
-            let mut attempts = conn.role.opening.values();
-            attempts.any(|attempt| attempt.socket == socket && !attempt.ends)
+            let mut attempts = conn.role.opening.values().filter(|attempt| !attempt.ends);
+            attempts.any(|attempt| (attempt.socket, attempt.remote) == (socket, remote))
         })
     }
 
@@ -174,9 +184,10 @@ impl Edge {
         let Some(conn) = self.node.get(id) else {
             return;
         };
-        let sockets = conn.role.opening.values().map(|attempt| attempt.socket);
-        let left: Vec<SocketId> = sockets
-            .filter(|&socket| self.others_try(index, socket))
+        let attempts = conn.role.opening.iter();
+        let left: Vec<PathId> = attempts
+            .filter(|(_, attempt)| self.others_try(index, (attempt.socket, attempt.remote)))
+            .map(|(&path, _)| path)
             .collect();
         let Some(conn) = self.node.get_mut(id) else {
             return;
@@ -191,7 +202,7 @@ impl Edge {
             attempt.ends |= works.is_some() && since(attempt.began) >= OPENING;
             let asks = since(attempt.eager).as_millis() % every.as_millis() < ASKS_FOR.as_millis();
             let pauses =
-                since(attempt.eager) >= EAGER && (!asks || idle && left.contains(&attempt.socket));
+                since(attempt.eager) >= EAGER && (!asks || idle && left.contains(&path));
             if attempt.ends {
                 conn.detours.insert(attempt.socket, works);
                 attempt.led = works.and(attempt.led.or(Some(now)));
@@ -221,7 +232,7 @@ impl Edge {
             let Some(stats) = tunnel.conn.path_stats(path.id) else {
                 continue;
             };
-            if is_up(path) {
+            if matches!(path.state().0, PathState::Up | PathState::Probation) {
                 path.sent_up = stats.sent_packets;
             } else if works && stats.sent_packets.saturating_sub(path.sent_up) >= MOST_UNHEARD {
                 // Fails only for a path that is closed already.
@@ -297,7 +308,9 @@ impl Edge {
         // A path that never came up is simply tried again.
         if let Some(Attempt { socket, eager, .. }) = conn.role.opening.remove(&path) {
             conn.detours.remove(&socket);
-            conn.role.tried.insert(socket, eager);
+            if self.links.contains_key(&socket) {
+                conn.role.tried.insert(socket, eager);
+            }
             self.slots[slot].dial.hold(socket, PATH_RETRY, now);
         } else {
             let class = self.slots[slot].class.name.clone();
@@ -356,7 +369,19 @@ impl Edge {
         }
     }
 
-    pub(super) fn tell_path(&mut self, id: ConnId, path: PathId) {
+    /// A path is trusted again or no longer. What other classes try on the same link passes too,
+    /// if it does.
+    pub(super) fn handle_path_state(&mut self, id: ConnId, path: PathId, now: Instant) {
+        self.tell_path(id, path);
+        let paths = self.node.get(id).into_iter().flat_map(|conn| conn.paths());
+        let found = paths.filter(|known| known.id == path && is_up(known));
+        let sockets: Vec<SocketId> = found.map(|path| path.socket).collect();
+        for socket in sockets {
+            self.ask_again(socket, now);
+        }
+    }
+
+    fn tell_path(&mut self, id: ConnId, path: PathId) {
         let Some(conn) = self.node.get(id) else {
             return;
         };

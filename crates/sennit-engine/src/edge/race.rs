@@ -16,6 +16,8 @@ pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 /// A hub that answers a new connection gets so much time to answer on the old one as well, which is
 /// probed four times a second: both were cut off, and the new one's packet was the first to pass.
 const OLD_FIRST: Duration = Duration::from_millis(600);
+/// Links that come put a race off for so long.
+const WAITS_FOR: Duration = Duration::from_secs(3);
 /// After a failure that came at once (a refusal, a dead link) this is how long to wait; doubled
 /// with every further one.
 const RETRY: Duration = Duration::from_millis(500);
@@ -66,6 +68,8 @@ pub(super) struct Dial {
     pub(super) answer_by: Option<Instant>,
     /// Since when all paths are down while no link came.
     pub(super) cut_off: Option<Instant>,
+    /// Until when a link that comes puts that off.
+    waits_until: Option<Instant>,
     /// The attempt that is ready, and takes the place of the connection that is cut off then.
     pub(super) spare: Option<(ConnId, Instant)>,
     pub(super) next_look: Option<Instant>,
@@ -83,6 +87,7 @@ impl Dial {
             refusals: 0,
             answer_by: None,
             cut_off: None,
+            waits_until: None,
             spare: None,
             next_look: Some(now),
         }
@@ -200,11 +205,23 @@ impl Dial {
     }
 
     /// There is a new way, over which the connection that is cut off may be heard: a race that has
-    /// not begun waits for that.
-    pub(super) fn wait_for_old(&mut self) {
-        if self.attempts.is_empty() {
+    /// not begun waits for that, but not for a link that comes again and again.
+    pub(super) fn wait_for_old(&mut self, now: Instant) {
+        let since = self.cut_off.filter(|_| self.attempts.is_empty());
+        let until = since.map(|since| *self.waits_until.get_or_insert(since + WAITS_FOR));
+        if until.is_some_and(|until| now < until) {
             self.cut_off = None;
         }
+    }
+
+    /// A path is heard.
+    pub(super) fn handle_heard(&mut self) {
+        (self.cut_off, self.waits_until) = (None, None);
+    }
+
+    /// Whether its connection is up and heard.
+    pub(super) fn is_settled(&self) -> bool {
+        self.cut_off.is_none() && self.answer_by.is_none()
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

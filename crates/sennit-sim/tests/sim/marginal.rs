@@ -86,3 +86,28 @@ fn a_transfer_has_most_of_what_a_lossy_link_carries() {
     let goodput = flow.measure(&mut world, MS * 10_000);
     assert!(goodput > 42.0, "{goodput:.1} of 50 Mbit/s");
 }
+
+/// Its copies counted as if nobody had heard them: the path was closed, and the next one was
+/// trusted at once.
+#[test]
+fn a_link_that_falls_again_and_again_keeps_its_path_and_its_record() {
+    let links = links(&["60/10", "60/15"]);
+    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+    assert!(world.connect(2));
+    let record = |world: &mut World| {
+        let paths = &world.edge.status()[0].paths;
+        let mut b = paths.iter().filter(|path| path.link.name == "b");
+        b.next().map(|path| (path.id, path.falls.0))
+    };
+    let before = record(&mut world).expect("there is a path");
+    let mut flows = Transfer::new(Kind::Quic, Direction::Up, 2, world.now());
+    for _ in 0..12 {
+        flows.run(&mut world, 3500 * MS);
+        world.blackhole(1, true);
+        flows.run(&mut world, 1500 * MS);
+        world.blackhole(1, false);
+    }
+    let (id, falls) = record(&mut world).expect("there is a path");
+    assert_eq!(id, before.0, "it was closed");
+    assert!(falls > 5, "{falls} falls");
+}

@@ -320,3 +320,29 @@ fn an_address_of_the_hub_to_which_nothing_passes_is_given_up_soon() {
         assert!(is_back, "{count}: {:?}", world.edge.status());
     }
 }
+
+/// Each time that the link came, the race for another connection was put off.
+#[test]
+fn a_link_that_comes_and_goes_does_not_keep_others_from_a_new_connection() {
+    let links = [link("20/10"), link("20/30"), link("20/20")];
+    let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+    assert!(world.connect(3));
+    let first = world.edge.status()[0].paths[0].link.name.clone();
+    let gone = ["a", "b", "c"].iter().position(|&name| name == first);
+    let gone = gone.expect("it is one of them");
+    world.blackhole(gone, true);
+    world.run(8 * SECOND);
+    world.restart_hub();
+    let mut number = 0;
+    let is_back = world.run_until(6 * SECOND, |world| {
+        number += 1;
+        if number % 20 == 0 {
+            world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+        }
+        if number % 500 == 0 {
+            world.set_link(gone, number % 1000 == 0);
+        }
+        world.hub.status().iter().any(|tunnel| tunnel.up)
+    });
+    assert!(is_back, "{:?}", world.edge.status());
+}

@@ -171,3 +171,21 @@ fn a_dead_link_that_costs_much_is_tried_anew() {
     });
     assert!(joins, "{:?}", world.edge.status()[0].paths);
 }
+
+/// A path to an address to which its link does not lead any more stayed, and no other came.
+#[test]
+fn a_link_that_has_only_the_other_family_left_is_used_by_that() {
+    let v6: SocketAddr = "[2001:db8::1]:443".parse().expect("an address");
+    let links = [link("20/20"), link("20/30")];
+    let mut world = World::with_dead_hubs(&links, &[v6], 1, Instant::now());
+    world.more_hubs.push(v6);
+    assert!(world.connect(2), "{:?}", world.edge.status());
+    world.move_to(1, "2001:db8:9::2".parse().expect("an address"));
+    world.set_families(1, false, true);
+    let uses = world.run_until(3 * SECOND, |world| {
+        let paths = &world.edge.status()[0].paths;
+        let mut b = paths.iter().filter(|path| path.link.name == "b");
+        b.any(|path| path.state == PathState::Up && path.remote == v6)
+    });
+    assert!(uses, "{:?}", world.edge.status()[0].paths);
+}
