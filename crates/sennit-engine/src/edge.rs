@@ -451,15 +451,19 @@ impl Edge {
             return;
         };
         conn.role.stage = Stage::Ready;
-        let index = conn.role.slot;
-        if self.slots[index].live.is_none() {
-            return self.promote(id, now);
-        }
-        if !self.is_cut_off(index, now) {
+        let (index, exchange) = (conn.role.slot, conn.role.exchange);
+        let is_first = self.slots[index].live.is_none();
+        if !is_first && !self.is_cut_off(index, now) {
             return self.end_race(index, now);
         }
-        self.slots[index].dial.keep_spare(id, now);
-        self.settle(now);
+        match exchange {
+            race::Exchange::Classic => self.ask_once_more(id, now),
+            race::Exchange::Usual if is_first => self.promote(id, now),
+            race::Exchange::Usual => {
+                self.slots[index].dial.keep_spare(id, now);
+                self.settle(now);
+            }
+        }
     }
 
     /// A connection that is ready becomes that of its class.

@@ -67,7 +67,7 @@ enum Outcome {
 pub(crate) fn run(args: &ChaosArgs) -> Result<bool, Error> {
     if !(args.hours > 0.0 && args.hours <= MOST_HOURS) {
         let wrong = format!("--hours is more than 0 and at most {MOST_HOURS}");
-        return Err(Error::Scenario(wrong));
+        return Err(Error::Usage(wrong));
     }
     let span = Duration::from_secs_f64(args.hours * 3600.0);
     let jobs = args.jobs.or_else(|| thread::available_parallelism().ok());

@@ -326,7 +326,7 @@ fn variants(text: &str, only: Option<&str>) -> Result<Vec<Scenario>, Error> {
         variants.retain(|variant| variant.name == name);
     }
     match variants.is_empty() {
-        true => Err(Error::Scenario(format!(
+        true => Err(Error::Usage(format!(
             "there is no variant {:?}",
             only.unwrap_or_default()
         ))),

@@ -52,7 +52,7 @@ mod witness;
 
 pub use cli::{Args, run};
 pub use emulator::{NatFault, Strain};
-pub use error::Error;
+pub use error::{Error, error_json};
 pub use host::{Host, Role, Running, remove_all, remove_leftovers};
 pub use lab::{Lab, LinkHandle, Site, Spec};
 pub use link::{Kind, LabLink};

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &PredictArgs, programs: Programs) -> Result<(), Error> {
         what => what.load().expect("all but the sweep are loads"),
     };
     let predicted = load.predict();
-    let predicted = predicted.map_err(|error| Error::Scenario(error.to_string()))?;
+    let predicted = predicted.map_err(|error| Error::Usage(error.to_string()))?;
     if !load.medium.json() {
         print!("{}", load.print(&predicted));
     }
@@ -72,10 +72,10 @@ pub(crate) fn run(args: &PredictArgs, programs: Programs) -> Result<(), Error> {
 
 /// From the edge to the hub, with nothing but the link between them.
 fn sweep(args: &SweepArgs) -> Result<(), Error> {
-    let wrong = |error: PredictError| Error::Scenario(error.to_string());
+    let wrong = |error: PredictError| Error::Usage(error.to_string());
     let mut sweep = Sweep::new(args).map_err(wrong)?;
     let Some(link) = &args.link else {
-        return Err(Error::Scenario("--check needs --link".into()));
+        return Err(Error::Usage("--check needs --link".into()));
     };
     let page = args.report.as_deref().map(draft::begin).transpose()?;
     let medium = args.medium();
@@ -211,7 +211,7 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
 
 /// What the kernel or the emulator would do otherwise than was asked.
 fn refuse(what: &What, load: &LoadArgs<'_>) -> Result<(), Error> {
-    let wrong = |reason: &str| Err(Error::Scenario(format!("--check {reason}")));
+    let wrong = |reason: &str| Err(Error::Usage(format!("--check {reason}")));
     match &load.load {
         Load::Tcp { options, .. } if *options != 12 => {
             return wrong("measures Linux's TCP, whose options are 12 bytes");
@@ -246,11 +246,11 @@ fn write_link(
 ) -> Result<(), Error> {
     if link.up.trace.is_some() || link.down.trace.is_some() {
         let reason = format!("link {link} moves: only what stands still can be predicted");
-        return Err(Error::Scenario(reason));
+        return Err(Error::Usage(reason));
     }
     if medium.half_duplex && link.up != link.down {
         let reason = format!("link {link}: with --half-duplex both directions are alike");
-        return Err(Error::Scenario(reason));
+        return Err(Error::Usage(reason));
     }
     let (mtu, bytes) = (medium.ip.mtu, medium.frame_bytes());
     let _ = writeln!(

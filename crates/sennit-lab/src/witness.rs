@@ -168,7 +168,7 @@ fn measure(
 ) -> Result<(Vec<Line>, Vec<String>), Error> {
     let rate = link.down.rate.filter(|_| link.down.trace.is_none());
     let rate = rate.ok_or_else(|| {
-        Error::Scenario(format!(
+        Error::Usage(format!(
             "link {link} needs a rate, and one that stands still"
         ))
     })?;

@@ -93,6 +93,14 @@ struct Shared {
     description: serde_json::Value,
 }
 
+/// What is wrong with the files that the config names, as [`Api::start`] would say it.
+pub fn look_at_files(config: &ApiConfig) -> Vec<ApiError> {
+    let tls = serve::tls(config).err();
+    tls.into_iter()
+        .chain(access::look_at_tokens(config))
+        .collect()
+}
+
 impl Api {
     /// Listens and starts the thread.
     pub fn start(

@@ -42,7 +42,7 @@ pub use self::api::{ApiConfig, TlsFiles};
 pub use self::connect_udp::ConnectUdp;
 pub use self::effective::{Change, Entry, changes, effective, implied, render};
 pub use self::finding::{Finding, Located, Report, Severity};
-pub use self::host::{HostFinding, look_at_host};
+pub use self::host::{HostFinding, look_at_host, look_at_hub_host};
 pub use self::matching::{Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 use self::section::{Section, kind_of};

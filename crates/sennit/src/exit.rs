@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -100,6 +101,15 @@ impl Failure {
         Self {
             hint: Some(hint.into()),
             ..self
+        }
+    }
+
+    /// The same, as what still was so when a wait of this time was over.
+    pub(super) fn still_after(self, waited: Duration) -> Self {
+        Self {
+            exit: Exit::Timeout,
+            message: format!("after {} s: {}", waited.as_secs_f64(), self.message),
+            hint: self.hint,
         }
     }
 

@@ -66,6 +66,12 @@ fn read_secret(path: &Path) -> Result<String, NotifyError> {
     Ok(fs::read_to_string(path).map_err(file)?.trim().to_owned())
 }
 
+/// What is wrong with the files that the config names, as [`Notifier::start`] would say it.
+pub fn look_at_files(config: &[Notify]) -> Vec<NotifyError> {
+    let targets = config.iter().map(Target::load);
+    targets.filter_map(Result::err).collect()
+}
+
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Notifier {

@@ -192,7 +192,9 @@ impl Edge {
             slot.dial.keep_spare(id, now);
         }
         match slot.dial.spare {
-            Some((_, at)) if slot.live.is_some() && now < at => slot.dial.look_at(at),
+            Some((id, at)) if now < at && (slot.live.is_some() || slot.dial.is_classic(id)) => {
+                slot.dial.look_at(at);
+            }
             Some((id, _)) => self.promote(id, now),
             None => self.race(index, now),
         }
@@ -237,6 +239,29 @@ impl Edge {
         for remote in remotes {
             self.attempt(index, (socket, remote, Exchange::Classic), since, now);
         }
+    }
+
+    /// A classic handshake is complete. Perhaps the hub was only away: if it answers a post-quantum
+    /// one soon, that is taken.
+    pub(super) fn ask_once_more(&mut self, classic: ConnId, now: Instant) {
+        let Some(conn) = self.node.get(classic) else {
+            return;
+        };
+        let (index, to) = (conn.role.slot, (conn.role.link, conn.role.remote));
+        let dial = &mut self.slots[index].dial;
+        if !dial.keep_classic(classic, now + CLASSIC_AFTER) {
+            return;
+        }
+        let usual = (to.0, to.1, Exchange::Usual);
+        // That one sends ever more rarely.
+        if let Some((before, _)) = dial.attempts.remove(&usual) {
+            self.node.close(before, 0, "begun anew", now);
+            if let Some(conn) = self.node.get_mut(before) {
+                conn.role.stage = Stage::Closing;
+            }
+        }
+        self.attempt(index, usual, now, now);
+        self.settle(now);
     }
 
     fn drop_stale_attempts(&mut self, index: usize, now: Instant) {

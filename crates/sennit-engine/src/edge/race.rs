@@ -110,7 +110,26 @@ impl Dial {
 
     /// One attempt has won while the connection before it may still come back.
     pub(super) fn keep_spare(&mut self, id: ConnId, now: Instant) {
-        self.spare.get_or_insert((id, now + OLD_FIRST));
+        let better = |(spare, _)| self.is_classic(spare) && !self.is_classic(id);
+        if self.spare.is_none_or(better) {
+            self.spare = Some((id, now + OLD_FIRST));
+        }
+    }
+
+    /// A classic attempt has won while a post-quantum one may still be answered, which has time
+    /// until then. False if another one has won already.
+    pub(super) fn keep_classic(&mut self, id: ConnId, until: Instant) -> bool {
+        let is_new = self.spare.is_none();
+        self.spare.get_or_insert((id, until));
+        is_new
+    }
+
+    /// Whether it is an attempt with classic groups alone.
+    pub(super) fn is_classic(&self, id: ConnId) -> bool {
+        let mut attempts = self.attempts.iter();
+        attempts.any(|((_, _, exchange), &(known, _))| {
+            (*exchange, known) == (Exchange::Classic, id)
+        })
     }
 
     /// The attempts over a link, to be closed.

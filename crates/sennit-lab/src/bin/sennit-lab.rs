@@ -1,5 +1,6 @@
 //! The lab as a program of its own, which `sennit lab` starts: a router's daemon does not carry it.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -8,14 +9,28 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+/// Exit codes that are not an [`Error`](sennit_lab::Error)'s.
+const FAILED: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
-    let args = sennit_lab::Args::parse();
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let json = asks_for_json(&given);
+    let args = match sennit_lab::Args::try_parse_from(given) {
+        Ok(args) => args,
+        Err(error) if json && error.use_stderr() => {
+            let message = error.to_string();
+            return fail(
+                json,
+                WRONG_USAGE,
+                message.trim_start_matches("error: ").trim_end(),
+            );
+        }
+        Err(error) => error.exit(),
+    };
     let targets = match targets() {
         Ok(targets) => targets,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::from(2);
-        }
+        Err(error) => return fail(json, WRONG_USAGE, &error),
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
@@ -25,15 +40,24 @@ fn main() -> ExitCode {
         .init();
     match sennit_lab::run(args) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("error: not all is as it should be, see above");
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_code())
-        }
+        Ok(false) => fail(json, FAILED, "not all is as it should be, see above"),
+        Err(error) => fail(json, error.exit_code(), &error.to_string()),
     }
+}
+
+/// Says what went wrong, to a program or to people, as `sennit` does.
+fn fail(json: bool, exit_code: u8, message: &str) -> ExitCode {
+    match json {
+        true => eprintln!("{}", sennit_lab::error_json(exit_code, message)),
+        false => eprintln!("error: {message}"),
+    }
+    ExitCode::from(exit_code)
+}
+
+/// Whether a program reads what is printed, which is known also where the rest makes no sense.
+fn asks_for_json(args: &[OsString]) -> bool {
+    let options = args.iter().take_while(|arg| *arg != "--");
+    options.into_iter().any(|arg| arg == "--json")
 }
 
 /// What to log, by `SENNIT_LOG`.

@@ -61,7 +61,7 @@ fn only(cases: &[Case], number: usize) -> Result<bool, Error> {
     let found = cases.iter().find(|case| case.number == number);
     let case = found.ok_or_else(|| {
         let count = cases.len();
-        Error::Scenario(format!(
+        Error::Usage(format!(
             "there is no scenario {number}: they are 1 to {count}"
         ))
     })?;
@@ -86,7 +86,7 @@ impl Table {
         let before = std::fs::read_to_string(&source).ok();
         let same = before.is_some_and(|before| before == text);
         if !same && source.exists() && path.exists() {
-            return Err(Error::Scenario(format!(
+            return Err(Error::Usage(format!(
                 "{} has the results of another matrix: choose another --out, or remove it",
                 out.display()
             )));

@@ -36,7 +36,7 @@ fn where_a_box_drops_large_hellos_the_third_handshake_is_classic_as_well() {
 
     assert!(up, "a classic hello is one packet");
     assert!(world.elapsed() >= SECOND * 8, "two post-quantum ones first");
-    assert!(world.elapsed() <= SECOND * 10, "{:?}", world.elapsed());
+    assert!(world.elapsed() <= SECOND * 11, "{:?}", world.elapsed());
     assert_eq!(group(&mut world), (Some(NamedGroup::X25519), true));
 }
 
@@ -49,18 +49,22 @@ fn without_a_classic_offer_no_hello_passes_such_a_box() {
     assert!(!up, "the box does what it is for");
 }
 
+/// Whichever of the two handshakes of the race was heard first decided.
 #[test]
-fn a_hub_that_was_away_for_long_gets_no_classic_hello_once_it_answers() {
-    let mut world = World::with_hello_boxes(&[link()], &[], true, 1, Instant::now());
-    world.blackhole(0, true);
-    world.restart_edge();
-    world.run(SECOND * 40 + Duration::from_millis(100));
-    world.blackhole(0, false);
+fn a_hub_that_was_away_for_long_is_no_box_that_drops_large_hellos() {
+    for tenths in (260..=440).step_by(7) {
+        let mut world = World::with_hello_boxes(&[link()], &[], true, 1, Instant::now());
+        world.blackhole(0, true);
+        world.restart_edge();
+        world.run(Duration::from_millis(100) * tenths);
+        world.blackhole(0, false);
 
-    let up = world.run_until(SECOND * 10, |world| world.edge.status()[0].up);
+        let up = world.run_until(SECOND * 10, |world| world.edge.status()[0].up);
 
-    assert!(up);
-    assert_eq!(group(&mut world), (Some(NamedGroup::X25519MLKEM768), false));
+        assert!(up, "{tenths}");
+        let post_quantum = (Some(NamedGroup::X25519MLKEM768), false);
+        assert_eq!(group(&mut world), post_quantum, "{tenths}");
+    }
 }
 
 #[test]

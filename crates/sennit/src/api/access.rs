@@ -69,14 +69,8 @@ pub(super) struct Access {
 
 impl Access {
     pub(super) fn load(config: &ApiConfig) -> Result<Self, ApiError> {
-        let files = [
-            (Role::Read, &config.read_token),
-            (Role::Operate, &config.operate_token),
-            (Role::Admin, &config.admin_token),
-        ];
         let mut tokens = Vec::new();
-        for (role, file) in files {
-            let Some(file) = file else { continue };
+        for (role, file) in token_files(config) {
             let found = read_tokens(file)?;
             tokens.extend(found.iter().map(|token| (role, hash(token))));
         }
@@ -168,6 +162,21 @@ impl Access {
             || name.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
+}
+
+/// What is wrong with the files of tokens.
+pub(super) fn look_at_tokens(config: &ApiConfig) -> impl Iterator<Item = ApiError> {
+    token_files(config).filter_map(|(_, file)| read_tokens(file).err())
+}
+
+fn token_files(config: &ApiConfig) -> impl Iterator<Item = (Role, &Path)> {
+    let files = [
+        (Role::Read, &config.read_token),
+        (Role::Operate, &config.operate_token),
+        (Role::Admin, &config.admin_token),
+    ];
+    let files = files.into_iter();
+    files.filter_map(|(role, file)| Some((role, file.as_deref()?)))
 }
 
 /// A host without its port and brackets.

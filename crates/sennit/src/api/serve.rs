@@ -16,7 +16,10 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::{
     ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -50,28 +53,32 @@ pub(super) fn tls(config: &ApiConfig) -> Result<Option<TlsAcceptor>, ApiError> {
     let Some(files) = &config.tls else {
         return Ok(None);
     };
-    let bad = |path: &Path, what: &dyn std::fmt::Display| ApiError::BadFile {
-        path: path.into(),
-        what: what.to_string(),
-    };
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| {
-        bad(
-            &files.certificate,
-            &format!("holds no certificate in PEM: {error}"),
-        )
-    })?;
+    let chain = chain.map_err(|error| pem_error(&files.certificate, "certificate", error))?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| bad(&files.key, &format!("holds no private key in PEM: {error}")))?;
+        .map_err(|error| pem_error(&files.key, "private key", error))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
-    let mut tls =
-        tls.map_err(|error| bad(&files.certificate, &format!("cannot be used: {error}")))?;
+    let mut tls = tls.map_err(|error| ApiError::BadFile {
+        path: files.certificate.clone(),
+        what: format!("cannot be used: {error}"),
+    })?;
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Some(TlsAcceptor::from(Arc::new(tls))))
+}
+
+fn pem_error(path: &Path, kind: &str, error: pem::Error) -> ApiError {
+    let path = path.into();
+    match error {
+        pem::Error::Io(source) => ApiError::File { path, source },
+        error => ApiError::BadFile {
+            path,
+            what: format!("holds no {kind} in PEM: {error}"),
+        },
+    }
 }
 
 /// Serves until the future is dropped.

@@ -32,7 +32,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     };
     let host = match &config {
         Some(Config::Edge(edge)) => config::look_at_host(edge),
-        Some(Config::Hub(_)) | None => Vec::new(),
+        Some(Config::Hub(hub)) => config::look_at_hub_host(hub),
+        None => Vec::new(),
     };
     let checked = Checked {
         args,

@@ -101,6 +101,7 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
             let file = starter::write_hub(&state.dir, config.as_deref())?;
             output::say!("Start it:");
             starter::say_start("hub", &file);
+            starter::say_beside(&state.dir, &file);
             Ok(Exit::Ok)
         }
         Some(HubCommand::Invitations { state }) => given::invitations(&state.dir),

@@ -405,11 +405,13 @@ pub(super) fn revoke(args: &RevokeArgs) -> Result<Exit, Failure> {
     };
     match Client::connect(&args.control, PATIENCE).and_then(|mut hub| hub.request(&request)) {
         Ok(_) => output::say!("Site `{}` is revoked and disconnected.", args.site),
-        // The store is what counts; a hub that does not run has nobody to disconnect.
+        // The store is what counts: whichever hub runs with it looks at it every second.
         Err(error @ (ClientError::Unreachable { .. } | ClientError::Ended { .. })) => {
             output::say!(
-                "Site `{}` is revoked. No tunnel was ended: {error}",
-                args.site
+                "Site `{}` is revoked. A hub that runs with {} ends its tunnels within a second; \
+                 none could be told ({error}): its socket is named by --control.",
+                args.site,
+                args.state.dir.display()
             );
         }
         Err(error) => {

@@ -220,6 +220,18 @@ pub(super) fn say_start(role: &str, config: &Path) {
     }
 }
 
+/// Says what two hubs on a host cannot share, to whoever makes one in another state directory than
+/// the usual one.
+pub(super) fn say_beside(state: &Path, config: &Path) {
+    if state != Path::new(DEFAULT_STATE) {
+        output::say!(
+            "Beside another hub on this host, `device`, `control`, `listen` and `pool` in {} have \
+             to be others than that hub's.",
+            config.display()
+        );
+    }
+}
+
 /// Who runs keeps the identity that it started with.
 pub(super) fn say_restart(role: &str, config: &Path) {
     let usual = [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new);

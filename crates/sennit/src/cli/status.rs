@@ -147,8 +147,12 @@ pub(super) fn wait_up(
             },
             Err(nobody) => nobody,
         };
-        if failure.exit() == Exit::Permission || Instant::now() >= deadline {
+        if failure.exit() == Exit::Permission {
             return Err(failure);
+        }
+        if Instant::now() >= deadline {
+            let is_told = failure.exit() == Exit::Timeout;
+            return Err(if is_told { failure } else { failure.still_after(timeout) });
         }
         thread::sleep(POLL.min(left));
     }

@@ -17,7 +17,7 @@ use sennit_engine::{
     facts::{self, ChoiceReason, FlowsWanted, LinkFacts, SizeSource},
 };
 
-use super::why::{place, queue_down, shared, shared_down, why};
+use super::why::{Standings, place, queue_down, shared, shared_down, why};
 use crate::{
     config::{Delivery, Policy},
     control::Request,
@@ -95,15 +95,19 @@ impl Seen {
         self.tunnels.len()
     }
 
-    /// The tunnels as the document shows them; `site` is the one of an edge.
-    pub(super) fn tunnels(&self, site: Option<&SiteName>) -> Vec<TunnelStatus> {
+    /// The tunnels as the document shows them; `site` and `standings` are those of an edge.
+    pub(super) fn tunnels(
+        &self,
+        site: Option<&SiteName>,
+        standings: &Standings,
+    ) -> Vec<TunnelStatus> {
         let local = |socket: SocketId, remote: IpAddr| {
             self.locals.get(&(socket, remote.is_ipv6())).copied()
         };
         let tell = |tunnel: &facts::TunnelStatus| {
             let name = tunnel.site.as_deref().and_then(|site| site.parse().ok());
             let site = name.or_else(|| site.cloned())?;
-            Some(self::tunnel(tunnel, site, &local, self.at))
+            Some(self::tunnel(tunnel, site, &local, standings, self.at))
         };
         self.tunnels.iter().filter_map(tell).collect()
     }
@@ -113,6 +117,7 @@ fn tunnel(
     tunnel: &facts::TunnelStatus,
     site: SiteName,
     local: &impl Fn(SocketId, IpAddr) -> Option<SocketAddr>,
+    standings: &Standings,
     now: Instant,
 ) -> TunnelStatus {
     let carried = |path: &facts::PathStatus| path.carried.bytes(now);
@@ -162,7 +167,7 @@ fn tunnel(
             .iter()
             .enumerate()
             .map(|(index, p)| PathStatus {
-                why: why(tunnel, index, share(p), now),
+                why: why(tunnel, index, share(p), standings, now),
                 ..path(p, share(p), local(p.socket, p.remote.ip()), now)
             })
             .collect(),

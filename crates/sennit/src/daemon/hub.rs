@@ -40,6 +40,7 @@ use super::{
     note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries},
     traffic, watch_signals,
+    why::Standings,
     worker::{self, Io},
     workers,
 };
@@ -212,7 +213,7 @@ struct Report {
 impl Answer {
     fn tell(self) -> Report {
         Report {
-            tunnels: self.seen.tunnels(None),
+            tunnels: self.seen.tunnels(None, &Standings::new()),
             links: self.seen.links,
             worker: self.worker,
         }

@@ -151,6 +151,14 @@ struct State<R> {
     trial: Option<Trial>,
 }
 
+impl<R> State<R> {
+    /// How long until the change is taken back that waits to be confirmed, if one does.
+    fn left(&self) -> Option<Duration> {
+        let at = self.reverts_at.filter(|_| self.pending)?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+}
+
 impl<R> fmt::Debug for Reloader<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = &self.file;
@@ -186,28 +194,33 @@ impl<R: Runs> Reloader<R> {
 
     /// SIGHUP.
     pub(super) fn hang_up(self: &Arc<Self>) {
-        let answer = self.try_reload(None);
-        if !answer.applied {
-            tracing::error!(
+        match self.try_reload(None) {
+            Ok(answer) if answer.applied => {}
+            Ok(answer) => tracing::error!(
                 "the config has errors, and nothing was changed:\n{}",
                 answer.report
-            );
+            ),
+            Err(refused) => tracing::error!("nothing was changed: {refused}"),
         }
     }
 
     /// Reads the file and goes on with what it says; if that is not confirmed in time, with what
-    /// was before.
+    /// was before. A change that waits to be confirmed gives way only to one that has to be too.
     pub(super) fn reload(self: &Arc<Self>, confirm_seconds: Option<u32>) -> Response {
         let confirm = confirm_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-        Response::document(&self.try_reload(confirm))
+        Response::result(self.try_reload(confirm))
     }
 
-    fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> ReloadAnswer {
+    fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> Result<ReloadAnswer, Refused> {
         let parsed = match self.read() {
             Ok(parsed) => parsed,
-            Err(answer) => return *answer,
+            Err(answer) => return Ok(*answer),
         };
         let mut state = self.lock();
+        if let Some(left) = state.left().filter(|_| confirm.is_none()) {
+            let planned = state.running.plan(&parsed.0, &parsed.1);
+            return go_on_waiting(planned, parsed.2, left);
+        }
         // Where nothing changes there is nothing to confirm, unless something waits for that.
         let same = || state.running.plan(&parsed.0, &parsed.1).changes.is_empty();
         let confirm = confirm.filter(|_| state.pending || !same());
@@ -215,7 +228,7 @@ impl<R: Runs> Reloader<R> {
         if answer.applied && confirm.is_none() {
             state.confirmed = Arc::clone(&state.running);
         }
-        answer
+        Ok(answer)
     }
 
     /// Goes on with a config; if that is not confirmed in time, with what was before.
@@ -381,6 +394,34 @@ impl<R: Runs> Reloader<R> {
             Err(error) => tracing::error!(%error, "the config of before cannot be had"),
         }
     }
+}
+
+/// What is said of a reload while a change waits to be confirmed for so long: of one that says the
+/// same that this goes on, and of another that it has to wait too.
+fn go_on_waiting<R>(
+    planned: Planned<R>,
+    report: String,
+    left: Duration,
+) -> Result<ReloadAnswer, Refused> {
+    let seconds = left.as_secs_f64().ceil();
+    if !planned.changes.is_empty() {
+        let what = format!(
+            "another change waits to be kept: say `sennit reload --keep` first, or wait {seconds} s \
+             until it is taken back, or put this one in its place by `sennit reload --confirm`"
+        );
+        return Err(Refused::new("waits_to_be_kept", what));
+    }
+    let note = "a change waits to be kept";
+    tracing::warn!("{note}: sennit reload --keep; it is taken back in {seconds} s");
+    Ok(ReloadAnswer {
+        schema: ReloadAnswer::SCHEMA.into(),
+        applied: true,
+        needs_restart: planned.needs_restart,
+        reverts_in_seconds: Some(seconds),
+        report,
+        notes: vec![note.into()],
+        ..ReloadAnswer::default()
+    })
 }
 
 /// Nothing was changed, for this reason.

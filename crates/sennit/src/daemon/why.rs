@@ -1,6 +1,7 @@
 //! Why a path carries what it carries, in plain words.
 
 mod flow;
+mod reserve;
 mod sharing;
 
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use sennit_core::{PathState, Policy, Worth, health::Reason};
 use sennit_engine::facts::{Choice, ChoiceReason, FecReason, PathStatus, SizeSource, TunnelStatus};
 
 pub(super) use self::flow::place;
+pub(super) use self::reserve::{Standing, Standings};
 pub(super) use self::sharing::{queue_down, shared, shared_down};
 use crate::status::duration;
 
@@ -17,8 +19,14 @@ const IDLE: f64 = 0.01;
 
 /// The reason for path `index` of a tunnel. `share` is what it carried of all that the tunnel sent
 /// of late, if it sent anything.
-pub(super) fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant) -> String {
-    let mut text = use_of(tunnel, index, share, now);
+pub(super) fn why(
+    tunnel: &TunnelStatus,
+    index: usize,
+    share: Option<f64>,
+    standings: &Standings,
+    now: Instant,
+) -> String {
+    let mut text = use_of(tunnel, index, share, standings, now);
     text += &halved(&tunnel.paths[index]).unwrap_or_default();
     if let Some(choice) = tunnel.paths[index].congestion {
         text += &switched(choice).unwrap_or_default();
@@ -91,7 +99,13 @@ fn switched(choice: Choice) -> Option<String> {
     }
 }
 
-fn use_of(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant) -> String {
+fn use_of(
+    tunnel: &TunnelStatus,
+    index: usize,
+    share: Option<f64>,
+    standings: &Standings,
+    now: Instant,
+) -> String {
     let path = &tunnel.paths[index];
     if path.too_small {
         return "unused: it does not carry packets as large as the tunnel's".into();
@@ -119,9 +133,9 @@ fn use_of(tunnel: &TunnelStatus, index: usize, share: Option<f64>, now: Instant)
     let in_reserve = best_tier.is_some_and(|tier| path.link.tier > tier);
     match tunnel.treatment.policy {
         Policy::Single => one_of_many(tunnel, path, "policy single uses one link"),
-        Policy::Failover if in_reserve => reserve(path),
+        Policy::Failover if in_reserve => reserve(tunnel, path, standings),
         Policy::Failover => one_of_many(tunnel, path, "it has the lowest tier that works"),
-        Policy::Balanced | Policy::Bond if in_reserve => reserve(path),
+        Policy::Balanced | Policy::Bond if in_reserve => reserve(tunnel, path, standings),
         Policy::Balanced => balanced(tunnel, path),
         Policy::Bond => bond(tunnel, path, share),
         Policy::Redundant => redundant(tunnel, path),
@@ -137,9 +151,9 @@ fn delay(path: &PathStatus) -> Duration {
     path.rtt.unwrap_or(Duration::MAX)
 }
 
-fn reserve(path: &PathStatus) -> String {
-    let tier = path.link.tier;
-    format!("in reserve: its tier is {tier}, and links of a lower one work")
+fn reserve(tunnel: &TunnelStatus, path: &PathStatus, standings: &Standings) -> String {
+    let standing = |path: &PathStatus| standings.get(&path.link.name).copied();
+    reserve::reserve(standing(path), usable(tunnel).filter_map(standing).min())
 }
 
 fn one_of_many(tunnel: &TunnelStatus, path: &PathStatus, because: &str) -> String {
@@ -293,7 +307,20 @@ mod tests {
     }
 
     fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
-        super::why(tunnel, index, share, Instant::now())
+        super::why(tunnel, index, share, &standings(tunnel), Instant::now())
+    }
+
+    /// Of links that have a tier and nothing else.
+    fn standings(tunnel: &TunnelStatus) -> Standings {
+        let standing = |path: &PathStatus| Standing {
+            over: false,
+            tier: path.link.tier,
+            cost: 0,
+        };
+        let paths = tunnel.paths.iter();
+        paths
+            .map(|path| (path.link.name.clone(), standing(path)))
+            .collect()
     }
 
     #[test]
@@ -370,10 +397,30 @@ mod tests {
         let failover = tunnel(Policy::Failover, paths);
         let later = failover.paths[0].since + Duration::from_secs(42);
         assert_eq!(
-            super::why(&failover, 0, None, later),
+            super::why(&failover, 0, None, &standings(&failover), later),
             "unused for 42 s: nothing arrives from the peer"
         );
         assert!(why(&failover, 1, None).starts_with("carries everything"));
+    }
+
+    #[test]
+    fn a_link_without_a_tier_rests_for_its_cost() {
+        // The second rank is what the edge makes of the cost.
+        let paths = vec![path(0, "fibre", 1, 20, 300), path(1, "lte", 2, 60, 75)];
+        let bond = tunnel(Policy::Bond, paths);
+        let mut standings = standings(&bond);
+        standings.insert(
+            "lte".into(),
+            Standing {
+                over: false,
+                tier: 1,
+                cost: 5,
+            },
+        );
+
+        let why = super::why(&bond, 1, None, &standings, Instant::now());
+
+        assert_eq!(why, "in reserve: cheaper links work");
     }
 
     #[test]
@@ -384,7 +431,7 @@ mod tests {
         let bond = tunnel(Policy::Bond, paths);
         let later = bond.paths[1].since + Duration::from_secs(1);
         assert_eq!(
-            super::why(&bond, 1, None, later),
+            super::why(&bond, 1, None, &standings(&bond), later),
             "copies only, for 1 s: it fell 5 times of late, and is trusted again once it has been steady under \
              copies for 2 s"
         );

@@ -67,7 +67,10 @@ struct Run {
     /// Payload bytes that may still be written, if they are limited.
     left: Option<u64>,
     tally: Tally,
+    /// CPU time of the thread at the start.
     cpu: Option<Duration>,
+    /// The same when the load was stopped.
+    cpu_stopped: Option<Duration>,
     /// The warm-up is over.
     counts: bool,
 }
@@ -120,6 +123,7 @@ impl Load {
             left: self.plan.bytes,
             tally: Tally::new(&self.plan, now),
             cpu: tally::cpu(),
+            cpu_stopped: None,
             counts: self.plan.warmup_seconds <= 0.0,
         });
         self.begin_due(quic, now);
@@ -220,6 +224,9 @@ impl Load {
 
     /// Nothing more is sent.
     pub(super) fn stop(&mut self, quic: &mut dyn Stack) {
+        if let Some(run) = &mut self.run {
+            run.cpu_stopped = run.cpu_stopped.or_else(tally::cpu);
+        }
         if let Some(run) = self.run.as_mut().filter(|run| run.sends) {
             run.sends = false;
             self.give_up(quic);
@@ -440,7 +447,7 @@ impl Load {
                 |member: &Member| number(&member.after).saturating_sub(number(&member.before));
             members.clone().map(grown).sum()
         };
-        let cpu = run.cpu.zip(tally::cpu());
+        let cpu = run.cpu.zip(run.cpu_stopped.or_else(tally::cpu));
         let cpu = cpu.map(|(from, to)| to.saturating_sub(from));
         Side {
             received: Received {

@@ -26,6 +26,10 @@ const ENOUGH: u16 = 50;
 /// Above this share of a processor the thread of an end was the limit.
 const BUSY: f64 = 0.9;
 
+/// Seconds that a test lasts at least for a share of a processor to mean something: the kernel
+/// brings the account of a running thread up to date at its ticks, which are up to 10 ms apart.
+const SHORTEST_SHARE: f64 = 0.1;
+
 /// What a test found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -194,6 +198,9 @@ impl Cpu {
     /// Which ends were busy all the time.
     #[must_use]
     pub fn notes(&self, seconds: f64) -> Vec<String> {
+        if seconds < SHORTEST_SHARE {
+            return Vec::new();
+        }
         let ends = [
             ("this machine", self.client_seconds),
             ("the server", self.server_seconds),
@@ -483,5 +490,15 @@ mod tests {
         let notes = cpu.notes(8.0);
         assert_eq!(notes.len(), 1);
         assert!(notes[0].starts_with("this machine used 98 %"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_test_of_a_few_milliseconds_tells_nothing_of_processors() {
+        let cpu = Cpu {
+            client_seconds: Some(0.0044),
+            server_seconds: Some(0.003),
+        };
+        assert_eq!(cpu.notes(0.003), Vec::<String>::new());
+        assert_eq!(cpu.notes(0.0), Vec::<String>::new());
     }
 }

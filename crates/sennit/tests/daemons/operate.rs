@@ -374,7 +374,7 @@ fn a_link_that_has_used_up_its_cap_is_in_reserve_also_after_a_restart() {
     };
     edge.wait("link a to be over its cap", over);
     edge.wait("link b to be preferred", |status| {
-        path(status, "default", "a").is_some_and(|path| path.why.contains("in reserve"))
+        path(status, "default", "a").is_some_and(|path| path.why.contains("its cap is used up"))
     });
 
     edge.stop();

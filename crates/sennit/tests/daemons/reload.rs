@@ -100,6 +100,31 @@ fn a_change_that_nobody_confirms_is_taken_back() {
 }
 
 #[test]
+fn another_reload_does_not_confirm_the_one_that_waits() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    world.write("hub.toml", &world.hub_config("reach = ['hub']\n"));
+    let ended = reload(&world, &hub, &["--confirm", "8s"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+
+    let same = reload(&world, &hub, &["--json"]);
+    hub.signal(Signal::HUP);
+    world.write("hub.toml", &world.hub_config("reach = ['sites']\n"));
+    let other = reload(&world, &hub, &[]);
+
+    assert_eq!(same.code, Some(0), "{}", same.stderr);
+    let told: Value = serde_json::from_str(&same.stdout).unwrap();
+    assert_eq!(told["notes"][0], "a change waits to be kept");
+    let left = told["reverts_in_seconds"].as_f64().unwrap();
+    assert!((1.0..=8.0).contains(&left), "{told}");
+    assert_eq!(other.code, Some(1), "{}", other.stderr);
+    assert!(other.stderr.contains("waits to be kept"), "{}", other.stderr);
+    wait_until_in_reach(edge.host);
+}
+
+#[test]
 fn udp_is_proxied_and_no_more_without_a_restart() {
     let Some(world) = World::with_two_links() else {
         return;

@@ -63,7 +63,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-const EDGE: &str = "[edge]\nhub = ['203.0.113.10:443']\n[[link]]\nname = 'lte'\ninterface = 'lo'\n";
+const EDGE: &str = "[edge]\nhub = ['203.0.113.10:443']\nstate = '/'\n\
+                    [[link]]\nname = 'lte'\ninterface = 'lo'\n";
 
 #[test]
 fn check_tells_valid_odd_and_wrong_configs_apart() {
@@ -97,7 +98,7 @@ fn check_tells_valid_odd_and_wrong_configs_apart() {
         (&json["schema"], &json["errors"]),
         (&"sennit.check/1".into(), &2.into())
     );
-    assert_eq!(json["findings"][1]["line"], 5);
+    assert_eq!(json["findings"][1]["line"], 6);
     let absent = file("absent.toml", &EDGE.replace("'lo'", "'snt-none'"));
     let output = sennit(&["check", &absent, "--strict"]);
     assert_eq!(output.status.code(), Some(6));
@@ -106,6 +107,13 @@ fn check_tells_valid_odd_and_wrong_configs_apart() {
         said.contains("link `lte`: there is no interface snt-none"),
         "{said}"
     );
+    let secret = format!("{EDGE}[api]\nread_token = 'file:/nonexistent'\n");
+    let secret = file("secret.toml", &secret);
+    assert_eq!(sennit(&["check", &secret]).status.code(), Some(0));
+    let output = sennit(&["check", &secret, "--strict"]);
+    assert_eq!(output.status.code(), Some(6));
+    let said = stdout(&output);
+    assert!(said.contains("cannot read /nonexistent: "), "{said}");
     assert_fails(
         &sennit(&["check", "/nonexistent.toml"]),
         3,

@@ -6,7 +6,7 @@ use sennit_engine::facts::LinkFacts;
 use sennit_packet::Prefix;
 
 use crate::{
-    daemon::facts::Seen,
+    daemon::{facts::Seen, why::Standings},
     site::SiteName,
     status::{LinkStatus, PathState, TunnelStatus, WorkerStatus},
 };
@@ -24,13 +24,15 @@ pub(super) struct Answer {
     pub(super) links: Vec<LinkStatus>,
     /// Links on which this host refuses to send, and that in words.
     pub(super) refusals: Vec<(String, String)>,
+    /// Why links are used in the order that they are.
+    pub(super) standings: Standings,
     pub(super) seen: Seen,
     pub(super) worker: WorkerStatus,
 }
 
 impl Answer {
     pub(super) fn tell(self) -> Report {
-        let mut tunnels = self.seen.tunnels(Some(&self.site));
+        let mut tunnels = self.seen.tunnels(Some(&self.site), &self.standings);
         for path in tunnels.iter_mut().flat_map(|tunnel| &mut tunnel.paths) {
             let mut refusals = self.refusals.iter();
             if path.state != PathState::Up

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     config,
     control::LinkOrder,
+    daemon::why::Standing,
     journal::{Event, Journal},
     status::{LinkCause, LinkState, LinkStatus, LinkTraffic},
 };
@@ -53,6 +54,8 @@ struct Link {
     paused: bool,
     /// Its tier, as costs and caps make it.
     rank: u8,
+    /// What made it so.
+    standing: Standing,
     /// It loses everything until then, as its operator wants to see what happens.
     cut_until: Option<Instant>,
     /// It carries nothing until then, as another is measured.
@@ -347,6 +350,11 @@ impl Link {
             refusal: None,
             paused: false,
             rank: config.tier,
+            standing: Standing {
+                over: false,
+                tier: config.tier,
+                cost: config.cost,
+            },
             cut_until: None,
             rests_until: None,
             mtu: None,

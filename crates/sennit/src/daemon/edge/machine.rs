@@ -368,6 +368,7 @@ impl EdgeMachine {
             refused: self.edge.refused_lan().to_vec(),
             links,
             refusals: self.links.refusals(now),
+            standings: self.links.standings(),
             worker: self.strays.counters.status(seen.len()),
             seen,
         }

@@ -1,7 +1,7 @@
 //! What a hub runs with, and what of another config it can have without a restart.
 
 use crate::{
-    config::{Entry, HostFinding, HubConfig, Loaded, Report, changes},
+    config::{Entry, HostFinding, HubConfig, Loaded, Report, changes, look_at_hub_host},
     daemon::reload::{Planned, Runs, order_differs, with_old},
 };
 
@@ -22,8 +22,8 @@ impl Runs for Running {
         HubConfig::parse(file, source)
     }
 
-    fn look_at_host(_: &HubConfig) -> Vec<HostFinding> {
-        Vec::new()
+    fn look_at_host(config: &HubConfig) -> Vec<HostFinding> {
+        look_at_hub_host(config)
     }
 
     fn plan(&self, wanted: &HubConfig, entries: &[Entry]) -> Planned<Self> {

@@ -7,7 +7,7 @@ use std::{
     io,
     ops::RangeInclusive,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use aws_lc_rs::digest;
@@ -54,15 +54,13 @@ impl<R: Runs> Reloader<R> {
             refuse_secrets(&report)?;
         }
         let state = self.lock();
-        let reverts_at = state.reverts_at.filter(|_| state.pending);
-        let left = |at: Instant| at.saturating_duration_since(Instant::now()).as_secs_f64();
         Ok(ConfigText {
             schema: ConfigText::SCHEMA.into(),
             file,
             version: version(&source),
             text: String::from_utf8_lossy(&source).into_owned(),
             trial: state.trial.as_ref().map(|trial| trial.text.clone()),
-            reverts_in_seconds: reverts_at.map(left),
+            reverts_in_seconds: state.left().map(|left| left.as_secs_f64()),
         })
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_daemon_that_does_not_run_is_exit_code_4() {
+fn a_daemon_that_does_not_run_is_exit_code_4_and_8_once_it_was_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let control = dir.path().join("none.sock");
 
@@ -21,7 +21,10 @@ fn a_daemon_that_does_not_run_is_exit_code_4() {
         "--timeout",
         "0.2",
     ]);
-    assert_fails(&waiting, 4, "no daemon answers");
+    assert_fails(&waiting, 8, "after 0.2 s: no daemon answers");
+    let control = text(&control);
+    let waiting = sennit(&["wait", "--control", control, "--timeout", "0.2"]);
+    assert_fails(&waiting, 8, "after 0.2 s: no daemon answers");
 }
 
 /// A daemon whose state is `up` from the `n`th question on.

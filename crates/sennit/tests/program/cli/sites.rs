@@ -181,7 +181,7 @@ fn sites_are_listed_and_revoked() {
     ]);
     succeed(&["invite", "phone", "--state", state, "--bearer"]);
 
-    succeed(&[
+    let revoked = sennit(&[
         "revoke",
         "van-07",
         "--state",
@@ -189,6 +189,13 @@ fn sites_are_listed_and_revoked() {
         "--control",
         &no_daemon,
     ]);
+    assert_eq!(revoked.status.code(), Some(0));
+    let said = stderr(&revoked);
+    let hub_ends_them = format!("A hub that runs with {state} ends its tunnels within a second");
+    assert!(
+        said.contains(&hub_ends_them) && said.contains("--control"),
+        "{said}"
+    );
     let json: serde_json::Value =
         serde_json::from_str(&succeed(&["sites", "--state", state, "--json"])).unwrap();
 
@@ -278,6 +285,18 @@ fn what_a_site_may_announce_and_reach_is_the_hubs_to_say() {
     assert!(config.contains("reach = [\"everything\"]"), "{config}");
     let checked = succeed(&["check", "--strict", text(&hub.path().join("hub.toml"))]);
     assert!(!checked.contains("error"), "{checked}");
+}
+
+#[test]
+fn the_maker_of_a_second_hub_is_told_what_two_cannot_share() {
+    let hub = tempfile::tempdir().unwrap();
+    let made = sennit(&["hub", "init", "--state", text(hub.path())]);
+
+    let said = stderr(&made);
+    assert!(
+        said.contains("`device`, `control`, `listen` and `pool`"),
+        "{said}"
+    );
 }
 
 #[test]

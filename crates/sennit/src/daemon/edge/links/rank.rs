@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, time::Instant};
 use sennit_engine::Edge;
 
 use super::{Link, Links};
-use crate::status;
-
-/// Whether it has used up its cap, its tier and its cost.
-type Place = (bool, u8, u8);
+use crate::{
+    daemon::why::{Standing, Standings},
+    status,
+};
 
 impl Link {
     fn works(&self) -> bool {
@@ -53,33 +53,46 @@ impl Links {
     pub(super) fn order(&mut self) -> Vec<usize> {
         let others = self.all().filter(|(_, it)| !self.helps(it) && it.works());
         let first = others.map(|(_, it)| self.place(it)).min();
-        let places: BTreeSet<Place> = self.all().map(|(_, it)| self.place(it)).collect();
+        let places: BTreeSet<Standing> = self.all().map(|(_, it)| self.place(it)).collect();
         // Where neither matters, tiers are as they were written.
-        let plain = places.iter().all(|&(over, _, cost)| !over && cost == 0);
+        let plain = places.iter().all(|it| !it.over && it.cost == 0);
         let rank = |(_, link): (usize, &Link)| {
             let own = match first {
                 Some(first) if self.helps(link) => first.min(self.place(link)),
                 _ => self.place(link),
             };
             let before = places.iter().take_while(|&&it| it < own).count();
-            if plain {
-                own.1
+            let rank = if plain {
+                own.tier
             } else {
                 u8::try_from(before + 1).unwrap_or(u8::MAX)
-            }
+            };
+            (rank, own)
         };
-        let ranks: Vec<u8> = self.all().map(rank).collect();
+        let ranks: Vec<(u8, Standing)> = self.all().map(rank).collect();
         let ranked = self.all_mut().zip(ranks);
         ranked
-            .filter_map(|((index, link), rank)| {
+            .filter_map(|((index, link), (rank, standing))| {
+                link.standing = standing;
                 (std::mem::replace(&mut link.rank, rank) != rank).then_some(index)
             })
             .collect()
     }
 
-    fn place(&self, link: &Link) -> Place {
+    /// What made the ranks of links, by their names.
+    pub(in crate::daemon::edge) fn standings(&self) -> Standings {
+        self.all()
+            .map(|(_, link)| (link.config.name.clone(), link.standing))
+            .collect()
+    }
+
+    fn place(&self, link: &Link) -> Standing {
         let config = &link.config;
-        (self.over.contains(&config.name), config.tier, config.cost)
+        Standing {
+            over: self.over.contains(&config.name),
+            tier: config.tier,
+            cost: config.cost,
+        }
     }
 
     fn helps(&self, link: &Link) -> bool {
