@@ -188,12 +188,9 @@ impl Edge {
         let socket = update.socket;
         let up = update.is_up();
         let (away, label) = (update.away(), update.label.clone());
-        let reach = |link: &LinkUpdate| (link.v4, link.v6);
-        let reached = reach(&update);
+        let reached = (update.v4, update.v6);
         let before = self.links.insert(socket, update);
-        let changes = before
-            .as_ref()
-            .is_none_or(|before| reach(before) != reached);
+        let changes = before.as_ref().is_none_or(|it| (it.v4, it.v6) != reached);
         if before.is_some() && changes {
             self.ask_again(socket, now);
         }

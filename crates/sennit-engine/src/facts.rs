@@ -50,7 +50,7 @@ pub struct TunnelStats {
     pub packets_out: u64,
     /// Inner bytes handed out.
     pub bytes_out: u64,
-    /// Inner bytes sent, each copy counted.
+    /// Bytes of datagrams with inner packets, each copy counted.
     pub bytes_sent: u64,
     /// What putting flows back in order took.
     pub order: ResequenceStats,

@@ -429,7 +429,7 @@ fn leaves(load: &Load, link: &LinkSpec) -> Result<f64, Error> {
         ..Medium::default()
     };
     let predicted = predict(load, &medium, std::slice::from_ref(link), Direction::Down);
-    let predicted = predicted.map_err(|error| Error::Scenario(error.to_string()))?;
+    let predicted = predicted.map_err(|error| Error::Usage(error.to_string()))?;
     Ok(predicted.goodput_bits_per_second)
 }
 

@@ -1,15 +1,19 @@
 //! A file that comes about whole or not at all.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
+    process,
 };
 
-/// A file to come: until it is finished, what was there before stays.
+/// A file to come: until it is published, what was there before stays.
 ///
-/// It is written beside the file (`FILE.draft`) and takes its place in one step. What is no plain
-/// file, such as `/dev/stdout`, is written as it stands.
+/// It is written beside the file (`FILE.draft.PID`) and takes its place in one step, with the owner
+/// and mode of what was there. Where nothing can be made beside a file that can be written, that is
+/// written when the text is there. What is no plain file, such as `/dev/stdout`, is written as it
+/// stands.
 #[derive(Debug)]
 pub struct Draft {
     path: PathBuf,
@@ -25,10 +29,24 @@ impl Draft {
     ///
     /// Nothing can be written there.
     pub fn begin(path: &Path) -> io::Result<Self> {
+        // The name may be a symbolic link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let other = fs::metadata(&path).is_ok_and(|it| !it.is_file());
-        let beside = (!other).then(|| path.with_added_extension("draft"));
-        let file = File::create(beside.as_ref().unwrap_or(&path))?;
+        let before = fs::metadata(&path).ok();
+        let in_place = |path: &Path| OpenOptions::new().write(true).open(path);
+        if before.as_ref().is_some_and(|it| !it.is_file()) {
+            let file = in_place(&path)?;
+            return Ok(Self {
+                path,
+                file,
+                beside: None,
+            });
+        }
+        let beside = path.with_added_extension(format!("draft.{}", process::id()));
+        let (file, beside) = match create(&beside, before.as_ref()) {
+            Ok(file) => (file, Some(beside)),
+            Err(error) if before.is_some() && is_of_folder(&error) => (in_place(&path)?, None),
+            Err(error) => return Err(error),
+        };
         Ok(Self { path, file, beside })
     }
 
@@ -37,19 +55,94 @@ impl Draft {
         &self.path
     }
 
-    /// Ends it.
+    /// Writes its text, and publishes it.
     ///
     /// # Errors
     ///
     /// There is no room, or the place is gone.
     pub fn finish(mut self, text: &str) -> io::Result<()> {
+        self.fill(text)?;
+        self.publish()
+    }
+
+    /// Writes its text.
+    ///
+    /// # Errors
+    ///
+    /// There is no room.
+    pub fn fill(&mut self, text: &str) -> io::Result<()> {
+        let is_plain = self.file.metadata()?.is_file();
+        if is_plain {
+            self.file.set_len(0)?;
+        }
         self.file.write_all(text.as_bytes())?;
-        if let Some(beside) = &self.beside {
-            fs::rename(beside, &self.path)?;
+        // Else a power cut after it took its place could leave an empty file.
+        if is_plain {
+            self.file.sync_all()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Puts what was written in the file's place, also across a power cut.
+    ///
+    /// # Errors
+    ///
+    /// The place is gone.
+    pub fn publish(mut self) -> io::Result<()> {
+        let Some(beside) = &self.beside else {
+            return Ok(());
+        };
+        match fs::rename(beside, &self.path) {
+            // What a container has of its host is a mount, whose place nothing takes.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                fs::write(&self.path, fs::read(beside)?)?;
+                return Ok(());
+            }
+            renamed => renamed?,
         }
         self.beside = None;
-        Ok(())
+        let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
+}
+
+/// A new file, whose as the one before.
+fn create(beside: &Path, before: Option<&Metadata>) -> io::Result<File> {
+    // One that a crash has left.
+    match fs::remove_file(beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mode = if before.is_some() { 0o600 } else { 0o666 };
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(beside)?;
+    let Some(before) = before else {
+        return Ok(file);
+    };
+    let adopt = || {
+        let new = file.metadata()?;
+        if (new.uid(), new.gid()) != (before.uid(), before.gid()) {
+            fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        }
+        file.set_permissions(Permissions::from_mode(before.mode() & 0o7777))
+    };
+    let adopted: io::Result<()> = adopt();
+    if let Err(error) = adopted {
+        let _ = fs::remove_file(beside);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Whether an error says that nothing can be made in a folder, or not as it was.
+fn is_of_folder(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
 }
 
 impl Drop for Draft {
@@ -63,6 +156,8 @@ impl Drop for Draft {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -87,5 +182,28 @@ mod tests {
         Draft::begin(folder.path()).expect_err("it is a directory");
         let nowhere = Draft::begin(&folder.path().join("nowhere/page.html"));
         nowhere.expect_err("nobody made that directory");
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_its_name_may_be_a_link() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let [file, link] = ["real.toml", "edge.toml"].map(|name| folder.path().join(name));
+        fs::write(&file, "before, and longer").expect("there is room");
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("it is ours");
+        symlink("real.toml", &link).expect("there is room");
+
+        let mut draft = Draft::begin(&link).expect("it can be written");
+        draft.fill("after").expect("there is room");
+        let before = fs::read_to_string(&file).expect("it is there");
+        draft.publish().expect("its place is there");
+
+        assert_eq!(before, "before, and longer");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "after");
+        let mode = fs::metadata(&file).expect("it is there").mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let name = fs::symlink_metadata(&link).expect("it is there");
+        assert!(name.is_symlink());
+        let left = fs::read_dir(folder.path()).expect("it is ours").count();
+        assert_eq!(left, 2, "nothing else is left");
     }
 }

@@ -25,11 +25,10 @@ mod rekey;
 mod section;
 mod values;
 
-use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::{fmt, fs::File};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 pub use sennit_core::Headers;
@@ -42,7 +41,8 @@ pub use self::api::{ApiConfig, TlsFiles};
 pub use self::connect_udp::ConnectUdp;
 pub use self::effective::{Change, Entry, changes, effective, implied, render};
 pub use self::finding::{Finding, Located, Report, Severity};
-pub use self::host::{HostFinding, look_at_host, look_at_hub_host};
+pub use self::host::HostFinding;
+pub(crate) use self::host::look_at_interfaces;
 pub use self::matching::{Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 use self::section::{Section, kind_of};
@@ -384,12 +384,17 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(source)
 }
 
-/// The file that a daemon reads while it runs. It waits for nobody who writes into a pipe.
+/// A file that a daemon reads while it runs. It waits for nobody who writes into a pipe.
 pub(crate) fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
     read_file(path)
+}
+
+/// The text of such a file.
+pub(crate) fn read_regular_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_regular_file(path)?).map_err(io::Error::other)
 }
 
 /// Parses TOML with recovery, hands the tables to `read`, and joins both kinds of findings.

@@ -104,7 +104,7 @@ impl Failure {
         }
     }
 
-    /// The same, as what still was so when a wait of this time was over.
+    /// What still was so when a wait of this time was over.
     pub(super) fn still_after(self, waited: Duration) -> Self {
         Self {
             exit: Exit::Timeout,

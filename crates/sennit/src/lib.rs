@@ -26,6 +26,7 @@ pub mod loadtest;
 mod logging;
 pub mod metrics;
 pub mod notify;
+mod onsite;
 pub mod policy;
 mod qr;
 pub mod reach;

@@ -28,7 +28,7 @@ use self::{
     send::Sender,
 };
 use crate::{
-    config::Notify,
+    config::{Notify, read_regular_text},
     journal::{Journal, Wanted},
     sqlite::{self, SqliteError},
 };
@@ -63,7 +63,7 @@ fn read_secret(path: &Path) -> Result<String, NotifyError> {
     if fs::metadata(path).map_err(file)?.mode() & 0o077 != 0 {
         return Err(NotifyError::Open { path: path.into() });
     }
-    Ok(fs::read_to_string(path).map_err(file)?.trim().to_owned())
+    Ok(read_regular_text(path).map_err(file)?.trim().to_owned())
 }
 
 /// What is wrong with the files that the config names, as [`Notifier::start`] would say it.

@@ -201,8 +201,7 @@ impl Edge {
         for (&path, attempt) in &mut conn.role.opening {
             attempt.ends |= works.is_some() && since(attempt.began) >= OPENING;
             let asks = since(attempt.eager).as_millis() % every.as_millis() < ASKS_FOR.as_millis();
-            let pauses =
-                since(attempt.eager) >= EAGER && (!asks || idle && left.contains(&path));
+            let pauses = since(attempt.eager) >= EAGER && (!asks || idle && left.contains(&path));
             if attempt.ends {
                 conn.detours.insert(attempt.socket, works);
                 attempt.led = works.and(attempt.led.or(Some(now)));
@@ -373,10 +372,12 @@ impl Edge {
     /// if it does.
     pub(super) fn handle_path_state(&mut self, id: ConnId, path: PathId, now: Instant) {
         self.tell_path(id, path);
-        let paths = self.node.get(id).into_iter().flat_map(|conn| conn.paths());
-        let found = paths.filter(|known| known.id == path && is_up(known));
-        let sockets: Vec<SocketId> = found.map(|path| path.socket).collect();
-        for socket in sockets {
+        let Some(conn) = self.node.get(id) else {
+            return;
+        };
+        let mut paths = conn.paths().iter();
+        let works = paths.find(|known| known.id == path && is_up(known));
+        if let Some(socket) = works.map(|path| path.socket) {
             self.ask_again(socket, now);
         }
     }

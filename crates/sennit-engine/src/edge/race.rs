@@ -127,9 +127,8 @@ impl Dial {
     /// Whether it is an attempt with classic groups alone.
     pub(super) fn is_classic(&self, id: ConnId) -> bool {
         let mut attempts = self.attempts.iter();
-        attempts.any(|((_, _, exchange), &(known, _))| {
-            (*exchange, known) == (Exchange::Classic, id)
-        })
+        attempts
+            .any(|((_, _, exchange), &(known, _))| (*exchange, known) == (Exchange::Classic, id))
     }
 
     /// The attempts over a link, to be closed.

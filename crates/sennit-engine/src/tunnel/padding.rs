@@ -8,30 +8,30 @@ use bytes::Bytes;
 use sennit_core::{PathSet, PathView};
 
 use super::{Tunnel, fitting::FRAMING};
-use crate::{gate::OPENING, path::Path, pipe::Pipe};
+use crate::{gate::OPENING, path::Path};
 
 impl Tunnel {
     /// Stages padding for a path of which it is not known whether it carries packets of that size.
-    pub(super) fn size_probe_due(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
+    pub(super) fn size_probe_due(&mut self) -> Option<PathSet> {
         let due = |(path, view): (&Path, &PathView)| path.probes_size.is_some() && view.budget > 0;
         let mut paths = self.paths.iter().zip(&self.round.views);
         let index = paths.position(due).filter(|_| self.is_numbered())?;
         let size = self.paths[index].probes_size.take()?;
         let probe = self.padding_of(u64::from(size))?;
         let paths = PathSet::default().with(index);
-        self.put_aside(pipe, probe, paths);
+        self.put_aside(probe, paths);
         Some(paths)
     }
 
     /// Stages padding for a path that noq refused to send on: its address may be validated by now,
     /// and while nothing flows nothing else shows it.
-    pub(super) fn trial_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
+    pub(super) fn trial_due(&mut self, now: Instant) -> Option<PathSet> {
         let is_due = |path: &Path| path.trial_at().is_some_and(|at| at <= now);
         let index = self.paths.iter().position(is_due);
         let index = index.filter(|_| self.is_numbered())?;
         let trial = self.padding_of(0)?;
         let paths = PathSet::default().with(index);
-        self.put_aside(pipe, trial, paths);
+        self.put_aside(trial, paths);
         Some(paths)
     }
 
@@ -39,7 +39,7 @@ impl Tunnel {
     /// one may have to lead: how they arrive tells what it carries before the first transfer
     /// starts. While packets flow, an end that only answers has no use for it, and would hold up
     /// its answers for a second where the way back is narrow.
-    pub(super) fn opening_due(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
+    pub(super) fn opening_due(&mut self) -> Option<PathSet> {
         if self.activity.only_answers(self.round.polled) {
             return None;
         }
@@ -56,7 +56,7 @@ impl Tunnel {
         // startup must not end by them.
         self.paths[index].gate.set_limited();
         for _ in 0..OPENING {
-            self.put_aside(pipe, full.clone(), paths);
+            self.put_aside(full.clone(), paths);
         }
         Some(paths)
     }

@@ -98,7 +98,7 @@ impl Tunnel {
         let receiving = pipe.protection.receiving.as_mut()?;
         let paths = self.path_beside(None)?;
         let tidings = self.codec()?.tidings(&receiving.tidings(now)?);
-        self.put_aside(pipe, tidings, paths);
+        self.put_aside(tidings, paths);
         Some(paths)
     }
 
@@ -115,7 +115,7 @@ impl Tunnel {
                 break;
             };
             self.paths[index].symbols.repairs_sent += 1;
-            self.put_aside(pipe, repair, paths);
+            self.put_aside(repair, paths);
         }
         Some(paths)
     }

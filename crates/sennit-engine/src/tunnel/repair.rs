@@ -272,14 +272,14 @@ impl Tunnel {
     }
 
     /// Stages a template that the other end is to hear of.
-    pub(super) fn template_due(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
+    pub(super) fn template_due(&mut self, now: Instant) -> Option<PathSet> {
         if !self.codec().is_some_and(Codec::has_offer) {
             return None;
         }
         let path = self.soonest()?;
         let offer = self.codec.as_mut()?.poll_offer(now)?;
         let paths = PathSet::default().with(path);
-        self.put_aside(pipe, offer, paths);
+        self.put_aside(offer, paths);
         Some(paths)
     }
 

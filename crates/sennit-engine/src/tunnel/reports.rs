@@ -125,7 +125,7 @@ impl Tunnel {
             return None;
         }
         let report = self.report(pipe, now)?;
-        self.put_aside(pipe, report, paths);
+        self.put_aside(report, paths);
         Some(paths)
     }
 

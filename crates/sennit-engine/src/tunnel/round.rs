@@ -258,11 +258,11 @@ impl Tunnel {
         self.round.batch.clear();
         let other = self
             .report_due(pipe, now)
-            .or_else(|| self.size_probe_due(pipe))
-            .or_else(|| self.trial_due(pipe, now))
-            .or_else(|| self.opening_due(pipe))
+            .or_else(|| self.size_probe_due())
+            .or_else(|| self.trial_due(now))
+            .or_else(|| self.opening_due())
             .or_else(|| self.repair_due(pipe, now))
-            .or_else(|| self.template_due(pipe, now))
+            .or_else(|| self.template_due(now))
             .or_else(|| self.protection_due(pipe, now));
         if other.is_some() {
             return other;
@@ -380,13 +380,14 @@ impl Tunnel {
         paths: PathSet,
         fit: Option<Fit>,
     ) {
+        pipe.stats.bytes_sent += (payload.bytes.len() * paths.iter().count()) as u64;
         let Some(halves) = self.halves(&payload.bytes, fit) else {
-            self.charge(pipe, payload.bytes.len(), paths);
+            self.charge(payload.bytes.len(), paths);
             self.round.batch.push(payload);
             return;
         };
         for bytes in halves {
-            self.charge(pipe, bytes.len(), paths);
+            self.charge(bytes.len(), paths);
             self.round.batch.push(Payload {
                 bytes,
                 twins: None,
@@ -406,13 +407,12 @@ impl Tunnel {
     }
 
     /// Takes a datagram of this size from the budgets of the paths that will carry it.
-    fn charge(&mut self, pipe: &mut Pipe, size: usize, paths: PathSet) {
+    fn charge(&mut self, size: usize, paths: PathSet) {
         for path in paths.iter() {
             let least = self.paths[path].least;
             let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), least);
             let view = &mut self.round.views[path];
             (view.budget, view.room) = (left(view.budget), left(view.room));
-            pipe.stats.bytes_sent += size as u64;
         }
     }
 
@@ -480,8 +480,8 @@ impl Tunnel {
     }
 
     /// Puts a datagram that is not worth repeating into the batch.
-    pub(super) fn put_aside(&mut self, pipe: &mut Pipe, bytes: Bytes, paths: PathSet) {
-        self.charge(pipe, bytes.len(), paths);
+    pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
+        self.charge(bytes.len(), paths);
         self.round.batch.push(Payload {
             bytes,
             first_sent: self.round.polled,

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(again.known.keys().copied().collect::<Vec<_>>(), [1]);
         let left = std::fs::read_to_string(&again.path).expect("it is there");
         assert!(!left.contains(torn), "{left}");
-        let new = out.join("matrix.csv.draft");
+        let new = out.join(format!("matrix.csv.draft.{}", std::process::id()));
         std::fs::create_dir(&new).expect("there is room");
         Table::open(&out, text, &cases)
             .err()

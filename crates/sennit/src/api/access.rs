@@ -7,7 +7,7 @@
 //! must be an address, `localhost` or a name from the config, because a name that an attacker
 //! points here (DNS rebinding) is none of them; and an `Origin` must be the host that is asked.
 
-use std::{fs, io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Instant};
+use std::{io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Instant};
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{ApiError, limit::Limit, problem::Problem};
-use crate::config::ApiConfig;
+use crate::config::{ApiConfig, read_regular_text};
 
 /// Requests that a peer may make a second: more than a page and a monitor want.
 const REQUESTS: (f64, f64) = (400.0, 800.0);
@@ -206,7 +206,7 @@ fn hash(token: &str) -> [u8; 32] {
 
 /// One token a line; what begins with `#` is not one.
 fn read_tokens(path: &Path) -> Result<Vec<String>, ApiError> {
-    let text = fs::read_to_string(path).map_err(|source| io_error(path, source))?;
+    let text = read_regular_text(path).map_err(|source| io_error(path, source))?;
     let bad = |what: &str| ApiError::BadFile {
         path: path.into(),
         what: what.into(),

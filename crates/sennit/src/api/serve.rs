@@ -38,7 +38,7 @@ use super::{
     router,
     seats::{Busy, Seat},
 };
-use crate::config::ApiConfig;
+use crate::config::{ApiConfig, read_regular_file};
 
 /// For the head of a request, and for the handshake of TLS. Whoever is slower is not there, or
 /// keeps others out.
@@ -53,11 +53,15 @@ pub(super) fn tls(config: &ApiConfig) -> Result<Option<TlsAcceptor>, ApiError> {
     let Some(files) = &config.tls else {
         return Ok(None);
     };
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| pem_error(&files.certificate, "certificate", error))?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| pem_error(&files.key, "private key", error))?;
+    let read = |path: &Path| {
+        let path = path.to_path_buf();
+        read_regular_file(&path).map_err(|source| ApiError::File { path, source })
+    };
+    let (chain, key) = (read(&files.certificate)?, read(&files.key)?);
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
+    let chain = chain.map_err(|error| pem_error(&files.certificate, "certificate", &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|error| pem_error(&files.key, "private key", &error))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -70,14 +74,10 @@ pub(super) fn tls(config: &ApiConfig) -> Result<Option<TlsAcceptor>, ApiError> {
     Ok(Some(TlsAcceptor::from(Arc::new(tls))))
 }
 
-fn pem_error(path: &Path, kind: &str, error: pem::Error) -> ApiError {
-    let path = path.into();
-    match error {
-        pem::Error::Io(source) => ApiError::File { path, source },
-        error => ApiError::BadFile {
-            path,
-            what: format!("holds no {kind} in PEM: {error}"),
-        },
+fn pem_error(path: &Path, kind: &str, error: &pem::Error) -> ApiError {
+    ApiError::BadFile {
+        path: path.into(),
+        what: format!("holds no {kind} in PEM: {error}"),
     }
 }
 

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::{CheckArgs, Exit, Failure, output};
-use crate::config::{
-    self, Config, ConfigError, Finding, HostFinding, Leak, Loaded, Located, Report, Severity,
+use crate::{
+    config::{Config, ConfigError, Finding, HostFinding, Leak, Loaded, Located, Report, Severity},
+    onsite,
 };
 
 /// What `--json` prints.
@@ -31,8 +32,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         Err(error @ ConfigError::Read { .. }) => return Err(error.into()),
     };
     let host = match &config {
-        Some(Config::Edge(edge)) => config::look_at_host(edge),
-        Some(Config::Hub(hub)) => config::look_at_hub_host(hub),
+        Some(Config::Edge(edge)) => onsite::look_at_edge(edge),
+        Some(Config::Hub(hub)) => onsite::look_at_hub(hub),
         None => Vec::new(),
     };
     let checked = Checked {

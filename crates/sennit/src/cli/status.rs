@@ -152,7 +152,11 @@ pub(super) fn wait_up(
         }
         if Instant::now() >= deadline {
             let is_told = failure.exit() == Exit::Timeout;
-            return Err(if is_told { failure } else { failure.still_after(timeout) });
+            return Err(if is_told {
+                failure
+            } else {
+                failure.still_after(timeout)
+            });
         }
         thread::sleep(POLL.min(left));
     }

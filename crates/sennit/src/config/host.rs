@@ -1,22 +1,15 @@
-//! What only the host can tell about a config: interfaces that are there or not, their subnets, and
-//! the files that the config names.
+//! What only the host can tell about a config: interfaces that are there or not, and their subnets.
 //!
 //! A config may well be checked on another machine, or before a modem is plugged in; so these
-//! findings stand beside those of the file. Without the files the daemon does not start: they are
-//! read by what reads them at the start.
+//! findings stand beside those of the file.
 
-use std::{error::Error, fmt, io, path::Path};
+use std::fmt;
 
 use schemars::JsonSchema;
 use sennit_linux::netlink::{Interface, Netlink};
 use serde::Serialize;
 
-use super::{ApiConfig, EdgeConfig, HubConfig, Notify, Prefix, Severity};
-use crate::{
-    api::{self, ApiError},
-    identity::{EdgeIdentity, HubIdentity},
-    notify::{self, NotifyError},
-};
+use super::{EdgeConfig, Prefix, Severity};
 
 /// One thing that does not fit together here and now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -46,64 +39,8 @@ impl fmt::Display for HostFinding {
     }
 }
 
-/// Compares an edge's config with this host; nothing where it may not look.
-pub fn look_at_host(edge: &EdgeConfig) -> Vec<HostFinding> {
-    let mut findings = look_at_interfaces(edge);
-    // Trust in a proxy needs no identity.
-    if edge.proxy.is_none() && is_missing(&edge.state) {
-        findings.extend(no_identity(EdgeIdentity::load(&edge.state), "sennit join"));
-    }
-    findings.extend(look_at_files(&edge.api, &edge.notify));
-    findings
-}
-
-/// Compares a hub's config with this host; nothing where it may not look.
-pub fn look_at_hub_host(hub: &HubConfig) -> Vec<HostFinding> {
-    let mut findings = Vec::new();
-    if is_missing(&hub.state) {
-        let loaded = HubIdentity::load(&hub.state);
-        findings.extend(no_identity(loaded, "sennit hub init"));
-    }
-    findings.extend(look_at_files(&hub.api, &hub.notify));
-    findings
-}
-
-fn is_missing(directory: &Path) -> bool {
-    matches!(directory.try_exists(), Ok(false))
-}
-
-fn no_identity<T>(loaded: Result<T, impl Error>, maker: &str) -> Option<HostFinding> {
-    Some(HostFinding {
-        severity: Severity::Warning,
-        message: loaded.err()?.to_string(),
-        help: Some(format!("`{maker}` makes one, in the directory `state`")),
-    })
-}
-
-/// Files with secrets that are missing, open to others, or no such files.
-fn look_at_files(api: &ApiConfig, notify: &[Notify]) -> Vec<HostFinding> {
-    let asked = api::look_at_files(api).into_iter().filter(|error| {
-        !matches!(error, ApiError::File { source, .. } if is_kept_from_us(source))
-    });
-    let told = notify::look_at_files(notify).into_iter().filter(|error| {
-        !matches!(error, NotifyError::File { source, .. } if is_kept_from_us(source))
-    });
-    let messages = asked.map(|error| error.to_string());
-    let messages = messages.chain(told.map(|error| error.to_string()));
-    let finding = |message| HostFinding {
-        severity: Severity::Warning,
-        message,
-        help: Some("the daemon does not start so".into()),
-    };
-    messages.map(finding).collect()
-}
-
-/// Whoever checks a config need not be who may read its secrets.
-fn is_kept_from_us(source: &io::Error) -> bool {
-    source.kind() == io::ErrorKind::PermissionDenied
-}
-
-fn look_at_interfaces(edge: &EdgeConfig) -> Vec<HostFinding> {
+/// Compares an edge's links and LAN with this host; nothing where it may not look.
+pub(crate) fn look_at_interfaces(edge: &EdgeConfig) -> Vec<HostFinding> {
     let Ok(mut netlink) = Netlink::open() else {
         return Vec::new();
     };
@@ -169,7 +106,7 @@ mod tests {
                     [[link]]\nname = 'lte'\ninterface = 'lo'\n\
                     [[class]]\nname = 'voice'\nmatch = ['in snt-gone']\n";
         let edge = EdgeConfig::parse("edge.toml", text.as_bytes());
-        let findings = look_at_host(&edge.unwrap().config);
+        let findings = look_at_interfaces(&edge.unwrap().config);
 
         assert_eq!(findings.len(), 1, "{findings:?}");
         let text = findings[0].to_string();
@@ -184,7 +121,7 @@ mod tests {
             .unwrap()
             .config;
 
-        let findings = look_at_host(&edge);
+        let findings = look_at_interfaces(&edge);
 
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].severity, Severity::Warning);
@@ -212,7 +149,7 @@ mod tests {
             let text = "[edge]\nhub = ['203.0.113.10:443']\nstate = '/'\nlan = ['192.168.0.0/16', '10.1.0.0/16']\n\
                         [[link]]\nname = 'a'\ninterface = 'lo'\n";
             let edge = EdgeConfig::parse("edge.toml", text.as_bytes()).unwrap().config;
-            look_at_host(&edge)
+            look_at_interfaces(&edge)
         });
         let findings = findings.unwrap();
 
@@ -222,35 +159,5 @@ mod tests {
             findings[0].message.contains("192.168.8.0/24"),
             "{findings:?}"
         );
-    }
-
-    #[test]
-    fn files_without_which_no_daemon_starts_are_named_with_the_words_of_the_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(at("open"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        std::fs::set_permissions(at("open"), mode).unwrap();
-        let [state, token, pem, open] = ["state", "token", "pem", "open"].map(at);
-        let text = format!(
-            "[hub]\nlisten = ['127.0.0.1:443']\npool = ['10.200.0.0/16']\nstate = '{state}'\n\
-             [api]\nread_token = 'file:{token}'\ntls_certificate = '{pem}'\ntls_key = '{pem}'\n\
-             [[notify]]\nname = 'us'\nurl = 'http://127.0.0.1/'\nsecret = 'file:{open}'\n"
-        );
-        let hub = HubConfig::parse("hub.toml", text.as_bytes()).unwrap();
-
-        let findings = look_at_hub_host(&hub.config);
-
-        let expected = [
-            format!("{state} holds no hub's identity"),
-            format!("cannot read {pem}: "),
-            format!("cannot read {token}: "),
-            format!("{open} holds a secret, and others may read it: chmod 600"),
-        ];
-        assert_eq!(findings.len(), expected.len(), "{findings:?}");
-        for (finding, expected) in findings.iter().zip(expected) {
-            assert!(finding.message.starts_with(&expected), "{finding}");
-            assert!(!finding.is_error(), "the config may be for another host");
-        }
     }
 }

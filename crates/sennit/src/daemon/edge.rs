@@ -57,7 +57,7 @@ use super::{
     worker::{self, Io, Worker},
 };
 use crate::{
-    config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
+    config::{EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     exit::Failure,
     journal::{Event, Journal},
     speedtest::Speedtests,
@@ -232,7 +232,7 @@ fn log_start(config: &EdgeConfig, workers: usize) {
 
 /// What does not fit together on this host, in the log.
 fn log_host(config: &EdgeConfig) {
-    for finding in config::look_at_host(config) {
+    for finding in crate::onsite::look_at_edge(config) {
         let help = finding.help.unwrap_or_default();
         match finding.severity {
             Severity::Error => tracing::error!(help, "{}", finding.message),

@@ -4,7 +4,6 @@
 //! is handed on as a whole, or not at all. A file with errors changes nothing.
 
 mod edit;
-mod save;
 
 use std::{
     fmt,

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_was_busy_is_named() {
+    fn an_end_that_was_busy_is_named_after_a_while() {
         let cpu = Cpu {
             client_seconds: Some(7.8),
             server_seconds: Some(2.0),
@@ -490,15 +490,6 @@ mod tests {
         let notes = cpu.notes(8.0);
         assert_eq!(notes.len(), 1);
         assert!(notes[0].starts_with("this machine used 98 %"), "{notes:?}");
-    }
-
-    #[test]
-    fn a_test_of_a_few_milliseconds_tells_nothing_of_processors() {
-        let cpu = Cpu {
-            client_seconds: Some(0.0044),
-            server_seconds: Some(0.003),
-        };
-        assert_eq!(cpu.notes(0.003), Vec::<String>::new());
-        assert_eq!(cpu.notes(0.0), Vec::<String>::new());
+        assert!(cpu.notes(0.003).is_empty(), "too short to tell");
     }
 }

@@ -120,7 +120,11 @@ fn another_reload_does_not_confirm_the_one_that_waits() {
     let left = told["reverts_in_seconds"].as_f64().unwrap();
     assert!((1.0..=8.0).contains(&left), "{told}");
     assert_eq!(other.code, Some(1), "{}", other.stderr);
-    assert!(other.stderr.contains("waits to be kept"), "{}", other.stderr);
+    assert!(
+        other.stderr.contains("waits to be kept"),
+        "{}",
+        other.stderr
+    );
     wait_until_in_reach(edge.host);
 }
 

@@ -46,7 +46,7 @@ impl Runs for Running {
     }
 
     fn look_at_host(config: &EdgeConfig) -> Vec<HostFinding> {
-        config::look_at_host(config)
+        crate::onsite::look_at_edge(config)
     }
 
     fn plan(&self, wanted: &EdgeConfig, entries: &[Entry]) -> Planned<Self> {

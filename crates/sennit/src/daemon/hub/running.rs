@@ -1,8 +1,9 @@
 //! What a hub runs with, and what of another config it can have without a restart.
 
 use crate::{
-    config::{Entry, HostFinding, HubConfig, Loaded, Report, changes, look_at_hub_host},
+    config::{Entry, HostFinding, HubConfig, Loaded, Report, changes},
     daemon::reload::{Planned, Runs, order_differs, with_old},
+    onsite,
 };
 
 /// A config and the file that it came from, key by key.
@@ -23,7 +24,7 @@ impl Runs for Running {
     }
 
     fn look_at_host(config: &HubConfig) -> Vec<HostFinding> {
-        look_at_hub_host(config)
+        onsite::look_at_hub(config)
     }
 
     fn plan(&self, wanted: &HubConfig, entries: &[Entry]) -> Planned<Self> {

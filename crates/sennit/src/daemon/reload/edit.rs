@@ -3,17 +3,13 @@
 //! A text on trial runs and is not in the file. It gets there when it is kept. So a daemon that
 //! ends meanwhile starts with what was before, and taking a trial back touches no file.
 
-use std::{
-    io,
-    ops::RangeInclusive,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
+use sennit_linux::Draft;
 use similar::TextDiff;
 
-use super::{Planned, Reloader, Runs, State, save::Draft};
+use super::{Planned, Reloader, Runs, State};
 use crate::{
     config::{self, HostFinding, Located, Report},
     control::{
@@ -173,7 +169,10 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn draft(&self, text: &str) -> Result<Draft, Refused> {
-        Draft::write(&self.file, text.as_bytes()).map_err(|error| self.unwritable(&error))
+        let mut draft = Draft::begin(&self.file).map_err(|error| self.unwritable(&error))?;
+        let filled = draft.fill(text);
+        filled.map_err(|error| self.unwritable(&error))?;
+        Ok(draft)
     }
 
     fn unwritable(&self, error: &io::Error) -> Refused {
