@@ -64,7 +64,7 @@ struct Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Handshake,
-    /// The handshake is complete, and the connection before it has some time yet.
+    /// The handshake is complete; the connection before it, or a better one, has some time yet.
     Ready,
     /// Waits for the hub's settings.
     Connected,

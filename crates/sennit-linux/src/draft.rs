@@ -12,7 +12,7 @@ use std::{
 ///
 /// It is written beside the file (`FILE.draft.PID`) and takes its place in one step, with the owner
 /// and mode of what was there. Where nothing can be made beside a file that can be written, that is
-/// written when the text is there. What is no plain file, such as `/dev/stdout`, is written as it
+/// written when it is published. What is no plain file, such as `/dev/stdout`, is written as it
 /// stands.
 #[derive(Debug)]
 pub struct Draft {
@@ -20,6 +20,8 @@ pub struct Draft {
     file: File,
     /// Where it is written first.
     beside: Option<PathBuf>,
+    /// What is to be written if there is no such place.
+    text: String,
 }
 
 impl Draft {
@@ -35,11 +37,7 @@ impl Draft {
         let in_place = |path: &Path| OpenOptions::new().write(true).open(path);
         if before.as_ref().is_some_and(|it| !it.is_file()) {
             let file = in_place(&path)?;
-            return Ok(Self {
-                path,
-                file,
-                beside: None,
-            });
+            return Ok(Self::of(path, file, None));
         }
         let beside = path.with_added_extension(format!("draft.{}", process::id()));
         let (file, beside) = match create(&beside, before.as_ref()) {
@@ -47,7 +45,16 @@ impl Draft {
             Err(error) if before.is_some() && is_of_folder(&error) => (in_place(&path)?, None),
             Err(error) => return Err(error),
         };
-        Ok(Self { path, file, beside })
+        Ok(Self::of(path, file, beside))
+    }
+
+    fn of(path: PathBuf, file: File, beside: Option<PathBuf>) -> Self {
+        Self {
+            path,
+            file,
+            beside,
+            text: String::new(),
+        }
     }
 
     /// Where the file will be.
@@ -65,23 +72,19 @@ impl Draft {
         self.publish()
     }
 
-    /// Writes its text.
+    /// Writes its text, which takes no place yet.
     ///
     /// # Errors
     ///
     /// There is no room.
     pub fn fill(&mut self, text: &str) -> io::Result<()> {
-        let is_plain = self.file.metadata()?.is_file();
-        if is_plain {
-            self.file.set_len(0)?;
+        if self.beside.is_none() {
+            self.text = text.into();
+            return Ok(());
         }
         self.file.write_all(text.as_bytes())?;
         // Else a power cut after it took its place could leave an empty file.
-        if is_plain {
-            self.file.sync_all()
-        } else {
-            Ok(())
-        }
+        self.file.sync_all()
     }
 
     /// Puts what was written in the file's place, also across a power cut.
@@ -91,7 +94,7 @@ impl Draft {
     /// The place is gone.
     pub fn publish(mut self) -> io::Result<()> {
         let Some(beside) = &self.beside else {
-            return Ok(());
+            return self.write_in_place();
         };
         match fs::rename(beside, &self.path) {
             // What a container has of its host is a mount, whose place nothing takes.
@@ -105,9 +108,17 @@ impl Draft {
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
+
+    fn write_in_place(&mut self) -> io::Result<()> {
+        let is_plain = self.file.metadata()?.is_file();
+        if is_plain {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(self.text.as_bytes())
+    }
 }
 
-/// A new file, whose as the one before.
+/// A new file, with the owner and mode of the one before.
 fn create(beside: &Path, before: Option<&Metadata>) -> io::Result<File> {
     // One that a crash has left.
     match fs::remove_file(beside) {
@@ -205,5 +216,26 @@ mod tests {
         assert!(name.is_symlink());
         let left = fs::read_dir(folder.path()).expect("it is ours").count();
         assert_eq!(left, 2, "nothing else is left");
+    }
+
+    /// A text on trial is dropped.
+    #[test]
+    fn a_file_that_is_written_in_place_stays_as_it_was_until_it_is_published() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let path = folder.path().join("edge.toml");
+        fs::write(&path, "before, and longer").expect("there is room");
+        let in_place = || {
+            let file = OpenOptions::new().write(true).open(&path);
+            let mut draft = Draft::of(path.clone(), file.expect("it is ours"), None);
+            draft.fill("after").expect("it is kept");
+            draft
+        };
+
+        drop(in_place());
+        let dropped = fs::read_to_string(&path).expect("it is there");
+        in_place().publish().expect("there is room");
+
+        assert_eq!(dropped, "before, and longer");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "after");
     }
 }

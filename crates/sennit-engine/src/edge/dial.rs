@@ -18,6 +18,7 @@ use super::{
 use crate::{
     ids::{ConnId, SocketId},
     locals::Local,
+    node::Node,
     path::Path,
 };
 
@@ -92,10 +93,7 @@ impl Edge {
     pub(super) fn end_attempts_over(&mut self, socket: SocketId, reason: &str, now: Instant) {
         for slot in &mut self.slots {
             for id in slot.dial.take_attempts_over(socket) {
-                self.node.close(id, 0, reason, now);
-                if let Some(conn) = self.node.get_mut(id) {
-                    conn.role.stage = Stage::Closing;
-                }
+                close_attempt(&mut self.node, id, reason, now);
             }
         }
     }
@@ -162,12 +160,7 @@ impl Edge {
     /// Closes the attempts that are under way.
     pub(super) fn end_race(&mut self, index: usize, now: Instant) {
         for id in self.slots[index].dial.take_attempts() {
-            let reason = "another connection was faster";
-            self.node
-                .close(id, masque::Code::H3_NO_ERROR.0, reason, now);
-            if let Some(conn) = self.node.get_mut(id) {
-                conn.role.stage = Stage::Closing;
-            }
+            close_attempt(&mut self.node, id, "another connection was faster", now);
         }
     }
 
@@ -255,10 +248,7 @@ impl Edge {
         let usual = (to.0, to.1, Exchange::Usual);
         // That one sends ever more rarely.
         if let Some((before, _)) = dial.attempts.remove(&usual) {
-            self.node.close(before, 0, "begun anew", now);
-            if let Some(conn) = self.node.get_mut(before) {
-                conn.role.stage = Stage::Closing;
-            }
+            close_attempt(&mut self.node, before, "begun anew", now);
         }
         self.attempt(index, usual, now, now);
         self.settle(now);
@@ -286,10 +276,7 @@ impl Edge {
             dial.attempts.remove(&to);
             dial.unanswered.insert(to.0);
             dial.failures += 1;
-            self.node.close(id, 0, "no answer in time", now);
-            if let Some(conn) = self.node.get_mut(id) {
-                conn.role.stage = Stage::Closing;
-            }
+            close_attempt(&mut self.node, id, "no answer in time", now);
             let silent = self.slots[index].dial.unanswered.iter();
             let links = silent.filter_map(|socket| self.links.get(socket));
             let names: Vec<&str> = links.map(|link| link.label.name.as_str()).collect();
@@ -374,5 +361,13 @@ impl Edge {
         }
         reachable.truncate(RACED);
         reachable
+    }
+}
+
+/// Ends a handshake that nobody needs any more.
+fn close_attempt(node: &mut Node<Role>, id: ConnId, reason: &str, now: Instant) {
+    node.close(id, masque::Code::H3_NO_ERROR.0, reason, now);
+    if let Some(conn) = node.get_mut(id) {
+        conn.role.stage = Stage::Closing;
     }
 }

@@ -125,6 +125,18 @@ fn after_an_outage_only_what_is_young_arrives() {
     }
 }
 
+/// Starts the hub anew a while after the first link went, and says which that was: its word that it
+/// knows nothing is known on the first path only.
+fn restart_hub_without_first(world: &mut World) -> usize {
+    let first = world.edge.status()[0].paths[0].link.name.clone();
+    let gone = ["a", "b", "c"].iter().position(|&name| name == first);
+    let gone = gone.expect("it is one of them");
+    world.blackhole(gone, true);
+    world.run(8 * SECOND);
+    world.restart_hub();
+    gone
+}
+
 /// A hub that started anew says so, but noq knows its word on the first path only. With that gone
 /// it took more than five seconds.
 #[test]
@@ -133,11 +145,7 @@ fn a_hub_that_started_anew_is_missed_soon_though_the_first_link_is_gone() {
     for policy in [Policy::Single, Policy::Bond] {
         let mut world = World::new(&links, policy, 1, Instant::now());
         assert!(world.connect(3));
-        let first = world.edge.status()[0].paths[0].link.name.clone();
-        let gone = ["a", "b", "c"].iter().position(|&name| name == first);
-        world.blackhole(gone.expect("it is one of them"), true);
-        world.run(8 * SECOND);
-        world.restart_hub();
+        restart_hub_without_first(&mut world);
         let mut number = 0;
         let is_back = world.run_until(2600 * MS, |world| {
             if number % 20 == 0 {
@@ -261,12 +269,7 @@ fn a_link_that_goes_ends_no_race_of_others() {
         let links = [link("20/10"), link("20/30"), link("20/20")];
         let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
         assert!(world.connect(3));
-        let first = world.edge.status()[0].paths[0].link.name.clone();
-        let gone = ["a", "b", "c"].iter().position(|&name| name == first);
-        let gone = gone.expect("it is one of them");
-        world.blackhole(gone, true);
-        world.run(8 * SECOND);
-        world.restart_hub();
+        let gone = restart_hub_without_first(&mut world);
         let mut number = 0;
         let is_back = world.run_until(2900 * MS, |world| {
             number += 1;
@@ -327,12 +330,7 @@ fn a_link_that_comes_and_goes_does_not_keep_others_from_a_new_connection() {
     let links = [link("20/10"), link("20/30"), link("20/20")];
     let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
     assert!(world.connect(3));
-    let first = world.edge.status()[0].paths[0].link.name.clone();
-    let gone = ["a", "b", "c"].iter().position(|&name| name == first);
-    let gone = gone.expect("it is one of them");
-    world.blackhole(gone, true);
-    world.run(8 * SECOND);
-    world.restart_hub();
+    let gone = restart_hub_without_first(&mut world);
     let mut number = 0;
     let is_back = world.run_until(6 * SECOND, |world| {
         number += 1;
