@@ -88,9 +88,18 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     let mut echo = opened
         .and_then(|echo| echo)
         .doing(|| "open an ICMP socket on the edge".into())?;
+    lab.reset_counters();
     sweep
         .measure(|payload| echo.fastest(payload, args.count, PATIENCE))
         .doing(|| "measure round trips".into())?;
+    let strain = lab.strain();
+    if strain.over_1ms > 0 {
+        let late = strain.late_max_seconds * 1e3;
+        eprintln!(
+            "NOT EXACT, this machine was busy: packets left the link up to {late:.1} ms late, and \
+             the fastest of a size may be one of them"
+        );
+    }
     if let Some(page) = page {
         draft::finish(page, &sweep.page().html())?;
     }
