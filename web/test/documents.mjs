@@ -25,6 +25,8 @@ function path(id, link, more) {
     rtt_min_seconds: 0.02,
     sent_packets: 1000,
     lost_packets: 1,
+    recent_packets: 1000,
+    recent_lost_packets: 1,
     loss_ratio: 0.001,
     rate_bytes_per_second: 20 * MB,
     cwnd_bytes: 500_000,

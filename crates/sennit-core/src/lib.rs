@@ -6,7 +6,8 @@
 //! counts it and [`frame`] wraps it; [`flows`] remembers what became of each flow. At the far end
 //! [`halves`] joins what a small path made two of, [`resequence`] restores the order of flows and
 //! [`dedup`] drops second copies. Beside the packet's way, [`health`] watches every path and says
-//! when to stop trusting it; [`floor`] keeps the least of late.
+//! when to stop trusting it; [`losses`] counts what it lost lately; [`floor`] keeps the least of
+//! late.
 //!
 //! Everything takes `now` as its last argument and nothing here reads a clock or a random number.
 
@@ -17,6 +18,7 @@ pub mod flows;
 pub mod frame;
 pub mod halves;
 pub mod health;
+pub mod losses;
 pub mod numbering;
 pub mod pacer;
 pub mod policy;
@@ -31,6 +33,7 @@ pub use floor::{Floor, Least};
 pub use flows::{FlowPattern, Flows};
 pub use halves::Halves;
 pub use health::{Health, Pace, PathState};
+pub use losses::RecentLosses;
 pub use numbering::Numbering;
 pub use pacer::Pacer;
 pub use policy::{Congestion, Delivery, Headers, Policy};

@@ -7,7 +7,7 @@ use std::{
 
 use rustls::NamedGroup;
 use sennit_core::{
-    ClassId, FlowPattern, PathState, Worth,
+    ClassId, FlowPattern, PathState, RecentLosses, Worth,
     flows::FlowAccount,
     health::Reason,
     queue::{FlowQueue, QueueStats},
@@ -223,6 +223,8 @@ pub struct PathStatus {
     pub sent_packets: u64,
     /// Packets declared lost.
     pub lost_packets: u64,
+    /// Of late.
+    pub losses: RecentLosses,
     /// UDP payload bytes sent.
     pub sent_bytes: u64,
     /// UDP payload bytes received.

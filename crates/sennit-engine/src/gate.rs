@@ -352,7 +352,7 @@ impl Controller for Gate {
         self.publish();
     }
 
-    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, _: Instant) {
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         let lost = u64::from(lost_bytes);
         let left = self.in_flight().saturating_sub(lost);
         self.state.in_flight.store(left, Relaxed);
@@ -360,7 +360,7 @@ impl Controller for Gate {
         if self.sizes.excuses(lost) {
             self.lost_by_size += lost;
         }
-        self.state.ledger().on_lost(pn, self.overflows());
+        self.state.ledger().on_lost(pn, self.overflows(), now);
     }
 
     fn on_spurious_congestion_event(&mut self) {

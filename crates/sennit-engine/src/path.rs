@@ -445,6 +445,7 @@ impl Path {
             rtt_min: self.gate.min_rtt(),
             sent_packets: stats.sent_packets,
             lost_packets: stats.lost_packets,
+            losses: self.gate.ledger().losses(),
             sent_bytes: stats.udp_tx.bytes,
             received_bytes: stats.udp_rx.bytes,
             rate: self.gate.rate(self.srtt()),

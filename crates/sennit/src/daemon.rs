@@ -7,6 +7,7 @@
 //! wait: the control socket, and on a hub the registrar, which is the one that touches the disk.
 //! They reach a worker by a channel and a waker ([`mailbox`]).
 
+mod claim;
 mod confinement;
 pub(crate) mod deputy;
 pub mod edge;
@@ -214,6 +215,8 @@ mod tests {
             rtt_min_seconds: Some(0.04),
             sent_packets: 40,
             lost_packets: 0,
+            recent_packets: 40,
+            recent_lost_packets: 0,
             loss_ratio: Some(0.0),
             rate_bytes_per_second: Some(1e6),
             cwnd_bytes: 40_000,

@@ -180,7 +180,8 @@ pub struct LinkTraffic {
     /// The least smoothed round trip of its paths that are up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_seconds: Option<f64>,
-    /// Of the packets sent on its paths, 0 to 1.
+    /// Of the packets of the last half minute to minute on its paths, 0 to 1; absent if there were
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_ratio: Option<f64>,
 }
@@ -410,11 +411,18 @@ pub struct PathStatus {
     pub rtt_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_min_seconds: Option<f64>,
+    /// Since the path began, as the next.
     #[serde(default)]
     pub sent_packets: u64,
     #[serde(default)]
     pub lost_packets: u64,
-    /// Of the packets sent on it, 0 to 1.
+    /// Packets of the last half minute to minute of which it is known whether they arrived.
+    #[serde(default)]
+    pub recent_packets: u64,
+    /// Those of them that were lost.
+    #[serde(default)]
+    pub recent_lost_packets: u64,
+    /// What these are of those, 0 to 1; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_ratio: Option<f64>,
     /// What it can carry, as congestion control sees it.

@@ -19,6 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use sennit_core::RecentLosses;
 
 use super::loss::Loss;
 use crate::in_order;
@@ -90,6 +91,8 @@ pub(crate) struct Ledger {
     rtt: Duration,
     deviation: Duration,
     loss: Loss,
+    /// Of all packets, whatever they carried.
+    losses: RecentLosses,
 }
 
 #[derive(Debug)]
@@ -210,6 +213,7 @@ impl Ledger {
 
     pub(super) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
         self.forget_written_off(pn);
+        self.losses.count_arrived(now);
         if self.settle(pn, false) {
             self.loss.count_acked(now);
         }
@@ -233,10 +237,10 @@ impl Ledger {
     /// Gives up what was overtaken by more than the path's jitter. Nothing is learned of the path
     /// from it while its controller still tries how much it holds: `starting`.
     pub(super) fn sweep(&mut self, starting: bool) {
-        let Some(newest) = self.newest else { return };
-        if self.newest > self.newest_before
-            && let Some(acked) = self.acked
-        {
+        let (Some(newest), Some(acked)) = (self.newest, self.acked) else {
+            return;
+        };
+        if self.newest > self.newest_before {
             self.sample(acked.saturating_duration_since(newest));
             self.newest_before = self.newest;
         }
@@ -258,7 +262,7 @@ impl Ledger {
                 });
             }
             self.lost.extend(first.payload.filter(Payload::is_missing));
-            self.count_lost(first.pn, starting);
+            self.count_lost(first.pn, starting, acked);
             self.drop_settled();
         }
     }
@@ -276,6 +280,11 @@ impl Ledger {
     /// Part of the packets that were lost within a minute, for a path that carries little.
     pub(crate) fn loss_counted(&self, now: Instant) -> f64 {
         self.loss.part_counted(now)
+    }
+
+    /// What became of all its packets of late.
+    pub(crate) fn losses(&self) -> RecentLosses {
+        self.losses
     }
 
     /// Bytes that noq holds to be in flight although they are lost.
@@ -299,16 +308,17 @@ impl Ledger {
         }
     }
 
-    pub(super) fn on_lost(&mut self, pn: u64, starting: bool) {
+    pub(super) fn on_lost(&mut self, pn: u64, starting: bool, now: Instant) {
         self.forget_written_off(pn);
+        self.losses.count_lost(now);
         if self.settle(pn, true) {
-            self.count_lost(pn, starting);
+            self.count_lost(pn, starting, now);
         }
     }
 
-    fn count_lost(&mut self, pn: u64, starting: bool) {
+    fn count_lost(&mut self, pn: u64, starting: bool, now: Instant) {
         if pn >= self.given_up {
-            self.loss.count_lost(starting);
+            self.loss.count_lost(starting, now);
         }
     }
 
@@ -382,8 +392,8 @@ mod tests {
             ledger.on_sent(pn, bytes, now());
         }
         ledger.on_acked(8, now(), now());
-        ledger.on_lost(9, false);
-        ledger.on_lost(7, false);
+        ledger.on_lost(9, false, now());
+        ledger.on_lost(7, false, now());
         assert_eq!(lost(&mut ledger), [2, 3, 0]);
         ledger.on_acked(12, now(), now());
         assert!(ledger.sent.is_empty() && !ledger.has_lost());
@@ -405,15 +415,15 @@ mod tests {
             ledger
         };
         let mut ledger = twins(3);
-        ledger.on_lost(1, false);
-        ledger.on_lost(0, false);
+        ledger.on_lost(1, false, now());
+        ledger.on_lost(0, false, now());
         assert!(!ledger.has_lost());
-        ledger.on_lost(2, false);
+        ledger.on_lost(2, false, now());
         assert_eq!(lost(&mut ledger), [7]);
 
         let mut ledger = twins(2);
         ledger.on_acked(0, now(), now());
-        ledger.on_lost(1, false);
+        ledger.on_lost(1, false, now());
         assert!(!ledger.has_lost());
     }
 
@@ -422,9 +432,9 @@ mod tests {
         let mut ledger = ledger(&[1400]);
         ledger.on_sent(1, 40, now());
         ledger.on_sent(2, 1430, now());
-        ledger.on_lost(1, false);
+        ledger.on_lost(1, false, now());
         assert!(!ledger.has_lost());
-        ledger.on_lost(2, false);
+        ledger.on_lost(2, false, now());
         assert_eq!(lost(&mut ledger), [0]);
     }
 
@@ -441,7 +451,7 @@ mod tests {
             .map(|payload| payload.bytes[0])
             .collect();
         assert_eq!(given_up, [0, 2]);
-        ledger.on_lost(0, false);
+        ledger.on_lost(0, false, now());
         assert!(!ledger.has_lost() && !ledger.has_given_up());
     }
 
@@ -536,11 +546,11 @@ mod tests {
         assert_eq!(ledger.written_off(), 4 * 1430);
         // One has come after all.
         ledger.on_acked(1, start, newest + Duration::from_millis(30));
-        ledger.on_lost(2, false);
+        ledger.on_lost(2, false, now());
         assert_eq!(ledger.written_off(), 2 * 1430);
-        ledger.on_lost(2, false);
-        ledger.on_lost(0, false);
-        ledger.on_lost(3, false);
+        ledger.on_lost(2, false, now());
+        ledger.on_lost(0, false, now());
+        ledger.on_lost(3, false, now());
         assert_eq!(ledger.written_off(), 0);
         assert!(ledger.written_off.is_empty());
     }
@@ -567,7 +577,7 @@ mod tests {
         ledger.on_sent(0, 1430, now());
         ledger.end_batch();
         ledger.on_sent(1, 1430, now());
-        ledger.on_lost(1, false);
+        ledger.on_lost(1, false, now());
         assert!(!ledger.has_lost());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use sennit_core::RecentLosses;
+
 /// Packets over which the share of lost ones is averaged.
 pub(super) const MEMORY: f64 = 1000.0;
 /// So many after the path has stopped losing any.
@@ -14,10 +16,8 @@ const RUNS: f64 = 8.0;
 /// On a path that carries none for this long it fades from then on, and halves in this time.
 const STAYS: Duration = Duration::from_millis(100);
 const FADES: Duration = Duration::from_secs(1);
-/// The losses of a path that carries too little for an average are counted, over this time and the
-/// same before it.
-const COUNTED_OVER: Duration = Duration::from_secs(30);
-/// So few packets say nothing, nor does a single loss.
+/// The losses of a path that carries too little for an average are counted. So few packets say
+/// nothing, nor does a single loss.
 const FEW_PACKETS: u32 = 20;
 const FEW_LOSSES: u32 = 2;
 
@@ -31,23 +31,15 @@ pub(super) struct Loss {
     run: f64,
     /// How many do between two losses, on average.
     usual_run: f64,
-    /// This span of [`COUNTED_OVER`], and the one before.
-    counts: [Count; 2],
-    counts_since: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    lost: u32,
-    arrived: u32,
+    counts: RecentLosses,
 }
 
 impl Loss {
-    pub(super) fn count_lost(&mut self, starting: bool) {
+    pub(super) fn count_lost(&mut self, starting: bool, now: Instant) {
         if starting {
             return;
         }
-        self.counts[0].lost += 1;
+        self.counts.count_lost(now);
         self.part += (1.0 - self.part) / MEMORY;
         if self.usual_run == 0.0 {
             self.usual_run = self.run;
@@ -60,7 +52,7 @@ impl Loss {
     pub(super) fn count_acked(&mut self, now: Instant) {
         self.part = self.part(now);
         self.counted = Some(now);
-        self.count_arrived(now);
+        self.counts.count_arrived(now);
         self.run += 1.0;
         let is_over = self.run > OVER_AFTER * self.usual_run;
         self.part -= self.part / if is_over { OVER_MEMORY } else { MEMORY };
@@ -78,33 +70,13 @@ impl Loss {
         self.part * 0.5_f64.powf(unused.as_secs_f64() / FADES.as_secs_f64())
     }
 
-    fn count_arrived(&mut self, now: Instant) {
-        let since = *self.counts_since.get_or_insert(now);
-        let passed = now.saturating_duration_since(since);
-        if passed >= COUNTED_OVER {
-            let last = self.counts[0];
-            let is_old = passed >= 2 * COUNTED_OVER;
-            self.counts = [
-                Count::default(),
-                if is_old { Count::default() } else { last },
-            ];
-            self.counts_since = Some(now);
-        }
-        self.counts[0].arrived += 1;
-    }
-
     /// Part of the packets that were lost within a minute, however few they are.
     pub(super) fn part_counted(&self, now: Instant) -> f64 {
-        let since = self.counts_since.unwrap_or(now);
-        if now.saturating_duration_since(since) >= 2 * COUNTED_OVER {
+        let counted = self.counts.lately(now);
+        if counted.lost < FEW_LOSSES || counted.packets() < FEW_PACKETS {
             return 0.0;
         }
-        let lost = self.counts.iter().map(|count| count.lost).sum::<u32>();
-        let arrived = self.counts.iter().map(|count| count.arrived).sum::<u32>();
-        if lost < FEW_LOSSES || lost + arrived < FEW_PACKETS {
-            return 0.0;
-        }
-        f64::from(lost) / f64::from(lost + arrived)
+        counted.loss().unwrap_or_default()
     }
 }
 
@@ -115,10 +87,11 @@ mod tests {
     fn losing_one_of_a_hundred(start: Instant) -> Loss {
         let mut loss = Loss::default();
         for step in 0..10_000 {
+            let now = start + Duration::from_millis(10) * step;
             if step % 100 == 99 {
-                loss.count_lost(false);
+                loss.count_lost(false, now);
             } else {
-                loss.count_acked(start + Duration::from_millis(10) * step);
+                loss.count_acked(now);
             }
         }
         loss
@@ -134,7 +107,7 @@ mod tests {
         };
         assert!((loss.part(start + STAYS) - 0.01).abs() < 1e-9);
         assert!((loss.part(start + STAYS + FADES) - 0.005).abs() < 1e-9);
-        loss.count_lost(true);
+        loss.count_lost(true, start);
         assert!((loss.part - 0.01).abs() < 1e-9);
         // A slow path: one packet in 10 ms.
         let loss = losing_one_of_a_hundred(start);
@@ -149,7 +122,7 @@ mod tests {
         for second in 0..40u32 {
             loss.count_acked(at(second));
             if second % 10 == 9 {
-                loss.count_lost(false);
+                loss.count_lost(false, at(second));
             }
             if second == 12 {
                 assert_eq!(loss.part_counted(at(second)), 0.0, "one is not enough");

@@ -67,10 +67,8 @@ impl Tunnel {
         let first = self.fares.told;
         let last = self.paths.len().min(first + Report::MAX_FARES);
         for path in self.paths.get(first..last).unwrap_or_default() {
-            let Some(stats) = self.conn.path_stats(path.id) else {
-                continue;
-            };
-            let lost = 1_000_000 * stats.lost_packets / stats.sent_packets.max(1);
+            let loss = path.gate.ledger().losses().lately(now).loss();
+            let lost = loss.unwrap_or_default() * 1e6;
             let fare = path
                 .on
                 .and_then(|link| seat.fare(link, number(path.id), lost as u32, now));

@@ -49,6 +49,7 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
+    claim::Claim,
     confinement,
     deputy::Deputy,
     keep_journal, note_start, notify, open_doors, pollers,
@@ -87,6 +88,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     let free = Deputy::start(()).map_err(Failure::runtime)?;
     confinement::begin(file, &config.state, &config.control);
+    let _claim = Claim::make(&config.state, "edge")?;
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let footprint = begin_footprint(config)?;

@@ -216,6 +216,7 @@ fn path(
     local: Option<SocketAddr>,
     now: Instant,
 ) -> PathStatus {
+    let recent = path.losses.lately(now);
     let state = match path.state {
         sennit_core::PathState::Up => PathState::Up,
         sennit_core::PathState::Probation => PathState::Probation,
@@ -235,8 +236,9 @@ fn path(
         rtt_min_seconds: path.rtt_min.map(|rtt| rtt.as_secs_f64()),
         sent_packets: path.sent_packets,
         lost_packets: path.lost_packets,
-        loss_ratio: (path.sent_packets > 0)
-            .then(|| path.lost_packets as f64 / path.sent_packets as f64),
+        recent_packets: recent.packets().into(),
+        recent_lost_packets: recent.lost.into(),
+        loss_ratio: recent.loss(),
         rate_bytes_per_second: path.rtt.map(|_| path.rate as f64),
         cwnd_bytes: path.cwnd,
         congestion: path

@@ -33,6 +33,7 @@ use sennit_engine::{
 use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
+    claim::Claim,
     confinement,
     facts::Seen,
     keep_journal,
@@ -74,6 +75,7 @@ const MAX_STRANGERS: usize = 4096;
 pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     confinement::begin(file, &config.state, &config.control);
+    let _claim = Claim::make(&config.state, "hub")?;
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),

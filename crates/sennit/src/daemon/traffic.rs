@@ -83,8 +83,8 @@ fn traffic<'a>(facts: impl Iterator<Item = &'a LinkFacts>, paths: &[&PathStatus]
     traffic.rtt_seconds = up
         .filter_map(|path| path.rtt_seconds)
         .min_by(f64::total_cmp);
-    let sent: u64 = paths.iter().map(|path| path.sent_packets).sum();
-    let lost: u64 = paths.iter().map(|path| path.lost_packets).sum();
+    let sent: u64 = paths.iter().map(|path| path.recent_packets).sum();
+    let lost: u64 = paths.iter().map(|path| path.recent_lost_packets).sum();
     traffic.loss_ratio = (sent > 0).then(|| lost as f64 / sent as f64);
     traffic
 }
@@ -114,7 +114,7 @@ mod tests {
         let mut ship = tunnel("ship", "voice");
         ship.state = State::Connecting;
         let mut lossy = path("lte");
-        (lossy.sent_packets, lossy.lost_packets) = (60, 10);
+        (lossy.recent_packets, lossy.recent_lost_packets) = (60, 10);
         lossy.rtt_seconds = Some(0.2);
         let mut rest = tunnel("ship", "rest");
         (ship.paths, rest.paths) = (vec![path("lte")], vec![lossy, path("sat")]);

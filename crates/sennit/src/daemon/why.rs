@@ -235,7 +235,7 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
 
 #[cfg(test)]
 mod tests {
-    use sennit_core::{Congestion, health::Reason, recent::Recent};
+    use sennit_core::{Congestion, RecentLosses, health::Reason, recent::Recent};
     use sennit_engine::{LinkLabel, SocketId, Treatment, TunnelStats};
 
     use super::*;
@@ -262,6 +262,7 @@ mod tests {
             rtt_min: None,
             sent_packets: 0,
             lost_packets: 0,
+            losses: RecentLosses::default(),
             sent_bytes: 0,
             received_bytes: 0,
             rate,

@@ -28,7 +28,7 @@ pub struct SharedStatus {
     pub sent_bytes_per_second: f64,
     /// It had to wait for others within the last second.
     pub held: bool,
-    /// What was lost of all that the far end sent on the path, 0 to 1; absent of what this side
+    /// What was lost of what the far end sent on the path of late, 0 to 1; absent of what this side
     /// sends itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_ratio: Option<f64>,

@@ -291,6 +291,8 @@ fn path(link: &str, state: PathState) -> PathStatus {
         rtt_min_seconds: Some(0.024),
         sent_packets: 500,
         lost_packets: 2,
+        recent_packets: 500,
+        recent_lost_packets: 2,
         loss_ratio: Some(0.004),
         rate_bytes_per_second: Some(18_500_000.0),
         cwnd_bytes: 1_900_000,
