@@ -450,7 +450,7 @@ impl Edge {
         conn.role.stage = Stage::Ready;
         let (index, exchange) = (conn.role.slot, conn.role.exchange);
         let is_first = self.slots[index].live.is_none();
-        if !is_first && !self.is_cut_off(index, now) {
+        if !is_first && !self.may_replace(index, now) {
             return self.end_race(index, now);
         }
         match exchange {

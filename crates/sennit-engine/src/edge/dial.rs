@@ -12,7 +12,7 @@ use sennit_core::{PathState, health::Reason};
 use sennit_masque as masque;
 
 use super::{
-    Edge, EdgeEvent, Role, Stage,
+    Edge, EdgeEvent, Purpose, Role, Stage,
     race::{ATTEMPT, Attempt, Exchange, RETRY_MAX},
 };
 use crate::{
@@ -26,6 +26,10 @@ use crate::{
 /// gone while another of its addresses is not. It says that it has forgotten one (RFC 9000 §10.3),
 /// but noq knows its word on the first path only.
 const CUT_OFF: Duration = Duration::from_millis(1500);
+/// If the hub has not answered the request after so long, or after so many round trips, a new
+/// connection may do better: retransmissions on a link that loses much come ever more rarely.
+const OVERDUE: Duration = Duration::from_secs(1);
+const OVERDUE_ROUNDS: u32 = 3;
 /// If the hub is heard, but says on all paths that it hears nothing, another of its addresses or a
 /// new connection may do better after so long.
 const UNHEARD: Duration = Duration::from_secs(5);
@@ -50,24 +54,21 @@ impl Edge {
                 continue;
             };
             let answer_by = self.slots[index].dial.answer_by;
-            match answer_by {
-                Some(at) if now >= at => {
-                    self.give_up(id, "the hub does not answer the request".into(), now);
-                }
-                Some(at) => {
-                    self.slots[index].dial.look_at(at);
-                    // The hub may have started anew between its two answers.
-                    match self.is_cut_off(index, now) {
-                        true => self.race_or_promote(index, now),
-                        false => self.end_race(index, now),
-                    }
-                }
-                None if self.is_cut_off(index, now) => self.race_or_promote(index, now),
-                None => {
-                    self.end_race(index, now);
-                    self.slots[index].dial.calm(now);
-                    self.widen(index, id, now);
-                }
+            if answer_by.is_some_and(|at| now >= at) {
+                self.give_up(id, "the hub does not answer the request".into(), now);
+                continue;
+            }
+            if let Some(at) = answer_by {
+                self.slots[index].dial.look_at(at);
+            }
+            if self.may_replace(index, now) {
+                self.race_or_promote(index, now);
+                continue;
+            }
+            self.end_race(index, now);
+            if answer_by.is_none() {
+                self.slots[index].dial.calm(now);
+                self.widen(index, id, now);
             }
         }
     }
@@ -157,6 +158,32 @@ impl Edge {
         now >= due
     }
 
+    /// Whether another connection is welcome in place of the one that there is.
+    pub(super) fn may_replace(&mut self, index: usize, now: Instant) -> bool {
+        // The hub may also have started anew between its two answers.
+        self.is_cut_off(index, now) || self.is_overdue(index, now)
+    }
+
+    /// Whether the hub's answer to the request is late. A token for joining is spent with the first
+    /// request that arrives.
+    fn is_overdue(&mut self, index: usize, now: Instant) -> bool {
+        let slot = &mut self.slots[index];
+        let Some(answer_by) = slot.dial.answer_by else {
+            return false;
+        };
+        let conn = slot.live.and_then(|id| self.node.get(id));
+        let Some(conn) = conn.filter(|_| !matches!(self.purpose, Purpose::Enrol(_))) else {
+            return false;
+        };
+        let round = conn.paths().iter().map(Path::srtt).max();
+        let patience = OVERDUE.max(OVERDUE_ROUNDS * round.unwrap_or_default());
+        let due = answer_by + patience - ATTEMPT;
+        if now < due {
+            slot.dial.look_at(due);
+        }
+        now >= due
+    }
+
     /// Closes the attempts that are under way.
     pub(super) fn end_race(&mut self, index: usize, now: Instant) {
         for id in self.slots[index].dial.take_attempts() {
@@ -166,31 +193,39 @@ impl Edge {
 
     /// Goes on with the connection that is ready, once the one before it has had its time.
     fn race_or_promote(&mut self, index: usize, now: Instant) {
-        let slot = &mut self.slots[index];
-        let is_ready = |&id: &ConnId| {
-            let conn = self.node.get(id);
-            conn.is_some_and(|conn| {
-                conn.role.stage == Stage::Ready && !conn.tunnel.conn.is_closed()
-            })
-        };
-        slot.dial.spare = slot.dial.spare.filter(|(id, _)| is_ready(id));
+        let dial = &self.slots[index].dial;
+        let spare = dial.spare.filter(|&(id, _)| self.is_ready(id));
         // The link of the one that was ready first may be gone since.
-        if let Some(id) = slot
-            .dial
-            .attempts
-            .values()
-            .map(|&(id, _)| id)
-            .find(is_ready)
-        {
+        let mut attempts = dial.attempts.values().map(|&(id, _)| id);
+        let ready = attempts.find(|&id| self.is_ready(id));
+        let slot = &mut self.slots[index];
+        slot.dial.spare = spare;
+        if let Some(id) = ready {
             slot.dial.keep_spare(id, now);
         }
         match slot.dial.spare {
             Some((id, at)) if now < at && (slot.live.is_some() || slot.dial.is_classic(id)) => {
                 slot.dial.look_at(at);
             }
-            Some((id, _)) => self.promote(id, now),
+            Some((id, _)) => self.promote(self.by_another_way(index).unwrap_or(id), now),
             None => self.race(index, now),
         }
+    }
+
+    /// An attempt that is ready over a link which the connection that is replaced did not use.
+    fn by_another_way(&self, index: usize) -> Option<ConnId> {
+        let slot = &self.slots[index];
+        let before = slot.live.and_then(|id| self.node.get(id))?;
+        let used = |socket| before.paths().iter().any(|path| path.socket == socket);
+        let attempts = slot.dial.attempts.iter();
+        let usual = attempts
+            .filter(|((socket, _, exchange), _)| *exchange == Exchange::Usual && !used(*socket));
+        usual.map(|(_, &(id, _))| id).find(|&id| self.is_ready(id))
+    }
+
+    fn is_ready(&self, id: ConnId) -> bool {
+        let conn = self.node.get(id);
+        conn.is_some_and(|conn| conn.role.stage == Stage::Ready && !conn.tunnel.conn.is_closed())
     }
 
     /// One handshake per link that is up.

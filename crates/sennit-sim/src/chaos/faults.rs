@@ -95,6 +95,21 @@ impl Faults {
         since.map(|since| since.max(self.disturbed))
     }
 
+    /// What the links are like now, in a few words.
+    pub(super) fn links(&self) -> String {
+        let link = |ill: &Ill| {
+            let Config {
+                rate, delay, loss, ..
+            } = &ill.spec;
+            format!(
+                "{rate:?} {delay:?} {loss:?} usable since {:?}",
+                ill.usable_since
+            )
+        };
+        let links: Vec<String> = self.links.iter().map(link).collect();
+        links.join("; ")
+    }
+
     /// When edge and hub were last restarted.
     pub(super) fn restarted(&self) -> [Option<Instant>; 2] {
         self.restarted

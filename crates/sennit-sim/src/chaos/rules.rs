@@ -206,8 +206,9 @@ impl Rules {
                 .map(|path| (&path.link.name, path.state, path.reason))
                 .collect();
             return Err(format!(
-                "no tunnel {usable:?} after there was a way: {}, {paths:?}",
-                tunnel.reason
+                "no tunnel {usable:?} after there was a way: {}, {paths:?}, over {}",
+                tunnel.reason,
+                faults.links()
             ));
         }
         for (end, way) in [("hub", &self.up), ("edge", &self.down)] {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use sennit_core::{Delivery, Policy};
+use sennit_netem::Loss;
 use sennit_sim::{EDGE, SERVER, World, class, number, udp};
 
 use crate::{MS, SECOND, link};
@@ -296,6 +297,23 @@ fn a_hub_that_starts_anew_between_its_two_answers_is_missed_soon() {
     world.restart_hub();
     let is_up = world.run_until(2600 * MS, |world| world.edge.status()[0].up);
     assert!(is_up, "{:?}", world.edge.status());
+}
+
+/// The fast link won the handshake and lost the request again and again, a little of it arrived, and
+/// the link that loses nothing was asked only after seconds.
+#[test]
+fn a_request_that_a_lossy_link_loses_is_soon_made_over_another() {
+    for seed in 1..=40 {
+        let links = [link("20/60"), link("20/12")];
+        let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
+        let asks = world.run_until(SECOND, |world| {
+            world.edge.status()[0].reason == "waiting for the hub's answer"
+        });
+        assert!(asks, "{:?}", world.edge.status());
+        world.change(1, |config| config.loss = Loss::Random(0.7));
+        let is_up = world.run_until(2600 * MS, |world| world.edge.status()[0].up);
+        assert!(is_up, "{seed}: {:?}", world.edge.status());
+    }
 }
 
 /// The hub was heard, which told nothing but that it heard nothing, and the race for its other
