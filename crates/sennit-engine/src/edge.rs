@@ -183,19 +183,21 @@ impl Edge {
 
     // ---- input ---------------------------------------------------------------------------------
 
-    /// A link came up, went down, or can now send another address family.
+    /// A link came up, went down, got another address, or can now send another address family.
     pub fn handle_link(&mut self, update: LinkUpdate, now: Instant) {
         let socket = update.socket;
         let up = update.is_up();
         let (away, label) = (update.away(), update.label.clone());
-        let reached = (update.v4, update.v6);
+        let sends = |link: &LinkUpdate| (link.v4, link.v6, link.moves);
+        let after = sends(&update);
         let before = self.links.insert(socket, update);
-        let changes = before.as_ref().is_none_or(|it| (it.v4, it.v6) != reached);
+        let changes = before.as_ref().is_none_or(|it| sends(it) != after);
         if before.is_some() && changes {
             self.ask_again(socket, now);
         }
-        if !up {
-            self.end_attempts_over(socket, "the link is down", now);
+        // A handshake is bound to the address that it began with.
+        if !up || before.is_some_and(|it| it.moves != after.2) {
+            self.end_attempts_over(socket, "the link is down, or has another address", now);
         }
         self.relabel(socket, &label);
         for id in self.live() {

@@ -35,6 +35,8 @@ pub(crate) struct Cable {
     pub(crate) down: Way,
     /// What the hub sees without a NAT box, and the address of that.
     pub(crate) address: SocketAddr,
+    /// How often the edge got another address there.
+    pub(crate) moves: u32,
     /// Between the edge and the link.
     pub(crate) nat: Option<Nat>,
     /// What leaves from this port or goes to it is swallowed.
@@ -48,6 +50,7 @@ impl Cable {
             up: Way::new(link.up.clone(), seed, start),
             down: Way::new(link.down.clone(), seed + 1, start),
             address: SocketAddr::from(([198, 51, 100, index as u8 + 1], 5000)),
+            moves: 0,
             nat: None,
             wedged: None,
         }

@@ -76,6 +76,7 @@ impl World {
             label: self.labels[link].clone(),
             v4,
             v6,
+            moves: self.cables[link].moves,
             mtu: None,
             paused: false,
         };
@@ -138,6 +139,13 @@ impl World {
     /// The link's address changes, as behind a provider's NAT that uses another of its own.
     pub fn move_to(&mut self, link: usize, address: IpAddr) {
         self.cables[link].address.set_ip(address);
+    }
+
+    /// The edge itself has another address on a link, and knows it.
+    pub fn readdress(&mut self, link: usize, address: IpAddr) {
+        self.move_to(link, address);
+        self.cables[link].moves += 1;
+        self.set_link(link, true);
     }
 
     /// The hub goes on with another config, by which a site gets so many bytes per second.

@@ -47,7 +47,7 @@ fn no_identity<T>(loaded: Result<T, impl Error>, maker: &str) -> Option<HostFind
 }
 
 /// Files with secrets that are missing, open to others, or no such files.
-fn look_at_files(api: &ApiConfig, notify: &[Notify]) -> Vec<HostFinding> {
+pub(crate) fn look_at_files(api: &ApiConfig, notify: &[Notify]) -> Vec<HostFinding> {
     let asked = api::look_at_files(api)
         .into_iter()
         .filter(|error| !matches!(error, ApiError::File { source, .. } if is_kept_from_us(source)));

@@ -143,6 +143,8 @@ pub struct LinkUpdate {
     pub v4: bool,
     /// Whether its socket can send IPv6.
     pub v6: bool,
+    /// How often one of its addresses was replaced by another.
+    pub moves: u32,
     /// Largest IP packet that its interface sends, if that is known.
     pub mtu: Option<u32>,
     /// Its operator wants it to carry nothing, whatever it could.

@@ -63,6 +63,7 @@ impl EdgeSide {
             label,
             v4: up,
             v6: false,
+            moves: 0,
             mtu: None,
             paused: false,
         };

@@ -299,8 +299,21 @@ fn a_hub_that_starts_anew_between_its_two_answers_is_missed_soon() {
     assert!(is_up, "{:?}", world.edge.status());
 }
 
-/// The fast link won the handshake and lost the request again and again, a little of it arrived, and
-/// the link that loses nothing was asked only after seconds.
+/// The handshake went on from the address that the modem had lost, for four seconds.
+#[test]
+fn a_modem_that_gets_another_address_while_the_edge_starts_costs_little() {
+    // The last one moves while the request is on its way, which is soon made again.
+    for (before, within) in [(5, 300 * MS), (40, 300 * MS), (70, 2 * SECOND)] {
+        let mut world = World::new(&[link("20/30")], Policy::Bond, 1, Instant::now());
+        world.run(before * MS);
+        world.readdress(0, [198, 51, 100, 77].into());
+        let is_up = world.run_until(within, |world| world.edge.status()[0].up);
+        assert!(is_up, "{before}: {:?}", world.edge.status());
+    }
+}
+
+/// The fast link won the handshake and lost the request again and again while a little arrived,
+/// so that the link that loses nothing was asked only after seconds.
 #[test]
 fn a_request_that_a_lossy_link_loses_is_soon_made_over_another() {
     for seed in 1..=40 {

@@ -202,14 +202,16 @@ fn token(source: &str) -> Result<String, Failure> {
         None if source == "-" => io::stdin().take(MAX_TOKEN_BYTES).read_to_string(&mut token),
         None => return Ok(source.into()),
     };
-    match read {
-        Ok(_) => Ok(token),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(
-            Exit::NotFound,
-            format!("cannot read the token: {error}"),
-        )),
-        Err(error) => Err(Failure::runtime(format!("cannot read the token: {error}"))),
-    }
+    let failed = |error: io::Error| {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            io::ErrorKind::PermissionDenied => Exit::Permission,
+            _ => Exit::Runtime,
+        };
+        let from = source.strip_prefix("file:").unwrap_or("standard input");
+        Failure::new(exit, format!("cannot read the token from {from}: {error}"))
+    };
+    read.map(|_| token).map_err(failed)
 }
 
 /// What `sites --json` prints.

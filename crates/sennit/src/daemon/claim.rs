@@ -16,8 +16,8 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Claims the state directory for a daemon of this role. One where nothing can be written is not
-    /// claimed: whoever has to write there says so.
+    /// Claims the state directory for a daemon of this role. One where nothing can be written is
+    /// not claimed: whoever has to write there says so.
     pub(super) fn make(state: &Path, role: &str) -> Result<Self, Failure> {
         let mut options = File::options();
         options.create(true).truncate(false).write(true).mode(0o600);

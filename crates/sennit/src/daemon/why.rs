@@ -132,9 +132,9 @@ fn use_of(
     let best_tier = usable(tunnel).map(|other| other.link.tier).min();
     let in_reserve = best_tier.is_some_and(|tier| path.link.tier > tier);
     match tunnel.treatment.policy {
-        Policy::Single => one_of_many(tunnel, path, "policy single uses one link"),
+        Policy::Single => one_of_many(tunnel, path, || "policy single uses one link"),
         Policy::Failover if in_reserve => reserve(tunnel, path, standings),
-        Policy::Failover => one_of_many(tunnel, path, "it has the lowest tier that works"),
+        Policy::Failover => one_of_many(tunnel, path, || first(tunnel, path, standings)),
         Policy::Balanced | Policy::Bond if in_reserve => reserve(tunnel, path, standings),
         Policy::Balanced => balanced(tunnel, path),
         Policy::Bond => bond(tunnel, path, share),
@@ -156,13 +156,26 @@ fn reserve(tunnel: &TunnelStatus, path: &PathStatus, standings: &Standings) -> S
     reserve::reserve(standing(path), usable(tunnel).filter_map(standing).min())
 }
 
-fn one_of_many(tunnel: &TunnelStatus, path: &PathStatus, because: &str) -> String {
+fn first(tunnel: &TunnelStatus, path: &PathStatus, standings: &Standings) -> &'static str {
+    let others = usable(tunnel).filter(|other| other.id != path.id);
+    let standing = |path: &PathStatus| standings.get(&path.link.name).copied();
+    match others.map(standing).min() {
+        None => "no other works",
+        Some(next) => reserve::first(standing(path), next),
+    }
+}
+
+fn one_of_many<'a>(
+    tunnel: &TunnelStatus,
+    path: &PathStatus,
+    because: impl FnOnce() -> &'a str,
+) -> String {
     let first = usable(tunnel).min_by_key(|other| (other.link.tier, other.id));
     match first {
         Some(first) if first.id != path.id => {
             format!("in reserve: {} carries everything", first.link.name)
         }
-        _ => format!("carries everything: {because}"),
+        _ => format!("carries everything: {}", because()),
     }
 }
 
@@ -186,10 +199,10 @@ fn redundant(tunnel: &TunnelStatus, path: &PathStatus) -> String {
     let copies = usize::from(tunnel.treatment.copies);
     if before < copies {
         format!(
-            "carries a copy of everything: it is one of the {copies} of the lowest tier and delay"
+            "carries a copy of everything: it is one of the first {copies} by tier, cost and delay"
         )
     } else {
-        format!("in reserve: {copies} others have a lower tier or less delay")
+        format!("in reserve: {copies} others come first by tier, cost and delay")
     }
 }
 

@@ -68,6 +68,12 @@ fn each_broken_setup_is_named_rightly() {
     assert_found(&world, "nobody has joined", "not-joined", None, &config);
     world.join("van");
 
+    let secret = world.edge_config(&Edge {
+        more: "[api]\nread_token = \"file:/nonexistent\"\n",
+        ..plain
+    });
+    assert_found(&world, "no secret", "secret-file", None, &secret);
+
     let missing = world.edge_config(&Edge {
         links: &[("a", "wan-z", ""), ("b", "wan-b", "")],
         ..plain

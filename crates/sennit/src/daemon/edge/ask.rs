@@ -153,6 +153,7 @@ impl Sockets {
             },
             v4: self.0[0].is_some(),
             v6: self.0[1].is_some(),
+            moves: 0,
             mtu: None,
             paused: false,
         }

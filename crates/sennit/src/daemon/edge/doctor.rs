@@ -16,6 +16,7 @@ use crate::{
     config::{self, EdgeConfig, Severity},
     exit::Failure,
     identity::EdgeIdentity,
+    onsite,
 };
 
 /// What was found.
@@ -116,6 +117,12 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
             )),
         }
     }
+    let files = onsite::look_at_files(&config.api, &config.notify);
+    findings.extend(files.into_iter().map(|it| {
+        let advice =
+            "without it the edge does not start: write the file, or take it out of the config";
+        Finding::error("secret-file", it.message, advice)
+    }));
     let mut netlink = Netlink::open()?;
     findings.extend(host::device());
     findings.extend(host::other_routes(config, &mut netlink));

@@ -1,6 +1,7 @@
 //! One worker's sockets on the edge's links.
 
 mod rank;
+mod words;
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,7 @@ use crate::{
     control::LinkOrder,
     daemon::why::Standing,
     journal::{Event, Journal},
-    status::{LinkCause, LinkState, LinkStatus, LinkTraffic},
+    status::{LinkCause, LinkStatus},
 };
 use sennit_engine::{Edge, LinkLabel, LinkUpdate, SocketId};
 
@@ -46,6 +47,9 @@ struct Link {
     config: config::Link,
     /// Addresses that its sockets are bound to, IPv4 and IPv6.
     bound: [Option<IpAddr>; 2],
+    /// Those that they were bound to last, and how often one of these was replaced by another.
+    last: [Option<IpAddr>; 2],
+    moves: u32,
     /// What is wrong with it, if anything.
     complaint: Option<Complaint>,
     /// Its packets were refused by this host.
@@ -343,6 +347,8 @@ impl Link {
         Self {
             config: config.clone(),
             bound: [None; 2],
+            last: [None; 2],
+            moves: 0,
             complaint: Some(Complaint {
                 cause: LinkCause::NotLookedAt,
                 text: "not looked at yet".into(),
@@ -395,6 +401,9 @@ impl Link {
                     return;
                 }
                 self.bound[family] = Some(address);
+                let last = self.last[family].replace(address);
+                let moved = last.is_some_and(|last| last != address);
+                self.moves = self.moves.wrapping_add(moved.into());
             }
             Err(error) => {
                 self.bound[family] = None;
@@ -413,76 +422,9 @@ impl Link {
             },
             v4: self.bound[0].is_some() && self.off().is_none(),
             v6: self.bound[1].is_some() && self.off().is_none(),
+            moves: self.moves,
             mtu: self.mtu,
             paused: self.off().is_some(),
-        }
-    }
-
-    fn log(&self) {
-        let config::Link {
-            name, interface, ..
-        } = &self.config;
-        match &self.complaint {
-            Some(Complaint { text: reason, .. }) => {
-                tracing::warn!(link = name, interface, reason, "link is down");
-            }
-            None => tracing::info!(link = name, interface, "link is up"),
-        }
-    }
-
-    fn event(&self) -> Event {
-        let link = self.config.name.clone();
-        match &self.complaint {
-            Some(Complaint { cause, text }) => Event::LinkDown {
-                link,
-                cause: *cause,
-                reason: text.clone(),
-            },
-            None => Event::LinkUp { link },
-        }
-    }
-
-    fn refused(&self, now: Instant) -> Option<String> {
-        let Refusal { error, since, last } = self.refusal.as_ref()?;
-        let lately = now.saturating_duration_since(*last) < REFUSED_LATELY;
-        let seconds = now.saturating_duration_since(*since).as_secs();
-        lately.then(|| {
-            format!("for {seconds} s the local firewall has refused to send on this link ({error})")
-        })
-    }
-
-    /// Why its operator wants it to carry nothing, for now or until it is resumed, if it is so.
-    fn off(&self) -> Option<&'static str> {
-        match (self.paused, self.rests_until) {
-            (true, _) => Some(PAUSED),
-            (false, Some(_)) => Some(RESTS),
-            (false, None) => None,
-        }
-    }
-
-    fn status(&self, now: Instant) -> LinkStatus {
-        let off = self.off();
-        let up = self.bound.iter().any(Option::is_some) && off.is_none();
-        let (cause, reason) = match (&self.complaint, off) {
-            (Some(Complaint { cause, text }), _) => (Some(*cause), Some(text.clone())),
-            (None, Some(why)) => (Some(LinkCause::Paused), Some(why.to_owned())),
-            (None, None) => (None, None),
-        };
-        LinkStatus {
-            name: self.config.name.clone(),
-            interface: self.config.interface.clone(),
-            address: self.bound[0].or(self.bound[1]),
-            tier: self.config.tier,
-            weight: self.config.weight,
-            state: if up { LinkState::Up } else { LinkState::Down },
-            cause,
-            reason,
-            hub: self.refused(now),
-            since_seconds: now.saturating_duration_since(self.since).as_secs_f64(),
-            up_limit_bytes_per_second: None,
-            down_limit_bytes_per_second: None,
-            limited_by_operator: false,
-            traffic: LinkTraffic::default(),
         }
     }
 }

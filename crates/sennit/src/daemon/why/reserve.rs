@@ -29,9 +29,35 @@ pub(super) fn reserve(own: Option<Standing>, best: Option<Standing>) -> String {
     }
 }
 
+/// The reason for a link that is used alone while others work, of which `next` is the best.
+pub(super) fn first(own: Option<Standing>, next: Option<Standing>) -> &'static str {
+    let before = own.zip(next).filter(|(own, next)| own < next);
+    match before {
+        Some((own, next)) if own.over != next.over => "the caps of the others are used up",
+        Some((own, next)) if own.tier != next.tier => "it has the lowest tier that works",
+        Some(_) => "it is the cheapest that works",
+        None => "of those that work it is the first",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_is_used_alone_says_what_puts_it_before_the_next() {
+        let standing = |over, tier, cost| Some(Standing { over, tier, cost });
+        let best = standing(false, 1, 0);
+        for (next, reason) in [
+            (standing(true, 1, 0), "the caps of the others are used up"),
+            (standing(false, 2, 0), "it has the lowest tier that works"),
+            (standing(false, 1, 5), "it is the cheapest that works"),
+            (best, "of those that work it is the first"),
+            (None, "of those that work it is the first"),
+        ] {
+            assert_eq!(first(best, next), reason);
+        }
+    }
 
     #[test]
     fn the_reason_is_the_cap_before_the_tier_and_the_tier_before_the_cost() {

@@ -69,7 +69,7 @@ fn a_token_may_come_from_stdin_or_a_file() {
     assert_fails(
         &sennit(&["join", "file:/nonexistent", "--state", edge]),
         3,
-        "cannot read the token",
+        "cannot read the token from /nonexistent: ",
     );
 }
 
