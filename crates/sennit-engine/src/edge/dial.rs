@@ -26,8 +26,8 @@ use crate::{
 /// gone while another of its addresses is not. It says that it has forgotten one (RFC 9000 §10.3),
 /// but noq knows its word on the first path only.
 const CUT_OFF: Duration = Duration::from_millis(1500);
-/// If the hub has not answered the request after so long, or after so many round trips, a new
-/// connection may do better: retransmissions on a link that loses much come ever more rarely.
+/// If the hub has not answered the request after so long and so many round trips, a new connection
+/// may do better: retransmissions on a link that loses much come ever more rarely.
 const OVERDUE: Duration = Duration::from_secs(1);
 const OVERDUE_ROUNDS: u32 = 3;
 /// If the hub is heard, but says on all paths that it hears nothing, another of its addresses or a
@@ -164,8 +164,9 @@ impl Edge {
         self.is_cut_off(index, now) || self.is_overdue(index, now)
     }
 
-    /// Whether the hub's answer to the request is late. A token for joining is spent with the first
-    /// request that arrives.
+    /// Whether the hub's answer to the request is late on a link that loses. A hub that acknowledges
+    /// all has much to do, and more handshakes would be more of it. A token for joining is spent with
+    /// the first request that arrives.
     fn is_overdue(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         let Some(answer_by) = slot.dial.answer_by else {
@@ -181,7 +182,10 @@ impl Edge {
         if now < due {
             slot.dial.look_at(due);
         }
-        now >= due
+        let loses = |path: &Path| {
+            path.gate.in_flight() > 0 || path.gate.ledger().losses().lately(now).lost > 0
+        };
+        now >= due && conn.paths().iter().any(loses)
     }
 
     /// Closes the attempts that are under way.
