@@ -164,9 +164,9 @@ impl Edge {
         self.is_cut_off(index, now) || self.is_overdue(index, now)
     }
 
-    /// Whether the hub's answer to the request is late on a link that loses. A hub that acknowledges
-    /// all has much to do, and more handshakes would be more of it. A token for joining is spent with
-    /// the first request that arrives.
+    /// Whether the hub's answer to the request is late on a link that loses. A hub that
+    /// acknowledges all has much to do, and more handshakes would be more of it. A token for
+    /// joining is spent with the first request that arrives.
     fn is_overdue(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         let Some(answer_by) = slot.dial.answer_by else {
