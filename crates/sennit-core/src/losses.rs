@@ -15,7 +15,7 @@ pub struct RecentLosses {
     before: Count,
 }
 
-/// Packets of which it is known.
+/// Packets of which it is known whether they arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// They arrived.

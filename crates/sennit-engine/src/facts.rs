@@ -223,7 +223,7 @@ pub struct PathStatus {
     pub sent_packets: u64,
     /// Packets declared lost.
     pub lost_packets: u64,
-    /// Of late.
+    /// What became of its packets of late.
     pub losses: RecentLosses,
     /// UDP payload bytes sent.
     pub sent_bytes: u64,

@@ -21,7 +21,9 @@ impl Claim {
     pub(super) fn make(state: &Path, role: &str) -> Result<Self, Failure> {
         let mut options = File::options();
         options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(state.join(format!("{role}.lock"))).ok();
+        let path = state.join(format!("{role}.lock"));
+        // Held for reading: a file that is written keeps its file system from being made read-only.
+        let file = options.open(&path).and_then(|_| File::open(&path)).ok();
         match file.as_ref().map(File::try_lock) {
             Some(Err(TryLockError::WouldBlock)) => {
                 let taken = format!("another {role} runs with the state in {}", state.display());

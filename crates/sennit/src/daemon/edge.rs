@@ -88,7 +88,6 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     let free = Deputy::start(()).map_err(Failure::runtime)?;
     confinement::begin(file, &config.state, &config.control);
-    let _claim = Claim::make(&config.state, "edge")?;
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let footprint = begin_footprint(config)?;
@@ -101,6 +100,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let front = front(&reloader, &journal, &mut boxes, started)?;
     let books = (journal.clone(), config.state.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
+    let _claim = Claim::make(&config.state, "edge")?;
     let _notifier = notify(&config.notify, &config.state, "edge", &journal)?;
     note_start(&journal);
     let hung_up = Arc::clone(&reloader);

@@ -75,7 +75,6 @@ const MAX_STRANGERS: usize = 4096;
 pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     confinement::begin(file, &config.state, &config.control);
-    let _claim = Claim::make(&config.state, "hub")?;
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),
@@ -95,6 +94,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let front = front(&config, &reloader, &journal, &mut boxes, started);
     let books = (journal.clone(), config.state.join("hub-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
+    let _claim = Claim::make(&config.state, "hub")?;
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
     note_start(&journal);
 

@@ -129,7 +129,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "sennit_link_loss_ratio",
         kind: Kind::Gauge,
         unit: Some("ratio"),
-        help: "Packets lost on the paths of a link within the last half minute to minute, of those of which it is known.",
+        help: "Packets lost on the paths of a link within the last half minute to minute, of all whose fate is known.",
         labels: &["link"],
         read: |from, to| {
             for link in &from.status.links {

@@ -1,6 +1,7 @@
 //! Daemons that die, are restarted, or start where they cannot work.
 
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -316,14 +317,20 @@ fn what_a_daemon_has_no_second_daemon_gets() {
     );
     assert_no_second(&world, &mut hub, "hub", &other_device(&hub_config), socket);
 
-    let both = other_socket(&other_device(&hub_config));
-    assert_no_second(
-        &world,
-        &mut hub,
-        "hub",
-        &both,
-        "0.0.0.0:443 is already in use",
-    );
+    let both = |config: &str| other_socket(&other_device(config));
+    let (second_edge, second_hub) = (both(&edge_config), both(&hub_config));
+    let state = "another edge runs with the state in";
+    assert_no_second(&world, &mut edge, "edge", &second_edge, state);
+    let state = "another hub runs with the state in";
+    assert_no_second(&world, &mut hub, "hub", &second_hub, state);
+
+    let (from, to) = (world.path("hub"), world.path("hub-2"));
+    let copied = Command::new("cp").arg("-r").args([&from, &to]).status();
+    assert!(copied.unwrap().success());
+    let state = |path: &Path| format!("state = '{}'", path.display());
+    let elsewhere = second_hub.replace(&state(&from), &state(&to));
+    let port = "0.0.0.0:443 is already in use";
+    assert_no_second(&world, &mut hub, "hub", &elsewhere, port);
     ping(edge.host, HUB_INNER[0]);
 }
 
