@@ -411,9 +411,10 @@ pub struct PathStatus {
     pub rtt_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_min_seconds: Option<f64>,
-    /// Since the path began, as the next.
+    /// Since the path began.
     #[serde(default)]
     pub sent_packets: u64,
+    /// Since the path began.
     #[serde(default)]
     pub lost_packets: u64,
     /// Packets of the last half minute to minute of which it is known whether they arrived.

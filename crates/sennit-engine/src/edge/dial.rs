@@ -185,7 +185,9 @@ impl Edge {
         let loses = |path: &Path| {
             path.gate.in_flight() > 0 || path.gate.ledger().losses().lately(now).lost > 0
         };
-        now >= due && conn.paths().iter().any(loses)
+        // What has begun goes on, whatever is acknowledged in between.
+        let races = !slot.dial.attempts.is_empty();
+        now >= due && (races || conn.paths().iter().any(loses))
     }
 
     /// Closes the attempts that are under way.

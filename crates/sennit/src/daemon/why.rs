@@ -132,9 +132,9 @@ fn use_of(
     let best_tier = usable(tunnel).map(|other| other.link.tier).min();
     let in_reserve = best_tier.is_some_and(|tier| path.link.tier > tier);
     match tunnel.treatment.policy {
-        Policy::Single => one_of_many(tunnel, path, || "policy single uses one link"),
+        Policy::Single => one_of_many(tunnel, path, "policy single uses one link"),
         Policy::Failover if in_reserve => reserve(tunnel, path, standings),
-        Policy::Failover => one_of_many(tunnel, path, || first(tunnel, path, standings)),
+        Policy::Failover => one_of_many(tunnel, path, first(tunnel, path, standings)),
         Policy::Balanced | Policy::Bond if in_reserve => reserve(tunnel, path, standings),
         Policy::Balanced => balanced(tunnel, path),
         Policy::Bond => bond(tunnel, path, share),
@@ -152,30 +152,29 @@ fn delay(path: &PathStatus) -> Duration {
 }
 
 fn reserve(tunnel: &TunnelStatus, path: &PathStatus, standings: &Standings) -> String {
-    let standing = |path: &PathStatus| standings.get(&path.link.name).copied();
-    reserve::reserve(standing(path), usable(tunnel).filter_map(standing).min())
+    let others = usable(tunnel).filter_map(|other| standing(other, standings));
+    reserve::reserve(standing(path, standings), others.min())
+}
+
+fn standing(path: &PathStatus, standings: &Standings) -> Option<Standing> {
+    standings.get(&path.link.name).copied()
 }
 
 fn first(tunnel: &TunnelStatus, path: &PathStatus, standings: &Standings) -> &'static str {
     let others = usable(tunnel).filter(|other| other.id != path.id);
-    let standing = |path: &PathStatus| standings.get(&path.link.name).copied();
-    match others.map(standing).min() {
+    match others.map(|other| standing(other, standings)).min() {
         None => "no other works",
-        Some(next) => reserve::first(standing(path), next),
+        Some(next) => reserve::first(standing(path, standings), next),
     }
 }
 
-fn one_of_many<'a>(
-    tunnel: &TunnelStatus,
-    path: &PathStatus,
-    because: impl FnOnce() -> &'a str,
-) -> String {
+fn one_of_many(tunnel: &TunnelStatus, path: &PathStatus, because: &str) -> String {
     let first = usable(tunnel).min_by_key(|other| (other.link.tier, other.id));
     match first {
         Some(first) if first.id != path.id => {
             format!("in reserve: {} carries everything", first.link.name)
         }
-        _ => format!("carries everything: {}", because()),
+        _ => format!("carries everything: {because}"),
     }
 }
 
