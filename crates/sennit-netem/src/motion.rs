@@ -11,6 +11,8 @@
 //!   scan each minute. After Minstrel's step and off-channel scans of 100 ms.
 //! - `steps`: 50, 10, 30, 5, 40, 15 Mbit/s, each for 1.5 s; the seed changes nothing. Made up:
 //!   harder than the above.
+//! - `swell`: 5 to 60 Mbit/s and back, by a constant ratio, each way within 1.5 to 4 s, new each
+//!   50 ms. Made up: what a shaper has to follow.
 //! - `marginal`: 10 Mbit/s whose delay is 100 ms for seconds, then swings up to 1,200 ms for
 //!   seconds. After what users tell of bonds with a failing leg.
 //!
@@ -48,18 +50,21 @@ pub enum Motion {
     Wifi,
     /// A stair.
     Steps,
+    /// A rate that goes up and down within seconds.
+    Swell,
     /// A leg that is about to fail, for ever.
     Marginal,
 }
 
 impl Motion {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Lte,
         Self::Starlink,
         Self::Geo,
         Self::Wifi,
         Self::Steps,
+        Self::Swell,
         Self::Marginal,
     ];
 
@@ -71,6 +76,7 @@ impl Motion {
             Self::Geo => "geo",
             Self::Wifi => "wifi",
             Self::Steps => "steps",
+            Self::Swell => "swell",
             Self::Marginal => "marginal",
         }
     }
@@ -80,7 +86,7 @@ impl Motion {
         match self {
             Self::Lte => Queue::Bytes(500_000),
             Self::Starlink | Self::Wifi | Self::Marginal => Queue::Time(MS * 100),
-            Self::Geo => Queue::Time(MS * 300),
+            Self::Geo | Self::Swell => Queue::Time(MS * 300),
             Self::Steps => Queue::Time(MS * 50),
         }
     }
@@ -104,6 +110,7 @@ impl Motion {
                 Self::Geo => script.shower(),
                 Self::Wifi => script.channel(),
                 Self::Steps => script.stair(),
+                Self::Swell => script.wave(),
                 Self::Marginal => script.leg(),
             }
         }
@@ -266,6 +273,17 @@ impl Script {
         }
     }
 
+    fn wave(&mut self) {
+        for falls in [false, true] {
+            let steps = self.draw(30.0, 80.0) as u32;
+            for step in 0..steps {
+                let part = f64::from(step) / f64::from(steps);
+                let level = if falls { 1.0 - part } else { part };
+                self.push(MS * 50, geometric(5.0, 60.0, level), Duration::ZERO);
+            }
+        }
+    }
+
     fn leg(&mut self) {
         let calm = self.draw_ms(3000, 12_000);
         self.push(calm, 10.0, MS * 100);
@@ -333,6 +351,7 @@ mod tests {
                     Motion::Geo => (2.0..=20.0, 0..=0),
                     Motion::Wifi => (0.8..=42.3, 0..=8),
                     Motion::Steps => (5.0..=50.0, 0..=0),
+                    Motion::Swell => (5.0..=60.0, 0..=0),
                     Motion::Marginal => (10.0..=10.0, 100..=1200),
                 };
                 for step in trace.steps() {

@@ -241,7 +241,10 @@ mod tests {
             ("lte@/20", "the seed is not a whole number"),
             ("lte@x/20", "the seed is not a whole number"),
             ("lte*0/20", "a factor is 0.001 to 1000"),
-            ("walk/20", "of lte, starlink, geo, wifi, steps, marginal"),
+            (
+                "walk/20",
+                "of lte, starlink, geo, wifi, steps, swell, marginal",
+            ),
         ] {
             let error = text.parse::<LinkSpec>().expect_err(text).to_string();
             assert!(error.contains(part), "{error}");

@@ -121,6 +121,33 @@ pub(super) struct Seen {
     pub(super) held: bool,
 }
 
+/// Cuts in a row that do not shorten the delay.
+#[derive(Clone, Copy, Debug)]
+struct Streak {
+    /// What the link was taken to carry before them, and the delay then.
+    start: f64,
+    at_first: Duration,
+    cuts: u32,
+    /// So little is given out for a round trip that a queue would be shorter.
+    proves: bool,
+}
+
+impl Streak {
+    fn new(start: f64, at_first: Duration) -> Self {
+        Self {
+            start,
+            at_first,
+            cuts: 0,
+            proves: false,
+        }
+    }
+
+    /// Whether a queue would be shorter by now.
+    fn is_shorter(&self, delay: Duration) -> bool {
+        delay < self.at_first.mul_f64(0.8)
+    }
+}
+
 /// The account of one link.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
@@ -160,8 +187,13 @@ pub(super) struct Found {
     stands: Option<(Instant, u64, u32)>,
     /// Windows in a row in which a delay was too short to be sure of.
     eased: u32,
-    /// What was there before the cuts in a row, the delay then, and how many they are.
-    streak: Option<(f64, Duration, u32)>,
+    streak: Option<Streak>,
+    /// How much longer than the least a usual round trip is although no queue stands there.
+    varies: Duration,
+    /// What was under way in the last two windows.
+    flights: [u64; 2],
+    /// No queue stood there in the last window.
+    was_clear: bool,
     /// Delay that is the path's own.
     own: Duration,
     /// Delay that comes and goes without a queue.
@@ -211,7 +243,8 @@ impl Found {
         self.own = self.own.min(delay);
         let delay = delay - self.own;
         self.note_noise(delay, sent, seen);
-        self.queue = Some(delay);
+        let before = self.queue.replace(delay);
+        self.was_clear = before.is_some_and(|before| before <= self.clear());
         let rate = rate_since(since, arrived, now);
         self.believe(since, arrived, now);
         if self.carries > 0.0 && delay <= self.clear() {
@@ -227,6 +260,7 @@ impl Found {
             let rate = rate_since(since, arrived + PACKET as u64, now);
             self.handle_clear(rate, delay, seen, now);
         }
+        self.flights = [seen.in_flight, self.flights[0]];
         self.before.rotate_right(1);
         self.before[0] = self.given;
         self.given as u64
@@ -299,17 +333,19 @@ impl Found {
     /// Takes this for what the link carries while its queue drains; false if the delay is the
     /// path's, and so stays.
     fn lower(&mut self, rate: f64, delay: Duration, round: Duration, now: Instant) -> bool {
-        let (start, at_first, cuts) = self.streak.unwrap_or((self.carries.max(rate), delay, 0));
-        if cuts >= VAIN && delay >= at_first.mul_f64(0.8) {
+        let begins = Streak::new(self.carries.max(rate), delay);
+        let mut streak = self.streak.unwrap_or(begins);
+        if streak.cuts >= VAIN && !streak.is_shorter(delay) {
             // It is as long as ever: this is how long the path is.
             self.take_for_own(delay);
             self.streak = None;
-            self.carries = start;
-            self.given = GIVEN * start;
+            self.carries = streak.start;
+            self.given = GIVEN * streak.start;
             self.cause = Cause::Clear;
             return false;
         }
-        self.streak = Some((start, at_first, cuts + 1));
+        streak.cuts += 1;
+        self.streak = Some(streak);
         let known = self.carries > 0.0;
         self.carries = if known { rate.min(self.carries) } else { rate };
         self.note_ceiling(now);

@@ -197,6 +197,8 @@ pub(crate) struct Tins {
     /// What is given out, in bytes per second; 0 while it is not known.
     rate: AtomicU64,
     cap: Option<u64>,
+    /// What may be under way, in bytes; 0 if that is not bounded.
+    window: AtomicU64,
     link: Bucket,
     /// Where those that wait for the link stand, as [`Tin::served`].
     turn: AtomicU64,
@@ -222,6 +224,7 @@ impl Tins {
             clock,
             rate: AtomicU64::new(0),
             cap,
+            window: AtomicU64::new(0),
             link: Bucket::default(),
             turn: AtomicU64::new(0),
             tins: tins.collect(),
@@ -266,8 +269,9 @@ impl Tins {
         };
         let at = self.clock.at(now);
         let guaranteed = tin.guaranteed.load(Relaxed);
-        let own = tin.own.credit(guaranteed, at);
-        let lent = self.link.credit(rate, at);
+        let (own_room, room) = self.room(tin, guaranteed, rate);
+        let own = tin.own.credit(guaranteed, at).min(own_room);
+        let lent = self.link.credit(rate, at).min(room);
         let lent = if lent < look.least || self.must_wait(class, tin, at) {
             0
         } else {
@@ -284,11 +288,37 @@ impl Tins {
             .link
             .ready_at(rate, at)
             .min(tin.own.ready_at(guaranteed, at));
-        let again = ready.max(at + TURN.as_nanos() as u64 / 2);
+        // Room comes with acknowledgements, and nobody knows when.
+        let turn = TURN.as_nanos() as u64;
+        let least = if own_room.max(room) < look.wanted {
+            2 * turn
+        } else {
+            turn / 2
+        };
+        let again = ready.max(at + least);
         Grant {
             bytes: if bytes < look.least { 0 } else { bytes },
             again: Some(self.clock.instant(again)),
         }
+    }
+
+    /// What may still get under way, in bytes: of a class within its guarantee, and of all.
+    fn room(&self, tin: &Tin, guaranteed: u64, rate: u64) -> (u64, u64) {
+        let window = self.window.load(Relaxed);
+        if window == 0 {
+            return (u64::MAX, u64::MAX);
+        }
+        let own = (u128::from(window) * u128::from(guaranteed) / u128::from(rate)) as u64;
+        (
+            own.saturating_sub(tin.in_flight.load(Relaxed)),
+            window.saturating_sub(self.in_flight()),
+        )
+    }
+
+    /// What all classes have under way.
+    fn in_flight(&self) -> u64 {
+        let tins = self.tins.values();
+        tins.map(|tin| tin.in_flight.load(Relaxed)).sum()
     }
 
     /// Whether another that waits for the link had less for its share.
@@ -311,6 +341,9 @@ impl Tins {
         };
         let at = self.clock.at(now);
         tin.recent.count(bytes, at);
+        if self.cap.is_none() {
+            tin.in_flight.fetch_add(bytes, Relaxed);
+        }
         let rate = self.rate.load(Relaxed);
         if rate == 0 {
             return;
@@ -403,14 +436,13 @@ impl Tins {
     fn find_rate(&self, found: &mut Found, at: u64, now: Instant) {
         let mut seen = Seen {
             sent: self.sent.load(Relaxed),
-            in_flight: 0,
+            in_flight: self.in_flight(),
             delay: None,
             rtt: Duration::MAX,
             held: false,
         };
         let recently = at.saturating_sub(found.span().as_nanos() as u64).max(1);
         for tin in self.tins.values() {
-            seen.in_flight += tin.in_flight.load(Relaxed);
             seen.held |= tin.held.load(Relaxed) >= recently;
             if tin.heard.swap(0, Relaxed) > 0 {
                 let delay = Duration::from_nanos(tin.delay.load(Relaxed));
@@ -419,6 +451,9 @@ impl Tins {
             }
         }
         let rate = found.update(&seen, now);
+        if seen.delay.is_some() {
+            self.window.store(found.window(seen.rtt), Relaxed);
+        }
         if rate != self.rate.load(Relaxed) {
             self.set_rate(rate);
         }

@@ -430,6 +430,30 @@ fn a_link_whose_rate_moves_is_not_starved() {
     }
 }
 
+/// What was under way when the link began to carry less stood in its buffer, and a rate that fell
+/// for long was taken for a path that had become longer: 1 ping of 100 took 120 ms more than idle.
+#[test]
+fn a_rate_that_falls_leaves_no_queue() {
+    for seed in 1..=3 {
+        let mut link: LinkSpec = format!("swell@{seed}/20").parse().expect("a link");
+        (link.up.queue, link.down.queue) = (Queue::Time(300 * MS), Queue::Time(300 * MS));
+        let (classes, classifier) = classes();
+        let plan = usual(None);
+        let mut world = World::with_plan(&[link], classes, classifier, plan, seed, Instant::now());
+        assert!(world.connect(1));
+        let now = world.now();
+        let mut transfer = Transfer::new(Kind::Tcp, Direction::Up, 16, now).with_ping(20 * MS, now);
+        transfer.run(&mut world, 3000 * MS);
+        let before = transfer.pings().len();
+        let goodput = transfer.measure(&mut world, 30_000 * MS);
+        let all = transfer.pings();
+        let pings = pings(&all[before..all.len() - 20]);
+        println!("{goodput:.1} of 22.1 Mbit/s, {pings:?}");
+        assert!(goodput > 0.85 * 22.1, "{goodput:.1} Mbit/s");
+        assert!(pings.p99 < 41.0 + 60.0 && pings.lost == 0, "{pings:?}");
+    }
+}
+
 /// Delay that comes and goes was taken for a queue, so a first guess of a third of the rate stayed:
 /// a tenth of all runs carried 12 to 15 of the 25 Mbit/s, these among them.
 #[test]

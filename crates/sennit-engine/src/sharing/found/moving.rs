@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BELIEVED, Cause, FIRST_STEP, Found, GIVEN, LEAST, SPANS, Seen, VAIN};
+use super::{BELIEVED, Cause, FIRST_STEP, Found, GIVEN, LEAST, SPANS, Seen, Streak, VAIN};
 
 /// Rates that differ by less than this part are those of a link that does not change, if they do
 /// for so long.
@@ -18,10 +18,19 @@ const STEADY_AFTER: Duration = Duration::from_secs(3);
 const USUAL_PART: f64 = 0.1;
 /// So much stands in the queue, or nobody would see that the link carries more.
 const STANDING: Duration = Duration::from_millis(8);
+/// On a long path, this part of its round trip.
+const QUEUED: f64 = 0.2;
+/// So many times what makes a queue may always be under way, or none could be seen.
+const MEASURED: f64 = 1.25;
 /// The part of a queue that is too long, or too short, that goes in a round trip.
 const EAGERNESS: f64 = 0.5;
+/// What is under way arrives within a round trip, or in this many parts of one if the link has
+/// just begun to carry less. When less arrives, acknowledgements are held up.
+const SLOWER: f64 = 0.25;
 /// What is given out, as parts of what the link carries.
 const PARTS: [f64; 2] = [0.3, 1.25];
+/// What is given out to prove that a delay is a queue's.
+const PROOF: f64 = 0.5;
 /// The first step up, and the last: a queue that a step makes shows a round trip later.
 const STEPS: [f64; 2] = [0.12, 0.25];
 /// Each step up is larger than the one before by this.
@@ -41,6 +50,7 @@ impl Found {
         if delay <= self.clear() {
             self.stands = None;
             self.streak = None;
+            self.note_variance(rate, seen);
             self.climb(rate, seen, now);
             return;
         }
@@ -57,14 +67,39 @@ impl Found {
         if stood && stands.is_some() {
             let long = delay >= seen.rtt;
             let least = if long {
-                LEAST
+                let round = (seen.rtt + delay).as_secs_f64();
+                SLOWER * seen.in_flight as f64 / round
             } else {
-                (BELIEVED[1] * self.carries).max(LEAST)
+                BELIEVED[1] * self.carries
             };
-            self.carries = rate.max(least);
+            self.carries = rate.max(least).max(LEAST);
         }
         self.note_rate(now);
         self.aim(delay, seen, now);
+    }
+
+    /// What may be under way, in bytes: what fills the path and the queue that stands there; 0 if
+    /// that is not bounded. When the link begins to carry less, acknowledgements come later, and so
+    /// what leaves then waits for them.
+    pub(in crate::sharing) fn window(&self, rtt: Duration) -> u64 {
+        if !self.moves() {
+            return 0;
+        }
+        let queue = STANDING.max(rtt.mul_f64(QUEUED));
+        let round = rtt + self.own + self.varies + self.slow() + queue;
+        let window = self.carries.max(self.given) * round.as_secs_f64();
+        window.max(MEASURED * self.least_queue()) as u64
+    }
+
+    /// What was under way arrived within a usual round trip (Little's law). No queue stood there.
+    fn note_variance(&mut self, rate: f64, seen: &Seen) {
+        if !self.was_clear {
+            return;
+        }
+        let under_way = (self.flights[0] + self.flights[1]) as f64 / 2.0;
+        let round = Duration::from_secs_f64((under_way / rate.max(LEAST)).min(10.0));
+        let varies = round.saturating_sub(seen.rtt + self.own).min(seen.rtt);
+        self.varies = (7 * self.varies + varies) / 8;
     }
 
     /// Gives out so much that the queue becomes as long as it shall be.
@@ -80,7 +115,9 @@ impl Found {
         let missing = standing.as_secs_f64() - stands;
         let round = seen.rtt.max(SPANS[0]).as_secs_f64();
         let gain = 1.0 + EAGERNESS * missing / round;
-        self.given = self.carries * gain.clamp(PARTS[0], PARTS[1]);
+        let proves = self.streak.is_some_and(|streak| streak.proves);
+        let gain = if proves { PROOF } else { gain };
+        self.given = (self.carries * gain.clamp(PARTS[0], PARTS[1])).max(LEAST);
         self.cause = if missing < 0.0 {
             Cause::Queue
         } else {
@@ -98,7 +135,7 @@ impl Found {
         self.cause = Cause::Rises;
         self.step = self.step.max(STEPS[0]);
         self.carries = self.carries.max(rate);
-        self.given *= 1.0 + self.step;
+        self.given = (self.given * (1.0 + self.step)).max(GIVEN * self.carries);
         self.step = (STEP_BY * self.step).min(STEPS[1]);
         self.rises_at = Some(now + seen.rtt);
         self.note_rate(now);
@@ -107,29 +144,37 @@ impl Found {
     /// Whether less was given out for some round trips and the delay did not become shorter: then
     /// it is the path's.
     fn is_vain(&mut self, delay: Duration, seen: &Seen, now: Instant) -> bool {
-        let (start, at_first, cuts) = self.streak.unwrap_or((self.carries, delay, 0));
-        if self.given >= GIVEN * start || delay < at_first.mul_f64(0.8) {
+        let mut streak = self.streak.unwrap_or(Streak::new(self.carries, delay));
+        if self.given >= GIVEN * streak.start || streak.is_shorter(delay) {
             self.streak = None;
             return false;
         }
         // It still grows by what was under way when the link began to carry less.
-        if delay > at_first.mul_f64(GROWS) {
-            self.streak = Some((start, delay, 0));
+        if delay > streak.at_first.mul_f64(GROWS) {
+            self.streak = Some(Streak::new(streak.start, delay));
             return false;
         }
         if self.rests(now) {
             return false;
         }
         self.cut = Some((now, seen.rtt));
-        self.streak = Some((start, at_first, cuts + 1));
+        streak.cuts += 1;
+        self.streak = Some(streak);
         // In so many round trips most of the queue should have gone.
-        let drains_in = (at_first.as_secs_f64() / seen.rtt.max(SPANS[0]).as_secs_f64()) as u32;
-        if cuts < VAIN.max(drains_in) {
+        let rounds = streak.at_first.as_secs_f64() / seen.rtt.max(SPANS[0]).as_secs_f64();
+        if streak.cuts <= VAIN.max(rounds as u32) {
+            return false;
+        }
+        // A link that carries less and less keeps its queue as well.
+        if !streak.proves {
+            self.cut = Some((now, seen.rtt + delay));
+            streak.proves = true;
+            self.streak = Some(streak);
             return false;
         }
         self.take_for_own(delay);
         self.streak = None;
-        self.carries = start.max(self.carries);
+        self.carries = streak.start.max(self.carries);
         self.given = GIVEN * self.carries;
         self.cause = Cause::Clear;
         true
