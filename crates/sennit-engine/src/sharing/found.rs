@@ -16,10 +16,11 @@
 
 mod moving;
 mod noise;
+mod streak;
 
 use std::time::{Duration, Instant};
 
-use self::noise::Noise;
+use self::{noise::Noise, streak::Streak};
 use crate::acks::ACK_DELAY;
 
 /// Round trips that are longer by this much wait in a queue of the link; what is less may be hosts.
@@ -119,33 +120,6 @@ pub(super) struct Seen {
     pub(super) rtt: Duration,
     /// A class was told to wait.
     pub(super) held: bool,
-}
-
-/// Cuts in a row that do not shorten the delay.
-#[derive(Clone, Copy, Debug)]
-struct Streak {
-    /// What the link was taken to carry before them, and the delay then.
-    start: f64,
-    at_first: Duration,
-    cuts: u32,
-    /// So little is given out for a round trip that a queue would be shorter.
-    proves: bool,
-}
-
-impl Streak {
-    fn new(start: f64, at_first: Duration) -> Self {
-        Self {
-            start,
-            at_first,
-            cuts: 0,
-            proves: false,
-        }
-    }
-
-    /// Whether a queue would be shorter by now.
-    fn is_shorter(&self, delay: Duration) -> bool {
-        delay < self.at_first.mul_f64(0.8)
-    }
 }
 
 /// The account of one link.

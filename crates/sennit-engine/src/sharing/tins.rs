@@ -11,6 +11,7 @@
 //! that ask at the same time may both be granted the same bytes, which the link's bucket makes up
 //! for with the next.
 
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use std::{
 
 use sennit_core::ClassId;
 
+use self::recent::Recent;
 use super::{
     Share, Terms,
     found::{Found, Seen},
@@ -485,46 +487,5 @@ impl Tins {
             others: Vec::new(),
         };
         (share, others.collect())
-    }
-}
-
-/// What a class sent within a second or two, for people.
-#[derive(Debug, Default)]
-struct Recent {
-    /// Since when it is counted.
-    since: AtomicU64,
-    bytes: AtomicU64,
-    /// Bytes per second in the second before.
-    before: AtomicU64,
-    /// When it was last told to wait.
-    held: AtomicU64,
-}
-
-impl Recent {
-    const SPAN: u64 = 1_000_000_000;
-
-    fn count(&self, bytes: u64, at: u64) {
-        let since = self.since.load(Relaxed);
-        let span = at.saturating_sub(since);
-        if span >= Self::SPAN {
-            self.since.store(at, Relaxed);
-            let counted = self.bytes.swap(0, Relaxed);
-            let rate = time_for(counted, span);
-            self.before.store(rate, Relaxed);
-        }
-        self.bytes.fetch_add(bytes, Relaxed);
-    }
-
-    /// Bytes per second.
-    fn rate(&self, at: u64) -> u64 {
-        if at.saturating_sub(self.since.load(Relaxed)) > 2 * Self::SPAN {
-            return 0;
-        }
-        self.before.load(Relaxed)
-    }
-
-    fn was_held(&self, at: u64) -> bool {
-        let held = self.held.load(Relaxed);
-        held > 0 && at.saturating_sub(held) <= Self::SPAN
     }
 }

@@ -5,10 +5,14 @@
 //! out grows by a part each round trip, until a queue shows. When the link carries less, the queue
 //! grows by what was under way, which nobody can take back; until it is short, little is given out.
 //! After a while at about one rate the link counts as steady, and keeps no queue.
+//!
+//! A rate that falls is known a round trip later. So that little is sent until then, what may be
+//! under way is bounded: acknowledgements come as fast as the link carries, and each makes room for
+//! as much as it acknowledges.
 
 use std::time::{Duration, Instant};
 
-use super::{BELIEVED, Cause, FIRST_STEP, Found, GIVEN, LEAST, SPANS, Seen, Streak, VAIN};
+use super::{BELIEVED, Cause, FIRST_STEP, Found, GIVEN, LEAST, SPANS, Seen, VAIN, streak::Streak};
 
 /// Rates that differ by less than this part are those of a link that does not change, if they do
 /// for so long.
@@ -20,6 +24,8 @@ const USUAL_PART: f64 = 0.1;
 const STANDING: Duration = Duration::from_millis(8);
 /// On a long path, this part of its round trip.
 const QUEUED: f64 = 0.2;
+/// What is under way may be more than the link is known to carry by this, while that is tried.
+const AHEAD: f64 = 1.3;
 /// So many times what makes a queue may always be under way, or none could be seen.
 const MEASURED: f64 = 1.25;
 /// The part of a queue that is too long, or too short, that goes in a round trip.
@@ -87,7 +93,8 @@ impl Found {
         }
         let queue = STANDING.max(rtt.mul_f64(QUEUED));
         let round = rtt + self.own + self.varies + self.slow() + queue;
-        let window = self.carries.max(self.given) * round.as_secs_f64();
+        let rate = self.given.clamp(self.carries, AHEAD * self.carries);
+        let window = rate * round.as_secs_f64();
         window.max(MEASURED * self.least_queue()) as u64
     }
 
@@ -99,7 +106,12 @@ impl Found {
         let under_way = (self.flights[0] + self.flights[1]) as f64 / 2.0;
         let round = Duration::from_secs_f64((under_way / rate.max(LEAST)).min(10.0));
         let varies = round.saturating_sub(seen.rtt + self.own).min(seen.rtt);
-        self.varies = (7 * self.varies + varies) / 8;
+        // A queue in the other direction is in it as well, and goes.
+        self.varies = if varies < self.varies {
+            (self.varies + varies) / 2
+        } else {
+            (7 * self.varies + varies) / 8
+        };
     }
 
     /// Gives out so much that the queue becomes as long as it shall be.
