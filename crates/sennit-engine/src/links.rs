@@ -16,7 +16,7 @@ use sennit_core::{ClassId, frame::Fare};
 use crate::{
     facts::{LinkFacts, PathShare},
     ids::{ConnId, LinkId, SocketId},
-    sharing::{self, Grant, Look, Sharing, Tins},
+    sharing::{self, Grant, Load, Look, Sharing, Tins},
     transport::MOST_LINKS,
 };
 
@@ -111,19 +111,17 @@ impl Seat<'_> {
             .is_some_and(|shared| shared.tins.is_found())
     }
 
-    /// Its path on a link has so much in flight, a least round trip, and round trips that were
+    /// Its path on a link has sent so much, has a least round trip, and round trips that were
     /// longer than that by this, at least, since the last time.
     pub(crate) fn note_path(
         &self,
         link: LinkId,
-        in_flight: u64,
+        load: Load,
         round_trips: (Duration, Option<Duration>),
         now: Instant,
     ) {
         if let Some(shared) = self.shared(link) {
-            shared
-                .tins
-                .note_path(self.class, in_flight, round_trips, now);
+            shared.tins.note_path(self.class, load, round_trips, now);
         }
     }
 

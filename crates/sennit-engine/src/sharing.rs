@@ -39,6 +39,15 @@ pub enum Share {
     Rate(u64),
 }
 
+/// What a class has sent on a link and not settled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    /// Bytes that no acknowledgement has settled.
+    pub(crate) in_flight: u64,
+    /// Those that may still stand in the link.
+    pub(crate) under_way: u64,
+}
+
 /// What a class may have of the links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {

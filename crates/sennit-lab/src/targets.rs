@@ -464,6 +464,7 @@ mod tests {
                 "far",
                 "moving",
                 "small-path",
+                "varying-link",
                 "loss-table",
                 "rtt",
             ];

@@ -43,6 +43,9 @@ struct Args {
     /// Runs with consecutive seeds
     #[arg(long, default_value_t = 1)]
     runs: u64,
+    /// The delay one way after three seconds
+    #[arg(long)]
+    later_ms: Option<u32>,
     /// Without shares
     #[arg(long)]
     unshared: bool,
@@ -104,6 +107,9 @@ fn play(text: &str, link: &LinkSpec, seed: u64, args: &Args) {
     }
     let mut transfer = transfer.with_ping(MS * args.ping_ms, now);
     transfer.run(&mut world, MS * 3000);
+    if let Some(ms) = args.later_ms {
+        world.change(0, |config| config.delay = MS * ms);
+    }
     let before = transfer.pings().len();
     let mut goodput = 0.0;
     let span = args.every.map_or(MS * args.seconds * 1000, |ms| MS * ms);

@@ -172,6 +172,12 @@ impl GateState {
         self.in_flight.load(Relaxed)
     }
 
+    /// Bytes in flight without those of which it is known that they have arrived or are lost
+    /// although no acknowledgement says so yet.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.in_flight().saturating_sub(self.settled.load(Relaxed))
+    }
+
     /// Bytes that the congestion window still allows.
     pub(crate) fn room(&self) -> u64 {
         let allowed = self.window() + self.settled.load(Relaxed);

@@ -164,10 +164,13 @@ pub(super) struct Found {
     streak: Option<Streak>,
     /// How much longer than the least a usual round trip is although no queue stands there.
     varies: Duration,
+    /// The least delays of the last spans, and when the first of them began.
+    least: [Duration; 2],
+    least_since: Option<Instant>,
     /// What was under way in the last two windows.
     flights: [u64; 2],
-    /// No queue stood there in the last window.
-    was_clear: bool,
+    /// So many windows in a row no queue stood there.
+    clears: u32,
     /// Delay that is the path's own.
     own: Duration,
     /// Delay that comes and goes without a queue.
@@ -205,10 +208,12 @@ impl Found {
             }
             self.stalled = seen.in_flight > 0;
             self.stands = None;
+            self.skip(seen);
             return self.given as u64;
         };
         self.span = seen.rtt.max(SEVERAL * self.packet());
         if std::mem::take(&mut self.stalled) {
+            self.skip(seen);
             return self.given as u64;
         }
         let Some(since) = second.or(before) else {
@@ -217,8 +222,8 @@ impl Found {
         self.own = self.own.min(delay);
         let delay = delay - self.own;
         self.note_noise(delay, sent, seen);
-        let before = self.queue.replace(delay);
-        self.was_clear = before.is_some_and(|before| before <= self.clear());
+        self.queue = Some(delay);
+        self.note_least(delay, now);
         let rate = rate_since(since, arrived, now);
         self.believe(since, arrived, now);
         if self.carries > 0.0 && delay <= self.clear() {
@@ -235,9 +240,20 @@ impl Found {
             self.handle_clear(rate, delay, seen, now);
         }
         self.flights = [seen.in_flight, self.flights[0]];
+        self.clears = if delay <= self.clear() {
+            self.clears + 1
+        } else {
+            0
+        };
         self.before.rotate_right(1);
         self.before[0] = self.given;
         self.given as u64
+    }
+
+    /// What arrived in this window, or the next, says nothing.
+    fn skip(&mut self, seen: &Seen) {
+        self.flights = [seen.in_flight, self.flights[0]];
+        self.clears = 0;
     }
 
     /// A queue stands in the link, through which so much has arrived.

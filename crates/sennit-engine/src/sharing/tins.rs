@@ -5,7 +5,8 @@
 //! is not ahead of the clock may send. The link has one at its rate, and so has each class at the
 //! rate that is guaranteed to it. A class within its own sends at once, and charges the link, so
 //! that the others wait for it; a class beyond it waits for the link, and, if others wait too, for
-//! those that had less for their share of late (start-time fair queueing).
+//! those that had less for their share of late (start-time fair queueing). On a link whose rate
+//! moves, what may be under way is bounded as well, for each class by its share.
 //!
 //! All state is atomic, since an edge may have a worker for each class; none waits for another. Two
 //! that ask at the same time may both be granted the same bytes, which the link's bucket makes up
@@ -28,7 +29,7 @@ use sennit_core::ClassId;
 
 use self::recent::Recent;
 use super::{
-    Share, Terms,
+    Load, Share, Terms,
     found::{Found, Seen},
 };
 use crate::facts::PathShare;
@@ -172,9 +173,12 @@ struct Tin {
     /// When it was last told to wait.
     held: AtomicU64,
     recent: Recent,
-    /// What its path there has under way, and how much longer the least of its round trips was of
-    /// late than the path's, in nanoseconds.
+    /// What no acknowledgement has settled there, and what may stand in the link, with what was
+    /// sent since somebody looked.
     in_flight: AtomicU64,
+    under_way: AtomicU64,
+    /// How much longer the least of its round trips was of late than the path's, in nanoseconds,
+    /// and that one.
     delay: AtomicU64,
     rtt: AtomicU64,
     /// Looks at it since the rate of the link was last looked at.
@@ -311,16 +315,13 @@ impl Tins {
             return (u64::MAX, u64::MAX);
         }
         let own = (u128::from(window) * u128::from(guaranteed) / u128::from(rate)) as u64;
+        // A part of little may be less than a packet.
+        let own = own.max(LEAST_BURST);
+        let all = self.tins.values().map(|tin| tin.under_way.load(Relaxed));
         (
-            own.saturating_sub(tin.in_flight.load(Relaxed)),
-            window.saturating_sub(self.in_flight()),
+            own.saturating_sub(tin.under_way.load(Relaxed)),
+            window.saturating_sub(all.sum()),
         )
-    }
-
-    /// What all classes have under way.
-    fn in_flight(&self) -> u64 {
-        let tins = self.tins.values();
-        tins.map(|tin| tin.in_flight.load(Relaxed)).sum()
     }
 
     /// Whether another that waits for the link had less for its share.
@@ -344,7 +345,7 @@ impl Tins {
         let at = self.clock.at(now);
         tin.recent.count(bytes, at);
         if self.cap.is_none() {
-            tin.in_flight.fetch_add(bytes, Relaxed);
+            tin.under_way.fetch_add(bytes, Relaxed);
         }
         let rate = self.rate.load(Relaxed);
         if rate == 0 {
@@ -379,22 +380,24 @@ impl Tins {
         }
         let found = before.found.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_rate(before.rate.load(Relaxed));
+        self.window.store(before.window.load(Relaxed), Relaxed);
         // It counts on from there.
         self.sent.store(before.sent.load(Relaxed), Relaxed);
         for (class, tin) in &self.tins {
             if let Some(known) = before.tins.get(class) {
                 tin.in_flight.store(known.in_flight.load(Relaxed), Relaxed);
+                tin.under_way.store(known.under_way.load(Relaxed), Relaxed);
             }
         }
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
     }
 
-    /// The path of a class on this link has so much in flight, and its round trips were `delay`
+    /// The path of a class on this link has sent so much, and its round trips were `delay`
     /// longer than the path's, at least, since the last time.
     pub(crate) fn note_path(
         &self,
         class: ClassId,
-        in_flight: u64,
+        load: Load,
         (rtt, delay): (Duration, Option<Duration>),
         now: Instant,
     ) {
@@ -404,7 +407,8 @@ impl Tins {
         let Some(tin) = self.tins.get(&class) else {
             return;
         };
-        tin.in_flight.store(in_flight, Relaxed);
+        tin.in_flight.store(load.in_flight, Relaxed);
+        tin.under_way.store(load.under_way, Relaxed);
         tin.rtt.store(rtt.as_nanos() as u64, Relaxed);
         if let Some(delay) = delay {
             let delay = delay.as_nanos() as u64;
@@ -426,6 +430,7 @@ impl Tins {
     pub(crate) fn leave(&self, class: ClassId) {
         if let Some(tin) = self.tins.get(&class) {
             tin.in_flight.store(0, Relaxed);
+            tin.under_way.store(0, Relaxed);
         }
     }
 
@@ -438,13 +443,14 @@ impl Tins {
     fn find_rate(&self, found: &mut Found, at: u64, now: Instant) {
         let mut seen = Seen {
             sent: self.sent.load(Relaxed),
-            in_flight: self.in_flight(),
+            in_flight: 0,
             delay: None,
             rtt: Duration::MAX,
             held: false,
         };
         let recently = at.saturating_sub(found.span().as_nanos() as u64).max(1);
         for tin in self.tins.values() {
+            seen.in_flight += tin.in_flight.load(Relaxed);
             seen.held |= tin.held.load(Relaxed) >= recently;
             if tin.heard.swap(0, Relaxed) > 0 {
                 let delay = Duration::from_nanos(tin.delay.load(Relaxed));

@@ -19,7 +19,7 @@ use crate::{
     links::Seat,
     path::{Path, whole},
     pipe::Pipe,
-    sharing::Look,
+    sharing::{Load, Look},
 };
 
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
@@ -257,7 +257,7 @@ impl Tunnel {
                 continue;
             }
             let round_trips = path.take_round_trips();
-            seat.note_path(link, self.in_flight_on(link), round_trips, now);
+            seat.note_path(link, self.load_on(link), round_trips, now);
             let (path, view) = (&mut self.paths[index], &mut self.round.views[index]);
             path.guided = seat.is_guided(link);
             let waits = pipe.queue.backlog() as u64;
@@ -275,10 +275,20 @@ impl Tunnel {
         }
     }
 
-    /// Bytes in flight on all paths over a link: a hub may have several addresses.
-    fn in_flight_on(&self, link: LinkId) -> u64 {
-        let paths = self.paths.iter().filter(|path| path.on == Some(link));
-        paths.map(|path| path.gate.in_flight()).sum()
+    /// What all paths over a link have sent: a hub may have several addresses.
+    fn load_on(&self, link: LinkId) -> Load {
+        let paths = zip(&self.paths, &self.round.views);
+        let paths = paths.filter(|(path, _)| path.on == Some(link));
+        paths.fold(Load::default(), |load, (path, view)| Load {
+            in_flight: load.in_flight + path.gate.in_flight(),
+            // What a path that is down sent stands in no queue.
+            under_way: load.under_way
+                + if view.usable {
+                    path.gate.under_way()
+                } else {
+                    0
+                },
+        })
     }
 
     /// Says how late each path is in order, and which of them transfers start on.

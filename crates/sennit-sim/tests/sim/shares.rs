@@ -430,17 +430,23 @@ fn a_link_whose_rate_moves_is_not_starved() {
     }
 }
 
+/// A link from 5 to 60 Mbit/s and back within seconds, 22.1 on average over all seeds, and 41 ms.
+fn swell(seed: u64) -> World {
+    let mut link: LinkSpec = format!("swell@{seed}/20").parse().expect("a link");
+    (link.up.queue, link.down.queue) = (Queue::Time(300 * MS), Queue::Time(300 * MS));
+    let (classes, classifier) = classes();
+    let now = Instant::now();
+    let mut world = World::with_plan(&[link], classes, classifier, usual(None), seed, now);
+    assert!(world.connect(1));
+    world
+}
+
 /// What was under way when the link began to carry less stood in its buffer, and a rate that fell
 /// for long was taken for a path that had become longer: 1 ping of 100 took 120 ms more than idle.
 #[test]
 fn a_rate_that_falls_leaves_no_queue() {
     for seed in 1..=3 {
-        let mut link: LinkSpec = format!("swell@{seed}/20").parse().expect("a link");
-        (link.up.queue, link.down.queue) = (Queue::Time(300 * MS), Queue::Time(300 * MS));
-        let (classes, classifier) = classes();
-        let plan = usual(None);
-        let mut world = World::with_plan(&[link], classes, classifier, plan, seed, Instant::now());
-        assert!(world.connect(1));
+        let mut world = swell(seed);
         let now = world.now();
         let mut transfer = Transfer::new(Kind::Tcp, Direction::Up, 16, now).with_ping(20 * MS, now);
         transfer.run(&mut world, 3000 * MS);
@@ -451,6 +457,23 @@ fn a_rate_that_falls_leaves_no_queue() {
         println!("{goodput:.1} of 22.1 Mbit/s, {pings:?}");
         assert!(goodput > 0.85 * 22.1, "{goodput:.1} Mbit/s");
         assert!(pings.p99 < 41.0 + 60.0 && pings.lost == 0, "{pings:?}");
+    }
+}
+
+/// What may be under way was taken from the round trip before, so less arrived, and the link was
+/// taken for one that carries less and less: 5 Mbit/s were left.
+#[test]
+fn a_path_that_becomes_longer_while_its_rate_moves_is_found() {
+    for (seed, delay) in [(1, 28), (2, 28), (1, 24), (3, 24), (2, 40), (3, 50)] {
+        let mut world = swell(seed);
+        let now = world.now();
+        let mut transfer = Transfer::new(Kind::Tcp, Direction::Up, 16, now);
+        transfer.run(&mut world, 8000 * MS);
+        world.change(0, |config| config.delay = delay * MS);
+        transfer.run(&mut world, 4000 * MS);
+        let goodput = transfer.measure(&mut world, 20_000 * MS);
+        println!("20 to {delay} ms: {goodput:.1} of 22.1 Mbit/s");
+        assert!(goodput > 11.0, "{goodput:.1} Mbit/s");
     }
 }
 

@@ -30,8 +30,8 @@ const AHEAD: f64 = 1.3;
 const MEASURED: f64 = 1.25;
 /// The part of a queue that is too long, or too short, that goes in a round trip.
 const EAGERNESS: f64 = 0.5;
-/// What is under way arrives within a round trip, or in this many parts of one if the link has
-/// just begun to carry less. When less arrives, acknowledgements are held up.
+/// What is under way arrives within a round trip; this part of it, if the link has just begun to
+/// carry less. When less arrives, acknowledgements are held up.
 const SLOWER: f64 = 0.25;
 /// What is given out, as parts of what the link carries.
 const PARTS: [f64; 2] = [0.3, 1.25];
@@ -45,10 +45,12 @@ const STEP_BY: f64 = 1.6;
 const USED: f64 = 0.85;
 /// Windows until what was given out has arrived.
 pub(super) const WINDOWS: usize = 3;
+/// The least delay of a span that lasts so long, and of the one before, counts.
+const LEAST_OF: Duration = Duration::from_millis(500);
 /// A queue that is longer by this grows.
 const GROWS: f64 = 1.2;
 /// A queue that stands for so long is emptied once: classes learn the path's round trip only then.
-const STANDS_FOR: Duration = Duration::from_secs(5);
+const STANDS_FOR: Duration = Duration::from_secs(2);
 
 impl Found {
     /// A link whose rate moves keeps a short queue, whose length says how the rate changes.
@@ -65,12 +67,20 @@ impl Found {
         let stands = (fills && delay >= self.late()).then_some((now, 0, 0));
         let stood = std::mem::replace(&mut self.stands, stands).is_some();
         if !fills {
+            // Too little is given out by now to tell, and the delay has stayed.
+            if let Some(streak) = self.streak.filter(|streak| streak.cuts > 0)
+                && !streak.is_shorter(delay)
+                && !self.rests(now)
+            {
+                self.take_back(streak, delay);
+            }
             return;
         }
         if self.is_vain(delay, seen, now) {
             return;
         }
-        if stood && stands.is_some() {
+        let proves = self.streak.is_some_and(|streak| streak.proves);
+        if stood && stands.is_some() && !proves {
             let long = delay >= seen.rtt;
             let least = if long {
                 let round = (seen.rtt + delay).as_secs_f64();
@@ -79,6 +89,9 @@ impl Found {
                 BELIEVED[1] * self.carries
             };
             self.carries = rate.max(least).max(LEAST);
+        } else if stands.is_none() {
+            // All that was given out arrives, and hardly later.
+            self.carries = self.carries.max(rate);
         }
         self.note_rate(now);
         self.aim(delay, seen, now);
@@ -92,18 +105,30 @@ impl Found {
             return 0;
         }
         let queue = STANDING.max(rtt.mul_f64(QUEUED));
-        let round = rtt + self.own + self.varies + self.slow() + queue;
+        let stays = self.least[0].min(self.least[1]);
+        let round = rtt + self.own + stays + self.varies + self.slow() + queue;
         let rate = self.given.clamp(self.carries, AHEAD * self.carries);
         let window = rate * round.as_secs_f64();
         window.max(MEASURED * self.least_queue()) as u64
     }
 
+    /// A delay that never goes may be the path's, which then takes that much more to fill.
+    pub(super) fn note_least(&mut self, delay: Duration, now: Instant) {
+        let since = *self.least_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < LEAST_OF {
+            self.least[0] = self.least[0].min(delay);
+        } else {
+            self.least = [delay, self.least[0]];
+            self.least_since = Some(now);
+        }
+    }
+
     /// What was under way arrived within a usual round trip (Little's law). No queue stood there.
     fn note_variance(&mut self, rate: f64, seen: &Seen) {
-        if !self.was_clear {
+        let under_way = (self.flights[0] + self.flights[1]) as f64 / 2.0;
+        if self.clears < 2 || under_way < self.least_queue() {
             return;
         }
-        let under_way = (self.flights[0] + self.flights[1]) as f64 / 2.0;
         let round = Duration::from_secs_f64((under_way / rate.max(LEAST)).min(10.0));
         let varies = round.saturating_sub(seen.rtt + self.own).min(seen.rtt);
         // A queue in the other direction is in it as well, and goes.
@@ -157,8 +182,14 @@ impl Found {
     /// it is the path's.
     fn is_vain(&mut self, delay: Duration, seen: &Seen, now: Instant) -> bool {
         let mut streak = self.streak.unwrap_or(Streak::new(self.carries, delay));
-        if self.given >= GIVEN * streak.start || streak.is_shorter(delay) {
+        if streak.is_shorter(delay) {
             self.streak = None;
+            return false;
+        }
+        if self.given.min(self.carries) >= GIVEN * streak.start {
+            let begins = self.carries > streak.start;
+            let anew = Streak::new(self.carries, delay);
+            self.streak = Some(if begins { anew } else { streak });
             return false;
         }
         // It still grows by what was under way when the link began to carry less.
@@ -179,17 +210,23 @@ impl Found {
         }
         // A link that carries less and less keeps its queue as well.
         if !streak.proves {
-            self.cut = Some((now, seen.rtt + delay));
+            // Until a packet that leaves now is heard of, in a window that began later.
+            self.cut = Some((now, 2 * seen.rtt + delay));
             streak.proves = true;
             self.streak = Some(streak);
             return false;
         }
+        self.take_back(streak, delay);
+        true
+    }
+
+    /// The delay is the path's, and what was given out less for it is given out again.
+    fn take_back(&mut self, streak: Streak, delay: Duration) {
         self.take_for_own(delay);
         self.streak = None;
         self.carries = streak.start.max(self.carries);
         self.given = GIVEN * self.carries;
         self.cause = Cause::Clear;
-        true
     }
 
     /// So much more is given out than made a queue before, and none shows. What was measured then
