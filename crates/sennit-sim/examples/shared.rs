@@ -29,10 +29,10 @@ struct Args {
     #[arg(long, default_value_t = 16)]
     streams: u16,
     /// Virtual time that counts
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Time between two pings
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     ping_ms: u32,
     /// From the edge or to it
     #[arg(long, default_value = "up")]
@@ -50,7 +50,7 @@ struct Args {
     #[arg(long)]
     unshared: bool,
     /// Print what is known of the link each so many milliseconds
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     every: Option<u32>,
 }
 
@@ -140,13 +140,19 @@ fn play(text: &str, link: &LinkSpec, seed: u64, args: &Args) {
         }
     }
     let all = transfer.pings();
-    let all = &all[before..all.len() - 20];
+    // The last may have no answer yet.
+    let waiting = (400 / args.ping_ms).max(1) as usize;
+    let all = &all[before..all.len().saturating_sub(waiting).max(before)];
     let mut answered: Vec<f64> = all
         .iter()
         .filter(|rtt| **rtt != Duration::MAX)
         .map(|rtt| rtt.as_secs_f64() * 1e3)
         .collect();
     answered.sort_by(f64::total_cmp);
+    if answered.is_empty() {
+        println!("{text:16} {goodput:6.2} Mbit/s  no ping was answered");
+        return;
+    }
     let at = |part: f64| answered[((answered.len() - 1) as f64 * part) as usize];
     println!(
         "{text:16} {goodput:6.2} Mbit/s  pings p50 {:4.0}, p90 {:4.0}, p99 {:4.0}, longest {:4.0} ms, {} lost",
