@@ -100,6 +100,13 @@ impl Seat<'_> {
         }
     }
 
+    /// It has nothing to send on a link.
+    pub(crate) fn rest(&self, link: LinkId) {
+        if let Some(Shared { sharing, .. }) = self.shared(link) {
+            sharing.rest(self.class);
+        }
+    }
+
     /// Whether classes share a link by rules.
     pub(crate) fn is_shared(&self, link: LinkId) -> bool {
         self.shared(link).is_some()

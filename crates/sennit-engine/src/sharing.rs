@@ -9,13 +9,17 @@
 //!
 //! Where nothing is configured there is no [`Sharing`], and nothing is asked.
 
+mod bucket;
 mod fare;
 mod found;
 mod tins;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
@@ -24,10 +28,14 @@ use sennit_core::ClassId;
 use crate::facts::PathShare;
 
 pub use self::found::Cause;
-use self::tins::{Bucket, Clock, Others};
+use self::{
+    bucket::{Bucket, Clock, Lateness},
+    tins::Others,
+};
 pub(crate) use self::{
+    bucket::{Grant, Look},
     fare::{fare, heard},
-    tins::{Grant, Look, Tins},
+    tins::Tins,
 };
 
 /// What is guaranteed to a class on every link.
@@ -100,6 +108,9 @@ pub struct Sharing {
     limits: BTreeMap<ClassId, Limit>,
     /// All links together, if there is a bound on that.
     total: Option<Tins>,
+    /// When each class was told to come back, as its clock counts it; 0 while it does not wait.
+    waiting: BTreeMap<ClassId, AtomicU64>,
+    lateness: Lateness,
 }
 
 #[derive(Debug)]
@@ -138,6 +149,12 @@ impl Sharing {
                 .map(|rate| Tins::new(clock, &plan.classes, Some(rate))),
             links: Mutex::default(),
             caps,
+            waiting: plan
+                .classes
+                .keys()
+                .map(|&class| (class, AtomicU64::new(0)))
+                .collect(),
+            lateness: Lateness::default(),
             plan,
         }
     }
@@ -190,9 +207,31 @@ impl Sharing {
     /// What a class may send on a link now, of what it `look`s for. One that is held by its own
     /// limit does not wait for the link, and nobody waits for it.
     pub(crate) fn grant(&self, tins: &Tins, class: ClassId, look: Look, now: Instant) -> Grant {
+        let at = self.clock.at(now);
+        self.note_lateness(class, at);
+        let grant = self.grant_at(tins, class, look, (now, at));
+        if let (Some(again), Some(waiting)) = (grant.again, self.waiting.get(&class)) {
+            let again = self.clock.at(again);
+            let first = match waiting.load(Relaxed) {
+                0 => again,
+                other => other.min(again),
+            };
+            waiting.store(first, Relaxed);
+        }
+        grant
+    }
+
+    fn grant_at(
+        &self,
+        tins: &Tins,
+        class: ClassId,
+        look: Look,
+        (now, at): (Instant, u64),
+    ) -> Grant {
+        let slack = self.lateness.slack();
         let limited = self.limits.get(&class).map_or(Grant::ALL, |limit| {
-            let at = self.clock.at(now);
-            limit.bucket.grant(limit.rate, look, self.clock, at)
+            let time = (self.clock, at);
+            limit.bucket.grant(limit.rate, look, slack, time)
         });
         if limited.bytes < look.least {
             return limited;
@@ -201,21 +240,44 @@ impl Sharing {
             wanted: look.wanted.min(limited.bytes),
             ..look
         };
-        let grant = limited.and(tins.grant(class, look, now));
+        let grant = limited.and(tins.grant(class, look, slack, now));
         match &self.total {
-            Some(total) => grant.and(total.grant(class, look, now)),
+            Some(total) => grant.and(total.grant(class, look, slack, now)),
             None => grant,
+        }
+    }
+
+    /// A class has nothing to send, so nobody knows when it will come back.
+    pub(crate) fn rest(&self, class: ClassId) {
+        if let Some(waiting) = self.waiting.get(&class)
+            && waiting.load(Relaxed) > 0
+        {
+            waiting.store(0, Relaxed);
+        }
+    }
+
+    /// A class that was told when to come back has come. One that comes earlier says nothing.
+    fn note_lateness(&self, class: ClassId, at: u64) {
+        let Some(waiting) = self.waiting.get(&class) else {
+            return;
+        };
+        let again = waiting.load(Relaxed);
+        if again > 0 && again <= at {
+            waiting.store(0, Relaxed);
+            self.lateness.note(at - again);
         }
     }
 
     /// A class has sent so many bytes on a link, headers of all layers counted.
     pub(crate) fn spend(&self, tins: &Tins, class: ClassId, bytes: u64, now: Instant) {
-        tins.spend(class, bytes, now);
+        let slack = self.lateness.slack();
+        tins.spend(class, bytes, slack, now);
         if let Some(total) = &self.total {
-            total.spend(class, bytes, now);
+            total.spend(class, bytes, slack, now);
         }
         if let Some(limit) = self.limits.get(&class) {
-            limit.bucket.spend(limit.rate, bytes, self.clock.at(now));
+            let at = self.clock.at(now);
+            limit.bucket.spend(limit.rate, bytes, slack, at);
         }
     }
 }

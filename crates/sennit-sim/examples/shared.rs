@@ -6,6 +6,7 @@
 //! How a link is written stands at the head of `sennit_netem`'s `spec.rs`.
 
 use std::{
+    iter::zip,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -22,6 +23,12 @@ const MS: Duration = Duration::from_millis(1);
 struct Args {
     /// Links, with spaces between them; each is played alone
     links: String,
+    /// All of them at once
+    #[arg(long)]
+    together: bool,
+    /// Hosts look at what came only every so many milliseconds
+    #[arg(long, default_value_t = 0)]
+    turn_ms: u32,
     /// What a link holds back before it drops
     #[arg(long, default_value_t = 300)]
     queue_ms: u32,
@@ -56,25 +63,33 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    for text in args.links.split_whitespace() {
-        let link: LinkSpec = match text.parse() {
-            Ok(link) => link,
-            Err(error) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
-            }
-        };
-        for seed in 1..=args.runs {
-            play(text, &link, seed, &args);
+    let texts: Vec<&str> = args.links.split_whitespace().collect();
+    let links: Result<Vec<LinkSpec>, _> = texts.iter().map(|text| text.parse()).collect();
+    let links = match links {
+        Ok(links) => links,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for seed in 1..=args.runs {
+        if args.together {
+            play(&args.links, &links, seed, &args);
+            continue;
+        }
+        for (text, link) in zip(&texts, &links) {
+            play(text, std::slice::from_ref(link), seed, &args);
         }
     }
     ExitCode::SUCCESS
 }
 
-fn play(text: &str, link: &LinkSpec, seed: u64, args: &Args) {
-    let mut link = link.clone();
-    for direction in [Direction::Up, Direction::Down] {
-        link.way_mut(direction).queue = Queue::Time(MS * args.queue_ms);
+fn play(text: &str, links: &[LinkSpec], seed: u64, args: &Args) {
+    let mut links = links.to_vec();
+    for link in &mut links {
+        for direction in [Direction::Up, Direction::Down] {
+            link.way_mut(direction).queue = Queue::Time(MS * args.queue_ms);
+        }
     }
     let mut critical = class("critical", Policy::Bond);
     critical.treatment.delivery = Delivery::Datagram;
@@ -91,8 +106,9 @@ fn play(text: &str, link: &LinkSpec, seed: u64, args: &Args) {
         names: [(ClassId(0), "critical".into()), (ClassId(1), "bulk".into())].into(),
         ..Plan::default()
     };
-    let mut world = World::with_plan(&[link], classes, classifier, plan, seed, Instant::now());
-    if !world.connect(1) {
+    let mut world = World::with_plan(&links, classes, classifier, plan, seed, Instant::now());
+    world.set_turns(MS * args.turn_ms, MS * args.turn_ms);
+    if !world.connect(links.len()) {
         println!("{text}: does not come up");
         return;
     }
@@ -108,7 +124,9 @@ fn play(text: &str, link: &LinkSpec, seed: u64, args: &Args) {
     let mut transfer = transfer.with_ping(MS * args.ping_ms, now);
     transfer.run(&mut world, MS * 3000);
     if let Some(ms) = args.later_ms {
-        world.change(0, |config| config.delay = MS * ms);
+        for link in 0..links.len() {
+            world.change(link, |config| config.delay = MS * ms);
+        }
     }
     let before = transfer.pings().len();
     let mut goodput = 0.0;

@@ -30,19 +30,11 @@ use sennit_core::ClassId;
 use self::recent::Recent;
 use super::{
     Load, Share, Terms,
+    bucket::{Bucket, Clock, Grant, LEAST_BURST, Look, TURN, time_for, turn},
     found::{Found, Seen},
 };
 use crate::facts::PathShare;
 
-/// A bucket may be this far behind the clock: what a link could have carried while its sender's
-/// host was late is not lost, and no more than this leaves at once after a pause.
-const BURST: Duration = Duration::from_millis(2);
-/// A bucket may be behind by at least this many bytes, so that slow links carry whole packets.
-const LEAST_BURST: u64 = 4 * 1500;
-/// Who waits for the link is woken for this time of it, or for so many bytes if that is more:
-/// waking for each packet would cost several times the CPU.
-const TURN: Duration = Duration::from_micros(500);
-const LEAST_TURN: u64 = 2 * 1500;
 /// Who was told to wait is taken to wait still for this long; it comes back within a turn or two
 /// unless it has nothing to send any more.
 const WAITS: Duration = Duration::from_millis(3);
@@ -51,114 +43,6 @@ const WAITS: Duration = Duration::from_millis(3);
 const GIVEN: f64 = 0.98;
 /// A class without a guarantee has at least this part of the link, or it would never have a turn.
 const LEAST_PART: u64 = 100;
-
-/// Time as the buckets count it: nanoseconds since the sharing began.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(Instant);
-
-impl Clock {
-    pub(super) fn new(now: Instant) -> Self {
-        Self(now)
-    }
-
-    pub(super) fn at(self, now: Instant) -> u64 {
-        // From one burst on, so that a new bucket is full.
-        1_000_000_000 + now.saturating_duration_since(self.0).as_nanos() as u64
-    }
-
-    fn instant(self, at: u64) -> Instant {
-        self.0 + Duration::from_nanos(at.saturating_sub(1_000_000_000))
-    }
-}
-
-/// What a class looks for on a link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    /// Bytes that it would send if it had the link for itself.
-    pub(crate) wanted: u64,
-    /// Bytes below which it sends nothing.
-    pub(crate) least: u64,
-}
-
-/// What a class may send on a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    /// In bytes.
-    pub(crate) bytes: u64,
-    /// When to ask again, if it is less than what was wanted.
-    pub(crate) again: Option<Instant>,
-}
-
-impl Grant {
-    pub(crate) const ALL: Self = Self {
-        bytes: u64::MAX,
-        again: None,
-    };
-
-    /// What both allow.
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.min(other.bytes),
-            again: self.again.max(other.again),
-        }
-    }
-}
-
-/// Until when what was sent keeps its owner busy.
-#[derive(Debug, Default)]
-pub(super) struct Bucket(AtomicU64);
-
-impl Bucket {
-    /// Bytes that may be sent at this rate, and when there are enough for another turn.
-    pub(super) fn grant(&self, rate: u64, look: Look, clock: Clock, at: u64) -> Grant {
-        let bytes = self.credit(rate, at);
-        if bytes >= look.wanted {
-            return Grant::ALL;
-        }
-        let again = Some(clock.instant(self.ready_at(rate, at)));
-        if bytes < look.least {
-            return Grant { bytes: 0, again };
-        }
-        Grant { bytes, again }
-    }
-
-    fn credit(&self, rate: u64, at: u64) -> u64 {
-        let until = self.0.load(Relaxed).max(at.saturating_sub(burst(rate)));
-        bytes_in(at.saturating_sub(until), rate)
-    }
-
-    /// When it has credit for a turn.
-    fn ready_at(&self, rate: u64, at: u64) -> u64 {
-        let turn = time_for(turn(rate), rate);
-        (self.0.load(Relaxed) + turn + 1).max(at + 1)
-    }
-
-    pub(super) fn spend(&self, rate: u64, bytes: u64, at: u64) {
-        self.0.fetch_max(at.saturating_sub(burst(rate)), Relaxed);
-        self.0.fetch_add(time_for(bytes, rate), Relaxed);
-    }
-
-    /// Nobody is busy for longer than this.
-    fn bound(&self, most: u64) {
-        self.0.fetch_min(most, Relaxed);
-    }
-}
-
-fn time_for(bytes: u64, rate: u64) -> u64 {
-    (u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))) as u64
-}
-
-fn bytes_in(nanos: u64, rate: u64) -> u64 {
-    (u128::from(nanos) * u128::from(rate) / 1_000_000_000) as u64
-}
-
-fn turn(rate: u64) -> u64 {
-    bytes_in(TURN.as_nanos() as u64, rate).max(LEAST_TURN)
-}
-
-fn burst(rate: u64) -> u64 {
-    (BURST.as_nanos() as u64).max(time_for(LEAST_BURST, rate))
-}
 
 /// A class on a link.
 #[derive(Debug, Default)]
@@ -187,8 +71,9 @@ struct Tin {
 
 impl Tin {
     /// Whether it was told to wait, and comes back for more.
-    fn waits(&self, at: u64) -> bool {
-        let recently = at.saturating_sub(WAITS.as_nanos() as u64).max(1);
+    fn waits(&self, slack: u64, at: u64) -> bool {
+        let waits = WAITS.as_nanos() as u64 + slack;
+        let recently = at.saturating_sub(waits).max(1);
         self.held.load(Relaxed) >= recently
     }
 }
@@ -267,18 +152,18 @@ impl Tins {
         }
     }
 
-    /// What a class may send now, of what it looks for.
-    pub(super) fn grant(&self, class: ClassId, look: Look, now: Instant) -> Grant {
+    /// What a class may send now, of what it looks for, on a host with so much `slack`.
+    pub(super) fn grant(&self, class: ClassId, look: Look, slack: u64, now: Instant) -> Grant {
         let rate = self.rate.load(Relaxed);
         let Some(tin) = self.tins.get(&class).filter(|_| rate > 0) else {
             return Grant::ALL;
         };
         let at = self.clock.at(now);
         let guaranteed = tin.guaranteed.load(Relaxed);
-        let (own_room, room) = self.room(tin, guaranteed, rate);
-        let own = tin.own.credit(guaranteed, at).min(own_room);
-        let lent = self.link.credit(rate, at).min(room);
-        let lent = if lent < look.least || self.must_wait(class, tin, at) {
+        let (own_room, room) = self.room(tin, look, guaranteed, rate);
+        let own = tin.own.credit(guaranteed, look, slack, at).min(own_room);
+        let lent = self.link.credit(rate, look, slack, at).min(room);
+        let lent = if lent < look.least || self.must_wait(class, tin, slack, at) {
             0
         } else {
             lent
@@ -292,8 +177,8 @@ impl Tins {
         tin.recent.held.store(at, Relaxed);
         let ready = self
             .link
-            .ready_at(rate, at)
-            .min(tin.own.ready_at(guaranteed, at));
+            .ready_at(rate, look, at)
+            .min(tin.own.ready_at(guaranteed, look, at));
         // Room comes with acknowledgements, and nobody knows when.
         let turn = TURN.as_nanos() as u64;
         let least = if own_room.max(room) < look.wanted {
@@ -309,14 +194,14 @@ impl Tins {
     }
 
     /// What may still get under way, in bytes: of a class within its guarantee, and of all.
-    fn room(&self, tin: &Tin, guaranteed: u64, rate: u64) -> (u64, u64) {
+    fn room(&self, tin: &Tin, look: Look, guaranteed: u64, rate: u64) -> (u64, u64) {
         let window = self.window.load(Relaxed);
         if window == 0 {
             return (u64::MAX, u64::MAX);
         }
         let own = (u128::from(window) * u128::from(guaranteed) / u128::from(rate)) as u64;
         // A part of little may be less than a packet.
-        let own = own.max(LEAST_BURST);
+        let own = own.max(LEAST_BURST).max(look.least);
         let all = self.tins.values().map(|tin| tin.under_way.load(Relaxed));
         (
             own.saturating_sub(tin.under_way.load(Relaxed)),
@@ -325,19 +210,19 @@ impl Tins {
     }
 
     /// Whether another that waits for the link had less for its share.
-    fn must_wait(&self, class: ClassId, tin: &Tin, at: u64) -> bool {
+    fn must_wait(&self, class: ClassId, tin: &Tin, slack: u64, at: u64) -> bool {
         let floor = self.turn.load(Relaxed);
         let rate = self.rate.load(Relaxed);
         let own_turn = time_for(turn(rate), tin.guaranteed.load(Relaxed));
         let served = tin.served.load(Relaxed).max(floor);
         self.tins.iter().any(|(&other, them)| {
-            let waits = other != class && them.waits(at);
+            let waits = other != class && them.waits(slack, at);
             waits && them.served.load(Relaxed).max(floor) + own_turn < served
         })
     }
 
     /// A class has sent so many bytes.
-    pub(super) fn spend(&self, class: ClassId, bytes: u64, now: Instant) {
+    pub(super) fn spend(&self, class: ClassId, bytes: u64, slack: u64, now: Instant) {
         self.sent.fetch_add(bytes, Relaxed);
         let Some(tin) = self.tins.get(&class) else {
             return;
@@ -351,24 +236,25 @@ impl Tins {
         if rate == 0 {
             return;
         }
-        self.link.spend(rate, bytes, at);
-        self.link.bound(at + burst(rate).max(100_000_000));
+        self.link.spend(rate, bytes, slack, at);
+        self.link.bound(at + self.link.burst(rate).max(100_000_000));
         let guaranteed = tin.guaranteed.load(Relaxed);
-        tin.own.spend(guaranteed, bytes, at);
+        tin.own.spend(guaranteed, bytes, slack, at);
         // What it borrowed it need not give back.
-        tin.own.bound(at + burst(guaranteed));
+        tin.own.bound(at + tin.own.burst(guaranteed));
         let floor = self.turn.load(Relaxed);
         tin.served.fetch_max(floor, Relaxed);
         tin.served.fetch_add(time_for(bytes, guaranteed), Relaxed);
-        self.turn.fetch_max(self.least_served(tin, at), Relaxed);
+        self.turn
+            .fetch_max(self.least_served(tin, slack, at), Relaxed);
     }
 
     /// Where the one stands that had least for its share, of those that wait for the link; if none
     /// does, who sends now. What goes at once within a guarantee is no measure for the others.
-    fn least_served(&self, sender: &Tin, at: u64) -> u64 {
+    fn least_served(&self, sender: &Tin, slack: u64, at: u64) -> u64 {
         let floor = self.turn.load(Relaxed);
         let stands = |tin: &Tin| tin.served.load(Relaxed).max(floor);
-        let waiting = self.tins.values().filter(|tin| tin.waits(at));
+        let waiting = self.tins.values().filter(|tin| tin.waits(slack, at));
         let least = waiting.map(stands).min();
         least.unwrap_or_else(|| stands(sender))
     }

@@ -262,6 +262,7 @@ impl Tunnel {
             path.guided = seat.is_guided(link);
             let waits = pipe.queue.backlog() as u64;
             if waits == 0 && pipe.held.is_none() {
+                seat.rest(link);
                 continue;
             }
             let look = Look {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::time_for;
+use crate::sharing::bucket::time_for;
 
 /// What a class sent within a second or two, for people.
 #[derive(Debug, Default)]

@@ -34,8 +34,8 @@ fn contend(shares: &[Option<Share>]) -> Vec<u64> {
                 for step in 1..=STEPS {
                     together.wait();
                     let at = now + STEP * step;
-                    let bytes = tins.grant(class, look, at).bytes;
-                    tins.spend(class, bytes, at);
+                    let bytes = tins.grant(class, look, 0, at).bytes;
+                    tins.spend(class, bytes, 0, at);
                     sent.fetch_add(bytes, Relaxed);
                 }
             });
@@ -66,4 +66,33 @@ fn a_guarantee_holds_whoever_asks_at_the_same_time() {
     let half = Share::Percent(50);
     let sent = contend(&[None, Some(half), None, None]);
     assert!(sent[1] >= whole() * 48 / 100, "{sent:?} of {}", whole());
+}
+
+#[test]
+fn packets_larger_than_a_burst_have_their_share() {
+    let (jumbo, small, slow) = (9_050, 1_500, 1_250_000);
+    let now = Instant::now();
+    let terms = |share| Terms { share, limit: None };
+    let shares = [Some(Share::Percent(20)), None];
+    let classes = (0..).map(ClassId).zip(shares.map(terms));
+    let tins = Tins::new(Clock::new(now), &classes.collect(), Some(slow));
+    let mut sent = [0, 0];
+    for step in 1..=STEPS {
+        let at = now + STEP * step;
+        for (class, least) in [jumbo, small].into_iter().enumerate() {
+            let id = ClassId(class as u8);
+            let look = Look {
+                wanted: u64::MAX,
+                least,
+            };
+            let bytes = tins.grant(id, look, 0, at).bytes / least * least;
+            tins.spend(id, bytes, 0, at);
+            sent[class] += bytes;
+        }
+    }
+    let whole = (slow as f64 * GIVEN * (STEP * STEPS).as_secs_f64()) as u64;
+    let [large, _] = sent;
+    let all: u64 = sent.iter().sum();
+    assert!(large + 2 * jumbo >= whole / 5, "{sent:?} of {whole}");
+    assert!(all <= whole + 4 * jumbo, "{sent:?} of {whole}");
 }
