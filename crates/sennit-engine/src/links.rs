@@ -127,8 +127,8 @@ impl Seat<'_> {
         round_trips: (Duration, Option<Duration>),
         now: Instant,
     ) {
-        if let Some(shared) = self.shared(link) {
-            shared.tins.note_path(self.class, load, round_trips, now);
+        if let Some(Shared { sharing, tins }) = self.shared(link) {
+            sharing.note_path(tins, self.class, (load, round_trips), now);
         }
     }
 

@@ -20,7 +20,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use sennit_core::ClassId;
@@ -245,6 +245,17 @@ impl Sharing {
             Some(total) => grant.and(total.grant(class, look, slack, now)),
             None => grant,
         }
+    }
+
+    /// As [`Tins::note_path`].
+    pub(crate) fn note_path(
+        &self,
+        tins: &Tins,
+        class: ClassId,
+        (load, round_trips): (Load, (Duration, Option<Duration>)),
+        now: Instant,
+    ) {
+        tins.note_path(class, load, round_trips, self.lateness.slack(), now);
     }
 
     /// A class has nothing to send, so nobody knows when it will come back.

@@ -32,6 +32,8 @@ const CLEAR: Duration = Duration::from_micros(1500);
 const PACKET: f64 = 1500.0;
 /// In each window so many fit, or there would be windows in which nothing arrives.
 const SEVERAL: u32 = 3;
+/// And so many times the slack of the host: what it does late, it does at once.
+const TURNS: u32 = 8;
 /// Of what the link carries, what is given out while no queue stands in it.
 const GIVEN: f64 = 0.97;
 /// While a queue drains, no less than this part is given out.
@@ -120,6 +122,8 @@ pub(super) struct Seen {
     pub(super) rtt: Duration,
     /// A class was told to wait.
     pub(super) held: bool,
+    /// What this host is late usually, and as much again.
+    pub(super) slack: Duration,
 }
 
 /// The account of one link.
@@ -211,7 +215,8 @@ impl Found {
             self.skip(seen);
             return self.given as u64;
         };
-        self.span = seen.rtt.max(SEVERAL * self.packet());
+        let least = self.packet().max(TURNS * seen.slack / SEVERAL);
+        self.span = seen.rtt.max(SEVERAL * least);
         if std::mem::take(&mut self.stalled) {
             self.skip(seen);
             return self.given as u64;
@@ -225,7 +230,7 @@ impl Found {
         self.queue = Some(delay);
         self.note_least(delay, now);
         let rate = rate_since(since, arrived, now);
-        self.believe(since, arrived, now);
+        self.believe(since, arrived, seen.slack, now);
         if self.carries > 0.0 && delay <= self.clear() {
             self.cleared = Some(now);
         }

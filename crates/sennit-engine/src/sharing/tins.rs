@@ -285,6 +285,7 @@ impl Tins {
         class: ClassId,
         load: Load,
         (rtt, delay): (Duration, Option<Duration>),
+        slack: u64,
         now: Instant,
     ) {
         if self.cap.is_some() {
@@ -308,7 +309,7 @@ impl Tins {
         if at >= self.due.load(Relaxed)
             && let Ok(mut found) = self.found.try_lock()
         {
-            self.find_rate(&mut found, at, now);
+            self.find_rate(&mut found, slack, at, now);
         }
     }
 
@@ -326,13 +327,14 @@ impl Tins {
     }
 
     /// Looks at what the classes saw since the last time.
-    fn find_rate(&self, found: &mut Found, at: u64, now: Instant) {
+    fn find_rate(&self, found: &mut Found, slack: u64, at: u64, now: Instant) {
         let mut seen = Seen {
             sent: self.sent.load(Relaxed),
             in_flight: 0,
             delay: None,
             rtt: Duration::MAX,
             held: false,
+            slack: Duration::from_nanos(slack),
         };
         let recently = at.saturating_sub(found.span().as_nanos() as u64).max(1);
         for tin in self.tins.values() {

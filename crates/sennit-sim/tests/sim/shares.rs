@@ -214,7 +214,10 @@ fn begin_on_it(mut world: World) -> [f64; 3] {
 
 /// What default and bulk carry upward within two seconds of both, in Mbit/s.
 fn default_and_bulk(plan: Plan) -> (f64, f64) {
-    let mut world = world(plan);
+    default_and_bulk_on(world(plan))
+}
+
+fn default_and_bulk_on(mut world: World) -> (f64, f64) {
     let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 10, world.now());
     transfer.run(&mut world, 2000 * MS);
     let before = transfer.received_each();
@@ -236,6 +239,39 @@ fn each_class_has_its_share_and_what_nobody_uses_is_lent() {
     println!("default {default:.1}, bulk {bulk:.1}");
     assert!((0.34..0.41).contains(&part), "{default:.1} and {bulk:.1}");
     assert!(default + bulk > 40.0, "{default:.1} and {bulk:.1}");
+}
+
+/// What a link carried while its host was late was lost, but for 2 ms of it: less than a third of
+/// the link was used.
+#[test]
+fn hosts_that_are_late_lose_nothing_of_a_shared_link() {
+    for rate in [Some(50 * MBIT), None] {
+        for late in [2, 5] {
+            let mut world = world(usual(rate));
+            world.set_turns(late * MS, late * MS);
+            if rate.is_none() {
+                // Until it is found what the link carries.
+                let now = world.now();
+                Transfer::new(Kind::Tcp, Direction::Up, 10, now).run(&mut world, 5000 * MS);
+            }
+            let (default, bulk) = default_and_bulk_on(world);
+            let said = format!("{late} ms late: {default:.1} and {bulk:.1}");
+            println!("{said}");
+            assert!(default + bulk > 38.0, "{said}");
+            assert!(
+                (0.3..0.45).contains(&(default / (default + bulk))),
+                "{said}"
+            );
+        }
+    }
+    let mut plan = usual(Some(50 * MBIT));
+    plan.classes.get_mut(&ClassId(2)).expect("bulk").limit = Some(20 * MBIT);
+    let mut world = world(plan);
+    world.set_turns(5 * MS, 5 * MS);
+    let (default, bulk) = default_and_bulk_on(world);
+    println!("limited: {default:.1} and {bulk:.1}");
+    assert!((15.0..20.0).contains(&bulk), "{bulk:.1}");
+    assert!(default > 22.0, "{default:.1}");
 }
 
 /// Tunnels that the hub has seen.

@@ -79,8 +79,14 @@ impl Found {
     }
 
     /// A link carries what arrives, at least, even if some of it was late before.
-    pub(super) fn believe(&mut self, (since, before): (Instant, u64), arrived: u64, now: Instant) {
-        let spent = now.saturating_duration_since(since) + self.late();
+    pub(super) fn believe(
+        &mut self,
+        (since, before): (Instant, u64),
+        arrived: u64,
+        slack: Duration,
+        now: Instant,
+    ) {
+        let spent = now.saturating_duration_since(since) + self.late() + slack;
         let rate = arrived.saturating_sub(before) as f64 / spent.as_secs_f64();
         if self.steady && rate > self.carries {
             self.carries = rate;

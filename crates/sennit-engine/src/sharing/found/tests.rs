@@ -64,6 +64,7 @@ impl Link {
                 delay: Some(known),
                 rtt: RTT,
                 held: self.found.given > 0.0,
+                slack: Duration::ZERO,
             };
             self.found.update(&seen, self.now);
         }
@@ -133,6 +134,7 @@ fn a_stall_is_not_a_queue() {
             delay: None,
             rtt: RTT,
             held: true,
+            slack: Duration::ZERO,
         };
         link.found.update(&seen, link.now);
     }
@@ -143,6 +145,7 @@ fn a_stall_is_not_a_queue() {
         delay: Some(10 * RTT),
         rtt: RTT,
         held: true,
+        slack: Duration::ZERO,
     };
     link.now += RTT;
     link.found.update(&late, link.now);
@@ -162,6 +165,7 @@ fn lone_packets_that_are_acknowledged_late_are_no_queue() {
             delay: Some(delay),
             rtt: RTT,
             held: false,
+            slack: Duration::ZERO,
         };
         found.update(&seen, now)
     };
