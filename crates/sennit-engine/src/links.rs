@@ -100,10 +100,10 @@ impl Seat<'_> {
         }
     }
 
-    /// It has nothing to send on a link.
-    pub(crate) fn rest(&self, link: LinkId) {
+    /// It was to come back so much earlier for what a link grants.
+    pub(crate) fn note_lateness(&self, link: LinkId, late: Duration) {
         if let Some(Shared { sharing, .. }) = self.shared(link) {
-            sharing.rest(self.class);
+            sharing.note_lateness(late);
         }
     }
 

@@ -16,10 +16,7 @@ mod tins;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -108,8 +105,6 @@ pub struct Sharing {
     limits: BTreeMap<ClassId, Limit>,
     /// All links together, if there is a bound on that.
     total: Option<Tins>,
-    /// When each class was told to come back, as its clock counts it; 0 while it does not wait.
-    waiting: BTreeMap<ClassId, AtomicU64>,
     lateness: Lateness,
 }
 
@@ -149,11 +144,6 @@ impl Sharing {
                 .map(|rate| Tins::new(clock, &plan.classes, Some(rate))),
             links: Mutex::default(),
             caps,
-            waiting: plan
-                .classes
-                .keys()
-                .map(|&class| (class, AtomicU64::new(0)))
-                .collect(),
             lateness: Lateness::default(),
             plan,
         }
@@ -207,30 +197,9 @@ impl Sharing {
     /// What a class may send on a link now, of what it `look`s for. One that is held by its own
     /// limit does not wait for the link, and nobody waits for it.
     pub(crate) fn grant(&self, tins: &Tins, class: ClassId, look: Look, now: Instant) -> Grant {
-        let at = self.clock.at(now);
-        self.note_lateness(class, at);
-        let grant = self.grant_at(tins, class, look, (now, at));
-        if let (Some(again), Some(waiting)) = (grant.again, self.waiting.get(&class)) {
-            let again = self.clock.at(again);
-            let first = match waiting.load(Relaxed) {
-                0 => again,
-                other => other.min(again),
-            };
-            waiting.store(first, Relaxed);
-        }
-        grant
-    }
-
-    fn grant_at(
-        &self,
-        tins: &Tins,
-        class: ClassId,
-        look: Look,
-        (now, at): (Instant, u64),
-    ) -> Grant {
         let slack = self.lateness.slack();
         let limited = self.limits.get(&class).map_or(Grant::ALL, |limit| {
-            let time = (self.clock, at);
+            let time = (self.clock, self.clock.at(now));
             limit.bucket.grant(limit.rate, look, slack, time)
         });
         if limited.bytes < look.least {
@@ -258,25 +227,9 @@ impl Sharing {
         tins.note_path(class, load, round_trips, self.lateness.slack(), now);
     }
 
-    /// A class has nothing to send, so nobody knows when it will come back.
-    pub(crate) fn rest(&self, class: ClassId) {
-        if let Some(waiting) = self.waiting.get(&class)
-            && waiting.load(Relaxed) > 0
-        {
-            waiting.store(0, Relaxed);
-        }
-    }
-
-    /// A class that was told when to come back has come. One that comes earlier says nothing.
-    fn note_lateness(&self, class: ClassId, at: u64) {
-        let Some(waiting) = self.waiting.get(&class) else {
-            return;
-        };
-        let again = waiting.load(Relaxed);
-        if again > 0 && again <= at {
-            waiting.store(0, Relaxed);
-            self.lateness.note(at - again);
-        }
+    /// Who was told when to come back came so much later.
+    pub(crate) fn note_lateness(&self, late: Duration) {
+        self.lateness.note(late);
     }
 
     /// A class has sent so many bytes on a link, headers of all layers counted.

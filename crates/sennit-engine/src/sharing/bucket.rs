@@ -78,9 +78,9 @@ impl Grant {
 pub(super) struct Lateness(AtomicU64);
 
 impl Lateness {
-    /// Takes how late one came, in nanoseconds.
-    pub(super) fn note(&self, late: u64) {
-        let late = late.min(MOST_LATE.as_nanos() as u64);
+    /// Takes how late one came.
+    pub(super) fn note(&self, late: Duration) {
+        let late = late.min(MOST_LATE).as_nanos() as u64;
         let usual = self.0.load(Relaxed);
         // Two at once may lose one of both.
         self.0.store(

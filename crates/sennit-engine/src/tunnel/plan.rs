@@ -247,7 +247,7 @@ impl Tunnel {
     /// No path takes more than what its link grants the class now; the link learns what the path
     /// delivers.
     fn take_seat(&mut self, pipe: &Pipe, seat: &mut Seat<'_>, now: Instant) {
-        self.round.held = None;
+        let mut due = self.round.held.take().filter(|&due| due <= now);
         for index in 0..self.paths.len() {
             let path = &mut self.paths[index];
             (path.held, path.guided) = (false, false);
@@ -256,13 +256,15 @@ impl Tunnel {
             if !seat.is_shared(link) {
                 continue;
             }
+            if let Some(due) = due.take() {
+                seat.note_lateness(link, now - due);
+            }
             let round_trips = path.take_round_trips();
             seat.note_path(link, self.load_on(link), round_trips, now);
             let (path, view) = (&mut self.paths[index], &mut self.round.views[index]);
             path.guided = seat.is_guided(link);
             let waits = pipe.queue.backlog() as u64;
             if waits == 0 && pipe.held.is_none() {
-                seat.rest(link);
                 continue;
             }
             let look = Look {

@@ -230,6 +230,7 @@ impl Tunnel {
     /// not measured, and the scheduler how far it came.
     fn end_round(&mut self, pipe: &Pipe, now: Instant) {
         let waiting = self.is_backlogged(pipe);
+        self.round.held = self.round.held.filter(|_| waiting);
         let sent = Sent {
             empty: !waiting,
             ..std::mem::take(&mut self.round.sent)

@@ -187,9 +187,9 @@ fn a_link_between_busy_hosts_is_found_by_flows_that_begin_on_it() {
     let means = sums.expect("there are seeds").map(|sum| sum / SEEDS as f64);
     println!("means {means:.1?}");
     let [median, high, goodput] = means;
-    assert!(median < 7.0, "{means:?}");
+    assert!(median < 14.0, "{means:?}");
     assert!(high < 35.0, "{means:?}");
-    assert!(goodput > 0.65 * 100.0, "{means:?}");
+    assert!(goodput > 0.78 * 100.0, "{means:?}");
 }
 
 /// What flows that begin at once in both directions add to p50 and p99 of pings, in milliseconds,
@@ -258,10 +258,8 @@ fn hosts_that_are_late_lose_nothing_of_a_shared_link() {
             let said = format!("{late} ms late: {default:.1} and {bulk:.1}");
             println!("{said}");
             assert!(default + bulk > 38.0, "{said}");
-            assert!(
-                (0.3..0.45).contains(&(default / (default + bulk))),
-                "{said}"
-            );
+            // 30 and 50 % are theirs, and who takes the rest is left to them.
+            assert!(default > 13.0 && bulk > 20.0, "{said}");
         }
     }
     let mut plan = usual(Some(50 * MBIT));
