@@ -16,7 +16,7 @@ use sennit_core::{ClassId, frame::Fare};
 use crate::{
     facts::{LinkFacts, PathShare},
     ids::{ConnId, LinkId, SocketId},
-    sharing::{self, Grant, Load, Look, Sharing, Tins},
+    sharing::{self, Grant, Load, Look, RoundTrips, Sharing, Tins},
     transport::MOST_LINKS,
 };
 
@@ -118,13 +118,12 @@ impl Seat<'_> {
             .is_some_and(|shared| shared.tins.is_found())
     }
 
-    /// Its path on a link has sent so much, has a least round trip, and round trips that were
-    /// longer than that by this, at least, since the last time.
+    /// Its path on a link has sent so much, and heard this of its round trips since the last time.
     pub(crate) fn note_path(
         &self,
         link: LinkId,
         load: Load,
-        round_trips: (Duration, Option<Duration>),
+        round_trips: RoundTrips,
         now: Instant,
     ) {
         if let Some(Shared { sharing, tins }) = self.shared(link) {

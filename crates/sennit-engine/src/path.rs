@@ -22,6 +22,7 @@ use crate::{
     ids::{LinkId, SocketId},
     protection::Symbols,
     remotes::plain,
+    sharing::RoundTrips,
 };
 
 /// Before a path has a sample of its own.
@@ -245,10 +246,14 @@ impl Path {
     }
 
     /// The least round trip, and by how much the least of those since the last call was longer.
-    pub(crate) fn take_round_trips(&self) -> (Duration, Option<Duration>) {
+    pub(crate) fn take_round_trips(&self) -> RoundTrips {
         let least = self.gate.min_rtt().unwrap_or(ASSUMED_RTT);
-        let delay = self.gate.take_round_trip();
-        (least, delay.map(|rtt| rtt.saturating_sub(least)))
+        let longest = self.gate.take_round_trip();
+        RoundTrips {
+            least,
+            delay: longest.map(|rtt| rtt.saturating_sub(least)),
+            back: self.gate.acks_late(),
+        }
     }
 
     fn rtt_ahead(&self) -> Duration {

@@ -53,6 +53,17 @@ pub(crate) struct Load {
     pub(crate) under_way: u64,
 }
 
+/// What the path of a class on a link heard of it since it was asked last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrips {
+    /// The path's own.
+    pub(crate) least: Duration,
+    /// By how much they were longer than that, at least, if any were measured.
+    pub(crate) delay: Option<Duration>,
+    /// How late the last acknowledgements came. It is in none of the above.
+    pub(crate) back: Duration,
+}
+
 /// What a class may have of the links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -221,7 +232,7 @@ impl Sharing {
         &self,
         tins: &Tins,
         class: ClassId,
-        (load, round_trips): (Load, (Duration, Option<Duration>)),
+        (load, round_trips): (Load, RoundTrips),
         now: Instant,
     ) {
         tins.note_path(class, load, round_trips, self.lateness.slack(), now);

@@ -32,6 +32,9 @@ struct Args {
     /// What a link holds back before it drops
     #[arg(long, default_value_t = 300)]
     queue_ms: u32,
+    /// Flows that repair what QUIC would, instead of TCP
+    #[arg(long)]
+    quic: bool,
     /// Flows of bulk
     #[arg(long, default_value_t = 16)]
     streams: u16,
@@ -113,13 +116,14 @@ fn play(text: &str, links: &[LinkSpec], seed: u64, args: &Args) {
         return;
     }
     let now = world.now();
-    let mut transfer = Transfer::new(Kind::Tcp, args.direction, args.streams, now);
+    let kind = if args.quic { Kind::Quic } else { Kind::Tcp };
+    let mut transfer = Transfer::new(kind, args.direction, args.streams, now);
     if args.both {
         let other = match args.direction {
             Direction::Up => Direction::Down,
             Direction::Down => Direction::Up,
         };
-        transfer = transfer.and(Kind::Tcp, other, args.streams, now);
+        transfer = transfer.and(kind, other, args.streams, now);
     }
     let mut transfer = transfer.with_ping(MS * args.ping_ms, now);
     transfer.run(&mut world, MS * 3000);
@@ -130,6 +134,7 @@ fn play(text: &str, links: &[LinkSpec], seed: u64, args: &Args) {
     }
     let before = transfer.pings().len();
     let mut goodput = 0.0;
+    let first = transfer.received_each();
     let span = args.every.map_or(MS * args.seconds * 1000, |ms| MS * ms);
     let mut left = MS * args.seconds * 1000;
     while !left.is_zero() {
@@ -156,6 +161,15 @@ fn play(text: &str, links: &[LinkSpec], seed: u64, args: &Args) {
                 }
             }
         }
+    }
+    if args.both {
+        let all = zip(first, transfer.received_each());
+        let rates: Vec<f64> = all
+            .map(|(first, last)| (last - first) as f64 * 8e-6 / f64::from(args.seconds))
+            .collect();
+        let (one, other) = rates.split_at(args.streams.into());
+        let (one, other): (f64, f64) = (one.iter().sum(), other.iter().sum());
+        println!("{one:.2} Mbit/s one way, {other:.2} the other");
     }
     let all = transfer.pings();
     // The last may have no answer yet.

@@ -229,6 +229,11 @@ impl GateState {
         self.way_back.set(late);
     }
 
+    /// How late the acknowledgements were that arrived last.
+    pub(crate) fn acks_late(&self) -> Duration {
+        self.way_back.last()
+    }
+
     /// The acknowledgements that are read now arrived so long ago.
     pub(crate) fn set_waited(&self, waited: Duration) {
         self.waited_micros.store(waited.as_micros() as u64, Relaxed);

@@ -15,6 +15,8 @@ use std::{
 pub(super) struct WayBack {
     /// How late the acknowledgements are that arrive now.
     now: AtomicU64,
+    /// How late those were that came last.
+    last: AtomicU64,
     /// How late they are, smoothed as a round trip is (RFC 9002 §5.3).
     smoothed: AtomicU64,
 }
@@ -24,9 +26,18 @@ impl WayBack {
         self.now.store(late.as_micros() as u64, Relaxed);
     }
 
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.now.load(Relaxed))
+    }
+
+    pub(super) fn last(&self) -> Duration {
+        Duration::from_micros(self.last.load(Relaxed))
+    }
+
     /// A round trip was measured.
     pub(super) fn smooth(&self) {
         let (now, smoothed) = (self.now.load(Relaxed), self.smoothed.load(Relaxed));
+        self.last.store(now, Relaxed);
         self.smoothed.store((7 * smoothed + now) / 8, Relaxed);
     }
 
@@ -37,7 +48,7 @@ impl WayBack {
     /// The round trip that was measured now, by the quickest way back. Nothing is shorter than the
     /// least one.
     pub(super) fn take_off(&self, rtt: Duration, least: Duration) -> Duration {
-        let late = Duration::from_micros(self.now.load(Relaxed));
+        let late = self.now();
         rtt.saturating_sub(late).max(least).min(rtt)
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 /// A bucket may be this far behind the clock: no more than this leaves at once after a pause.
 const BURST: Duration = Duration::from_millis(2);
-/// Or as far as so many times its host is [late](Lateness) usually, and no further than that: what
+/// It may be as far as so many times its host is [late](Lateness) usually, to a bound: what
 /// a link could have carried meanwhile is not lost.
 const SLACK: u64 = 2;
 const MOST_LATE: Duration = Duration::from_millis(32);

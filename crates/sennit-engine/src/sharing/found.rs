@@ -14,12 +14,14 @@
 //! So it goes for a link that carries the same for seconds. One whose rate [moves](moving) keeps a
 //! short queue in the link, which shows at once when it carries more.
 
+mod cause;
 mod moving;
 mod noise;
 mod streak;
 
 use std::time::{Duration, Instant};
 
+pub use self::cause::Cause;
 use self::{noise::Noise, streak::Streak};
 use crate::acks::ACK_DELAY;
 
@@ -32,7 +34,7 @@ const CLEAR: Duration = Duration::from_micros(1500);
 const PACKET: f64 = 1500.0;
 /// In each window so many fit, or there would be windows in which nothing arrives.
 const SEVERAL: u32 = 3;
-/// And so many times the slack of the host: what it does late, it does at once.
+/// They last so many times the slack of the host: what it does late, it does at once.
 const TURNS: u32 = 8;
 /// Of what the link carries, what is given out while no queue stands in it.
 const GIVEN: f64 = 0.97;
@@ -71,44 +73,6 @@ const VAIN: u32 = 5;
 /// Less than this no link carries that is worth sharing, in bytes per second.
 const LEAST: f64 = 12_500.0;
 
-/// Why the rate of a link is what it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cause {
-    /// No queue has shown yet, so nobody is held back.
-    #[default]
-    Unknown,
-    /// A queue stands in the link, and drains.
-    Queue,
-    /// No queue stands there, and not all of it is used.
-    Clear,
-    /// All of it is used and no queue shows, or one no longer than it shall be, so more is tried.
-    Rises,
-    /// Nothing arrives: what was known before holds.
-    Stalled,
-}
-
-impl Cause {
-    /// Its number on the wire is its place here.
-    const ALL: [Self; 5] = [
-        Self::Unknown,
-        Self::Queue,
-        Self::Clear,
-        Self::Rises,
-        Self::Stalled,
-    ];
-
-    pub(super) fn number(self) -> u8 {
-        let mut all = Self::ALL.iter();
-        all.position(|&cause| cause == self).unwrap_or(0) as u8
-    }
-
-    /// A number that nobody knows yet says nothing.
-    pub(super) fn of(number: u8) -> Self {
-        let known = Self::ALL.get(usize::from(number));
-        known.copied().unwrap_or_default()
-    }
-}
-
 /// What all classes together saw of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -120,6 +84,8 @@ pub(super) struct Seen {
     pub(super) delay: Option<Duration>,
     /// The path's.
     pub(super) rtt: Duration,
+    /// How late acknowledgements come: so long ago arrived what is acknowledged now.
+    pub(super) back: Duration,
     /// A class was told to wait.
     pub(super) held: bool,
     /// What this host is late usually, and as much again.
@@ -129,7 +95,7 @@ pub(super) struct Seen {
 /// The account of one link.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// When it was last looked at, and what had arrived by then.
+    /// When the last of what had arrived did so, and how much that was, as it was last looked at.
     last: Option<(Instant, u64)>,
     /// The time before that.
     second_last: Option<(Instant, u64)>,
@@ -204,7 +170,8 @@ impl Found {
     pub(super) fn update(&mut self, seen: &Seen, now: Instant) -> u64 {
         let arrived = seen.sent.saturating_sub(seen.in_flight);
         let sent = self.sent_since(seen, now);
-        let before = self.last.replace((now, arrived));
+        let heard = now.checked_sub(seen.back).unwrap_or(now);
+        let before = self.last.replace((heard, arrived));
         let second = std::mem::replace(&mut self.second_last, before);
         let Some(delay) = seen.delay else {
             if seen.in_flight > 0 && self.carries > 0.0 {
@@ -229,19 +196,19 @@ impl Found {
         self.note_noise(delay, sent, seen);
         self.queue = Some(delay);
         self.note_least(delay, now);
-        let rate = rate_since(since, arrived, now);
-        self.believe(since, arrived, seen.slack, now);
+        let rate = rate_since(since, arrived, heard);
+        self.believe(since, (heard, arrived), seen.slack, now);
         if self.carries > 0.0 && delay <= self.clear() {
             self.cleared = Some(now);
         }
         if self.moves() {
             self.follow(rate, delay, seen, now);
         } else if delay >= self.late() {
-            self.handle_queue(arrived, delay, seen, now);
+            self.handle_queue((heard, arrived), delay, seen, now);
         } else {
             self.stands = None;
             // A packet may have arrived that is not acknowledged yet.
-            let rate = rate_since(since, arrived + PACKET as u64, now);
+            let rate = rate_since(since, arrived + PACKET as u64, heard);
             self.handle_clear(rate, delay, seen, now);
         }
         self.flights = [seen.in_flight, self.flights[0]];
@@ -262,16 +229,22 @@ impl Found {
     }
 
     /// A queue stands in the link, through which so much has arrived.
-    fn handle_queue(&mut self, arrived: u64, delay: Duration, seen: &Seen, now: Instant) {
+    fn handle_queue(
+        &mut self,
+        (heard, arrived): (Instant, u64),
+        delay: Duration,
+        seen: &Seen,
+        now: Instant,
+    ) {
         (self.eased, self.lifted) = (0, false);
         let known = self.carries > 0.0;
         let begins = self.stands.is_none();
         let (since, earlier, windows) = match self.stands {
             Some((since, earlier, windows)) => (since, earlier, windows + 1),
-            None => (now, arrived, 0),
+            None => (heard, arrived, 0),
         };
         self.stands = Some((since, earlier, windows));
-        let rate = rate_since((since, earlier), arrived, now);
+        let rate = rate_since((since, earlier), arrived, heard);
         // A queue as long as the path is none of hosts.
         let long = known && windows > 0 && delay >= seen.rtt;
         // The first queue is the one that classes make as they start.
@@ -297,7 +270,7 @@ impl Found {
             self.carries = rate;
             self.drain(delay, round);
         } else if self.lower(rate, delay, round, now) && sure {
-            self.stands = Some((now, arrived, 0));
+            self.stands = Some((heard, arrived, 0));
         }
     }
 

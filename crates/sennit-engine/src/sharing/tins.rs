@@ -29,7 +29,7 @@ use sennit_core::ClassId;
 
 use self::recent::Recent;
 use super::{
-    Load, Share, Terms,
+    Load, RoundTrips, Share, Terms,
     bucket::{Bucket, Clock, Grant, LEAST_BURST, Look, TURN, time_for, turn},
     found::{Found, Seen},
 };
@@ -65,6 +65,8 @@ struct Tin {
     /// and that one.
     delay: AtomicU64,
     rtt: AtomicU64,
+    /// How late acknowledgements come, in nanoseconds.
+    back: AtomicU64,
     /// Looks at it since the rate of the link was last looked at.
     heard: AtomicU64,
 }
@@ -278,13 +280,13 @@ impl Tins {
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
     }
 
-    /// The path of a class on this link has sent so much, and its round trips were `delay`
-    /// longer than the path's, at least, since the last time.
+    /// The path of a class on this link has sent so much, and heard this of its round trips since
+    /// the last time.
     pub(crate) fn note_path(
         &self,
         class: ClassId,
         load: Load,
-        (rtt, delay): (Duration, Option<Duration>),
+        round_trips: RoundTrips,
         slack: u64,
         now: Instant,
     ) {
@@ -296,8 +298,9 @@ impl Tins {
         };
         tin.in_flight.store(load.in_flight, Relaxed);
         tin.under_way.store(load.under_way, Relaxed);
-        tin.rtt.store(rtt.as_nanos() as u64, Relaxed);
-        if let Some(delay) = delay {
+        tin.rtt.store(round_trips.least.as_nanos() as u64, Relaxed);
+        tin.back.store(round_trips.back.as_nanos() as u64, Relaxed);
+        if let Some(delay) = round_trips.delay {
             let delay = delay.as_nanos() as u64;
             if tin.heard.fetch_add(1, Relaxed) == 0 {
                 tin.delay.store(delay, Relaxed);
@@ -334,11 +337,17 @@ impl Tins {
             delay: None,
             rtt: Duration::MAX,
             held: false,
+            back: Duration::ZERO,
             slack: Duration::from_nanos(slack),
         };
         let recently = at.saturating_sub(found.span().as_nanos() as u64).max(1);
+        let mut most = 0;
         for tin in self.tins.values() {
-            seen.in_flight += tin.in_flight.load(Relaxed);
+            let in_flight = tin.in_flight.load(Relaxed);
+            if in_flight >= most {
+                (most, seen.back) = (in_flight, Duration::from_nanos(tin.back.load(Relaxed)));
+            }
+            seen.in_flight += in_flight;
             seen.held |= tin.held.load(Relaxed) >= recently;
             if tin.heard.swap(0, Relaxed) > 0 {
                 let delay = Duration::from_nanos(tin.delay.load(Relaxed));

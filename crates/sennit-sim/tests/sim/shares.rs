@@ -187,9 +187,9 @@ fn a_link_between_busy_hosts_is_found_by_flows_that_begin_on_it() {
     let means = sums.expect("there are seeds").map(|sum| sum / SEEDS as f64);
     println!("means {means:.1?}");
     let [median, high, goodput] = means;
-    assert!(median < 14.0, "{means:?}");
+    assert!(median < 7.0, "{means:?}");
     assert!(high < 35.0, "{means:?}");
-    assert!(goodput > 0.78 * 100.0, "{means:?}");
+    assert!(goodput > 0.75 * 100.0, "{means:?}");
 }
 
 /// What flows that begin at once in both directions add to p50 and p99 of pings, in milliseconds,
@@ -461,6 +461,57 @@ fn a_link_whose_rate_moves_is_not_starved() {
         }
         println!("hosts act every {turns} ms: {carried:.1?} of 24.5 Mbit/s");
         assert!(carried[1] > least, "{carried:.1?} Mbit/s");
+    }
+}
+
+/// Acknowledgements that stand in the other direction's queue came late, so that a link seemed to
+/// carry less, and then more than it does: pings took 68 ms, and on two links 60.
+#[test]
+fn a_link_that_is_full_both_ways_keeps_no_queue() {
+    for texts in [
+        &["50/20"][..],
+        &["50/5"],
+        &["200/6.5"],
+        &["50/20", "30/30"],
+        &["50/6.5", "30/20"],
+    ] {
+        let links: Vec<LinkSpec> = texts
+            .iter()
+            .map(|text| text.parse().expect("a link"))
+            .collect();
+        let rates = texts.iter().map(|text| text.split('/').next());
+        let sum: f64 = rates
+            .map(|rate| {
+                rate.and_then(|rate| rate.parse::<f64>().ok())
+                    .expect("a rate")
+            })
+            .sum();
+        let (classes, classifier) = classes();
+        let now = Instant::now();
+        let mut world = World::with_plan(&links, classes, classifier, usual(None), 1, now);
+        assert!(world.connect(links.len()));
+        let now = world.now();
+        let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 0, now).with_ping(20 * MS, now);
+        transfer.run(&mut world, 1000 * MS);
+        let before = transfer.pings().len();
+        let now = world.now();
+        transfer = transfer.and(Kind::Quic, Direction::Up, 18, now).and(
+            Kind::Quic,
+            Direction::Down,
+            16,
+            now,
+        );
+        // The first queue is what the flows find the links with.
+        transfer.run(&mut world, 4000 * MS);
+        let found = transfer.pings().len();
+        let goodput = transfer.measure(&mut world, 6000 * MS);
+        let all = transfer.pings();
+        let (idle, busy) = (pings(&all[..before]), pings(&all[found..all.len() - 20]));
+        let said = format!("{texts:?}: {busy:?}, idle {idle:?}, {goodput:.1} Mbit/s");
+        println!("{said}");
+        assert!(busy.p50 < idle.p50 + 4.0, "{said}");
+        assert!(busy.p99 < idle.p99 + 12.0, "{said}");
+        assert!(goodput > 0.82 * 2.0 * sum, "{said}");
     }
 }
 

@@ -82,11 +82,11 @@ impl Found {
     pub(super) fn believe(
         &mut self,
         (since, before): (Instant, u64),
-        arrived: u64,
+        (heard, arrived): (Instant, u64),
         slack: Duration,
         now: Instant,
     ) {
-        let spent = now.saturating_duration_since(since) + self.late() + slack;
+        let spent = heard.saturating_duration_since(since) + self.late() + slack;
         let rate = arrived.saturating_sub(before) as f64 / spent.as_secs_f64();
         if self.steady && rate > self.carries {
             self.carries = rate;

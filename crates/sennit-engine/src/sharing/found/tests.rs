@@ -64,6 +64,7 @@ impl Link {
                 delay: Some(known),
                 rtt: RTT,
                 held: self.found.given > 0.0,
+                back: Duration::ZERO,
                 slack: Duration::ZERO,
             };
             self.found.update(&seen, self.now);
@@ -134,6 +135,7 @@ fn a_stall_is_not_a_queue() {
             delay: None,
             rtt: RTT,
             held: true,
+            back: Duration::ZERO,
             slack: Duration::ZERO,
         };
         link.found.update(&seen, link.now);
@@ -145,6 +147,7 @@ fn a_stall_is_not_a_queue() {
         delay: Some(10 * RTT),
         rtt: RTT,
         held: true,
+        back: Duration::ZERO,
         slack: Duration::ZERO,
     };
     link.now += RTT;
@@ -165,6 +168,7 @@ fn lone_packets_that_are_acknowledged_late_are_no_queue() {
             delay: Some(delay),
             rtt: RTT,
             held: false,
+            back: Duration::ZERO,
             slack: Duration::ZERO,
         };
         found.update(&seen, now)
