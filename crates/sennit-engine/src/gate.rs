@@ -278,8 +278,9 @@ impl Controller for Gate {
             let rtt = now.saturating_duration_since(sent);
             self.measure(rtt, now);
             let least = self.state.min_rtt().unwrap_or_default();
-            let rtt = self.state.way_back.take_off(rtt.max(least), least);
-            self.state.note_round_trip(rtt);
+            let ahead = self.state.way_back.take_off(rtt.max(least), least);
+            self.state.way_back.note(rtt.saturating_sub(ahead));
+            self.state.note_round_trip(ahead);
         }
         let overflows = self.overflows();
         let mut ledger = self.state.ledger();

@@ -5,11 +5,7 @@
 //! it, and how they share it. Which connection is asked first is decided by [`crate::turns`]; how
 //! much it may send on a link is decided by [`crate::sharing`], which a [`Seat`] asks.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use sennit_core::{ClassId, frame::Fare};
 
@@ -100,10 +96,17 @@ impl Seat<'_> {
         }
     }
 
-    /// It was to come back so much earlier for what a link grants.
-    pub(crate) fn note_lateness(&self, link: LinkId, late: Duration) {
+    /// It was `due` for what a link grants, and has come only now.
+    pub(crate) fn note_lateness(&self, link: LinkId, due: Instant, now: Instant) {
         if let Some(Shared { sharing, .. }) = self.shared(link) {
-            sharing.note_lateness(late);
+            sharing.note_lateness(due, now);
+        }
+    }
+
+    /// It was told to wait for a link, and has nothing to send any more.
+    pub(crate) fn release(&self, link: LinkId) {
+        if let Some(Shared { sharing, tins }) = self.shared(link) {
+            sharing.release(tins, self.class);
         }
     }
 

@@ -26,7 +26,7 @@ use crate::facts::PathShare;
 
 pub use self::found::Cause;
 use self::{
-    bucket::{Bucket, Clock, Lateness},
+    bucket::{Bucket, Clock, Lateness, Leeway},
     tins::Others,
 };
 pub(crate) use self::{
@@ -183,6 +183,7 @@ impl Sharing {
 
     /// Goes on with what another found out about the rates of the links.
     pub(crate) fn inherit(&self, before: &Self) {
+        self.lateness.inherit(&before.lateness);
         let known = before.links.lock().unwrap_or_else(PoisonError::into_inner);
         let used = known.iter().filter(|(_, tins)| Arc::strong_count(tins) > 1);
         for (name, tins) in used {
@@ -208,10 +209,12 @@ impl Sharing {
     /// What a class may send on a link now, of what it `look`s for. One that is held by its own
     /// limit does not wait for the link, and nobody waits for it.
     pub(crate) fn grant(&self, tins: &Tins, class: ClassId, look: Look, now: Instant) -> Grant {
-        let slack = self.lateness.slack();
+        let at = self.clock.at(now);
+        let slack = self.lateness.slack(at);
         let limited = self.limits.get(&class).map_or(Grant::ALL, |limit| {
-            let time = (self.clock, self.clock.at(now));
-            limit.bucket.grant(limit.rate, look, slack, time)
+            limit
+                .bucket
+                .grant(limit.rate, look, slack, (self.clock, at))
         });
         if limited.bytes < look.least {
             return limited;
@@ -222,8 +225,14 @@ impl Sharing {
         };
         let grant = limited.and(tins.grant(class, look, slack, now));
         match &self.total {
-            Some(total) => grant.and(total.grant(class, look, slack, now)),
-            None => grant,
+            Some(total) if grant.bytes >= look.least => {
+                let look = Look {
+                    wanted: look.wanted.min(grant.bytes),
+                    ..look
+                };
+                grant.and(total.grant(class, look, slack, now))
+            }
+            _ => grant,
         }
     }
 
@@ -235,24 +244,35 @@ impl Sharing {
         (load, round_trips): (Load, RoundTrips),
         now: Instant,
     ) {
-        tins.note_path(class, load, round_trips, self.lateness.slack(), now);
+        let slack = self.lateness.slack(self.clock.at(now));
+        tins.note_path(class, load, round_trips, slack, now);
     }
 
-    /// Who was told when to come back came so much later.
-    pub(crate) fn note_lateness(&self, late: Duration) {
-        self.lateness.note(late);
+    /// One that was `due` came only now.
+    pub(crate) fn note_lateness(&self, due: Instant, now: Instant) {
+        self.lateness.note(self.clock.at(due), self.clock.at(now));
+    }
+
+    /// A class that was told to wait for a link has nothing to send any more.
+    pub(crate) fn release(&self, tins: &Tins, class: ClassId) {
+        tins.release(class);
+        if let Some(total) = &self.total {
+            total.release(class);
+        }
     }
 
     /// A class has sent so many bytes on a link, headers of all layers counted.
     pub(crate) fn spend(&self, tins: &Tins, class: ClassId, bytes: u64, now: Instant) {
-        let slack = self.lateness.slack();
+        let at = self.clock.at(now);
+        let slack = self.lateness.slack(at);
         tins.spend(class, bytes, slack, now);
         if let Some(total) = &self.total {
             total.spend(class, bytes, slack, now);
         }
         if let Some(limit) = self.limits.get(&class) {
-            let at = self.clock.at(now);
-            limit.bucket.spend(limit.rate, bytes, slack, at);
+            let least = tins.least(class);
+            let leeway = Leeway { slack, least };
+            limit.bucket.spend(limit.rate, bytes, leeway, at);
         }
     }
 }

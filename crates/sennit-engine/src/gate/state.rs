@@ -229,7 +229,7 @@ impl GateState {
         self.way_back.set(late);
     }
 
-    /// How late the acknowledgements were that arrived last.
+    /// How late the acknowledgements were that arrived last, as far as their round trip shows it.
     pub(crate) fn acks_late(&self) -> Duration {
         self.way_back.last()
     }

@@ -15,7 +15,7 @@ use std::{
 pub(super) struct WayBack {
     /// How late the acknowledgements are that arrive now.
     now: AtomicU64,
-    /// How late those were that came last.
+    /// What was taken off the last round trip.
     last: AtomicU64,
     /// How late they are, smoothed as a round trip is (RFC 9002 §5.3).
     smoothed: AtomicU64,
@@ -26,8 +26,9 @@ impl WayBack {
         self.now.store(late.as_micros() as u64, Relaxed);
     }
 
-    fn now(&self) -> Duration {
-        Duration::from_micros(self.now.load(Relaxed))
+    /// So much was taken off a round trip.
+    pub(super) fn note(&self, late: Duration) {
+        self.last.store(late.as_micros() as u64, Relaxed);
     }
 
     pub(super) fn last(&self) -> Duration {
@@ -37,7 +38,6 @@ impl WayBack {
     /// A round trip was measured.
     pub(super) fn smooth(&self) {
         let (now, smoothed) = (self.now.load(Relaxed), self.smoothed.load(Relaxed));
-        self.last.store(now, Relaxed);
         self.smoothed.store((7 * smoothed + now) / 8, Relaxed);
     }
 
@@ -48,7 +48,7 @@ impl WayBack {
     /// The round trip that was measured now, by the quickest way back. Nothing is shorter than the
     /// least one.
     pub(super) fn take_off(&self, rtt: Duration, least: Duration) -> Duration {
-        let late = self.now();
+        let late = Duration::from_micros(self.now.load(Relaxed));
         rtt.saturating_sub(late).max(least).min(rtt)
     }
 

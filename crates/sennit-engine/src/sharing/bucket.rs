@@ -75,33 +75,57 @@ impl Grant {
 
 /// How late those come back who were told when to.
 #[derive(Debug, Default)]
-pub(super) struct Lateness(AtomicU64);
+pub(super) struct Lateness {
+    /// Usually, in nanoseconds, when it was last noted, and when that was.
+    usual: AtomicU64,
+    noted: AtomicU64,
+}
 
 impl Lateness {
-    /// Takes how late one came.
-    pub(super) fn note(&self, late: Duration) {
-        let late = late.min(MOST_LATE).as_nanos() as u64;
-        let usual = self.0.load(Relaxed);
+    /// One that was `due` came only now.
+    pub(super) fn note(&self, due: u64, at: u64) {
+        // All that a stall makes late is late once.
+        if due < self.noted.load(Relaxed) {
+            return;
+        }
+        let late = at.saturating_sub(due).min(MOST_LATE.as_nanos() as u64);
+        let usual = self.usual(at);
+        let usual = usual - usual / LATENESS_PART + late / LATENESS_PART;
         // Two at once may lose one of both.
-        self.0.store(
-            usual - usual / LATENESS_PART + late / LATENESS_PART,
-            Relaxed,
-        );
+        self.usual.store(usual, Relaxed);
+        self.noted.store(at, Relaxed);
     }
 
     /// For how long more than else a bucket may be behind the clock, in nanoseconds.
-    pub(super) fn slack(&self) -> u64 {
-        (SLACK * self.0.load(Relaxed)).min(MOST_LATE.as_nanos() as u64)
+    pub(super) fn slack(&self, at: u64) -> u64 {
+        (SLACK * self.usual(at)).min(MOST_LATE.as_nanos() as u64)
+    }
+
+    /// Half of it is forgotten with each second in which nobody was held.
+    fn usual(&self, at: u64) -> u64 {
+        let seconds = at.saturating_sub(self.noted.load(Relaxed)) / 1_000_000_000;
+        self.usual.load(Relaxed) >> seconds.min(63)
+    }
+
+    /// Goes on with what another knows.
+    pub(super) fn inherit(&self, before: &Self) {
+        self.usual.store(before.usual.load(Relaxed), Relaxed);
+        self.noted.store(before.noted.load(Relaxed), Relaxed);
     }
 }
 
-/// Until when what was sent keeps its owner busy. `slack` is that of its host.
-#[derive(Debug, Default)]
-pub(super) struct Bucket {
-    until: AtomicU64,
-    /// The most bytes below which somebody sends nothing: it may be behind by these.
-    least: AtomicU64,
+/// How far behind the clock a bucket may be, for one class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leeway {
+    /// The slack of its host, in nanoseconds.
+    pub(super) slack: u64,
+    /// Bytes below which it sends nothing.
+    pub(super) least: u64,
 }
+
+/// Until when what was sent keeps its owner busy.
+#[derive(Debug, Default)]
+pub(super) struct Bucket(AtomicU64);
 
 impl Bucket {
     /// Bytes that may be sent at this rate, and when there are enough for another turn.
@@ -112,48 +136,50 @@ impl Bucket {
         slack: u64,
         (clock, at): (Clock, u64),
     ) -> Grant {
-        let bytes = self.credit(rate, look, slack, at);
+        let leeway = Leeway {
+            slack,
+            least: look.least,
+        };
+        let bytes = self.credit(rate, leeway, at);
         if bytes >= look.wanted {
             return Grant::ALL;
         }
-        let again = Some(clock.instant(self.ready_at(rate, look, at)));
+        let again = Some(clock.instant(self.ready_at(rate, look.least, at)));
         if bytes < look.least {
             return Grant { bytes: 0, again };
         }
         Grant { bytes, again }
     }
 
-    pub(super) fn credit(&self, rate: u64, look: Look, slack: u64, at: u64) -> u64 {
-        if look.least > self.least.load(Relaxed) {
-            self.least.fetch_max(look.least, Relaxed);
-        }
-        let earliest = at.saturating_sub(self.burst(rate).max(slack));
-        let until = self.until.load(Relaxed).max(earliest);
+    pub(super) fn credit(&self, rate: u64, leeway: Leeway, at: u64) -> u64 {
+        let earliest = at.saturating_sub(burst(rate, leeway));
+        let until = self.0.load(Relaxed).max(earliest);
         bytes_in(at.saturating_sub(until), rate)
     }
 
-    /// When it has credit for a turn.
-    pub(super) fn ready_at(&self, rate: u64, look: Look, at: u64) -> u64 {
-        let turn = time_for(turn(rate).max(look.least), rate);
-        (self.until.load(Relaxed) + turn + 1).max(at + 1)
+    /// When it has credit for a turn, and for `least` bytes.
+    pub(super) fn ready_at(&self, rate: u64, least: u64, at: u64) -> u64 {
+        let turn = time_for(turn(rate).max(least), rate);
+        (self.0.load(Relaxed) + turn + 1).max(at + 1)
     }
 
-    pub(super) fn spend(&self, rate: u64, bytes: u64, slack: u64, at: u64) {
-        let earliest = at.saturating_sub(self.burst(rate).max(slack));
-        self.until.fetch_max(earliest, Relaxed);
-        self.until.fetch_add(time_for(bytes, rate), Relaxed);
+    pub(super) fn spend(&self, rate: u64, bytes: u64, leeway: Leeway, at: u64) {
+        let earliest = at.saturating_sub(burst(rate, leeway));
+        self.0.fetch_max(earliest, Relaxed);
+        self.0.fetch_add(time_for(bytes, rate), Relaxed);
     }
 
     /// Nobody is busy for longer than this.
     pub(super) fn bound(&self, most: u64) {
-        self.until.fetch_min(most, Relaxed);
+        self.0.fetch_min(most, Relaxed);
     }
+}
 
-    /// How far behind the clock it may be.
-    pub(super) fn burst(&self, rate: u64) -> u64 {
-        let least = LEAST_BURST.max(self.least.load(Relaxed));
-        (BURST.as_nanos() as u64).max(time_for(least, rate) + 1)
-    }
+/// How far behind the clock a bucket may be, in nanoseconds.
+pub(super) fn burst(rate: u64, leeway: Leeway) -> u64 {
+    let bytes = LEAST_BURST.max(leeway.least);
+    let least = BURST.as_nanos() as u64;
+    least.max(leeway.slack).max(time_for(bytes, rate) + 1)
 }
 
 pub(super) fn time_for(bytes: u64, rate: u64) -> u64 {
@@ -166,4 +192,26 @@ fn bytes_in(nanos: u64, rate: u64) -> u64 {
 
 pub(super) fn turn(rate: u64) -> u64 {
     bytes_in(TURN.as_nanos() as u64, rate).max(LEAST_TURN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_host_that_is_always_late_has_slack_and_one_stall_makes_none() {
+        let late = Lateness::default();
+        // What eight tunnels were told to come back for.
+        (0..8).for_each(|class| late.note(1000 * MS + class, 1032 * MS));
+        assert!(late.slack(1032 * MS) <= 4 * MS, "{}", late.slack(1032 * MS));
+        for turn in 0..100 {
+            let at = 2000 * MS + turn * 5 * MS;
+            late.note(at, at + 4 * MS);
+        }
+        let slack = late.slack(2500 * MS);
+        assert!((7 * MS..=8 * MS).contains(&slack), "{slack}");
+        assert!(late.slack(9000 * MS) < MS);
+    }
 }

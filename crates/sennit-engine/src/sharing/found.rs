@@ -92,13 +92,37 @@ pub(super) struct Seen {
     pub(super) slack: Duration,
 }
 
+/// What had arrived at a look.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Instant,
+    /// When the last of it had arrived, by the quickest way back.
+    heard: Instant,
+    arrived: u64,
+}
+
+impl Mark {
+    fn new(arrived: u64, back: Duration, at: Instant) -> Self {
+        let heard = at.checked_sub(back).unwrap_or(at);
+        Self { at, heard, arrived }
+    }
+
+    /// Bytes per second since then, if what was heard tells: acknowledgements that took another way
+    /// do not.
+    fn rate_since(self, since: Self) -> Option<f64> {
+        let passed = self.at.saturating_duration_since(since.at);
+        let heard = self.heard.saturating_duration_since(since.heard);
+        let tells = (passed / 2..=2 * passed).contains(&heard);
+        tells.then(|| rate_since((since.heard, since.arrived), self.arrived, self.heard))
+    }
+}
+
 /// The account of one link.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// When the last of what had arrived did so, and how much that was, as it was last looked at.
-    last: Option<(Instant, u64)>,
-    /// The time before that.
-    second_last: Option<(Instant, u64)>,
+    /// The last look, and the one before it.
+    last: Option<Mark>,
+    second_last: Option<Mark>,
     /// When it was last looked at, what had been sent by then, and at which rate of late.
     sent: Option<(Instant, u64)>,
     sends: f64,
@@ -170,8 +194,8 @@ impl Found {
     pub(super) fn update(&mut self, seen: &Seen, now: Instant) -> u64 {
         let arrived = seen.sent.saturating_sub(seen.in_flight);
         let sent = self.sent_since(seen, now);
-        let heard = now.checked_sub(seen.back).unwrap_or(now);
-        let before = self.last.replace((heard, arrived));
+        let mark = Mark::new(arrived, seen.back, now);
+        let before = self.last.replace(mark);
         let second = std::mem::replace(&mut self.second_last, before);
         let Some(delay) = seen.delay else {
             if seen.in_flight > 0 && self.carries > 0.0 {
@@ -191,24 +215,28 @@ impl Found {
         let Some(since) = second.or(before) else {
             return self.given as u64;
         };
+        let Some(rate) = mark.rate_since(since) else {
+            self.stands = None;
+            self.skip(seen);
+            return self.given as u64;
+        };
         self.own = self.own.min(delay);
         let delay = delay - self.own;
         self.note_noise(delay, sent, seen);
         self.queue = Some(delay);
         self.note_least(delay, now);
-        let rate = rate_since(since, arrived, heard);
-        self.believe(since, (heard, arrived), seen.slack, now);
+        self.believe(since, mark, seen.slack);
         if self.carries > 0.0 && delay <= self.clear() {
             self.cleared = Some(now);
         }
         if self.moves() {
             self.follow(rate, delay, seen, now);
         } else if delay >= self.late() {
-            self.handle_queue((heard, arrived), delay, seen, now);
+            self.handle_queue(mark, delay, seen, now);
         } else {
             self.stands = None;
             // A packet may have arrived that is not acknowledged yet.
-            let rate = rate_since(since, arrived + PACKET as u64, heard);
+            let rate = rate + PACKET / (mark.heard - since.heard).as_secs_f64().max(1e-3);
             self.handle_clear(rate, delay, seen, now);
         }
         self.flights = [seen.in_flight, self.flights[0]];
@@ -229,13 +257,8 @@ impl Found {
     }
 
     /// A queue stands in the link, through which so much has arrived.
-    fn handle_queue(
-        &mut self,
-        (heard, arrived): (Instant, u64),
-        delay: Duration,
-        seen: &Seen,
-        now: Instant,
-    ) {
+    fn handle_queue(&mut self, mark: Mark, delay: Duration, seen: &Seen, now: Instant) {
+        let Mark { heard, arrived, .. } = mark;
         (self.eased, self.lifted) = (0, false);
         let known = self.carries > 0.0;
         let begins = self.stands.is_none();

@@ -30,7 +30,7 @@ use sennit_core::ClassId;
 use self::recent::Recent;
 use super::{
     Load, RoundTrips, Share, Terms,
-    bucket::{Bucket, Clock, Grant, LEAST_BURST, Look, TURN, time_for, turn},
+    bucket::{Bucket, Clock, Grant, LEAST_BURST, Leeway, Look, TURN, burst, time_for, turn},
     found::{Found, Seen},
 };
 use crate::facts::PathShare;
@@ -56,6 +56,10 @@ struct Tin {
     served: AtomicU64,
     /// When it was last told to wait.
     held: AtomicU64,
+    /// When it was, if it has had something to send since.
+    waits: AtomicU64,
+    /// Bytes below which it sends nothing.
+    least: AtomicU64,
     recent: Recent,
     /// What no acknowledgement has settled there, and what may stand in the link, with what was
     /// sent since somebody looked.
@@ -72,11 +76,16 @@ struct Tin {
 }
 
 impl Tin {
+    fn leeway(&self, slack: u64) -> Leeway {
+        let least = self.least.load(Relaxed);
+        Leeway { slack, least }
+    }
+
     /// Whether it was told to wait, and comes back for more.
     fn waits(&self, slack: u64, at: u64) -> bool {
         let waits = WAITS.as_nanos() as u64 + slack;
         let recently = at.saturating_sub(waits).max(1);
-        self.held.load(Relaxed) >= recently
+        self.waits.load(Relaxed) >= recently
     }
 }
 
@@ -162,9 +171,11 @@ impl Tins {
         };
         let at = self.clock.at(now);
         let guaranteed = tin.guaranteed.load(Relaxed);
+        tin.least.store(look.least, Relaxed);
+        let leeway = tin.leeway(slack);
         let (own_room, room) = self.room(tin, look, guaranteed, rate);
-        let own = tin.own.credit(guaranteed, look, slack, at).min(own_room);
-        let lent = self.link.credit(rate, look, slack, at).min(room);
+        let own = tin.own.credit(guaranteed, leeway, at).min(own_room);
+        let lent = self.link.credit(rate, leeway, at).min(room);
         let lent = if lent < look.least || self.must_wait(class, tin, slack, at) {
             0
         } else {
@@ -173,14 +184,16 @@ impl Tins {
         let bytes = own.max(lent);
         if bytes >= look.wanted {
             tin.held.store(0, Relaxed);
+            tin.waits.store(0, Relaxed);
             return Grant::ALL;
         }
         tin.held.store(at, Relaxed);
+        tin.waits.store(at, Relaxed);
         tin.recent.held.store(at, Relaxed);
         let ready = self
             .link
-            .ready_at(rate, look, at)
-            .min(tin.own.ready_at(guaranteed, look, at));
+            .ready_at(rate, look.least, at)
+            .min(tin.own.ready_at(guaranteed, look.least, at));
         // Room comes with acknowledgements, and nobody knows when.
         let turn = TURN.as_nanos() as u64;
         let least = if own_room.max(room) < look.wanted {
@@ -211,6 +224,19 @@ impl Tins {
         )
     }
 
+    /// A class that was told to wait has nothing to send any more.
+    pub(super) fn release(&self, class: ClassId) {
+        if let Some(tin) = self.tins.get(&class) {
+            tin.waits.store(0, Relaxed);
+        }
+    }
+
+    /// Bytes below which a class sends nothing.
+    pub(super) fn least(&self, class: ClassId) -> u64 {
+        let tin = self.tins.get(&class);
+        tin.map_or(0, |tin| tin.least.load(Relaxed))
+    }
+
     /// Whether another that waits for the link had less for its share.
     fn must_wait(&self, class: ClassId, tin: &Tin, slack: u64, at: u64) -> bool {
         let floor = self.turn.load(Relaxed);
@@ -238,12 +264,13 @@ impl Tins {
         if rate == 0 {
             return;
         }
-        self.link.spend(rate, bytes, slack, at);
-        self.link.bound(at + self.link.burst(rate).max(100_000_000));
+        let (leeway, punctual) = (tin.leeway(slack), tin.leeway(0));
+        self.link.spend(rate, bytes, leeway, at);
+        self.link.bound(at + burst(rate, punctual).max(100_000_000));
         let guaranteed = tin.guaranteed.load(Relaxed);
-        tin.own.spend(guaranteed, bytes, slack, at);
+        tin.own.spend(guaranteed, bytes, leeway, at);
         // What it borrowed it need not give back.
-        tin.own.bound(at + tin.own.burst(guaranteed));
+        tin.own.bound(at + burst(guaranteed, punctual));
         let floor = self.turn.load(Relaxed);
         tin.served.fetch_max(floor, Relaxed);
         tin.served.fetch_add(time_for(bytes, guaranteed), Relaxed);
@@ -271,10 +298,18 @@ impl Tins {
         self.window.store(before.window.load(Relaxed), Relaxed);
         // It counts on from there.
         self.sent.store(before.sent.load(Relaxed), Relaxed);
+        self.due.store(before.due.load(Relaxed), Relaxed);
         for (class, tin) in &self.tins {
             if let Some(known) = before.tins.get(class) {
-                tin.in_flight.store(known.in_flight.load(Relaxed), Relaxed);
-                tin.under_way.store(known.under_way.load(Relaxed), Relaxed);
+                let pairs = [
+                    (&tin.in_flight, &known.in_flight),
+                    (&tin.under_way, &known.under_way),
+                    (&tin.rtt, &known.rtt),
+                    (&tin.back, &known.back),
+                ];
+                for (ours, theirs) in pairs {
+                    ours.store(theirs.load(Relaxed), Relaxed);
+                }
             }
         }
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
@@ -311,6 +346,8 @@ impl Tins {
         let at = self.clock.at(now);
         if at >= self.due.load(Relaxed)
             && let Ok(mut found) = self.found.try_lock()
+            // Another may have looked meanwhile.
+            && at >= self.due.load(Relaxed)
         {
             self.find_rate(&mut found, slack, at, now);
         }
@@ -341,13 +378,11 @@ impl Tins {
             slack: Duration::from_nanos(slack),
         };
         let recently = at.saturating_sub(found.span().as_nanos() as u64).max(1);
-        let mut most = 0;
+        let mut back = 0;
         for tin in self.tins.values() {
             let in_flight = tin.in_flight.load(Relaxed);
-            if in_flight >= most {
-                (most, seen.back) = (in_flight, Duration::from_nanos(tin.back.load(Relaxed)));
-            }
             seen.in_flight += in_flight;
+            back += u128::from(in_flight) * u128::from(tin.back.load(Relaxed));
             seen.held |= tin.held.load(Relaxed) >= recently;
             if tin.heard.swap(0, Relaxed) > 0 {
                 let delay = Duration::from_nanos(tin.delay.load(Relaxed));
@@ -355,6 +390,9 @@ impl Tins {
                 seen.rtt = seen.rtt.min(Duration::from_nanos(tin.rtt.load(Relaxed)));
             }
         }
+        // What arrived is what all sent less what they have in flight.
+        let back = back / u128::from(seen.in_flight.max(1));
+        seen.back = Duration::from_nanos(back as u64);
         let rate = found.update(&seen, now);
         if seen.delay.is_some() {
             self.window.store(found.window(seen.rtt), Relaxed);

@@ -257,7 +257,7 @@ impl Tunnel {
                 continue;
             }
             if let Some(due) = due.take() {
-                seat.note_lateness(link, now - due);
+                seat.note_lateness(link, due, now);
             }
             let round_trips = path.take_round_trips();
             seat.note_path(link, self.load_on(link), round_trips, now);

@@ -151,7 +151,7 @@ impl Tunnel {
                         return Some(transmit);
                     }
                     self.round.sending = Sending::Control;
-                    self.end_round(pipe, now);
+                    self.end_round(pipe, seat, now);
                     return None;
                 }
                 Sending::Batch(paths) => {
@@ -228,9 +228,13 @@ impl Tunnel {
 
     /// Nothing more can be sent now: tells the paths that could have carried more that they were
     /// not measured, and the scheduler how far it came.
-    fn end_round(&mut self, pipe: &Pipe, now: Instant) {
+    fn end_round(&mut self, pipe: &Pipe, seat: &Seat<'_>, now: Instant) {
         let waiting = self.is_backlogged(pipe);
-        self.round.held = self.round.held.filter(|_| waiting);
+        if !waiting && self.round.held.take().is_some() {
+            let held = self.paths.iter().filter(|path| path.held);
+            held.filter_map(|path| path.on)
+                .for_each(|link| seat.release(link));
+        }
         let sent = Sent {
             empty: !waiting,
             ..std::mem::take(&mut self.round.sent)

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CLEAR, Found, LATE, LEAST_QUEUE_SLOW, Seen, rate_since};
+use super::{CLEAR, Found, LATE, LEAST_QUEUE_SLOW, Mark, Seen, rate_since};
 
 /// What the last seen delay counts for.
 const PART: f64 = 1.0 / 16.0;
@@ -79,18 +79,15 @@ impl Found {
     }
 
     /// A link carries what arrives, at least, even if some of it was late before.
-    pub(super) fn believe(
-        &mut self,
-        (since, before): (Instant, u64),
-        (heard, arrived): (Instant, u64),
-        slack: Duration,
-        now: Instant,
-    ) {
-        let spent = heard.saturating_duration_since(since) + self.late() + slack;
-        let rate = arrived.saturating_sub(before) as f64 / spent.as_secs_f64();
+    pub(super) fn believe(&mut self, since: Mark, mark: Mark, slack: Duration) {
+        let heard = mark.heard.saturating_duration_since(since.heard);
+        let passed = mark.at.saturating_duration_since(since.at);
+        let spent = heard.max(passed) + self.late() + slack;
+        let arrived = mark.arrived.saturating_sub(since.arrived);
+        let rate = arrived as f64 / spent.as_secs_f64();
         if self.steady && rate > self.carries {
             self.carries = rate;
-            self.note_rate(now);
+            self.note_rate(mark.at);
         } else if self.carries == 0.0 {
             self.most = rate.max(self.most * (1.0 - FORGOTTEN));
         }

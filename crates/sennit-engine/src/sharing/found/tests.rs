@@ -18,6 +18,8 @@ struct Link {
     longer: Duration,
     /// By up to so much it is longer now and then.
     jitter: Duration,
+    /// How late acknowledgements are said to come.
+    back: Duration,
 }
 
 impl Link {
@@ -31,6 +33,7 @@ impl Link {
             acked: None,
             longer: Duration::ZERO,
             jitter: Duration::ZERO,
+            back: Duration::ZERO,
         }
     }
 
@@ -64,7 +67,7 @@ impl Link {
                 delay: Some(known),
                 rtt: RTT,
                 held: self.found.given > 0.0,
-                back: Duration::ZERO,
+                back: self.back,
                 slack: Duration::ZERO,
             };
             self.found.update(&seen, self.now);
@@ -120,6 +123,31 @@ fn delay_that_comes_and_goes_is_not_a_queue_and_hides_none() {
     link.run(20.0 * MBIT, 20);
     let given = link.found.given / MBIT;
     assert!(given < 21.0, "{given}");
+}
+
+/// They seemed to have arrived within a moment, or over a long while.
+#[test]
+fn acknowledgements_that_take_another_way_say_nothing_of_the_rate() {
+    const STEPS: [u32; 7] = [80, 0, 30, 200, 10, 5000, 0];
+    let mut link = Link::new();
+    link.run(50.0 * MBIT, 60);
+    for late in STEPS {
+        link.back = MS * late;
+        link.run(50.0 * MBIT, 3);
+        let part = link.found.carries / (50.0 * MBIT);
+        assert!((0.85..=1.1).contains(&part), "{late} ms: {part}");
+        assert!(link.found.steady, "{late} ms");
+    }
+    // Of a link whose rate moves more is believed.
+    link.run(20.0 * MBIT, 20);
+    link.run(60.0 * MBIT, 20);
+    assert!(link.found.moves());
+    for late in STEPS {
+        link.back = MS * late;
+        link.run(60.0 * MBIT, 3);
+        let part = link.found.carries / (60.0 * MBIT);
+        assert!((0.6..=1.2).contains(&part), "{late} ms: {part}");
+    }
 }
 
 #[test]
