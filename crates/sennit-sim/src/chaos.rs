@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::{Delivery, Policy};
-use sennit_engine::{ClassConfig, EdgeEvent};
+use sennit_core::{ClassId, Delivery, Policy};
+use sennit_engine::{ClassConfig, EdgeEvent, Plan, Terms};
 
 use self::{faults::Faults, machines::Machines, rules::Rules};
 use crate::{Dice, World, class, udp};
@@ -76,7 +76,8 @@ impl fmt::Display for Broken {
 pub enum Mishaps {
     /// Links, ends that restart or are slow, and hostile packets.
     OfLinks,
-    /// Also machines that stand still, and calendars that jump; the rest is the same for a seed.
+    /// Also machines that stand still, calendars that jump, and links that are shared by rules; the
+    /// rest is the same for a seed.
     All,
 }
 
@@ -92,7 +93,12 @@ pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<B
     let mut log = Log::default();
     log.note(Duration::ZERO, format!("{:?}", class.treatment));
     let delivery = class.treatment.delivery;
-    let mut world = World::with_classes(&links, vec![class], Default::default(), seed, start);
+    let plan = match mishaps {
+        Mishaps::OfLinks => Plan::default(),
+        Mishaps::All => any_plan(seed, links.len()),
+    };
+    log.note(Duration::ZERO, format!("{plan:?}"));
+    let mut world = World::with_plan(&links, vec![class], Default::default(), plan, seed, start);
     world.write_down();
     let mut faults = Faults::new(&links, dice, start);
     let mut machines = (mishaps == Mishaps::All).then(|| Machines::new(seed, start));
@@ -137,6 +143,32 @@ fn any_class(dice: &mut Dice) -> ClassConfig {
     class
 }
 
+/// In half of all runs nothing is said of how links are shared, in a quarter what they carry is
+/// found, and in the last one they are given little more than the packets take. It has dice of its
+/// own, so that a seed gives the same links without it.
+fn any_plan(seed: u64, links: usize) -> Plan {
+    let mut dice = Dice::new(seed.reverse_bits());
+    let kind = dice.roll(4);
+    let mut caps = || {
+        let bytes = |link| (crate::label(link, 1).name, 8_000 + dice.roll(32_000));
+        (0..links).map(bytes).collect()
+    };
+    match kind {
+        0 => Plan {
+            classes: [(ClassId(0), Terms::default())].into(),
+            up: caps(),
+            down: caps(),
+            ..Plan::default()
+        },
+        1 => Plan {
+            classes: [(ClassId(0), Terms::default())].into(),
+            asked: true,
+            ..Plan::default()
+        },
+        _ => Plan::default(),
+    }
+}
+
 /// The last things that were done.
 #[derive(Default)]
 struct Log {
@@ -146,8 +178,8 @@ struct Log {
 impl Log {
     fn note(&mut self, at: Duration, what: String) {
         if self.last.len() == REMEMBERED {
-            // The first line says of which class the run is.
-            self.last.remove(1);
+            // The first lines say of which class the run is, and how it shares links.
+            self.last.remove(2);
         }
         self.last.push_back((at, what));
     }
