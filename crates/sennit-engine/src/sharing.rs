@@ -183,7 +183,8 @@ impl Sharing {
 
     /// Goes on with what another found out about the rates of the links.
     pub(crate) fn inherit(&self, before: &Self) {
-        self.lateness.inherit(&before.lateness);
+        self.lateness
+            .inherit(&before.lateness, before.clock, self.clock);
         let known = before.links.lock().unwrap_or_else(PoisonError::into_inner);
         let used = known.iter().filter(|(_, tins)| Arc::strong_count(tins) > 1);
         for (name, tins) in used {

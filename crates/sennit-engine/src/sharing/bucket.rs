@@ -110,10 +110,11 @@ impl Lateness {
         self.usual.load(Relaxed) >> seconds.min(63)
     }
 
-    /// Goes on with what another knows.
-    pub(super) fn inherit(&self, before: &Self) {
+    /// Goes on with what another knows, that has a clock of its own.
+    pub(super) fn inherit(&self, before: &Self, its: Clock, ours: Clock) {
         self.usual.store(before.usual.load(Relaxed), Relaxed);
-        self.noted.store(before.noted.load(Relaxed), Relaxed);
+        let noted = ours.at(its.instant(before.noted.load(Relaxed)));
+        self.noted.store(noted, Relaxed);
     }
 }
 

@@ -298,7 +298,8 @@ impl Tins {
         self.window.store(before.window.load(Relaxed), Relaxed);
         // It counts on from there.
         self.sent.store(before.sent.load(Relaxed), Relaxed);
-        self.due.store(before.due.load(Relaxed), Relaxed);
+        let due = before.clock.instant(before.due.load(Relaxed));
+        self.due.store(self.clock.at(due), Relaxed);
         for (class, tin) in &self.tins {
             if let Some(known) = before.tins.get(class) {
                 let pairs = [

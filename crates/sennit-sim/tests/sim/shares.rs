@@ -306,6 +306,26 @@ fn other_shares_hold_at_both_ends_without_another_tunnel() {
     assert_eq!(made(&world), before);
 }
 
+/// The hub goes on with what it has found. Each plan has a clock of its own.
+#[test]
+fn what_a_link_carries_is_looked_at_under_another_plan_as_well() {
+    let mut world = world(usual(None));
+    let now = world.now();
+    let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 18, now).with_ping(20 * MS, now);
+    transfer.run(&mut world, 10_000 * MS);
+    world.share(plan([Some(Share::Percent(30)), None, None], None));
+    transfer.run(&mut world, 500 * MS);
+    world.change(0, |config| config.rate = Some(Bitrate::mbit(20)));
+    transfer.run(&mut world, 2000 * MS);
+    let before = transfer.pings().len();
+    let goodput = transfer.measure(&mut world, 3000 * MS);
+    let all = transfer.pings();
+    let pings = pings(&all[before..all.len() - 20]);
+    println!("{goodput:.1} of 20 Mbit/s, {pings:?}");
+    assert!(pings.p99 < 13.0 + 25.0, "{pings:?}");
+    assert!(goodput > 15.0, "{goodput:.1}");
+}
+
 #[test]
 fn a_limit_holds_and_what_it_leaves_others_take() {
     let mut plan = usual(Some(50 * MBIT));
