@@ -141,10 +141,18 @@ fn a_link_that_is_not_as_asked_fails_the_self_check() {
         .expect_err("5 ms were asked for")
         .to_string();
     assert!(error.contains("a Up Delay: asked 5"), "{error}");
-    // A machine that is late fails others by little.
-    let far_off =
-        |check: &&selfcheck::Check| (check.measured - check.asked).abs() > 10.0 * check.tolerance;
-    assert_eq!(checks.iter().filter(far_off).count(), 1, "{error}");
+    // A machine that is late makes others fail as well, by less.
+    let delays = checks
+        .iter()
+        .filter(|check| check.property == selfcheck::Property::Delay);
+    let off = |check: &&selfcheck::Check| (check.measured - check.asked).abs();
+    let furthest = delays.max_by(|one, other| off(one).total_cmp(&off(other)));
+    let furthest = furthest.expect("delays are checked");
+    assert_eq!(
+        (furthest.link.as_str(), furthest.direction),
+        ("a", Direction::Up),
+        "{error}"
+    );
 }
 
 #[test]
