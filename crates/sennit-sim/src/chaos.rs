@@ -144,8 +144,8 @@ fn any_class(dice: &mut Dice) -> ClassConfig {
 }
 
 /// In half of all runs nothing is said of how links are shared, in a quarter what they carry is
-/// found, and in the last one they are given little more than the packets take. It has dice of its
-/// own, so that a seed gives the same links without it.
+/// looked for, and in the last one each is given two to ten times what the packets take. It has
+/// dice of its own, so that a seed gives the same links without it.
 fn any_plan(seed: u64, links: usize) -> Plan {
     let mut dice = Dice::new(seed.reverse_bits());
     let kind = dice.roll(4);

@@ -38,8 +38,8 @@ use crate::facts::PathShare;
 /// Who was told to wait is taken to wait still for this long; it comes back within a turn or two
 /// unless it has nothing to send any more.
 const WAITS: Duration = Duration::from_millis(3);
-/// Of the rate of a link this part is given out. What a link is said to carry it carries at best,
-/// and a queue in it drains only while it is given less.
+/// Of the rate of a link this part is given out. A link carries at best what it is said to carry.
+/// Its queue drains only while it is given less.
 const GIVEN: f64 = 0.98;
 /// A class without a guarantee has at least this part of the link, or it would never have a turn.
 const LEAST_PART: u64 = 100;

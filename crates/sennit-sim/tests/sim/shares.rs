@@ -485,7 +485,7 @@ fn a_link_whose_rate_moves_is_not_starved() {
 }
 
 /// Acknowledgements that stand in the other direction's queue came late, so that a link seemed to
-/// carry less, and then more than it does: pings took 68 ms, and on two links 60.
+/// carry less, and then more than it does: on 50/20 and 30/30 pings took 65 ms, 117 at p99.
 #[test]
 fn a_link_that_is_full_both_ways_keeps_no_queue() {
     for texts in [
