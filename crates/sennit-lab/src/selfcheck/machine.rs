@@ -1,6 +1,8 @@
 //! How late this machine is by itself.
 
-use std::sync::{Barrier, mpsc};
+use std::collections::VecDeque;
+use std::sync::Barrier;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,8 +10,11 @@ use sennit_load::selfcheck::Burst;
 
 use crate::emulator::take_priority;
 
-/// Any delay that makes the thread sleep, shorter than what is between two of a burst.
+/// Any delay that makes the thread sleep.
 const DELAY: Duration = Duration::from_millis(2);
+
+/// How long a thread sleeps that holds nothing, if nothing comes.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// By how many seconds each of a burst comes late that goes where a packet over an emulated link
 /// goes, without packets and without a link: a thread is woken, waits for the delay and wakes
@@ -23,12 +28,7 @@ pub(super) fn lateness(burst: Burst) -> Vec<f64> {
         scope.spawn(move || {
             take_priority();
             ready.wait();
-            for sent in entered {
-                thread::sleep(DELAY);
-                if leave.send(sent).is_err() {
-                    return;
-                }
-            }
+            hold(&entered, &leave);
         });
         let arrivals = scope.spawn(move || {
             take_priority();
@@ -48,4 +48,30 @@ pub(super) fn lateness(burst: Burst) -> Vec<f64> {
         drop(enter);
         arrivals.join().expect("taking the time does not panic")
     })
+}
+
+/// Lets each out [`DELAY`] after it came, and meanwhile takes others in: on a machine that is late,
+/// none waits for another.
+fn hold(entered: &Receiver<Instant>, leave: &Sender<Instant>) {
+    let mut held = VecDeque::new();
+    let mut ends = false;
+    while !ends || !held.is_empty() {
+        let due = held.front().map(|(due, _)| *due);
+        let wait = due.map_or(IDLE, |due: Instant| {
+            due.saturating_duration_since(Instant::now())
+        });
+        match entered.recv_timeout(wait) {
+            Ok(sent) => held.push_back((Instant::now() + DELAY, sent)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                ends = true;
+                thread::sleep(wait.min(DELAY));
+            }
+        }
+        while let Some((_, sent)) = held.pop_front_if(|(due, _)| *due <= Instant::now()) {
+            if leave.send(sent).is_err() {
+                return;
+            }
+        }
+    }
 }
