@@ -126,10 +126,18 @@ struct Limit {
 }
 
 impl Sharing {
-    /// What an edge sends; nothing if the plan says nothing.
-    pub fn upward(plan: Plan, now: Instant) -> Option<Arc<Self>> {
+    /// What an edge sends, with what was found out `before` under another plan; nothing if the plan
+    /// says nothing.
+    pub fn upward(plan: Plan, before: Option<&Arc<Self>>, now: Instant) -> Option<Arc<Self>> {
+        if plan.is_empty() {
+            return None;
+        }
         let caps = plan.up.clone();
-        (!plan.is_empty()).then(|| Arc::new(Self::new(plan, caps, now)))
+        let sharing = Self::new(plan, caps, now);
+        if let Some(before) = before {
+            sharing.inherit(before);
+        }
+        Some(Arc::new(sharing))
     }
 
     /// What a hub sends to a site; nothing if the plan says nothing.

@@ -182,7 +182,7 @@ impl World {
         start: Instant,
     ) -> Self {
         let config = EdgeConfig {
-            sharing: Sharing::upward(plan, start),
+            sharing: Sharing::upward(plan, None, start),
             ..edge_config(classes, classifier)
         };
         Self::with_edge(links, config, &[], seed, start)
@@ -190,7 +190,7 @@ impl World {
 
     /// The classes share the links by another plan from now on, as after a reload.
     pub fn share(&mut self, plan: Plan) {
-        self.config.sharing = Sharing::upward(plan, self.now);
+        self.config.sharing = Sharing::upward(plan, self.config.sharing.as_ref(), self.now);
         let change = EdgeChange {
             classes: self.config.classes.clone(),
             classifier: self.config.classifier.clone(),

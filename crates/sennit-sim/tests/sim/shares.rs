@@ -326,6 +326,24 @@ fn what_a_link_carries_is_looked_at_under_another_plan_as_well() {
     assert!(goodput > 15.0, "{goodput:.1}");
 }
 
+/// Both ends go on with what they have found: no queue grows in the link until it is found anew.
+#[test]
+fn another_plan_forgets_nothing_of_what_a_link_carries() {
+    for direction in [Direction::Up, Direction::Down] {
+        let mut world = world(usual(None));
+        let now = world.now();
+        let mut transfer = Transfer::new(Kind::Quic, direction, 18, now).with_ping(20 * MS, now);
+        transfer.run(&mut world, 10_000 * MS);
+        let before = transfer.pings().len();
+        world.share(plan([Some(Share::Percent(30)), None, None], None));
+        transfer.run(&mut world, 1000 * MS);
+        let all = transfer.pings();
+        let pings = pings(&all[before..all.len() - 20]);
+        println!("{direction:?}: {pings:?}");
+        assert!(pings.p99 < 13.0 + 7.0, "{direction:?}: {pings:?}");
+    }
+}
+
 #[test]
 fn a_limit_holds_and_what_it_leaves_others_take() {
     let mut plan = usual(Some(50 * MBIT));

@@ -7,8 +7,8 @@ use sennit_engine::{Plan, Share, Sharing, Terms};
 
 use crate::config::{self, Class};
 
-/// How classes share links, all of them with their numbers; what was before is
-/// kept if nothing of it has changed.
+/// How classes share links, all of them with their numbers; what was before is kept if nothing of
+/// it has changed, and else what it has found out about the links.
 pub(super) fn sharing(
     classes: &[Class],
     numbers: &[ClassId],
@@ -18,7 +18,7 @@ pub(super) fn sharing(
     let plan = plan(classes, numbers, links);
     match before.filter(|before| *before.plan() == plan) {
         Some(same) => Some(Arc::clone(same)),
-        None => Sharing::upward(plan, Instant::now()),
+        None => Sharing::upward(plan, before, Instant::now()),
     }
 }
 
