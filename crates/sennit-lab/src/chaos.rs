@@ -149,7 +149,8 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         Outcome::Held(summary) => Some(summary),
         Outcome::Broken(_) | Outcome::Panicked => None,
     });
-    let (mut kept, mut faults, mut hostile, mut sent, mut arrived) = (0, 0, 0, 0, 0);
+    let (mut kept, mut faults, mut hostile) = (0, 0, 0);
+    let (mut sent, mut arrived, mut load) = (0, 0, 0);
     let mut back = Vec::new();
     for summary in held {
         kept += 1;
@@ -157,11 +158,13 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         hostile += summary.hostile;
         sent += summary.sent;
         arrived += summary.arrived;
+        load += summary.load;
         back.extend_from_slice(&summary.back);
     }
     format!(
         "{kept} of {} seeds kept every rule for {hours} virtual hours each: {faults} faults, of them \
-         {hostile} hostile packets; {arrived} of {sent} inner packets arrived{}; it took {:.0} s",
+         {hostile} hostile packets; {arrived} of {sent} inner packets arrived, and {load} of the load \
+         beside them{}; it took {:.0} s",
         outcomes.len(),
         how_soon(back),
         took.as_secs_f64()

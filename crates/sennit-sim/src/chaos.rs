@@ -7,6 +7,7 @@
 //! the same seed breaks it again.
 
 mod faults;
+mod load;
 mod machines;
 mod rules;
 
@@ -16,10 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::{ClassId, Delivery, Policy};
-use sennit_engine::{ClassConfig, EdgeEvent, Plan, Terms};
+use sennit_core::{ClassId, Classifier, Delivery, Policy};
+use sennit_engine::{ClassConfig, EdgeEvent, Plan, Share, Terms};
 
-use self::{faults::Faults, machines::Machines, rules::Rules};
+use self::{faults::Faults, load::Load, machines::Machines, rules::Rules};
 use crate::{Dice, World, class, udp};
 
 /// How far apart steps are, and the packets of each direction.
@@ -38,6 +39,8 @@ pub struct Summary {
     pub sent: u64,
     /// Inner packets that arrived.
     pub arrived: u64,
+    /// Those beside them of [`Load`] that arrived.
+    pub load: u64,
     /// Hostile datagrams that either end was sent.
     pub hostile: u64,
     /// Tunnels that came up.
@@ -76,8 +79,8 @@ impl fmt::Display for Broken {
 pub enum Mishaps {
     /// Links, ends that restart or are slow, and hostile packets.
     OfLinks,
-    /// Also machines that stand still, calendars that jump, and links that are shared by rules; the
-    /// rest is the same for a seed.
+    /// Also machines that stand still, calendars that jump, and links that are shared by rules with
+    /// more traffic than they carry; the rest is the same for a seed.
     All,
 }
 
@@ -98,7 +101,12 @@ pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<B
         Mishaps::All => any_plan(seed, links.len()),
     };
     log.note(Duration::ZERO, format!("{plan:?}"));
-    let mut world = World::with_plan(&links, vec![class], Default::default(), plan, seed, start);
+    let mut load = (!plan.is_empty()).then(|| Load::new(seed, start));
+    let (classes, classifier) = match load {
+        Some(_) => (vec![class, Load::class()], Load::classifier()),
+        None => (vec![class], Classifier::default()),
+    };
+    let mut world = World::with_plan(&links, classes, classifier, plan, seed, start);
     world.write_down();
     let mut faults = Faults::new(&links, dice, start);
     let mut machines = (mishaps == Mishaps::All).then(|| Machines::new(seed, start));
@@ -108,6 +116,9 @@ pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<B
         faults.step(&mut world, &mut log, &mut summary);
         if let Some(machines) = &mut machines {
             machines.step(&mut world, &mut faults, &mut log, &mut summary);
+        }
+        if let Some(load) = &mut load {
+            load.step(&mut world, &mut log);
         }
         let Pair { up, down } = rules.packets();
         world.send_from_edge(&up);
@@ -125,6 +136,7 @@ pub fn run(seed: u64, span: Duration, mishaps: Mishaps) -> Result<Summary, Box<B
         })?;
     }
     (summary.sent, summary.arrived) = rules.counts();
+    summary.load = rules.load;
     summary.back = rules.back;
     Ok(summary)
 }
@@ -144,8 +156,9 @@ fn any_class(dice: &mut Dice) -> ClassConfig {
 }
 
 /// In half of all runs nothing is said of how links are shared, in a quarter what they carry is
-/// looked for, and in the last one each is given two to ten times what the packets take. It has
-/// dice of its own, so that a seed gives the same links without it.
+/// looked for, and in the last one each is given two to ten times what the packets take; where they
+/// are shared, there is [`Load`] beside the packets. It has dice of its own, so that a seed gives
+/// the same links without it.
 fn any_plan(seed: u64, links: usize) -> Plan {
     let mut dice = Dice::new(seed.reverse_bits());
     let kind = dice.roll(4);
@@ -153,15 +166,20 @@ fn any_plan(seed: u64, links: usize) -> Plan {
         let bytes = |link| (crate::label(link, 1).name, 8_000 + dice.roll(32_000));
         (0..links).map(bytes).collect()
     };
+    let third = Terms {
+        share: Some(Share::Percent(30)),
+        limit: None,
+    };
+    let classes = BTreeMap::from([(ClassId(0), third), (load::CLASS, Terms::default())]);
     match kind {
         0 => Plan {
-            classes: [(ClassId(0), Terms::default())].into(),
+            classes: classes.clone(),
             up: caps(),
             down: caps(),
             ..Plan::default()
         },
         1 => Plan {
-            classes: [(ClassId(0), Terms::default())].into(),
+            classes,
             asked: true,
             ..Plan::default()
         },

@@ -8,7 +8,7 @@ use std::{
 use sennit_core::{Delivery, PathState};
 use sennit_engine::facts::TunnelStatus;
 
-use super::{Pair, STEP, faults::Faults};
+use super::{Pair, STEP, faults::Faults, load::Load};
 use crate::{Arrival, World};
 
 /// The number of ICMP.
@@ -102,6 +102,8 @@ pub(super) struct Rules {
     up: Way,
     down: Way,
     sent: u32,
+    /// Packets of [`Load`] that arrived, of both directions.
+    pub(super) load: u64,
     /// Since when there is a way and no tunnel that carries, if so.
     away: Option<Instant>,
     /// How long each lasted.
@@ -116,6 +118,7 @@ impl Rules {
             up: Way::new(now),
             down: Way::new(now),
             sent: 0,
+            load: 0,
             away: None,
             back: Vec::new(),
         }
@@ -140,10 +143,18 @@ impl Rules {
         let is_reliable = self.delivery == Delivery::Reliable;
         let aged = (!is_reliable).then(|| faults.run_since());
         for arrival in std::mem::take(&mut world.at_hub) {
+            if Load::has(&arrival) {
+                self.load += 1;
+                continue;
+            }
             self.up
                 .note_arrival(&arrival, |number| Pair::new(number).up, hub, aged)?;
         }
         for arrival in std::mem::take(&mut world.at_edge) {
+            if Load::has(&arrival) {
+                self.load += 1;
+                continue;
+            }
             self.down
                 .note_arrival(&arrival, |number| Pair::new(number).down, edge, aged)?;
         }

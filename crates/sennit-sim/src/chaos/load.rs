@@ -1,0 +1,80 @@
+//! More than the links carry, in a class of its own, for some seconds now and then.
+
+use std::time::{Duration, Instant};
+
+use sennit_core::{ClassId, Classifier, Policy, Rule};
+use sennit_engine::ClassConfig;
+
+use super::Log;
+use crate::{Arrival, Dice, World, class, udp};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Port of its packets.
+const PORT: u16 = 8;
+/// Bytes of one.
+const LEN: usize = 1200;
+/// Packets of each direction in a step, at most: 38 Mbit/s.
+const MOST: u64 = 400;
+
+/// Where it has its class, behind that of the other packets.
+pub(super) const CLASS: ClassId = ClassId(1);
+
+/// When there is how much. It has dice of its own, so that a seed gives the links the same faults
+/// without it.
+pub(super) struct Load {
+    dice: Dice,
+    next: Instant,
+    until: Instant,
+    packets: u64,
+    sent: u32,
+}
+
+impl Load {
+    pub(super) fn new(seed: u64, now: Instant) -> Self {
+        Self {
+            dice: Dice::new(!seed.reverse_bits()),
+            next: now + 20 * SECOND,
+            until: now,
+            packets: 0,
+            sent: 0,
+        }
+    }
+
+    pub(super) fn class() -> ClassConfig {
+        class("load", Policy::Bond)
+    }
+
+    pub(super) fn classifier() -> Classifier {
+        let rule = Rule {
+            port: Some(PORT..=PORT),
+            ..Rule::default()
+        };
+        Classifier::new(vec![(rule, CLASS)], ClassId(0))
+    }
+
+    /// Whether this packet is of it.
+    pub(super) fn has(arrival: &Arrival) -> bool {
+        arrival.packet.get(22..24) == Some(&PORT.to_be_bytes()[..])
+    }
+
+    pub(super) fn step(&mut self, world: &mut World, log: &mut Log) {
+        let now = world.now();
+        if now >= self.next {
+            let span = SECOND + SECOND * self.dice.roll(5) as u32;
+            self.packets = 20 + self.dice.roll(MOST - 20);
+            self.until = now + span;
+            self.next = now + span + SECOND * (60 + self.dice.roll(240) as u32);
+            let what = format!("load: {} packets a step for {span:?}", self.packets);
+            log.note(world.elapsed(), what);
+        }
+        if now >= self.until {
+            return;
+        }
+        for _ in 0..self.packets {
+            // The hub answers in the class in which the edge began.
+            world.send_from_edge(&udp(crate::EDGE, crate::SERVER, PORT, self.sent, LEN));
+            world.send_from_hub(&udp(crate::SERVER, crate::EDGE, PORT, self.sent, LEN));
+            self.sent = self.sent.wrapping_add(1);
+        }
+    }
+}
