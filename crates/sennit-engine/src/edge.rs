@@ -139,9 +139,7 @@ impl Edge {
         purpose: Purpose,
         now: Instant,
     ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
-        let watched = |tls| QuicClientConfig::try_from(tls).map(Watched).map(Arc::new);
-        let crypto = watched(tls)?;
-        let classic = config.classic.clone().map(watched).transpose()?;
+        let classic = config.classic.clone().map(change::crypto).transpose()?;
         let count = if matches!(purpose, Purpose::Tunnels) {
             config.classes.len()
         } else {
@@ -160,7 +158,7 @@ impl Edge {
             first_ids,
             node,
             config,
-            crypto,
+            crypto: change::crypto(tls)?,
             classic,
             purpose,
             links: BTreeMap::new(),

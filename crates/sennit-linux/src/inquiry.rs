@@ -1,5 +1,5 @@
 //! Plain sockets that keep to a link, for a question now and then: a name to look up, or whether
-//! the far side is there at all. They block, with a time limit, and belong on threads of their own.
+//! the far side is there at all. Most block, with a time limit, and belong on threads of their own.
 
 use std::{
     io,
@@ -14,9 +14,20 @@ use crate::{
     udp::{LinkBinding, bind_to_link},
 };
 
+/// A UDP socket of the link that sends to anybody, and does not block.
+pub fn udp_to_any(binding: &LinkBinding<'_>) -> Result<UdpSocket, Error> {
+    let socket = open(binding, Type::DGRAM, Protocol::UDP)?;
+    let made = socket.set_nonblocking(true);
+    made.map_err(|source| Error::Os {
+        doing: "have a socket not block".into(),
+        source,
+    })?;
+    Ok(socket.into())
+}
+
 /// A UDP socket of the link that is connected to `to`, and so hears of ICMP errors.
 pub fn udp(binding: &LinkBinding<'_>, to: SocketAddr) -> Result<UdpSocket, Error> {
-    let socket = open(binding, to, Type::DGRAM, Protocol::UDP)?;
+    let socket = open(binding, Type::DGRAM, Protocol::UDP)?;
     let connected = socket.connect(&to.into());
     connected.map_err(|source| Error::Os {
         doing: format!("reach {to} by {}", binding.device),
@@ -43,18 +54,14 @@ pub fn udp_in_one_piece(binding: &LinkBinding<'_>, to: SocketAddr) -> Result<Udp
 /// # Errors
 /// What became of it instead: refused, unreachable, or timed out.
 pub fn tcp(binding: &LinkBinding<'_>, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
-    let socket = open(binding, to, Type::STREAM, Protocol::TCP).map_err(io::Error::other)?;
+    let socket = open(binding, Type::STREAM, Protocol::TCP).map_err(io::Error::other)?;
     socket.connect_timeout(&to.into(), limit)?;
     Ok(socket.into())
 }
 
-fn open(
-    binding: &LinkBinding<'_>,
-    to: SocketAddr,
-    kind: Type,
-    protocol: Protocol,
-) -> Result<Socket, Error> {
-    let socket = Socket::new(Domain::for_address(to), kind, Some(protocol));
+fn open(binding: &LinkBinding<'_>, kind: Type, protocol: Protocol) -> Result<Socket, Error> {
+    let family = Domain::for_address(SocketAddr::new(binding.address, 0));
+    let socket = Socket::new(family, kind, Some(protocol));
     let socket = socket.map_err(|source| Error::Os {
         doing: "open a socket".into(),
         source,

@@ -56,6 +56,9 @@ pub enum Request {
     Link { link: String, order: LinkOrder },
     /// Bound what a link carries, all classes together; the answer is a [`LinkAnswer`] (edge).
     Limit { link: String, bounds: LinkBounds },
+    /// Start over as who the state directory says that this edge is by now; the answer is an
+    /// [`IdentityAnswer`] (edge).
+    Identity,
     /// Read the config again and go on with what it says; the answer is a [`ReloadAnswer`]. What is
     /// not confirmed within this time is taken back.
     Reload {
@@ -305,6 +308,18 @@ pub struct LinkAnswer {
     pub link: LinkStatus,
     /// The hub's own addresses in the tunnel, as far as it has told.
     pub hub_inside: Vec<IpAddr>,
+}
+
+/// What an edge answers that goes on as who the state directory says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdentityAnswer {
+    /// `sennit.identity/1`.
+    pub schema: String,
+    pub site: SiteName,
+}
+
+impl IdentityAnswer {
+    pub const SCHEMA: &str = "sennit.identity/1";
 }
 
 /// What a daemon answers to a request to reload, and what `sennit reload --json` prints.

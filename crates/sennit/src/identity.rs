@@ -53,6 +53,8 @@ pub enum IdentityError {
     NoHub { state: PathBuf },
     #[error("{} already belongs to site `{site}`", state.display())]
     AlreadyJoined { state: PathBuf, site: String },
+    #[error("{} holds another edge's identity by now", state.display())]
+    Replaced { state: PathBuf },
     #[error("{} holds no edge's identity", state.display())]
     NotJoined { state: PathBuf },
     #[error("{} can be {} by others (mode {mode:04o}), so it is not used", path.display(), if mode & 0o022 == 0 { "read" } else { "changed" })]

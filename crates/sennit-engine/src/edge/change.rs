@@ -2,15 +2,22 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use noq_proto::{PathId, VarInt};
+use noq_proto::{
+    PathId, VarInt,
+    crypto::rustls::{NoInitialCipherSuite, QuicClientConfig},
+};
+use rustls::ClientConfig;
 use sennit_core::{ClassId, Classifier};
 use sennit_masque::{self as masque, Capsule};
 use sennit_packet::Prefix;
 
-use super::{ClassConfig, Edge, Purpose, Slot, Stage, loss::BRIDGED_FOR, race::Dial, session};
+use super::{
+    ClassConfig, Crypto, Edge, Purpose, Slot, Stage, loss::BRIDGED_FOR, race::Dial, session,
+};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},
+    resumption::Watched,
     sharing::Sharing,
 };
 
@@ -30,7 +37,26 @@ pub struct EdgeChange {
 /// Why a path is closed whose link is gone; the hub need not know more.
 const GONE: VarInt = VarInt::from_u32(0);
 
+/// What handshakes with this configuration need.
+pub(super) fn crypto(tls: Arc<ClientConfig>) -> Result<Arc<Crypto>, NoInitialCipherSuite> {
+    QuicClientConfig::try_from(tls).map(Watched).map(Arc::new)
+}
+
 impl Edge {
+    /// Handshakes from now on use these; what is connected goes on.
+    ///
+    /// # Errors
+    /// If a configuration lacks the cipher suite that QUIC begins with.
+    pub fn set_tls(
+        &mut self,
+        tls: Arc<ClientConfig>,
+        classic: Option<Arc<ClientConfig>>,
+    ) -> Result<(), NoInitialCipherSuite> {
+        self.crypto = crypto(tls)?;
+        self.classic = classic.map(crypto).transpose()?;
+        Ok(())
+    }
+
     /// Takes another configuration. Classes that are in both, and alike, notice nothing of it;
     /// those that changed get another tunnel, and the others come and go. A class is known by its
     /// id, which must not pass to one of another name.

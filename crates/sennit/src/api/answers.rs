@@ -278,6 +278,7 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         | control::Request::Limit { .. }
         | control::Request::Speedtest { .. } => Role::Operate,
         control::Request::Reload { .. }
+        | control::Request::Identity
         | control::Request::Keep
         | control::Request::Invitations { .. }
         | control::Request::Config { .. } => Role::Admin,

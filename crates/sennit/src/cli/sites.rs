@@ -94,24 +94,56 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     let (identity, asked) = match known {
         Some(known) if known.is_enrolled() || args.offline => (known, None),
         known => {
-            let held_back = runs(&starter.path);
-            let (identity, asked) = exchange(args, &invitation, known, held_back)?;
+            let (identity, asked) = exchange(args, &invitation, known, &starter.path)?;
             (identity, Some(asked))
         }
     };
     starter.publish()?;
     say_joined(&identity, asked.as_ref(), now);
-    match runs(&starter.path) {
-        true => starter::say_restart("edge", &starter.path),
-        false => starter::say_start("edge", &starter.path),
+    match running(&starter.path, &args.state.dir) {
+        Ok(Some(edge)) => have_taken_up(edge, &identity, &starter.path),
+        Ok(None) => {
+            output::say!("Start it:");
+            starter::say_start("edge", &starter.path);
+        }
+        Err(error) => {
+            output::say!("The edge that runs here cannot be told ({error}). Start it again:");
+            starter::say_restart("edge", &starter.path);
+        }
     }
     Ok(Exit::Ok)
 }
 
-/// Whether an edge runs with this config, and so with the identity that was here before.
-fn runs(config: &Path) -> bool {
-    let control = EdgeConfig::load(config).map(|loaded| loaded.config.control);
-    control.is_ok_and(|control| Client::connect(&control, PATIENCE).is_ok())
+/// The edge that runs with this config and so with the identity that was in `state` before, if one
+/// does.
+fn running(config: &Path, state: &Path) -> Result<Option<Client>, ClientError> {
+    let Ok(loaded) = EdgeConfig::load(config) else {
+        return Ok(None);
+    };
+    let paths = [&loaded.config.state, state].map(|path| path.canonicalize().ok());
+    if paths[0] != paths[1] {
+        return Ok(None);
+    }
+    match Client::connect(&loaded.config.control, PATIENCE) {
+        Err(ClientError::Unreachable { .. }) => Ok(None),
+        connected => connected.map(Some),
+    }
+}
+
+/// Has the edge that runs here go on with the new identity.
+fn have_taken_up(mut edge: Client, identity: &EdgeIdentity, config: &Path) {
+    let answer = edge.request(&Request::Identity);
+    let site = |answer: &serde_json::Value| answer["site"].as_str() == Some(identity.site.as_str());
+    let why = match answer {
+        Ok(answer) if site(&answer) => {
+            return output::say!("The edge that runs here goes on with that.");
+        }
+        Ok(_) => "its state is elsewhere".to_owned(),
+        // One of an earlier version does not know the question.
+        Err(error) => error.to_string(),
+    };
+    output::say!("The edge that runs here stays who it was: {why}. Start it again:");
+    starter::say_restart("edge", config);
 }
 
 /// Has the hub exchange the token for a certificate, if it is in reach. The key is that of an
@@ -121,7 +153,7 @@ fn exchange(
     args: &JoinArgs,
     invitation: &Invitation,
     known: Option<EdgeIdentity>,
-    held_back: bool,
+    config: &Path,
 ) -> Result<(EdgeIdentity, Asked), Failure> {
     let state = &args.state.dir;
     // Beside what is there, until the hub has had its say.
@@ -138,7 +170,8 @@ fn exchange(
         Asked::Certified
     } else {
         output::say!("Asking the hub ...");
-        daemon::edge::ask(&mut identity)?
+        let config = EdgeConfig::load(config).ok().map(|loaded| loaded.config);
+        daemon::edge::ask(&mut identity, config.as_ref())?
     };
     if asked == Asked::NoAnswer && !args.offline {
         let hubs: Vec<String> = identity.hubs.iter().map(ToString::to_string).collect();
@@ -146,11 +179,6 @@ fn exchange(
             "warning: no hub has let this site in yet at {}: does the name resolve, does a hub run there, and is UDP open on the way?",
             hubs.join(", ")
         );
-        if held_back {
-            output::say!(
-                "The edge that runs here holds back what belongs into its tunnel, perhaps this question too."
-            );
-        }
     }
     if let Asked::Refused(reason) = asked {
         let _ = std::fs::remove_dir_all(&draft);
@@ -179,14 +207,14 @@ fn say_joined(identity: &EdgeIdentity, asked: Option<&Asked>, now: SystemTime) {
     }
     match &identity.credential {
         Credential::Enrolled { .. } if asked.is_none() => {
-            output::say!("It has used this token before, and keeps its key. Start it:");
+            output::say!("It has used this token before, and keeps its key.");
         }
-        Credential::Enrolled { .. } => output::say!("The hub has taken the token. Start it:"),
+        Credential::Enrolled { .. } => output::say!("The hub has taken the token."),
         Credential::Pending { expires, .. } => {
             let until = date::seconds(*expires);
             output::say!(
                 "Whether the token is good is not known yet. The edge must connect for the first time \
-                 before {until}:"
+                 before {until}."
             );
         }
     }

@@ -232,14 +232,14 @@ pub(super) fn say_beside(state: &Path, config: &Path) {
     }
 }
 
-/// Who runs keeps the identity that it started with.
+/// How to have one that runs begin anew.
 pub(super) fn say_restart(role: &str, config: &Path) {
     let usual = [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new);
     let how = match usual.contains(&config) {
         true => format!("systemctl restart sennit-{role}"),
         false => format!("sennit {role} --config {}", config.display()),
     };
-    output::say!("  {how}\nOne runs here with the identity of before, until it is started again.");
+    output::say!("  {how}");
 }
 
 /// Where a config goes: where somebody wants it, else where the unit reads it. Another state

@@ -108,10 +108,11 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
     let watch = open_watch(config, &running, &ios[0])?;
-    let (site, renewal) = (far_side.site(), far_side.is_renewal_due());
-    let engines = far_side.engines(&running, ios.len(), renewal, Instant::now())?;
+    let site = far_side.site();
+    let engines = far_side.engines(&running, ios.len(), Instant::now())?;
     let devices = open_devices(config, &mut ios)?;
     let names = Names::start(config, Arc::clone(&boxes.letter_slots))?;
+    renewal::start(&reloader, Arc::clone(&boxes.letter_slots)).map_err(Failure::runtime)?;
     let host: Host = Arc::new(Deputy::start(footprint).map_err(Failure::runtime)?);
     let dns = Dns::start(&config.device, &free).map_err(Failure::runtime)?;
     drop(free);
@@ -183,6 +184,7 @@ fn front(
         accounts,
         started,
         workers,
+        letters: Arc::clone(&boxes.letter_slots),
         journal: journal.clone(),
         speedtests: Speedtests::new(front.clone(), deputy),
     });

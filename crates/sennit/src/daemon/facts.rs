@@ -51,6 +51,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Disconnect { .. }
         | Request::Link { .. }
         | Request::Limit { .. }
+        | Request::Identity
         | Request::Reload { .. }
         | Request::Keep
         | Request::Invitations { .. }

@@ -252,6 +252,9 @@ impl Ask for Front {
                 let done = mailbox::ask_all(&self.workers, &request);
                 done.map_or_else(Response::Refused, |_| Response::done())
             }
+            Request::Identity => {
+                Response::refused("not_an_edge", "a hub is no site: it keeps its own identity")
+            }
             Request::Link { .. }
             | Request::Limit { .. }
             | Request::Usage

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// A worker reads its letters within one turn of its loop.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a daemon runs with.
 pub(super) trait Runs: Sized + Send + Sync + 'static {

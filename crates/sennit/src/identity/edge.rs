@@ -90,6 +90,7 @@ impl EdgeIdentity {
             Self::must_be_free(state)?;
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let _held = files::hold(state);
         // What is left of a former site, if this is cut short, is no identity.
         files::remove_if_any(&state.join(SITE))?;
         files::remove_if_any(&state.join(CERTIFICATE))?;
@@ -139,17 +140,20 @@ impl EdgeIdentity {
     /// Moves the identity into `state`, in place of the one that may be there.
     pub fn move_to(self, state: &Path) -> Result<Self, IdentityError> {
         files::make_state_dir(state)?;
+        let held = files::hold(state);
         // What is left of a former site, if this is cut short, is no identity.
         files::remove_if_any(&state.join(SITE))?;
         files::remove_if_any(&state.join(CERTIFICATE))?;
         for name in [KEY, CERTIFICATE, SITE] {
             files::rename_if_any(&self.state.join(name), &state.join(name))?;
         }
+        drop(held);
         Self::load(state)
     }
 
     /// Reads the identity in `state`.
     pub fn load(state: &Path) -> Result<Self, IdentityError> {
+        let _held = files::hold(state);
         let path = state.join(SITE);
         let text = files::read_if_any(&path)?.ok_or_else(|| IdentityError::NotJoined {
             state: state.into(),
@@ -192,6 +196,18 @@ impl EdgeIdentity {
             key,
             token,
         })
+    }
+
+    /// Whether both are the same site with the same key and certificate.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.has_key_of(other) && self.credential == other.credential
+    }
+
+    /// Whether both are the same site with the same key, whatever the certificate.
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        self.site == other.site
+            && self.authority == other.authority
+            && self.private_key() == other.private_key()
     }
 
     pub fn is_enrolled(&self) -> bool {
@@ -252,6 +268,13 @@ impl EdgeIdentity {
         }
         if !pair::belongs_together(&chain, &self.private_key()) {
             return bad("the certificate is for another key");
+        }
+        let _held = files::hold(&self.state);
+        // Somebody may have joined meanwhile, whose files these are.
+        if key_pair(&self.state.join(KEY))?.serialize_der() != self.key.serialize_der() {
+            return Err(IdentityError::Replaced {
+                state: self.state.clone(),
+            });
         }
         let text: String = chain.iter().map(pem).collect();
         files::write(

@@ -26,6 +26,14 @@ pub(super) fn make_state_dir(path: &Path) -> Result<(), IdentityError> {
     })
 }
 
+/// Held, nobody else reads or changes the identity in this state directory: its files belong
+/// together. Nothing where the file system has no locks.
+pub(super) fn hold(state: &Path) -> Option<File> {
+    let directory = File::open(state).ok()?;
+    directory.lock().ok()?;
+    Some(directory)
+}
+
 /// Replaces `path` by `contents` in one step, also across a power cut.
 pub(super) fn write(path: &Path, access: Access, contents: &[u8]) -> Result<(), IdentityError> {
     let new = path.with_added_extension("new");

@@ -1,6 +1,7 @@
 //! Who is let in, and what the others are told.
 
 use std::fs;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use sennit::identity::{self, EdgeIdentity, HubIdentity, Invitation};
@@ -332,6 +333,48 @@ fn a_revoked_site_loses_its_tunnel_at_once_and_stays_out() {
     ping(depot.host, HUB_INNER[0]);
 }
 
+/// Everything that its host sends belongs into the tunnel, of which there is none.
+#[test]
+fn an_edge_that_was_revoked_joins_again_while_it_runs() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, mut van) = world.start_pair(&Edge::default());
+    let control = world.path("hub.sock").display().to_string();
+    world.sennit("hub", &["revoke", "van", "--control", &control]);
+    van.wait_for_log(&["not connected", "site `van` is revoked"]);
+    let config = world.path("van.toml").display().to_string();
+    let join = |site: &str| {
+        let token = world.invite(site);
+        join_there_with(&world, &token, "van", &["--force", "--config", &config])
+    };
+
+    // Whether a site that was revoked gets the addresses of before is the hub's business.
+    let mut before = Vec::new();
+    for site in ["van", "truck"] {
+        let joined = join(site);
+
+        assert_eq!(joined.code, Some(0), "{}", joined.stderr);
+        let takes_it = joined.stderr.contains("has taken the token");
+        assert!(
+            takes_it && joined.stderr.contains("goes on"),
+            "{}",
+            joined.stderr
+        );
+        let sites = |status: &sennit::status::Status| -> Vec<String> {
+            let up = |it: &&sennit::status::TunnelStatus| it.state == State::Up;
+            let tunnels = status.tunnels.iter().filter(up);
+            tunnels.map(|tunnel| tunnel.site.to_string()).collect()
+        };
+        let new = van.wait("the tunnel of the new site", |status| {
+            sites(status) == [site] && !status.addresses.is_empty() && status.addresses != before
+        });
+        before = new.addresses;
+        ping(van.host, HUB_INNER[0]);
+    }
+    van.assert_alive();
+}
+
 #[test]
 fn a_hub_notices_by_itself_that_a_site_was_revoked() {
     let Some(world) = World::with_two_links() else {
@@ -365,25 +408,61 @@ fn an_expired_certificate_is_refused() {
 }
 
 #[test]
-fn a_certificate_that_will_expire_is_renewed_on_the_way_in() {
+fn a_certificate_is_renewed_beside_the_tunnel_and_the_next_one_shows_it() {
     let Some(world) = World::with_two_links() else {
         return;
     };
-    let hub = world.start_hub();
-    let mut edge = EdgeIdentity::load(&{
-        enrol_at(&world, "van", SystemTime::now() - 300 * DAY);
-        world.path("van")
-    })
-    .unwrap();
-    assert!(edge.is_renewal_due(SystemTime::now()));
+    let mut hub = world.start_hub();
+    // A certificate is good for a year.
+    let expires = SystemTime::now() + Duration::from_secs(25);
+    enrol_at(&world, "van", expires - 365 * DAY);
 
-    let daemon = world.start_edge(&Edge::default());
-    daemon.wait_until_up();
+    let edge = world.start_edge(&Edge::default());
+    edge.wait_until_up();
+    edge.wait_for_log(&["certificate renewed"]);
 
     hub.wait_for_log(&["certificate issued", "van"]);
-    edge = EdgeIdentity::load(&world.path("van")).unwrap();
-    assert!(!edge.is_renewal_due(SystemTime::now()));
-    ping(daemon.host, HUB_INNER[0]);
+    let kept = EdgeIdentity::load(&world.path("van")).unwrap();
+    assert!(!kept.is_renewal_due(SystemTime::now()));
+    let left = expires
+        .duration_since(SystemTime::now())
+        .unwrap_or_default();
+    thread::sleep(left + Duration::from_secs(1));
+    ping(edge.host, HUB_INNER[0]);
+    assert_eq!(edge.log().matches("tunnel is up").count(), 1);
+
+    // What was good before is good no more.
+    hub.kill();
+    hub.start_again();
+    hub.wait("the tunnel of the edge", |status| {
+        !status.tunnels.is_empty()
+    });
+    edge.wait_until_up();
+    ping(edge.host, HUB_INNER[0]);
+}
+
+/// An operator may be connected through the tunnel.
+#[test]
+fn who_joins_without_an_answer_cuts_no_tunnel() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, van) = world.start_pair(&Edge::default());
+    let token = world.invite("truck");
+    let config = world.path("van.toml").display().to_string();
+
+    let more = ["--force", "--offline", "--config", &config];
+    let joined = join_there_with(&world, &token, "van", &more);
+
+    assert_eq!(joined.code, Some(0), "{}", joined.stderr);
+    assert!(
+        joined.stderr.contains("its tunnel is up"),
+        "{}",
+        joined.stderr
+    );
+    assert_eq!(van.log().matches("tunnel is up").count(), 1);
+    assert_eq!(van.status().tunnels[0].site.as_str(), "van");
+    ping(van.host, HUB_INNER[0]);
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn echo(request: Request) -> Response {
             Response::refused("no_such_link", format!("no link `{link}`"))
         }
         Request::Reload { .. }
+        | Request::Identity
         | Request::Keep
         | Request::Config { .. }
         | Request::Invitations { .. }

@@ -220,6 +220,29 @@ fn an_edge_that_has_joined_joins_again_only_by_force() {
     assert_eq!(forced.site, name("van-08"));
 }
 
+/// A daemon asks for a certificate while somebody joins in its state directory.
+#[test]
+fn an_answer_that_comes_late_takes_nothing_from_who_joined_meanwhile() {
+    let mut hub = Hub::new();
+    let mut edge = Edge::join(&hub.invite("van-07"));
+    let request = edge.identity.enrollment_request().unwrap();
+    let answer = hub.answer(&[], &request, Duration::ZERO).body;
+    let other = hub.invite("van-08");
+    let joined = EdgeIdentity::join(edge.dir.path(), &other, true).unwrap();
+
+    let refused = edge.identity.accept(&answer).unwrap_err();
+
+    assert!(
+        matches!(refused, IdentityError::Replaced { .. }),
+        "{refused}"
+    );
+    assert!(
+        EdgeIdentity::load(edge.dir.path())
+            .unwrap()
+            .is_same(&joined)
+    );
+}
+
 #[test]
 fn a_private_key_that_others_can_read_is_not_used() {
     let mut hub = Hub::new();

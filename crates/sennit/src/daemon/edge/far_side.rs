@@ -1,11 +1,6 @@
 //! Who is at the other end, and the engines that connect to it.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Instant, SystemTime},
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
@@ -29,6 +24,13 @@ pub(super) enum FarSide {
     Proxy(config::Proxy),
 }
 
+/// For handshakes with post-quantum key exchange, and for those without.
+#[derive(Clone)]
+pub(super) struct Proofs {
+    pub(super) tls: Arc<rustls::ClientConfig>,
+    pub(super) classic: Arc<rustls::ClientConfig>,
+}
+
 impl FarSide {
     pub(super) fn load(config: &EdgeConfig) -> Result<Self, Failure> {
         match &config.proxy {
@@ -48,29 +50,13 @@ impl FarSide {
         }
     }
 
-    /// A first certificate is needed, or a fresh one is wanted.
-    fn purpose(&self, renewal: bool) -> Result<Purpose, Failure> {
+    /// Without a certificate nothing but one is wanted.
+    fn purpose(&self) -> Result<Purpose, Failure> {
         match self {
-            Self::Hub(identity) if !identity.is_enrolled() || renewal => {
+            Self::Hub(identity) if !identity.is_enrolled() => {
                 Ok(Purpose::Enrol(identity.enrollment_request()?.into()))
             }
             Self::Hub(_) | Self::Proxy(_) => Ok(Purpose::Tunnels),
-        }
-    }
-
-    /// Whether there is a certificate, or no need for one.
-    pub(super) fn is_enrolled(&self) -> bool {
-        match self {
-            Self::Hub(identity) => identity.is_enrolled(),
-            Self::Proxy(_) => true,
-        }
-    }
-
-    /// Whether the certificate is old, by this host's clock.
-    pub(super) fn is_renewal_due(&self) -> bool {
-        match self {
-            Self::Hub(identity) => identity.is_renewal_due(SystemTime::now()),
-            Self::Proxy(_) => false,
         }
     }
 
@@ -81,18 +67,26 @@ impl FarSide {
         }
     }
 
+    /// By what engines prove from now on who we are, and the hub who it is.
+    pub(super) fn proofs(&self, config: &EdgeConfig) -> Result<Proofs, Failure> {
+        let tls = self.tls(config)?;
+        Ok(Proofs {
+            tls: Arc::new(tls.config),
+            classic: Arc::new(tls.classic),
+        })
+    }
+
     /// An engine for each worker. A certificate is the business of the first, and until there is
     /// one the others have no classes.
     pub(super) fn engines(
         &self,
         running: &Running,
         workers: usize,
-        renewal: bool,
         now: Instant,
     ) -> Result<Vec<Edge>, Failure> {
         let config = &running.config;
         let tls = self.tls(config)?;
-        let purpose = self.purpose(renewal)?;
+        let purpose = self.purpose()?;
         let engine_config = EngineConfig {
             hubs: addresses(config),
             server_name: tls.server_name,

@@ -16,21 +16,22 @@ use sennit_packet::Prefix;
 use super::{
     Devices,
     dns::Dns,
-    far_side::{self, FarSide},
+    far_side::{self, FarSide, Proofs},
     ground::Host,
     kernel,
+    letter::TakesNot,
     names::Names,
     outlook::Outlook,
-    renewal::Renewal,
     running::Running,
     watch::Watch,
 };
 use crate::{
     config::{self, Leak},
     exit::Failure,
-    identity::EdgeIdentity,
+    identity::{EdgeIdentity, IdentityError},
     journal::{Event, Journal},
     lan,
+    site::SiteName,
 };
 
 /// A failed enrolment is repeated after this.
@@ -43,7 +44,6 @@ pub(super) struct Lead {
     far_side: FarSide,
     /// When to start the tunnels, or to enrol, once more.
     enrol_at: Option<Instant>,
-    renewal: Renewal,
     pub(super) outlook: Outlook,
     devices: Devices,
     /// Ours in the tunnel.
@@ -73,7 +73,6 @@ impl Lead {
         let mut lead = Self {
             host,
             watch,
-            renewal: Renewal::new(far_side.is_renewal_due(), now),
             outlook: Outlook::new(names, far_side::addresses(&running.config), now),
             far_side,
             enrol_at: None,
@@ -129,6 +128,54 @@ impl Lead {
         self.route();
     }
 
+    pub(super) fn site(&self) -> SiteName {
+        self.far_side.site()
+    }
+
+    /// Goes on as who was invited; whether that is another than before.
+    pub(super) fn take_up(&mut self, identity: EdgeIdentity) -> Result<bool, TakesNot> {
+        let FarSide::Hub(before) = &self.far_side else {
+            return Err(TakesNot::Proxied);
+        };
+        if identity.is_same(before) {
+            return Ok(false);
+        }
+        let named = identity.hubs.iter();
+        let mut named = named.filter(|hub| self.running.config.hub.contains(hub));
+        if identity.authority != before.authority && named.next().is_none() {
+            return Err(TakesNot::OtherHub);
+        }
+        tracing::info!(site = %identity.site, "this edge has joined again: starting over");
+        self.be(identity);
+        Ok(true)
+    }
+
+    /// Takes the certificate that was received in place of an older one; nothing if this edge is
+    /// another by now.
+    pub(super) fn renew(&mut self, identity: EdgeIdentity) -> Option<Proofs> {
+        let FarSide::Hub(before) = &self.far_side else {
+            return None;
+        };
+        if !before.is_enrolled() || !identity.has_key_of(before) {
+            return None;
+        }
+        tracing::info!(site = %identity.site, "certificate renewed");
+        self.be(identity);
+        let proofs = self.far_side.proofs(&self.running.config);
+        proofs
+            .inspect_err(|failure| tracing::error!(%failure, "cannot use the fresh certificate"))
+            .ok()
+    }
+
+    fn be(&mut self, identity: EdgeIdentity) {
+        if identity.is_enrolled() {
+            let site = identity.site.to_string();
+            self.journal.note(Event::CertificateReceived { site });
+            warn_of_clock(&identity);
+        }
+        self.far_side = FarSide::Hub(Box::new(identity));
+    }
+
     /// Takes the certificate that the hub has answered with; whether there is one now.
     pub(super) fn handle_enrolled(&mut self, answer: &[u8], now: Instant) -> bool {
         let FarSide::Hub(identity) = &mut self.far_side else {
@@ -139,9 +186,17 @@ impl Lead {
                 tracing::info!(site = %identity.site, "certificate received");
                 let site = identity.site.to_string();
                 self.journal.note(Event::CertificateReceived { site });
-                self.renewal.received(now);
                 warn_of_clock(identity);
                 true
+            }
+            Err(IdentityError::Replaced { state }) => {
+                // Whoever joined meanwhile is who this edge is; a file that is half there is read
+                // again.
+                if let Ok(joined) = EdgeIdentity::load(&state) {
+                    self.be(joined);
+                }
+                self.enrol_at = Some(now + ENROL_AGAIN);
+                false
             }
             Err(error) => {
                 tracing::error!(%error, "cannot keep the certificate; trying again");
@@ -151,37 +206,20 @@ impl Lead {
         }
     }
 
-    /// The hub, or the network, has refused something; whether to start over because of it. A
-    /// certificate that is only old still serves.
-    pub(super) fn handle_refused(&mut self, reason: &str, now: Instant) -> bool {
-        let put_off = self.far_side.is_enrolled() && self.renewal.put_off(now);
-        if put_off {
-            tracing::warn!(
-                reason,
-                "the certificate is not renewed now; trying again in an hour"
-            );
-        }
-        put_off
+    /// Whether to start over now, as something failed a while ago.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.enrol_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether to start over now, as something failed a while ago, or the certificate has become
-    /// old.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        let due = || self.far_side.is_renewal_due();
-        self.enrol_at.is_some_and(|at| at <= now) || self.renewal.is_due(due, now)
-    }
-
-    pub(super) fn poll_timeout(&self) -> Instant {
-        let renewal = self.renewal.poll_timeout();
-        let others = [self.enrol_at, self.outlook.poll_timeout()];
-        others.into_iter().flatten().fold(renewal, Instant::min)
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let all = [self.enrol_at, self.outlook.poll_timeout()];
+        all.into_iter().flatten().min()
     }
 
     /// New engines for all workers, with the present identity.
     pub(super) fn engines(&mut self, workers: usize, now: Instant) -> Option<Vec<Edge>> {
         self.enrol_at = None;
-        let renewing = self.renewal.start_over();
-        match self.far_side.engines(&self.running, workers, renewing, now) {
+        match self.far_side.engines(&self.running, workers, now) {
             Ok(engines) => Some(engines),
             Err(failure) => {
                 tracing::error!(%failure, "cannot start the tunnels; trying again");

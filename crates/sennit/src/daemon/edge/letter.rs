@@ -1,21 +1,41 @@
 //! What the workers of an edge tell each other, and hear from its other threads.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::{Arc, mpsc::Sender},
+};
 
 use sennit_engine::{Edge, SocketId};
 use sennit_packet::Prefix;
 
-use super::{probe::Verdict, running::Running, watch::Found, way::Resolved};
-use crate::daemon::reload::Done;
+use super::{far_side::Proofs, probe::Verdict, running::Running, watch::Found, way::Resolved};
+use crate::{daemon::reload::Done, identity::EdgeIdentity, site::SiteName};
+
+/// Why an edge stays who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TakesNot {
+    /// It is no site of a hub.
+    Proxied,
+    /// Another hub has invited it, and not the one that the config names.
+    OtherHub,
+}
 
 /// What workers tell each other.
 pub(super) enum Letter {
     /// From the first: the links, as they are now.
     Links(Arc<[Found]>),
-    /// From the first: an engine in place of the one so far, as there is a certificate.
-    Engine(Box<Edge>),
+    /// From the first: an engine in place of the one so far, as there is a certificate, and of
+    /// which site.
+    Engine(Box<Edge>, SiteName),
     /// Another config; to be told when it is done.
     Change(Arc<Running>, Done),
+    /// From the first: by what this edge proves who it is from now on.
+    Proofs(Proofs),
+    /// To the first: the certificate was exchanged for a fresh one.
+    Renewed(Box<EdgeIdentity>),
+    /// To the first: who this edge is from now on; to be told whether it is.
+    Identity(Box<EdgeIdentity>, Sender<Result<(), TakesNot>>),
     /// The links that have used up their caps.
     Over(Arc<BTreeSet<String>>),
     /// The links that help those before them.

@@ -1,5 +1,7 @@
 //! One worker's engine with its events turned into deeds.
 
+mod engines;
+
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -122,7 +124,7 @@ impl EdgeMachine {
                 class,
                 reason,
                 lasting,
-            } => self.handle_refused((&class, &reason), lasting, io, now),
+            } => self.tell_refused(&class, &reason, lasting),
             EdgeEvent::Path {
                 class,
                 link,
@@ -145,20 +147,6 @@ impl EdgeMachine {
             } => {
                 tracing::info!(class, link, reason, "path closed");
             }
-        }
-    }
-
-    fn handle_refused(
-        &mut self,
-        (class, reason): (&str, &str),
-        lasting: bool,
-        io: &mut Io,
-        now: Instant,
-    ) {
-        self.tell_refused(class, reason, lasting);
-        let lead = self.lead.as_mut();
-        if lead.is_some_and(|lead| lead.handle_refused(reason, now)) {
-            self.start_over(io, now);
         }
     }
 
@@ -242,32 +230,6 @@ impl EdgeMachine {
         }
     }
 
-    /// Replaces the engines of all workers by new ones with the present identity.
-    fn start_over(&mut self, io: &mut Io, now: Instant) {
-        let lead = self.lead.as_mut();
-        let Some(engines) = lead.and_then(|lead| lead.engines(self.share.workers, now)) else {
-            return;
-        };
-        let mut engines = engines.into_iter();
-        let own = engines.next().expect("there is a worker");
-        for (slot, engine) in self.letter_slots[1..].iter().zip(engines) {
-            slot.post(Letter::Engine(Box::new(engine)));
-        }
-        self.replace(own, io, now);
-    }
-
-    fn replace(&mut self, engine: Edge, io: &mut Io, now: Instant) {
-        self.edge.close(now);
-        let mut buffer = Vec::new();
-        io.flush_transmits(|buffer| self.edge.poll_transmit(buffer, now), &mut buffer);
-        self.edge = engine;
-        if let Some(lead) = &mut self.lead {
-            lead.outlook.start_over(now);
-        }
-        self.links.announce(&mut self.edge, now);
-        self.tell_resolved(now);
-    }
-
     /// Goes on with another config.
     fn change(&mut self, running: &Arc<Running>, io: &mut Io, now: Instant) {
         let share = self.share;
@@ -289,7 +251,12 @@ impl EdgeMachine {
     fn handle_letter(&mut self, letter: Letter, io: &mut Io, now: Instant) {
         match letter {
             Letter::Links(found) => self.links.follow(&found, &mut self.edge, io, now),
-            Letter::Engine(engine) => self.replace(*engine, io, now),
+            Letter::Engine(engine, site) => self.replace((*engine, site), io, now),
+            Letter::Identity(identity, done) => {
+                let _ = done.send(self.take_up(*identity, io, now));
+            }
+            Letter::Renewed(identity) => self.renew(*identity),
+            Letter::Proofs(proofs) => self.prove_by(proofs),
             Letter::Over(over) => self.links.set_over(&over, &mut self.edge, now),
             Letter::Helpers(helpers) => self.links.set_helpers(&helpers, &mut self.edge, now),
             Letter::Change(running, done) => {
@@ -449,7 +416,7 @@ impl Machine for EdgeMachine {
             lead.outlook
                 .look(&self.resolved, &self.letter_slots[0], &lead.host, now);
         }
-        let lead = self.lead.as_mut();
+        let lead = self.lead.as_ref();
         if lead.is_some_and(|lead| lead.is_due(now)) {
             self.start_over(io, now);
         }
@@ -467,7 +434,7 @@ impl Machine for EdgeMachine {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let lead = self.lead.as_ref().map(Lead::poll_timeout);
+        let lead = self.lead.as_ref().and_then(Lead::poll_timeout);
         let own = self.edge.poll_timeout();
         own.into_iter()
             .chain(lead)

@@ -266,6 +266,18 @@ fn nameservers(text: &str) -> Vec<IpAddr> {
     named.collect()
 }
 
+/// What the resolvers of this host answer over any of these links.
+pub(super) fn look_up(ways: &[Way], names: &[String]) -> Vec<(String, Vec<IpAddr>)> {
+    let resolvers = resolvers();
+    thread::scope(|scope| {
+        let resolvers = &resolvers;
+        let ask = |way| scope.spawn(move || ask_all(way, resolvers, names));
+        let asking: Vec<_> = ways.iter().map(ask).collect();
+        let answered = asking.into_iter().filter_map(|it| it.join().ok());
+        answered.flatten().collect()
+    })
+}
+
 /// What the resolvers answer to this link about all names.
 fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String, Vec<IpAddr>> {
     let sockets = sockets_to(way, resolvers);

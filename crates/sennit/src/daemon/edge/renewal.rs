@@ -1,67 +1,165 @@
-//! When to ask for a certificate in place of the one there is.
+//! Asks for a certificate in place of the one there is, once that is old.
 //!
-//! Whether one is old is told by the host's clock, and that may be wrong by years. So one that was
+//! A thread of its own asks over connections of its own, and tunnels notice nothing of it: those
+//! that are up go on, the next ones show the fresh certificate. Where the hub refuses or does not
+//! answer, nothing is lost either.
+//!
+//! When one is old is told by the host's clock, and that may be wrong by years. So one that was
 //! just received is used, however old it seems to be; from then on its age is what has passed
 //! since.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
 
-use crate::identity::RENEW_AFTER;
+use sennit_linux::confine;
 
-/// A certificate is renewed at most this often, and so often it is looked whether it is old. To a
-/// hub, a request each hour from an edge that it refuses is nothing; and months of trying remain.
-const PAUSE: Duration = Duration::from_secs(3600);
+use super::{
+    ask::{Asked, Line},
+    letter::Letter,
+    running::Running,
+    way::Way,
+};
+use crate::{
+    daemon::{deputy::Deputy, mailbox::Slot, reload::Reloader},
+    exit::Failure,
+    identity::{EdgeIdentity, RENEW_AFTER},
+    status::duration,
+};
 
-#[derive(Debug)]
-pub(super) struct Renewal {
-    /// The engines are there to get a fresh certificate, and not for traffic.
-    renewing: bool,
-    /// The next ones will be.
-    wanted: bool,
-    /// Not before then.
-    at: Instant,
+/// Before the first look, in which links come up.
+const FIRST: Duration = Duration::from_secs(5);
+/// So often it is looked whether the certificate is old: a clock may be set late.
+const LOOK: Duration = Duration::from_secs(600);
+/// To a hub, a request each hour from an edge that it refuses is nothing; and months of trying
+/// remain.
+const REFUSED: Duration = Duration::from_secs(3600);
+/// After no answer, doubled with each further one: an edge may be online for minutes a day.
+const AGAIN: Duration = Duration::from_secs(15);
+const AGAIN_MOST: Duration = Duration::from_secs(300);
+/// Long enough for handshakes without post-quantum key exchange, where those with it go unanswered.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts the thread, which ends with the daemon, if there is a certificate to renew.
+pub(super) fn start(
+    reloader: &Arc<Reloader<Running>>,
+    letters: Arc<[Slot<Letter>]>,
+) -> io::Result<()> {
+    if reloader.running().config.proxy.is_some() {
+        return Ok(());
+    }
+    let reloader = Arc::downgrade(reloader);
+    let deputy = Deputy::start(())?;
+    let watch = move || {
+        confine::keep_files_only();
+        let mut schedule = Schedule::default();
+        thread::sleep(FIRST);
+        while let Some(reloader) = reloader.upgrade() {
+            let running = reloader.running();
+            drop(reloader);
+            // What panics here ends no daemon, and is tried again.
+            let looked = thread::scope(|scope| {
+                let look = scope.spawn(|| look(&running, &deputy, &letters[0]));
+                look.join()
+            });
+            let outcome = looked.unwrap_or_else(|_| Outcome::failed(&"what asks has panicked"));
+            let pause = schedule.after(&outcome);
+            if let Some(why) = schedule.news(&outcome) {
+                let again = duration(pause.as_secs_f64());
+                tracing::warn!(why, again_in = again, "the certificate is not renewed now");
+            }
+            thread::sleep(pause);
+        }
+    };
+    thread::Builder::new().name("renewal".into()).spawn(watch)?;
+    Ok(())
 }
 
-impl Renewal {
-    /// At the start of an edge, whose certificate is `due` to be renewed or not.
-    pub(super) fn new(due: bool, now: Instant) -> Self {
-        Self {
-            renewing: due,
-            wanted: false,
-            at: now + PAUSE,
+/// What came of a look.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    NotDue,
+    Renewed,
+    /// For this reason.
+    Refused(String),
+    NoAnswer,
+}
+
+impl Outcome {
+    fn failed(why: &dyn ToString) -> Self {
+        Self::Refused(why.to_string())
+    }
+}
+
+fn look(running: &Arc<Running>, deputy: &Deputy<()>, first: &Slot<Letter>) -> Outcome {
+    renew(running, deputy, first).unwrap_or_else(|failure| Outcome::failed(&failure))
+}
+
+fn renew(
+    running: &Arc<Running>,
+    deputy: &Deputy<()>,
+    first: &Slot<Letter>,
+) -> Result<Outcome, Failure> {
+    let mut identity = EdgeIdentity::load(&running.config.state)?;
+    if !identity.is_renewal_due(SystemTime::now()) {
+        return Ok(Outcome::NotDue);
+    }
+    let running = Arc::clone(running);
+    let line = deputy.ask(move |()| {
+        let links = running.links.iter().enumerate();
+        let links = links.filter_map(|(number, link)| Some((number, link.as_ref()?)));
+        Line::open(
+            &running.config.hub,
+            &Way::all(&running.config.device, links),
+        )
+    });
+    let line = line.also_by_its_names();
+    if let Err(why) = confine::carry_packets() {
+        tracing::debug!(why, "a thread is not confined in every way");
+    }
+    Ok(match line.ask(&mut identity, PATIENCE)? {
+        Asked::Certified => {
+            first.post(Letter::Renewed(Box::new(identity)));
+            Outcome::Renewed
+        }
+        Asked::Refused(why) => Outcome::Refused(why),
+        Asked::NoAnswer => Outcome::NoAnswer,
+    })
+}
+
+/// When to look again, and what to tell.
+#[derive(Debug, Default)]
+struct Schedule {
+    /// Looks in a row without an answer.
+    unanswered: u32,
+}
+
+impl Schedule {
+    /// How long to wait.
+    fn after(&mut self, outcome: &Outcome) -> Duration {
+        let unanswered = match outcome {
+            Outcome::NoAnswer => self.unanswered + 1,
+            _ => 0,
+        };
+        self.unanswered = unanswered;
+        match outcome {
+            Outcome::NotDue => LOOK,
+            Outcome::Renewed => RENEW_AFTER,
+            Outcome::Refused(_) => REFUSED,
+            Outcome::NoAnswer => AGAIN_MOST.min(AGAIN * (1 << (unanswered - 1).min(8))),
         }
     }
 
-    /// A certificate was received.
-    pub(super) fn received(&mut self, now: Instant) {
-        self.at = now + RENEW_AFTER;
-        self.wanted = false;
-    }
-
-    /// There is no fresh one to be had now; true if there were engines only for that.
-    pub(super) fn put_off(&mut self, now: Instant) -> bool {
-        self.at = now + PAUSE;
-        self.renewing
-    }
-
-    /// Whether it is time to start over for a fresh one.
-    pub(super) fn is_due(&mut self, due: impl FnOnce() -> bool, now: Instant) -> bool {
-        if now < self.at {
-            return false;
+    /// What the log should hear of it: of a hub that is away, once.
+    fn news<'a>(&self, outcome: &'a Outcome) -> Option<&'a str> {
+        match outcome {
+            Outcome::NotDue | Outcome::Renewed => None,
+            Outcome::Refused(why) => Some(why),
+            Outcome::NoAnswer => (self.unanswered == 1).then_some("the hub does not answer"),
         }
-        self.at = now + PAUSE;
-        self.wanted = !self.renewing && due();
-        self.wanted
-    }
-
-    /// New engines are made: whether for a fresh certificate.
-    pub(super) fn start_over(&mut self) -> bool {
-        self.renewing = std::mem::take(&mut self.wanted);
-        self.renewing
-    }
-
-    pub(super) fn poll_timeout(&self) -> Instant {
-        self.at
     }
 }
 
@@ -69,50 +167,34 @@ impl Renewal {
 mod tests {
     use super::*;
 
-    /// How often an edge starts over for a certificate within `time`, each of which seems to be
-    /// old.
-    fn renewals(mut renewal: Renewal, start: Instant, time: Duration) -> usize {
-        let (mut now, mut count) = (start, 0);
-        while now <= start + time {
-            if renewal.is_due(|| true, now) {
-                assert!(renewal.start_over());
-                count += 1;
-                renewal.received(now);
-                assert!(!renewal.start_over(), "what was received is used");
-            }
-            now = renewal.poll_timeout();
+    /// How often an edge asks within `time`, if its certificate always seems to be old and this
+    /// comes of it, and how often the log hears of it.
+    fn asks(outcome: &Outcome, time: Duration) -> (u32, u32) {
+        let mut schedule = Schedule::default();
+        let (mut at, mut asked, mut told) = (Duration::ZERO, 0, 0);
+        while at < time {
+            asked += 1;
+            at += schedule.after(outcome);
+            told += u32::from(schedule.news(outcome).is_some());
         }
-        count
+        (asked, told)
     }
 
     #[test]
     fn a_clock_that_is_far_ahead_makes_no_loop() {
-        let start = Instant::now();
-        let mut renewal = Renewal::new(true, start);
-        renewal.received(start);
-        assert!(!renewal.start_over());
-
-        assert_eq!(renewals(renewal, start, Duration::from_secs(86_400)), 0);
+        assert_eq!(asks(&Outcome::Renewed, 30 * 24 * REFUSED), (1, 0));
     }
 
     #[test]
-    fn a_certificate_that_becomes_old_while_the_edge_runs_is_renewed() {
-        let start = Instant::now();
-        let renewal = Renewal::new(false, start);
-
-        assert_eq!(renewals(renewal, start, Duration::from_secs(86_400)), 1);
+    fn a_hub_that_refuses_is_asked_each_hour() {
+        assert_eq!(asks(&Outcome::failed(&"no"), 24 * REFUSED), (24, 24));
     }
 
     #[test]
-    fn a_refused_renewal_is_repeated_after_an_hour_and_the_old_certificate_used_meanwhile() {
-        let start = Instant::now();
-        let mut renewal = Renewal::new(true, start);
-
-        assert!(renewal.put_off(start));
-        assert!(!renewal.start_over());
-
-        assert!(!renewal.is_due(|| true, start + PAUSE / 2));
-        assert!(renewal.is_due(|| true, start + PAUSE));
-        assert!(renewal.start_over());
+    fn a_hub_that_is_away_is_asked_soon_and_then_less_often_and_told_of_once() {
+        let (asked, told) = asks(&Outcome::NoAnswer, Duration::from_secs(240));
+        assert_eq!((asked, told), (5, 1));
+        let (asked, told) = asks(&Outcome::NoAnswer, 24 * REFUSED);
+        assert!((285..=295).contains(&asked) && told == 1, "{asked} {told}");
     }
 }

@@ -2,27 +2,29 @@
 
 use std::{
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, mpsc},
     time::{Instant, SystemTime},
 };
 
 use super::{
     accounts::Accounts,
     answer::{Answer, Report},
+    letter::{Letter, TakesNot},
     limits,
     running::Running,
     sorted,
 };
 use crate::{
     config::EdgeConfig,
-    control::{Ask, LinkAnswer, LinkBounds, Refused, Request, Response},
+    control::{Ask, IdentityAnswer, LinkAnswer, LinkBounds, Refused, Request, Response},
     daemon::{
         confinement,
         mailbox::{self, Question, Slot},
-        reload::Reloader,
+        reload::{self, Reloader},
         traffic,
     },
     date,
+    identity::EdgeIdentity,
     journal::Journal,
     speedtest::Speedtests,
     status::{
@@ -37,6 +39,7 @@ pub(super) struct Front {
     pub(super) accounts: Arc<Accounts>,
     pub(super) started: Instant,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
+    pub(super) letters: Arc<[Slot<Letter>]>,
     pub(super) journal: Journal,
     pub(super) speedtests: Speedtests,
 }
@@ -67,6 +70,10 @@ impl Ask for Front {
                 Ok(()) => self.link_answer(link, &Request::Summary),
                 Err(refused) => Response::Refused(refused),
             },
+            Request::Identity => match self.take_up_identity() {
+                Ok(answer) => Response::document(&answer),
+                Err(refused) => Response::Refused(refused),
+            },
             Request::Reload { confirm_seconds } => self.reloader.reload(confirm_seconds),
             Request::Keep => self.reloader.keep(),
             Request::Leases => Response::refused("not_a_hub", "an edge leases nothing"),
@@ -87,6 +94,37 @@ impl Front {
         tracing::info!(link, ?bounds, "the operator has spoken");
         self.journal.note(limits::event(link, &amended.limits));
         Ok(())
+    }
+
+    /// Has the tunnels started over as who the state directory says that this edge is.
+    fn take_up_identity(&self) -> Result<IdentityAnswer, Refused> {
+        let running = self.reloader.running();
+        let loaded = EdgeIdentity::load(&running.config.state);
+        let identity = loaded.map_err(|error| Refused::new("no_identity", error.to_string()))?;
+        let answer = IdentityAnswer {
+            schema: IdentityAnswer::SCHEMA.into(),
+            site: identity.site.clone(),
+        };
+        let tunnels = self.status(&Request::Summary)?.tunnels;
+        let any = tunnels.iter().any(|tunnel| tunnel.state == State::Up);
+        if any && !identity.is_enrolled() {
+            let message = "its tunnel is up, and whether the hub takes the new token is not known";
+            return Err(Refused::new("tunnel_is_up", message));
+        }
+        let (done, heard) = mpsc::channel();
+        self.letters[0].post(Letter::Identity(Box::new(identity), done));
+        match heard.recv_timeout(reload::PATIENCE) {
+            Ok(Ok(())) => Ok(answer),
+            Ok(Err(TakesNot::Proxied)) => {
+                let message = "it connects to a proxy, and is no site of a hub";
+                Err(Refused::new("no_site", message))
+            }
+            Ok(Err(TakesNot::OtherHub)) => {
+                let message = "another hub has invited it than `hub` in its config names";
+                Err(Refused::new("other_hub", message))
+            }
+            Err(_) => Err(Refused::new("busy", "it does not answer in time")),
+        }
     }
 
     fn document(&self, answers: Vec<Answer>) -> Status {

@@ -6,7 +6,13 @@ use std::{
 };
 
 use sennit_engine::SocketId;
-use sennit_linux::udp::LinkBinding;
+use sennit_linux::{
+    DeviceName, Instance,
+    netlink::{Family, Interface, LinkState, Netlink},
+    udp::LinkBinding,
+};
+
+use crate::config;
 
 /// How packets leave by a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +25,30 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// One for each of these links that has an address now, past what an edge with this device
+    /// routes into its tunnel.
+    pub(super) fn all<'a>(
+        device: &DeviceName,
+        links: impl Iterator<Item = (usize, &'a config::Link)>,
+    ) -> Vec<Self> {
+        let Ok(mut netlink) = Netlink::open() else {
+            return Vec::new();
+        };
+        let instance = Instance::of(device);
+        let ways = links.filter_map(|(index, link)| {
+            let interface = Interface::lookup(&mut netlink, &link.interface).ok()?;
+            let sources = [Family::V4, Family::V6].map(|family| interface.source(family));
+            let is_usable = interface.state == LinkState::Up && sources.iter().any(Option::is_some);
+            is_usable.then(|| Self {
+                socket: SocketId(u32::try_from(index).unwrap_or(u32::MAX)),
+                device: link.interface.clone(),
+                sources,
+                mark: instance.link_mark(index).ok(),
+            })
+        });
+        ways.collect()
+    }
+
     /// What a socket for packets to `to` has to be bound to, if the link has that family.
     pub(super) fn binding(&self, to: IpAddr) -> Option<LinkBinding<'_>> {
         Some(LinkBinding {

@@ -332,6 +332,7 @@ impl HubMachine {
             | Request::Packet { .. }
             | Request::Link { .. }
             | Request::Limit { .. }
+            | Request::Identity
             | Request::Reload { .. }
             | Request::Keep
             | Request::Invitations { .. }

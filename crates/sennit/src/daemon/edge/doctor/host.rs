@@ -107,7 +107,7 @@ fn without_tunnel(status: &Status) -> Option<Finding> {
             "no-tunnel",
             format!("the hub answers, and yet the edge that runs here has no tunnel: {why}"),
             "if the hub refuses the site, have it invite the site again (`sennit invite SITE --hub \
-             ADDR:PORT` there), say `sennit join --force TOKEN` here, and start the edge again; else \
+             ADDR:PORT` there), say `sennit join --force TOKEN` here; else \
              read the log of both ends",
         )
     })
