@@ -65,6 +65,9 @@ pub struct Status {
     /// Of an edge: prefixes of its `lan` that the hub does not route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_lan: Vec<RefusedPrefix>,
+    /// Of an edge that has one from its hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateStatus>,
     /// By their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
@@ -80,6 +83,18 @@ impl Status {
             tunnel.paths.clear();
         }
     }
+}
+
+/// By what an edge proves who it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CertificateStatus {
+    /// Until then the hub takes it, in RFC 3339.
+    pub expires: String,
+    /// By the clock of this host; less than 0 if it has expired.
+    pub left_seconds: f64,
+    /// Why there is no fresh one although it is old, as far as was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_renewed: Option<String>,
 }
 
 /// A prefix that a hub does not route to a site.

@@ -298,6 +298,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
         refused_lan: Vec::new(),
         sites: traffic::sites(&tunnels, &links),
         tunnels,
+        certificate: None,
         workers,
         confinement: confinement::status(),
     }

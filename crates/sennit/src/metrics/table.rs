@@ -46,6 +46,17 @@ pub(super) const METRICS: &[Metric] = &[
         read: |from, to| to.add(&[], from.status.uptime_seconds),
     },
     Metric {
+        name: "sennit_certificate_left_seconds",
+        kind: Kind::Gauge,
+        unit: Some("seconds"),
+        help: "How long the hub still takes the certificate of an edge; it is renewed when a third of a year is left.",
+        labels: &[],
+        read: |from, to| {
+            let certificate = from.status.certificate.as_ref();
+            to.add_known(&[], certificate.map(|it| it.left_seconds));
+        },
+    },
+    Metric {
         name: "sennit_events",
         kind: Kind::Counter,
         unit: None,

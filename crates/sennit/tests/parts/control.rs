@@ -392,6 +392,7 @@ fn sample() -> Status {
             flow_count: 0,
             flows: Vec::new(),
         }],
+        certificate: None,
         workers: Vec::new(),
         confinement: None,
     }

@@ -42,6 +42,7 @@ fn a_document_with_as_little_as_can_be_fits() {
     status.refused_lan.clear();
     status.workers.clear();
     status.confinement = None;
+    status.certificate = None;
     status.tunnels[0].striping = None;
     status.tunnels[0].flows.clear();
     let path = &mut status.tunnels[0].paths[0];

@@ -8,7 +8,7 @@ use sennit_packet::Prefix;
 use crate::{
     daemon::{facts::Seen, why::Standings},
     site::SiteName,
-    status::{LinkStatus, PathState, TunnelStatus, WorkerStatus},
+    status::{CertificateStatus, LinkStatus, PathState, TunnelStatus, WorkerStatus},
 };
 
 /// What a worker says of itself, and the first of the host too.
@@ -21,6 +21,7 @@ pub(super) struct Answer {
     pub(super) refused: Vec<(Prefix, String)>,
     pub(super) notes: Vec<String>,
     pub(super) verdict: Option<String>,
+    pub(super) certificate: Option<CertificateStatus>,
     pub(super) links: Vec<LinkStatus>,
     /// Links on which this host refuses to send, and that in words.
     pub(super) refusals: Vec<(String, String)>,
@@ -48,6 +49,7 @@ impl Answer {
             refused: self.refused,
             notes: self.notes,
             verdict: self.verdict,
+            certificate: self.certificate,
             links: self.links,
             tunnels,
             traffic: self.seen.links,
@@ -65,6 +67,7 @@ pub(super) struct Report {
     pub(super) notes: Vec<String>,
     /// Why there is no tunnel, as far as it was looked.
     pub(super) verdict: Option<String>,
+    pub(super) certificate: Option<CertificateStatus>,
     pub(super) links: Vec<LinkStatus>,
     pub(super) tunnels: Vec<TunnelStatus>,
     /// What went over the links.

@@ -27,11 +27,13 @@ use super::{
 };
 use crate::{
     config::{self, Leak},
+    date,
     exit::Failure,
     identity::{EdgeIdentity, IdentityError},
     journal::{Event, Journal},
     lan,
     site::SiteName,
+    status::CertificateStatus,
 };
 
 /// A failed enrolment is repeated after this.
@@ -42,6 +44,8 @@ pub(super) struct Lead {
     pub(super) host: Host,
     pub(super) watch: Watch,
     far_side: FarSide,
+    /// Why the certificate is not renewed although it is old, as was found last.
+    pub(super) not_renewed: Option<String>,
     /// When to start the tunnels, or to enrol, once more.
     enrol_at: Option<Instant>,
     pub(super) outlook: Outlook,
@@ -75,6 +79,7 @@ impl Lead {
             watch,
             outlook: Outlook::new(names, far_side::addresses(&running.config), now),
             far_side,
+            not_renewed: None,
             enrol_at: None,
             devices,
             addresses: Vec::new(),
@@ -174,6 +179,31 @@ impl Lead {
             warn_of_clock(&identity);
         }
         self.far_side = FarSide::Hub(Box::new(identity));
+        self.not_renewed = None;
+    }
+
+    pub(super) fn certificate(&self) -> Option<CertificateStatus> {
+        let FarSide::Hub(identity) = &self.far_side else {
+            return None;
+        };
+        let (_, expires) = identity.validity()?;
+        let left = match expires.duration_since(SystemTime::now()) {
+            Ok(left) => left.as_secs_f64(),
+            Err(past) => -past.duration().as_secs_f64(),
+        };
+        Some(CertificateStatus {
+            expires: date::seconds(expires),
+            left_seconds: left,
+            not_renewed: self.not_renewed.clone(),
+        })
+    }
+
+    fn certificate_note(&self) -> Option<String> {
+        let why = self.not_renewed.as_ref()?;
+        let expires = self.certificate()?.expires;
+        Some(format!(
+            "the certificate is good until {expires} and not renewed yet: {why}"
+        ))
     }
 
     /// Takes the certificate that the hub has answered with; whether there is one now.
@@ -328,6 +358,7 @@ impl Lead {
         self.family_notes()
             .into_iter()
             .chain(self.dns.note())
+            .chain(self.certificate_note())
             .collect()
     }
 
@@ -384,16 +415,11 @@ fn warn_of_clock(identity: &EdgeIdentity) {
     let here = SystemTime::now();
     if let Some(hub) = identity.other_clock(here) {
         tracing::warn!(
-            here = %date(here),
-            hub = %date(hub),
+            here = date::seconds(here),
+            hub = date::seconds(hub),
             "the clock of this host and the hub's are far apart: set the one that is wrong"
         );
     }
-}
-
-fn date(time: SystemTime) -> impl std::fmt::Display {
-    let date = time::OffsetDateTime::from(time);
-    date.replace_nanosecond(0).unwrap_or(date)
 }
 
 #[cfg(test)]

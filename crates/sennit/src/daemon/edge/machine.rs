@@ -256,6 +256,11 @@ impl EdgeMachine {
                 let _ = done.send(self.take_up(*identity, io, now));
             }
             Letter::Renewed(identity) => self.renew(*identity),
+            Letter::NotRenewed(why) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.not_renewed = Some(why);
+                }
+            }
             Letter::Proofs(proofs) => self.prove_by(proofs),
             Letter::Over(over) => self.links.set_over(&over, &mut self.edge, now),
             Letter::Helpers(helpers) => self.links.set_helpers(&helpers, &mut self.edge, now),
@@ -328,6 +333,7 @@ impl EdgeMachine {
             site: self.site.clone(),
             notes: self.notes(),
             verdict: lead.and_then(|lead| lead.outlook.verdict(&links)),
+            certificate: lead.and_then(Lead::certificate),
             hub_inside: lead.map_or_else(Vec::new, |lead| lead.hub_inside.clone()),
             addresses: lead.map_or_else(Vec::new, |lead| {
                 lead.addresses.iter().map(Prefix::first).collect()

@@ -67,6 +67,9 @@ pub(super) fn start(
             });
             let outcome = looked.unwrap_or_else(|_| Outcome::failed(&"what asks has panicked"));
             let pause = schedule.after(&outcome);
+            if let Some(why) = outcome.failure() {
+                letters[0].post(Letter::NotRenewed(why.to_owned()));
+            }
             if let Some(why) = schedule.news(&outcome) {
                 let again = duration(pause.as_secs_f64());
                 tracing::warn!(why, again_in = again, "the certificate is not renewed now");
@@ -89,6 +92,15 @@ enum Outcome {
 }
 
 impl Outcome {
+    /// Why there is no fresh certificate although one is wanted.
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::NotDue | Self::Renewed => None,
+            Self::Refused(why) => Some(why),
+            Self::NoAnswer => Some("the hub does not answer"),
+        }
+    }
+
     fn failed(why: &dyn ToString) -> Self {
         Self::Refused(why.to_string())
     }
@@ -155,11 +167,7 @@ impl Schedule {
 
     /// What the log should hear of it: of a hub that is away, once.
     fn news<'a>(&self, outcome: &'a Outcome) -> Option<&'a str> {
-        match outcome {
-            Outcome::NotDue | Outcome::Renewed => None,
-            Outcome::Refused(why) => Some(why),
-            Outcome::NoAnswer => (self.unanswered == 1).then_some("the hub does not answer"),
-        }
+        outcome.failure().filter(|_| self.unanswered <= 1)
     }
 }
 

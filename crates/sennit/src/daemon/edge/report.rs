@@ -160,11 +160,12 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
     let (mut addresses, mut links) = (Vec::new(), Vec::new());
     let (mut tunnels, mut workers) = (Vec::new(), Vec::new());
     let mut refused_lan = Vec::new();
-    let (mut notes, mut verdict) = (Vec::new(), None);
+    let (mut notes, mut verdict, mut certificate) = (Vec::new(), None, None);
     let mut facts = Vec::new();
     for report in reports {
         notes.extend(report.notes);
         verdict = verdict.or(report.verdict);
+        certificate = certificate.or(report.certificate);
         addresses.extend(report.addresses);
         // The hub says the same to each.
         for (prefix, reason) in report.refused {
@@ -208,6 +209,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         refused_lan,
         sites: Vec::new(),
         tunnels,
+        certificate,
         workers,
         confinement: confinement::status(),
     }

@@ -25,6 +25,8 @@ const NO_HARDWARE: &str = "65534";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// An edge that has just started may take so many seconds to connect, over a satellite of 600 ms.
 const CONNECTING: f64 = 5.0;
+/// Days that are left of a certificate which should have been renewed long ago.
+const OLD: u64 = 60;
 
 /// Certificates go by the clock.
 pub(super) fn clock(identity: &EdgeIdentity, now: SystemTime) -> Option<Finding> {
@@ -50,7 +52,13 @@ pub(super) fn clock(identity: &EdgeIdentity, now: SystemTime) -> Option<Finding>
                       and join with --force";
         return Some(Finding::error("clock-fast", message, advice));
     }
-    None
+    let days = until.duration_since(now).unwrap_or_default().as_secs() / 86_400;
+    (days < OLD).then(|| {
+        let message = format!("the certificate is good for {days} days, and was not renewed");
+        let advice = "`sennit status` says why, while the edge runs; or ask the hub for a new token \
+                      and join with --force";
+        Finding::warning("certificate-old", message, advice)
+    })
 }
 
 pub(super) fn device() -> Option<Finding> {
@@ -200,9 +208,40 @@ fn point_to_point_devices() -> Vec<(String, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        identity::{self, HubIdentity},
+        store::Store,
+    };
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn a_certificate_that_should_have_been_renewed_is_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let [hub, van] = ["hub", "van"].map(|name| dir.path().join(name));
+        let issued = SystemTime::now();
+        let authority = HubIdentity::init(&hub, &[], issued).unwrap().authority;
+        let mut store = Store::open(&hub).unwrap();
+        let (site, hubs) = ("van".parse().unwrap(), ["192.0.2.1:443".parse().unwrap()]);
+        let invited = identity::invite(&mut store, &authority, &site, &hubs, DAY, issued).unwrap();
+        let mut van = EdgeIdentity::join(&van, &invited, false).unwrap();
+        assert_eq!(clock(&van, issued), None, "there is none yet");
+        let request = van.enrollment_request().unwrap();
+        let answer = identity::exchange(&mut store, &authority, &[], &request, issued);
+        van.accept(&answer.body).unwrap();
+
+        let code = |days| clock(&van, issued + days * DAY).map(|finding| finding.code);
+
+        assert_eq!([1, 250, 300].map(code), [None; 3]);
+        assert_eq!(code(320), Some("certificate-old"));
+        assert_eq!(code(366), Some("clock-fast"));
+        assert_eq!(clock(&van, issued - DAY).unwrap().code, "clock-slow");
+    }
 
     #[test]
     fn an_edge_that_the_hub_refuses_is_no_sound_one() {
