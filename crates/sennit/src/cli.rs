@@ -11,6 +11,7 @@ mod events;
 mod grants;
 mod host;
 mod hub;
+mod join;
 mod lab;
 mod links;
 mod output;
@@ -417,7 +418,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         }
         Command::Guard(EdgeArgs { config }) => host::guard(&load(EdgeConfig::load(&config))?),
         Command::Invite(args) => sites::invite(&args),
-        Command::Join(args) => sites::join(&args),
+        Command::Join(args) => join::join(&args),
         Command::Sites(args) => match &args.command {
             None => sites::list(&args),
             Some(SitesCommand::Allow(args)) => grants::allow(args),

@@ -113,6 +113,10 @@ impl Failure {
         }
     }
 
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn exit(&self) -> Exit {
         self.exit
     }

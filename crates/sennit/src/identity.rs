@@ -55,6 +55,8 @@ pub enum IdentityError {
     AlreadyJoined { state: PathBuf, site: String },
     #[error("{} holds another edge's identity by now", state.display())]
     Replaced { state: PathBuf },
+    #[error("another `sennit join` is at work in {}", state.display())]
+    Joining { state: PathBuf },
     #[error("{} holds no edge's identity", state.display())]
     NotJoined { state: PathBuf },
     #[error("{} can be {} by others (mode {mode:04o}), so it is not used", path.display(), if mode & 0o022 == 0 { "read" } else { "changed" })]

@@ -1,20 +1,17 @@
-//! `sennit invite`, `join`, `sites` and `revoke`.
+//! `sennit invite`, `sites` and `revoke`.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::{Exit, Failure, InviteArgs, JoinArgs, RevokeArgs, SitesArgs, grants, output, starter};
-use crate::config::{EdgeConfig, Prefix};
+use super::{Exit, Failure, InviteArgs, RevokeArgs, SitesArgs, grants, output};
+use crate::config::Prefix;
 use crate::control::{Client, ClientError, Invited, Request};
-use crate::daemon::{self, edge::Asked};
 use crate::date;
-use crate::identity::{self, Authority, Credential, EdgeIdentity, Invitation};
+use crate::identity::{self, Authority};
 use crate::qr;
 use crate::reach::Reach;
 use crate::status::{RefusedPrefix, Role, Status, TunnelStatus, duration};
@@ -22,8 +19,6 @@ use crate::store::{SiteRecord, Store};
 
 /// How long an invitation is good: a day to send it and to use it.
 const DEFAULT_TTL: Duration = Duration::from_secs(86_400);
-/// A token is a few hundred characters.
-const MAX_TOKEN_BYTES: u64 = 16 * 1024;
 /// For a daemon to hear that a site was revoked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -70,176 +65,6 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
         output::say_text(&code);
     }
     output::print(&format!("{token}\n"))
-}
-
-pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
-    let now = SystemTime::now();
-    let invitation: Invitation = token(&args.token)?.parse()?;
-    let wishes = starter::Wishes {
-        file: args.config.as_deref(),
-        links: &args.links,
-        route_all: args.route_all,
-        absent: args.absent || args.offline,
-    };
-    let known = EdgeIdentity::of_invitation(&args.state.dir, &invitation);
-    let invitation = match &known {
-        Some(known) if known.is_enrolled() => invitation,
-        _ => invitation.still_valid(now)?,
-    };
-    if known.is_none() && !args.force {
-        EdgeIdentity::must_be_free(&args.state.dir)?;
-    }
-    // All that can be wrong here is looked at before the hub hears the token.
-    let starter = starter::Starter::prepare(&args.state.dir, &invitation, &wishes)?;
-    let (identity, asked) = match known {
-        Some(known) if known.is_enrolled() || args.offline => (known, None),
-        known => {
-            let (identity, asked) = exchange(args, &invitation, known, &starter.path)?;
-            (identity, Some(asked))
-        }
-    };
-    starter.publish()?;
-    say_joined(&identity, asked.as_ref(), now);
-    match running(&starter.path, &args.state.dir) {
-        Ok(Some(edge)) => have_taken_up(edge, &identity, &starter.path),
-        Ok(None) => {
-            output::say!("Start it:");
-            starter::say_start("edge", &starter.path);
-        }
-        Err(error) => {
-            output::say!("The edge that runs here cannot be told ({error}). Start it again:");
-            starter::say_restart("edge", &starter.path);
-        }
-    }
-    Ok(Exit::Ok)
-}
-
-/// The edge that runs with this config and so with the identity that was in `state` before, if one
-/// does.
-fn running(config: &Path, state: &Path) -> Result<Option<Client>, ClientError> {
-    let Ok(loaded) = EdgeConfig::load(config) else {
-        return Ok(None);
-    };
-    let paths = [&loaded.config.state, state].map(|path| path.canonicalize().ok());
-    if paths[0] != paths[1] {
-        return Ok(None);
-    }
-    match Client::connect(&loaded.config.control, PATIENCE) {
-        Err(ClientError::Unreachable { .. }) => Ok(None),
-        connected => connected.map(Some),
-    }
-}
-
-/// Has the edge that runs here go on with the new identity.
-fn have_taken_up(mut edge: Client, identity: &EdgeIdentity, config: &Path) {
-    let answer = edge.request(&Request::Identity);
-    let site = |answer: &serde_json::Value| answer["site"].as_str() == Some(identity.site.as_str());
-    let why = match answer {
-        Ok(answer) if site(&answer) => {
-            return output::say!("The edge that runs here goes on with that.");
-        }
-        Ok(_) => "its state is elsewhere".to_owned(),
-        // One of an earlier version does not know the question.
-        Err(error) => error.to_string(),
-    };
-    output::say!("The edge that runs here stays who it was: {why}. Start it again:");
-    starter::say_restart("edge", config);
-}
-
-/// Has the hub exchange the token for a certificate, if it is in reach. The key is that of an
-/// earlier attempt, if there was one: the hub may have taken the token although the answer, or what
-/// came after it, was lost.
-fn exchange(
-    args: &JoinArgs,
-    invitation: &Invitation,
-    known: Option<EdgeIdentity>,
-    config: &Path,
-) -> Result<(EdgeIdentity, Asked), Failure> {
-    let state = &args.state.dir;
-    // Beside what is there, until the hub has had its say.
-    let draft = state.join("joining");
-    let in_place = known.is_some();
-    let begun = known.or_else(|| EdgeIdentity::of_invitation(&draft, invitation));
-    let mut identity = match begun {
-        Some(begun) => begun,
-        None => EdgeIdentity::join(&draft, invitation, true)?,
-    };
-    let asked = if args.offline {
-        Asked::NoAnswer
-    } else if identity.is_enrolled() {
-        Asked::Certified
-    } else {
-        output::say!("Asking the hub ...");
-        let config = EdgeConfig::load(config).ok().map(|loaded| loaded.config);
-        daemon::edge::ask(&mut identity, config.as_ref())?
-    };
-    if asked == Asked::NoAnswer && !args.offline {
-        let hubs: Vec<String> = identity.hubs.iter().map(ToString::to_string).collect();
-        output::say!(
-            "warning: no hub has let this site in yet at {}: does the name resolve, does a hub run there, and is UDP open on the way?",
-            hubs.join(", ")
-        );
-    }
-    if let Asked::Refused(reason) = asked {
-        let _ = std::fs::remove_dir_all(&draft);
-        return Err(Failure::runtime(reason)
-            .hint("ask the hub for a new token: sennit invite SITE --hub HOST:PORT"));
-    }
-    if !in_place {
-        identity = identity.move_to(state)?;
-        let _ = std::fs::remove_dir_all(&draft);
-    }
-    Ok((identity, asked))
-}
-
-/// Who this edge is now. `asked` is what the hub has said just now, if it was asked.
-fn say_joined(identity: &EdgeIdentity, asked: Option<&Asked>, now: SystemTime) {
-    output::say!(
-        "This edge is `{}` of hub {}.",
-        identity.site,
-        identity.authority
-    );
-    if let Some(hub) = identity.other_clock(now) {
-        let (hub, here) = (date::seconds(hub), date::seconds(now));
-        output::say!(
-            "The hub's clock says {hub}, and this host's {here}: set the one that is wrong."
-        );
-    }
-    match &identity.credential {
-        Credential::Enrolled { .. } if asked.is_none() => {
-            output::say!("It has used this token before, and keeps its key.");
-        }
-        Credential::Enrolled { .. } => output::say!("The hub has taken the token."),
-        Credential::Pending { expires, .. } => {
-            let until = date::seconds(*expires);
-            output::say!(
-                "Whether the token is good is not known yet. The edge must connect for the first time \
-                 before {until}."
-            );
-        }
-    }
-}
-
-/// The token itself, from wherever the command line says it is.
-fn token(source: &str) -> Result<String, Failure> {
-    let mut token = String::new();
-    let read = match source.strip_prefix("file:") {
-        Some(path) => File::open(path)
-            .inspect(|_| identity::warn_if_exposed(Path::new(path)))
-            .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut token)),
-        None if source == "-" => io::stdin().take(MAX_TOKEN_BYTES).read_to_string(&mut token),
-        None => return Ok(source.into()),
-    };
-    let failed = |error: io::Error| {
-        let exit = match error.kind() {
-            io::ErrorKind::NotFound => Exit::NotFound,
-            io::ErrorKind::PermissionDenied => Exit::Permission,
-            _ => Exit::Runtime,
-        };
-        let from = source.strip_prefix("file:").unwrap_or("standard input");
-        Failure::new(exit, format!("cannot read the token from {from}: {error}"))
-    };
-    read.map(|_| token).map_err(failed)
 }
 
 /// What `sites --json` prints.

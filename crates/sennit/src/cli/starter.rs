@@ -49,6 +49,8 @@ impl FromStr for StarterLink {
 /// been looked at.
 pub(super) struct Starter {
     pub(super) path: PathBuf,
+    /// What it says, or what the one says that is there.
+    pub(super) config: EdgeConfig,
     /// Beside the place where it goes; nothing if there is a config already.
     draft: Option<Draft>,
 }
@@ -68,7 +70,14 @@ impl Starter {
                     path.display()
                 );
             }
-            return Ok(Self { path, draft: None });
+            let config = EdgeConfig::load(&path)?.config;
+            belongs_to(&config, &path, state)?;
+            let draft = None;
+            return Ok(Self {
+                path,
+                config,
+                draft,
+            });
         }
         let found = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
         let found = found.iter().map(|interface| StarterLink {
@@ -81,10 +90,14 @@ impl Starter {
         };
         look_at_interfaces(&links, wishes.absent)?;
         let text = text(&absolute(state), invitation, &links, wishes.route_all);
-        EdgeConfig::parse(&path.display().to_string(), text.as_bytes())
-            .map_err(ConfigError::Invalid)?;
+        let parsed = EdgeConfig::parse(&path.display().to_string(), text.as_bytes());
+        let config = parsed.map_err(ConfigError::Invalid)?.config;
         let draft = Some(Draft::write(&path, &text)?);
-        Ok(Self { path, draft })
+        Ok(Self {
+            path,
+            config,
+            draft,
+        })
     }
 
     /// Puts the config in its place unless one is there.
@@ -106,6 +119,20 @@ impl Starter {
         }
         Ok(())
     }
+}
+
+/// An edge with this config takes its identity from there.
+fn belongs_to(config: &EdgeConfig, path: &Path, state: &Path) -> Result<(), Failure> {
+    let [of_config, wanted] = [&config.state, state].map(absolute);
+    if of_config == wanted {
+        return Ok(());
+    }
+    let (path, of_config) = (path.display(), of_config.display());
+    let what = format!(
+        "the edge of {path} has its identity in {of_config}, and not in {}",
+        wanted.display()
+    );
+    Err(Failure::usage(what).hint(format!("say --state {of_config}, or name another --config")))
 }
 
 /// A file beside the one that it may become, which goes when this does.

@@ -211,6 +211,11 @@ fn put_away(host: Host, keep: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether an edge runs that has its identity in this state directory.
+pub fn runs_with(state: &Path) -> bool {
+    Claim::make(state, "edge").is_err()
+}
+
 /// Makes unreachable what an edge with this config will send into its tunnel, until that edge takes
 /// over; what that is.
 pub fn guard(config: &EdgeConfig) -> Result<Vec<Prefix>, Failure> {

@@ -4,6 +4,7 @@
 //! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is
 //! one.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -137,15 +138,33 @@ impl EdgeIdentity {
         })
     }
 
-    /// Moves the identity into `state`, in place of the one that may be there.
+    /// Nobody else joins in `state` meanwhile.
+    ///
+    /// # Errors
+    /// If somebody does now.
+    pub fn alone(state: &Path) -> Result<File, IdentityError> {
+        files::make_state_dir(state)?;
+        files::lock(&state.join("join.lock"))?.ok_or_else(|| IdentityError::Joining {
+            state: state.into(),
+        })
+    }
+
+    /// Copies the identity into `state`, in place of the one that may be there.
     pub fn move_to(self, state: &Path) -> Result<Self, IdentityError> {
         files::make_state_dir(state)?;
         let held = files::hold(state);
         // What is left of a former site, if this is cut short, is no identity.
         files::remove_if_any(&state.join(SITE))?;
         files::remove_if_any(&state.join(CERTIFICATE))?;
-        for name in [KEY, CERTIFICATE, SITE] {
-            files::rename_if_any(&self.state.join(name), &state.join(name))?;
+        // What is here stays until all of it is there: a second try begins with it.
+        for (name, access) in [
+            (KEY, Access::Private),
+            (CERTIFICATE, Access::Public),
+            (SITE, Access::Private),
+        ] {
+            if let Some(text) = files::read_if_any(&self.state.join(name))? {
+                files::write(&state.join(name), access, Zeroizing::new(text).as_bytes())?;
+            }
         }
         drop(held);
         Self::load(state)

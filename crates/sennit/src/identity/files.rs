@@ -1,6 +1,6 @@
 //! Identity files: private ones have mode 0600, and each is written whole or not at all.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -75,6 +75,20 @@ fn sync_parent(path: &Path) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
         _ => File::open(".")?.sync_all(),
     }
+}
+
+/// A lock for whoever gets it first; nothing if somebody has it.
+pub(super) fn lock(path: &Path) -> Result<Option<File>, IdentityError> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(path).map_err(|source| IdentityError::Io {
+        action: "write",
+        path: path.into(),
+        source,
+    })?;
+    // Some file systems have no locks.
+    let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    Ok((!is_taken).then_some(file))
 }
 
 /// Puts a file in the place of another; there may be none.

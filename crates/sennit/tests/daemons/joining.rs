@@ -465,6 +465,88 @@ fn who_joins_without_an_answer_cuts_no_tunnel() {
     ping(van.host, HUB_INNER[0]);
 }
 
+/// The hub may only be away: what works is not given up for a token that may be of no use.
+#[test]
+fn a_token_that_no_hub_has_taken_replaces_no_identity_that_works() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (mut hub, mut van) = world.start_pair(&Edge::default());
+    let token = world.invite("truck");
+    hub.stop();
+    let config = world.path("van.toml").display().to_string();
+
+    let asked = join_there_with(&world, &token, "van", &["--force", "--config", &config]);
+
+    assert_eq!(asked.code, Some(4), "{}", asked.stderr);
+    assert!(
+        asked.stderr.contains("this edge stays `van`"),
+        "{}",
+        asked.stderr
+    );
+    let kept = EdgeIdentity::load(&world.path("van")).unwrap();
+    assert!(kept.is_enrolled() && kept.site.as_str() == "van");
+    hub.start_again();
+    van.wait_until_up();
+    van.assert_alive();
+    let again = join_there_with(&world, &token, "van", &["--force", "--config", &config]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+}
+
+/// All that can be wrong here is looked at before the hub hears the token, which retires the key
+/// that the edge has.
+#[test]
+fn joining_beside_a_config_that_is_of_no_use_asks_no_hub() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, van) = world.start_pair(&Edge::default());
+    let token = world.invite("van");
+    let broken = world.write("broken.toml", "[[link").display().to_string();
+    let of_van = world.path("van.toml").display().to_string();
+
+    for (state, config, code, words) in [
+        ("van", &broken, 5, "broken.toml"),
+        ("elsewhere", &of_van, 2, "has its identity in"),
+    ] {
+        let refused = join_there_with(&world, &token, state, &["--force", "--config", config]);
+        assert_eq!(refused.code, Some(code), "{}", refused.stderr);
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+
+    assert_eq!(hub.log().matches("certificate issued").count(), 1);
+    assert_eq!(van.status().state, State::Up);
+}
+
+/// The links of the first config are asked over, as the host's way is into the tunnel.
+#[test]
+fn an_edge_that_runs_by_another_config_hides_no_hub() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, van) = world.start_pair(&Edge::default());
+    let token = world.invite("van");
+    let config = world.path("other.toml").display().to_string();
+
+    let more = ["--force", "--config", &config, "--link", "a=wan-a"];
+    let joined = join_there_with(&world, &token, "van", &more);
+
+    assert_eq!(joined.code, Some(0), "{}", joined.stderr);
+    assert!(
+        joined.stderr.contains("has taken the token"),
+        "{}",
+        joined.stderr
+    );
+    assert!(
+        joined
+            .stderr
+            .contains("An edge runs here that does not answer"),
+        "{}",
+        joined.stderr
+    );
+    drop(van);
+}
+
 #[test]
 fn a_bearer_token_is_good_until_its_site_is_revoked() {
     let Some(world) = World::with_two_links() else {

@@ -220,6 +220,38 @@ fn an_edge_that_has_joined_joins_again_only_by_force() {
     assert_eq!(forced.site, name("van-08"));
 }
 
+/// Wherever a join is cut short, the same token goes on with the key that the hub has taken.
+#[test]
+fn what_was_joined_stays_beside_until_all_of_it_is_in_place() {
+    let mut hub = Hub::new();
+    let state = hub.enrolled("van-07").dir;
+    let draft = state.path().join("joining");
+    let invitation = hub.invite("van-08");
+    let mut joined = EdgeIdentity::join(&draft, &invitation, false).unwrap();
+    let request = joined.enrollment_request().unwrap();
+    let answer = hub.answer(&[], &request, Duration::ZERO).body;
+    joined.accept(&answer).unwrap();
+
+    let moved = joined.move_to(state.path()).unwrap();
+
+    assert!(moved.is_enrolled() && moved.site == name("van-08"));
+    let begun = EdgeIdentity::of_invitation(&draft, &invitation).expect("it is still there");
+    assert!(begun.is_same(&moved));
+}
+
+#[test]
+fn one_joins_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = EdgeIdentity::alone(dir.path()).unwrap();
+    let refused = EdgeIdentity::alone(dir.path()).unwrap_err();
+    assert!(
+        matches!(refused, IdentityError::Joining { .. }),
+        "{refused}"
+    );
+    drop(first);
+    EdgeIdentity::alone(dir.path()).unwrap();
+}
+
 /// A daemon asks for a certificate while somebody joins in its state directory.
 #[test]
 fn an_answer_that_comes_late_takes_nothing_from_who_joined_meanwhile() {

@@ -3,7 +3,7 @@
 //! `sennit join` exchanges the token at once where it reaches the hub, so that a token that is used
 //! or revoked is refused then and there; and an edge renews its certificate. Packets leave by each
 //! link that an edge has here: one that runs may hold back what the host sends, or have it go into
-//! a tunnel that is dead. Before there is a config they leave as the host sends them.
+//! a tunnel that is dead. They also leave as the host sends them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,15 +55,14 @@ pub enum Asked {
     Certified,
     /// It does not take the token, for this reason.
     Refused(String),
-    /// Nothing, or nothing that decides.
-    NoAnswer,
+    /// Nothing, or only this, which does not decide.
+    NoAnswer(Option<String>),
 }
 
 /// Exchanges the invitation of `identity` for a certificate, if the hub answers within some
-/// seconds. `config` is that of the edge of this host, if it has one.
-pub fn ask(identity: &mut EdgeIdentity, config: Option<&EdgeConfig>) -> Result<Asked, Failure> {
-    let of = |config: &EdgeConfig| Way::all(&config.device, config.links.iter().enumerate());
-    let ways = config.map_or_else(Vec::new, of);
+/// seconds. `config` is that of the edge of this host.
+pub fn ask(identity: &mut EdgeIdentity, config: &EdgeConfig) -> Result<Asked, Failure> {
+    let ways = Way::all(&config.device, config.links.iter().enumerate());
     let line = Line::open(&identity.hubs, &ways).also_as_the_host_sends();
     line.also_by_its_names().ask(identity, PATIENCE)
 }
@@ -119,6 +118,7 @@ impl Line {
         for update in sockets.links() {
             edge.handle_link(update, started);
         }
+        let mut said = None;
         loop {
             let now = Instant::now();
             if edge.poll_timeout().is_some_and(|at| at <= now) {
@@ -126,6 +126,9 @@ impl Line {
             }
             sockets.receive(&mut edge, now);
             while let Some(event) = edge.poll_event(now) {
+                if let EdgeEvent::Refused { reason, .. } = &event {
+                    said = Some(reason.clone());
+                }
                 if let Some(asked) = judge(event, identity)? {
                     edge.close(now);
                     sockets.send(&mut edge, now);
@@ -134,7 +137,7 @@ impl Line {
             }
             sockets.send(&mut edge, now);
             if now >= started + patience {
-                return Ok(Asked::NoAnswer);
+                return Ok(Asked::NoAnswer(said));
             }
             thread::sleep(LOOK);
         }

@@ -34,8 +34,8 @@ pub(super) enum Letter {
     Proofs(Proofs),
     /// To the first: the certificate was exchanged for a fresh one.
     Renewed(Box<EdgeIdentity>),
-    /// To the first: it was not, for this reason.
-    NotRenewed(String),
+    /// To the first: it was not, for this reason; nothing if it need not be.
+    NotRenewed(Option<String>),
     /// To the first: who this edge is from now on; to be told whether it is.
     Identity(Box<EdgeIdentity>, Sender<Result<(), TakesNot>>),
     /// The links that have used up their caps.

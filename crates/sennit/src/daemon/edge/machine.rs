@@ -258,7 +258,7 @@ impl EdgeMachine {
             Letter::Renewed(identity) => self.renew(*identity),
             Letter::NotRenewed(why) => {
                 if let Some(lead) = &mut self.lead {
-                    lead.not_renewed = Some(why);
+                    lead.not_renewed = why;
                 }
             }
             Letter::Proofs(proofs) => self.prove_by(proofs),

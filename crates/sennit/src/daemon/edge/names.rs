@@ -5,6 +5,8 @@
 //! itself is asked without. Whoever has found addresses last has them kept in the state directory,
 //! for when no resolver answers. The packet threads only ever hear of the result, by letter.
 
+mod host;
+
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -22,23 +24,13 @@ use sennit_engine::SocketId;
 use sennit_linux::{Draft, confine, inquiry};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
+pub(super) use self::host::resolvers;
 use super::{
-    dns,
     letter::Letter,
     way::{Resolved, Way},
 };
 use crate::{config::EdgeConfig, daemon::mailbox::Slot, exit::Failure, remote::Remote};
 
-/// Where the nameservers of this host stand: the second to fourth have those behind a local stub,
-/// of systemd-resolved, NetworkManager and OpenWrt.
-const RESOLVER_FILES: [&str; 4] = [
-    "/etc/resolv.conf",
-    "/run/systemd/resolve/resolv.conf",
-    "/run/NetworkManager/no-stub-resolv.conf",
-    "/tmp/resolv.conf.d/resolv.conf.auto",
-];
-/// Nameservers that are asked; the C library takes three of one file.
-const MOST_RESOLVERS: usize = 6;
 /// A question that was not answered by then is given up; it is asked twice.
 const PATIENCE: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -240,32 +232,6 @@ impl Lookup {
     }
 }
 
-/// The nameservers of this host.
-pub(super) fn resolvers() -> Vec<IpAddr> {
-    let mut all = Vec::new();
-    for file in RESOLVER_FILES {
-        // Our own servers are behind the tunnel, which needs the hub first.
-        let text = dns::before(&fs::read_to_string(file).unwrap_or_default());
-        for resolver in nameservers(&text) {
-            if !all.contains(&resolver) && all.len() < MOST_RESOLVERS {
-                all.push(resolver);
-            }
-        }
-    }
-    all
-}
-
-/// The `nameserver` lines of resolv.conf(5).
-fn nameservers(text: &str) -> Vec<IpAddr> {
-    let lines = text.lines().map(str::trim);
-    let named = lines.filter_map(|line| {
-        let mut words = line.split_whitespace();
-        words.next().filter(|word| *word == "nameserver")?;
-        words.next()?.parse().ok()
-    });
-    named.collect()
-}
-
 /// What the resolvers of this host answer over any of these links.
 pub(super) fn look_up(ways: &[Way], names: &[String]) -> Vec<(String, Vec<IpAddr>)> {
     let resolvers = resolvers();
@@ -283,7 +249,7 @@ fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String
     let sockets = sockets_to(way, resolvers);
     // What comes back may be anybody's.
     confine::keep_files_only();
-    let ask = |name: &String| (name.clone(), ask_over(&sockets, name));
+    let ask = |name: &String| (name.clone(), ask_or_read(&sockets, name));
     names.iter().map(ask).collect()
 }
 
@@ -296,7 +262,15 @@ fn sockets_to(way: &Way, resolvers: &[IpAddr]) -> Vec<UdpSocket> {
 
 /// The addresses of a name that the first resolver knows which knows any. All are asked at once.
 pub(super) fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
-    ask_over(&sockets_to(way, resolvers), name)
+    ask_or_read(&sockets_to(way, resolvers), name)
+}
+
+/// As for other programs, the host's own file comes before what resolvers say.
+fn ask_or_read(sockets: &[UdpSocket], name: &str) -> Vec<IpAddr> {
+    match host::addresses(name) {
+        unknown if unknown.is_empty() => ask_over(sockets, name),
+        known => known,
+    }
 }
 
 fn ask_over(sockets: &[UdpSocket], name: &str) -> Vec<IpAddr> {
@@ -463,19 +437,6 @@ mod tests {
         assert_eq!(answer(b"garbage", [7, 8], HUB), None);
         let question = question(7, HUB, TYPE::A).unwrap();
         assert_eq!(answer(&question, [7, 8], HUB), None, "our own question");
-    }
-
-    #[test]
-    fn nameservers_stand_in_resolv_conf() {
-        let text = "# by hand\nsearch example.org\nnameserver 192.0.2.1\n nameserver  fe80::1%eth0\n\
-                    nameserver 2001:db8::53 # v6\nnameserver\n";
-
-        let found = nameservers(text);
-
-        let expected: Vec<IpAddr> = ["192.0.2.1", "2001:db8::53"]
-            .map(|ip| ip.parse().unwrap())
-            .into();
-        assert_eq!(found, expected);
     }
 
     #[test]

@@ -67,9 +67,7 @@ pub(super) fn start(
             });
             let outcome = looked.unwrap_or_else(|_| Outcome::failed(&"what asks has panicked"));
             let pause = schedule.after(&outcome);
-            if let Some(why) = outcome.failure() {
-                letters[0].post(Letter::NotRenewed(why.to_owned()));
-            }
+            letters[0].post(Letter::NotRenewed(outcome.failure().map(str::to_owned)));
             if let Some(why) = schedule.news(&outcome) {
                 let again = duration(pause.as_secs_f64());
                 tracing::warn!(why, again_in = again, "the certificate is not renewed now");
@@ -107,7 +105,8 @@ impl Outcome {
 }
 
 fn look(running: &Arc<Running>, deputy: &Deputy<()>, first: &Slot<Letter>) -> Outcome {
-    renew(running, deputy, first).unwrap_or_else(|failure| Outcome::failed(&failure))
+    let renewed = renew(running, deputy, first);
+    renewed.unwrap_or_else(|failure| Outcome::failed(&failure.message()))
 }
 
 fn renew(
@@ -119,6 +118,7 @@ fn renew(
     if !identity.is_renewal_due(SystemTime::now()) {
         return Ok(Outcome::NotDue);
     }
+    let state = running.config.state.clone();
     let running = Arc::clone(running);
     let line = deputy.ask(move |()| {
         let links = running.links.iter().enumerate();
@@ -132,13 +132,19 @@ fn renew(
     if let Err(why) = confine::carry_packets() {
         tracing::debug!(why, "a thread is not confined in every way");
     }
-    Ok(match line.ask(&mut identity, PATIENCE)? {
+    let asked = line.ask(&mut identity, PATIENCE);
+    let is_mine = |there: EdgeIdentity| there.has_key_of(&identity);
+    if asked.is_err() && !EdgeIdentity::load(&state).is_ok_and(is_mine) {
+        // Somebody has joined meanwhile.
+        return Ok(Outcome::NotDue);
+    }
+    Ok(match asked? {
         Asked::Certified => {
             first.post(Letter::Renewed(Box::new(identity)));
             Outcome::Renewed
         }
         Asked::Refused(why) => Outcome::Refused(why),
-        Asked::NoAnswer => Outcome::NoAnswer,
+        Asked::NoAnswer(_) => Outcome::NoAnswer,
     })
 }
 

@@ -111,6 +111,11 @@ impl Front {
             let message = "its tunnel is up, and whether the hub takes the new token is not known";
             return Err(Refused::new("tunnel_is_up", message));
         }
+        let hubs: Vec<String> = identity
+            .hubs
+            .iter()
+            .map(|hub| format!("\"{hub}\""))
+            .collect();
         let (done, heard) = mpsc::channel();
         self.letters[0].post(Letter::Identity(Box::new(identity), done));
         match heard.recv_timeout(reload::PATIENCE) {
@@ -120,7 +125,10 @@ impl Front {
                 Err(Refused::new("no_site", message))
             }
             Ok(Err(TakesNot::OtherHub)) => {
-                let message = "another hub has invited it than `hub` in its config names";
+                let message = format!(
+                    "another hub has invited it than its config names: first write hub = [{}] there",
+                    hubs.join(", ")
+                );
                 Err(Refused::new("other_hub", message))
             }
             Err(_) => Err(Refused::new("busy", "it does not answer in time")),
