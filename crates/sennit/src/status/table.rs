@@ -134,8 +134,11 @@ impl Text {
             word.into()
         };
         let uptime = duration(status.uptime_seconds);
+        // A hub has many.
+        let own = status.tunnels.first().filter(|_| status.role == Role::Edge);
+        let site = own.map_or_else(String::new, |it| format!(", site {}", it.site));
         self.lines.push(format!(
-            "{word}  {role} on {}, running for {uptime}, version {}",
+            "{word}  {role} on {}{site}, running for {uptime}, version {}",
             status.device, status.version
         ));
         if let Some(reason) = &status.reason {

@@ -399,7 +399,7 @@ fn sample() -> Status {
 }
 
 const SHOWN: &str = "\
-degraded  edge on sennit0, running for 1 d 2 h, version 0.1.0
+degraded  edge on sennit0, site van-07, running for 1 d 2 h, version 0.1.0
   ! 1 of 2 links is down
   inner addresses 10.200.0.2, fd5e:1::2
 

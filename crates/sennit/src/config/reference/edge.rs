@@ -23,8 +23,9 @@ fn far_side() -> Vec<Key> {
             "hub",
             Kind::List(r#"["203.0.113.10:443"]"#),
             Without::Needed,
-            "Addresses or names of the hub, with ports. A name is looked up over each link, all \
-             addresses\nare tried at once, and without a resolver those found last.",
+            "Addresses or names of the hub, with ports. A name that is not in \
+             /etc/hosts\nis looked up over each link, all addresses are tried at once, and without a \
+             resolver those found last.",
         ),
         key(
             "proxy_ca",
