@@ -45,38 +45,29 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     };
     starter.publish()?;
     say_joined(&identity, asked.as_ref(), now);
-    let control = &starter.config.control;
-    match Client::connect(control, PATIENCE) {
-        Ok(edge) => have_taken_up(edge, &identity, &starter.path),
-        Err(_) if daemon::edge::runs_with(&args.state.dir) => {
-            output::say!(
-                "An edge runs here that does not answer at {}. Start it again:",
-                control.display()
-            );
-            starter::say_restart("edge", &starter.path);
-        }
-        Err(_) => {
-            output::say!("Start it:");
-            starter::say_start("edge", &starter.path);
-        }
+    if daemon::edge::runs_with(&args.state.dir) {
+        have_taken_up(&identity, &starter);
+    } else {
+        output::say!("Start it:");
+        starter::say_start("edge", &starter.path);
     }
     Ok(Exit::Ok)
 }
 
 /// Has the edge that runs here go on with the new identity.
-fn have_taken_up(mut edge: Client, identity: &EdgeIdentity, config: &Path) {
-    let answer = edge.request(&Request::Identity);
-    let site = |answer: &serde_json::Value| answer["site"].as_str() == Some(identity.site.as_str());
+fn have_taken_up(identity: &EdgeIdentity, starter: &starter::Starter) {
+    let edge = Client::connect(&starter.config.control, PATIENCE);
+    let answer = edge.and_then(|mut edge| edge.request(&Request::Identity));
     let why = match answer {
-        Ok(answer) if site(&answer) => {
+        Ok(answer) if answer["site"].as_str() == Some(identity.site.as_str()) => {
             return output::say!("The edge that runs here goes on with that.");
         }
-        Ok(_) => "its state is elsewhere".to_owned(),
+        Ok(_) => "it has another config".to_owned(),
         // One of an earlier version does not know the question.
         Err(error) => error.to_string(),
     };
     output::say!("The edge that runs here stays who it was: {why}. Start it again:");
-    starter::say_restart("edge", config);
+    starter::say_restart("edge", &starter.path);
 }
 
 /// Has the hub exchange the token for a certificate, if it is in reach. The key is that of an

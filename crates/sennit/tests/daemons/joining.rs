@@ -540,7 +540,7 @@ fn an_edge_that_runs_by_another_config_hides_no_hub() {
     assert!(
         joined
             .stderr
-            .contains("An edge runs here that does not answer"),
+            .contains("The edge that runs here stays who it was"),
         "{}",
         joined.stderr
     );
