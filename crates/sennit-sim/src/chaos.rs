@@ -160,7 +160,7 @@ fn any_class(dice: &mut Dice) -> ClassConfig {
 /// are shared, there is [`Load`] beside the packets. It has dice of its own, so that a seed gives
 /// the same links without it.
 fn any_plan(seed: u64, links: usize) -> Plan {
-    let mut dice = Dice::new(seed.reverse_bits());
+    let mut dice = Dice::beside(seed, 1);
     let kind = dice.roll(4);
     let mut caps = || {
         let bytes = |link| (crate::label(link, 1).name, 8_000 + dice.roll(32_000));
@@ -229,5 +229,19 @@ impl World {
         self.hub_events.clear();
         self.told_mtu.clear();
         up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_shared_in_half_of_all_runs_and_looked_at_in_half_of_those() {
+        let plans: Vec<Plan> = (0..400).map(|seed| any_plan(seed, 2)).collect();
+        let shared = plans.iter().filter(|plan| !plan.is_empty()).count();
+        let looked_at = plans.iter().filter(|plan| plan.asked).count();
+        assert!((160..240).contains(&shared), "{shared}");
+        assert!((70..130).contains(&looked_at), "{looked_at}");
     }
 }

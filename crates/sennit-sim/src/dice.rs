@@ -16,6 +16,12 @@ impl Dice {
         Self(seed)
     }
 
+    /// Others for the same seed, which fall as if they knew nothing of these.
+    pub fn beside(seed: u64, which: u64) -> Self {
+        // The first throws look at low bits only, so each bit of the seed has to reach those above.
+        Self::new((seed ^ which.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
     /// A number below `below`.
     pub fn roll(&mut self, below: u64) -> u64 {
         self.0 = self

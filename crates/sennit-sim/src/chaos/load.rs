@@ -32,7 +32,7 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn new(seed: u64, now: Instant) -> Self {
         Self {
-            dice: Dice::new(!seed.reverse_bits()),
+            dice: Dice::beside(seed, 2),
             next: now + 20 * SECOND,
             until: now,
             packets: 0,

@@ -51,3 +51,12 @@ fn machines_that_stand_still_and_calendars_that_jump_break_no_rule() {
         assert!(summary.faults.contains_key("stall"), "{summary:?}");
     }
 }
+
+/// Caps and rates that are looked for, with more to send than they give.
+#[test]
+fn the_rules_hold_where_links_are_shared_and_full() {
+    for seed in [2, 4, 5, 8] {
+        let summary = play_with(seed, 180, Mishaps::All);
+        assert!(summary.load > 100, "{summary:?}");
+    }
+}
