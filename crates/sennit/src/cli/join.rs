@@ -1,13 +1,13 @@
 //! `sennit join`: who this edge is, and its first config.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::{Exit, Failure, JoinArgs, output, starter};
 use crate::config::EdgeConfig;
-use crate::control::{Client, Request};
+use crate::control::{Client, ClientError, Request};
 use crate::daemon::{self, edge::Asked};
 use crate::date;
 use crate::identity::{self, Credential, EdgeIdentity, Invitation};
@@ -18,40 +18,92 @@ const MAX_TOKEN_BYTES: u64 = 16 * 1024;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
-    let now = SystemTime::now();
-    let invitation: Invitation = token(&args.token)?.parse()?;
+    let invitation = token(&args.token)?.parse()?;
+    let state = &args.state.dir;
+    let was_there = state.exists();
+    let alone = EdgeIdentity::alone(state)?;
+    let joined = join_alone(args, invitation);
+    if joined.is_err() && !was_there {
+        alone.remove();
+        // Unless something of it is there, to go on with.
+        let _ = fs::remove_dir(state);
+    }
+    joined
+}
+
+fn join_alone(args: &JoinArgs, invitation: Invitation) -> Result<Exit, Failure> {
+    let (now, state) = (SystemTime::now(), &args.state.dir);
     let wishes = starter::Wishes {
         file: args.config.as_deref(),
         links: &args.links,
         route_all: args.route_all,
         absent: args.absent || args.offline,
     };
-    let known = EdgeIdentity::of_invitation(&args.state.dir, &invitation);
-    let invitation = match &known {
-        Some(known) if known.is_enrolled() => invitation,
-        _ => invitation.still_valid(now)?,
+    let known = EdgeIdentity::of_invitation(state, &invitation);
+    let begun = EdgeIdentity::of_invitation(&draft(state), &invitation);
+    let is_enrolled =
+        |it: &Option<EdgeIdentity>| it.as_ref().is_some_and(EdgeIdentity::is_enrolled);
+    let invitation = match is_enrolled(&known) || is_enrolled(&begun) {
+        true => invitation,
+        false => invitation.still_valid(now)?,
     };
     if known.is_none() && !args.force {
-        EdgeIdentity::must_be_free(&args.state.dir)?;
+        EdgeIdentity::must_be_free(state)?;
     }
     // All that can be wrong here is looked at before the hub hears the token.
-    let starter = starter::Starter::prepare(&args.state.dir, &invitation, &wishes)?;
+    let starter = starter::Starter::prepare(state, &invitation, &wishes)?;
+    look_at_hub(state, &invitation, &starter)?;
     let (identity, asked) = match known {
         Some(known) if known.is_enrolled() || args.offline => (known, None),
         known => {
-            let (identity, asked) = exchange(args, &invitation, known, &starter.config)?;
+            let (identity, asked) = exchange(args, &invitation, [known, begun], &starter.config)?;
             (identity, Some(asked))
         }
     };
+    if EdgeIdentity::load(&draft(state)).is_ok_and(|it| it.has_key_of(&identity)) {
+        let _ = fs::remove_dir_all(draft(state));
+    }
     starter.publish()?;
     say_joined(&identity, asked.as_ref(), now);
-    if daemon::edge::runs_with(&args.state.dir) {
+    if daemon::edge::runs_with(state) {
         have_taken_up(&identity, &starter);
     } else {
         output::say!("Start it:");
         starter::say_start("edge", &starter.path);
     }
     Ok(Exit::Ok)
+}
+
+/// Where an identity is until the hub has had its say.
+fn draft(state: &Path) -> PathBuf {
+    state.join("joining")
+}
+
+/// A config that is there may name another hub than the one that invites.
+fn look_at_hub(
+    state: &Path,
+    invitation: &Invitation,
+    starter: &starter::Starter,
+) -> Result<(), Failure> {
+    let named = &starter.config.hub;
+    if invitation.hubs.iter().any(|hub| named.contains(hub)) {
+        return Ok(());
+    }
+    let hubs: Vec<String> = invitation
+        .hubs
+        .iter()
+        .map(|hub| format!("\"{hub}\""))
+        .collect();
+    let (path, hubs) = (starter.path.display(), hubs.join(", "));
+    let before = EdgeIdentity::load(state);
+    if before.is_ok_and(|before| before.authority != invitation.authority) {
+        let what = format!("another hub invites this edge than {path} names");
+        return Err(Failure::usage(what).hint(format!("first write hub = [{hubs}] there")));
+    }
+    output::say!(
+        "warning: {path} names other addresses of the hub than the token, which has {hubs}"
+    );
+    Ok(())
 }
 
 /// Has the edge that runs here go on with the new identity.
@@ -62,9 +114,15 @@ fn have_taken_up(identity: &EdgeIdentity, starter: &starter::Starter) {
         Ok(answer) if answer["site"].as_str() == Some(identity.site.as_str()) => {
             return output::say!("The edge that runs here goes on with that.");
         }
-        Ok(_) => "it has another config".to_owned(),
-        // One of an earlier version does not know the question.
-        Err(error) => error.to_string(),
+        Err(ClientError::Refused(refused)) => refused.message,
+        other => {
+            let why = other.err().map(|error| format!(" ({error})"));
+            return output::say!(
+                "An edge runs here with the identity of before, and by another config than {}{}: start it again.",
+                starter.path.display(),
+                why.unwrap_or_default()
+            );
+        }
     };
     output::say!("The edge that runs here stays who it was: {why}. Start it again:");
     starter::say_restart("edge", &starter.path);
@@ -76,18 +134,15 @@ fn have_taken_up(identity: &EdgeIdentity, starter: &starter::Starter) {
 fn exchange(
     args: &JoinArgs,
     invitation: &Invitation,
-    known: Option<EdgeIdentity>,
+    [known, begun]: [Option<EdgeIdentity>; 2],
     config: &EdgeConfig,
 ) -> Result<(EdgeIdentity, Asked), Failure> {
     let state = &args.state.dir;
-    let _alone = EdgeIdentity::alone(state)?;
-    // Beside what is there, until the hub has had its say.
-    let draft = state.join("joining");
     let in_place = known.is_some();
-    let begun = known.or_else(|| EdgeIdentity::of_invitation(&draft, invitation));
-    let mut identity = match begun {
+    let mut identity = match known.or(begun) {
         Some(begun) => begun,
-        None => EdgeIdentity::join(&draft, invitation, true)?,
+        // Beside what is there, until the hub has had its say.
+        None => EdgeIdentity::join(&draft(state), invitation, true)?,
     };
     let asked = if args.offline {
         Asked::NoAnswer(None)
@@ -113,13 +168,12 @@ fn exchange(
         }
     }
     if let Asked::Refused(reason) = asked {
-        let _ = std::fs::remove_dir_all(&draft);
+        let _ = fs::remove_dir_all(draft(state));
         return Err(Failure::runtime(reason)
             .hint("ask the hub for a new token: sennit invite SITE --hub HOST:PORT"));
     }
     if !in_place {
         identity = identity.move_to(state)?;
-        let _ = std::fs::remove_dir_all(&draft);
     }
     Ok((identity, asked))
 }

@@ -124,7 +124,8 @@ impl Starter {
 /// An edge with this config takes its identity from there.
 fn belongs_to(config: &EdgeConfig, path: &Path, state: &Path) -> Result<(), Failure> {
     let [of_config, wanted] = [&config.state, state].map(absolute);
-    if of_config == wanted {
+    // Where a relative one is depends on where the daemon is started.
+    if of_config == wanted || config.state.is_relative() {
         return Ok(());
     }
     let (path, of_config) = (path.display(), of_config.display());

@@ -64,6 +64,20 @@ pub enum Credential {
     },
 }
 
+/// Held by whoever joins.
+#[derive(Debug)]
+pub struct Alone {
+    _file: File,
+    path: PathBuf,
+}
+
+impl Alone {
+    /// Takes the lock's file away as well.
+    pub fn remove(self) {
+        let _ = files::remove_if_any(&self.path);
+    }
+}
+
 /// `site.json`.
 #[derive(Serialize, Deserialize)]
 struct SiteFile {
@@ -142,11 +156,15 @@ impl EdgeIdentity {
     ///
     /// # Errors
     /// If somebody does now.
-    pub fn alone(state: &Path) -> Result<File, IdentityError> {
+    pub fn alone(state: &Path) -> Result<Alone, IdentityError> {
         files::make_state_dir(state)?;
-        files::lock(&state.join("join.lock"))?.ok_or_else(|| IdentityError::Joining {
-            state: state.into(),
-        })
+        let path = state.join("join.lock");
+        match files::lock(&path)? {
+            Some(file) => Ok(Alone { _file: file, path }),
+            None => Err(IdentityError::Joining {
+                state: state.into(),
+            }),
+        }
     }
 
     /// Copies the identity into `state`, in place of the one that may be there.

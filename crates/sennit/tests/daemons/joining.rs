@@ -514,6 +514,7 @@ fn joining_beside_a_config_that_is_of_no_use_asks_no_hub() {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
 
+    assert!(!world.path("elsewhere").exists(), "nothing is left");
     assert_eq!(hub.log().matches("certificate issued").count(), 1);
     assert_eq!(van.status().state, State::Up);
 }
@@ -525,6 +526,9 @@ fn an_edge_that_runs_by_another_config_hides_no_hub() {
         return;
     };
     let (_hub, van) = world.start_pair(&Edge::default());
+    let control = world.path("hub.sock").display().to_string();
+    world.sennit("hub", &["revoke", "van", "--control", &control]);
+    van.wait_for_log(&["not connected", "site `van` is revoked"]);
     let token = world.invite("van");
     let config = world.path("other.toml").display().to_string();
 
@@ -540,7 +544,7 @@ fn an_edge_that_runs_by_another_config_hides_no_hub() {
     assert!(
         joined
             .stderr
-            .contains("The edge that runs here stays who it was"),
+            .contains("An edge runs here with the identity of before"),
         "{}",
         joined.stderr
     );

@@ -267,10 +267,12 @@ pub(super) fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
 
 /// As for other programs, the host's own file comes before what resolvers say.
 fn ask_or_read(sockets: &[UdpSocket], name: &str) -> Vec<IpAddr> {
-    match host::addresses(name) {
-        unknown if unknown.is_empty() => ask_over(sockets, name),
-        known => known,
+    let mut known = host::addresses(name);
+    if known.is_empty() {
+        return ask_over(sockets, name);
     }
+    known.truncate(MOST_ADDRESSES);
+    known
 }
 
 fn ask_over(sockets: &[UdpSocket], name: &str) -> Vec<IpAddr> {

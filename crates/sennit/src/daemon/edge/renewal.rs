@@ -134,7 +134,7 @@ fn renew(
     }
     let asked = line.ask(&mut identity, PATIENCE);
     let is_mine = |there: EdgeIdentity| there.has_key_of(&identity);
-    if asked.is_err() && !EdgeIdentity::load(&state).is_ok_and(is_mine) {
+    if !matches!(asked, Ok(Asked::Certified)) && !EdgeIdentity::load(&state).is_ok_and(is_mine) {
         // Somebody has joined meanwhile.
         return Ok(Outcome::NotDue);
     }

@@ -18,7 +18,8 @@ const HOSTS_FILE: &str = "/etc/hosts";
 
 /// The addresses that the host itself knows of a name.
 pub(super) fn addresses(name: &str) -> Vec<IpAddr> {
-    in_hosts(&fs::read_to_string(HOSTS_FILE).unwrap_or_default(), name)
+    let file = fs::read(HOSTS_FILE).unwrap_or_default();
+    in_hosts(&String::from_utf8_lossy(&file), name)
 }
 
 /// The addresses of a name by the lines of hosts(5).
@@ -28,7 +29,11 @@ fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
         .map(|line| line.split('#').next().unwrap_or(""));
     let found = lines.filter_map(|line| {
         let mut words = line.split_whitespace();
-        let address = words.next()?.parse().ok()?;
+        let address: IpAddr = words.next()?.parse().ok()?;
+        // Of the host itself, or of lists of what is not to be reached.
+        if address.is_loopback() || address.is_unspecified() {
+            return None;
+        }
         words
             .any(|word| word.eq_ignore_ascii_case(name))
             .then_some(address)
@@ -68,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_name_may_stand_in_hosts_more_than_once() {
-        let text = "127.0.0.1 localhost\n# 192.0.2.9 hub\n192.0.2.1\tHub.test hub # ours\n\
+        let text = "127.0.1.1 hub.test\n0.0.0.0 hub.test\n# 192.0.2.9 hub\n192.0.2.1\tHub.test hub # ours\n\
                     2001:db8::1 hub.test\n192.0.2.300 hub.test\n192.0.2.2 hub.test.example\n";
         let found = in_hosts(text, "hub.test");
         assert_eq!(
