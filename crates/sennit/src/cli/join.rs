@@ -23,8 +23,8 @@ pub(super) fn join(args: &JoinArgs) -> Result<Exit, Failure> {
     let was_there = state.exists();
     let alone = EdgeIdentity::alone(state)?;
     let joined = join_alone(args, invitation);
+    drop(alone);
     if joined.is_err() && !was_there {
-        alone.remove();
         // Unless something of it is there, to go on with.
         let _ = fs::remove_dir(state);
     }

@@ -71,9 +71,9 @@ pub struct Alone {
     path: PathBuf,
 }
 
-impl Alone {
-    /// Takes the lock's file away as well.
-    pub fn remove(self) {
+impl Drop for Alone {
+    /// The lock's file goes while nobody else has the lock.
+    fn drop(&mut self) {
         let _ = files::remove_if_any(&self.path);
     }
 }

@@ -88,7 +88,10 @@ pub(super) fn lock(path: &Path) -> Result<Option<File>, IdentityError> {
     })?;
     // Some file systems have no locks.
     let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-    Ok((!is_taken).then_some(file))
+    // Whoever had it may have removed the file between our opening and locking it.
+    let number = |found: io::Result<fs::Metadata>| found.ok().map(|it| it.ino());
+    let is_there = number(file.metadata()) == number(fs::metadata(path));
+    Ok((is_there && !is_taken).then_some(file))
 }
 
 /// Puts a file in the place of another; there may be none.

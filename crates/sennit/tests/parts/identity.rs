@@ -249,7 +249,12 @@ fn one_joins_at_a_time() {
         "{refused}"
     );
     drop(first);
-    EdgeIdentity::alone(dir.path()).unwrap();
+    drop(EdgeIdentity::alone(dir.path()).unwrap());
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        0,
+        "nothing is left"
+    );
 }
 
 /// A daemon asks for a certificate while somebody joins in its state directory.
