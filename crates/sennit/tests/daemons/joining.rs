@@ -349,7 +349,7 @@ fn an_edge_that_was_revoked_joins_again_while_it_runs() {
         join_there_with(&world, &token, "van", &["--force", "--config", &config])
     };
 
-    // Whether a site that was revoked gets the addresses of before is the hub's business.
+    // Each site has addresses of its own.
     let mut before = Vec::new();
     for site in ["van", "truck"] {
         let joined = join(site);
