@@ -36,6 +36,7 @@ mod inner;
 mod knocks;
 mod links;
 mod locals;
+mod mishap;
 mod node;
 mod numbers;
 mod path;

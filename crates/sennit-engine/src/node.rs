@@ -293,7 +293,7 @@ impl<R> Node<R> {
             self.wakes.pop_first();
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.wake = None;
-                conn.finish.handle_timeout(&mut conn.tunnel.conn, now);
+                conn.tunnel.handle_timeout(&conn.finish, now);
                 self.turns.push(id, conn.class);
             }
         }

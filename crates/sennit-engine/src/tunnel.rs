@@ -47,7 +47,9 @@ use crate::{
     codec::Codec,
     facts::{FlowStatus, FlowsWanted, LinkLabel, TunnelStatus},
     farewell::Farewell,
+    finish::Finish,
     ids::{LinkId, SocketId},
+    mishap::Mishap,
     path::{Path, number},
     pipe::Pipe,
     renewal::{self, Rekey},
@@ -76,6 +78,7 @@ pub(crate) struct Tunnel {
     early: Early,
     opening: Opening,
     farewell: Farewell,
+    mishap: Mishap,
     round: Round,
     patience: Patience,
     activity: Activity,
@@ -116,6 +119,7 @@ impl Tunnel {
             early,
             opening: Opening::default(),
             farewell: Farewell::default(),
+            mishap: Mishap::default(),
             round: Round::new(now),
             patience: Patience::default(),
             activity: Activity::new(now),
@@ -342,8 +346,23 @@ impl Tunnel {
 
     // ---- time ----------------------------------------------------------------------------------
 
+    /// What noq has to do by now.
+    pub(crate) fn handle_timeout(&mut self, finish: &Finish, now: Instant) {
+        let conn = &mut self.conn;
+        self.mishap
+            .contain(now, || finish.handle_timeout(conn, now));
+    }
+
+    /// Whether noq has panicked in it, so that it has to be given up.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.mishap.at().is_some()
+    }
+
     /// When the tunnel next needs attention.
     pub(crate) fn poll_timeout(&self, pipe: &Pipe) -> Option<Instant> {
+        if self.is_broken() {
+            return self.mishap.at();
+        }
         let listens = self.is_numbered();
         let owes = self.codec().is_some_and(Codec::owes_templates);
         let health = self

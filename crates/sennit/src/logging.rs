@@ -4,7 +4,9 @@ mod lines;
 
 use std::fmt;
 use std::io;
+use std::panic::{self, PanicHookInfo};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use tracing::field::{Field, Visit};
@@ -44,7 +46,19 @@ pub(crate) fn start(asked: Option<&str>, default: &str) -> Result<(), String> {
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(targets))
         .try_init();
+    // A peer may cause some, and their lines are to be bounded as well.
+    panic::set_hook(Box::new(|panic| tell_of_panic(panic)));
     Ok(())
+}
+
+fn tell_of_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    tracing::error!(
+        thread = thread.name().unwrap_or("?"),
+        at = panic.location().map(tracing::field::display),
+        why = panic.payload_as_str().unwrap_or("?"),
+        "a fault of this program"
+    );
 }
 
 /// `Targets` alone would take a misspelt level for a target.

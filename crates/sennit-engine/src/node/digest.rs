@@ -2,13 +2,16 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use noq_proto::{ConnectionError, Event, PathAbandonReason, PathEvent, TransportErrorCode};
+use noq_proto::{
+    ConnectionError, EndpointEvent, Event, PathAbandonReason, PathEvent, TransportErrorCode,
+};
 use sennit_masque::Code;
 
 use super::{Node, NodeEvent};
 use crate::{
     h3::H3,
     ids::ConnId,
+    mishap,
     path::Path,
     pipe::Pipe,
     reason::{self, plain},
@@ -20,7 +23,7 @@ impl<R> Node<R> {
     /// what was heard before it is asked what noq has found, and noq is told last what the endpoint
     /// is to know.
     pub(super) fn digest(&mut self, id: ConnId, now: Instant) {
-        if !self.judge(id, now) {
+        if self.is_broken_off(id) || !self.judge(id, now) {
             self.turns.remove(id);
             return;
         }
@@ -35,6 +38,29 @@ impl<R> Node<R> {
                 conn.tunnel.conn.handle_event(event);
             }
         }
+    }
+
+    /// Gives a connection up in which noq has panicked; whether that is one.
+    fn is_broken_off(&mut self, id: ConnId) -> bool {
+        let conn = self.conns.get_mut(&id);
+        let Some(conn) = conn.filter(|conn| conn.tunnel.is_broken()) else {
+            return false;
+        };
+        if self.drained.iter().any(|(other, _)| *other == id) {
+            return true;
+        }
+        self.drained.push((id, EndpointEvent::drained()));
+        let conn = &mut conn.tunnel.conn;
+        if !conn.is_closed() {
+            let reason = mishap::REASON.to_owned();
+            self.events.push_back(NodeEvent::Lost(id, reason));
+        }
+        while let Some(event) = conn.poll() {
+            if let Event::ConnectionLost { reason } = event {
+                self.events.push_back(lost(id, reason));
+            }
+        }
+        true
     }
 
     /// Hands on what waited in vain, and judges the paths, with what others know of them; false if

@@ -29,7 +29,11 @@ impl Tunnel {
         let path = self.paths.iter().position(|path| path.network == network);
         self.note_lateness(pipe, path, arrived);
         self.note_waited(now.saturating_duration_since(arrived));
-        self.conn.handle_event(event);
+        let conn = &mut self.conn;
+        let heard = self.mishap.contain(now, || conn.handle_event(event));
+        if heard.is_none() {
+            return Ok(());
+        }
         self.farewell.note_heard(&self.conn);
         self.note_waited(Duration::ZERO);
         let id = path.map_or(u32::MAX, |index| {

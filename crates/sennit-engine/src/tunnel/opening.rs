@@ -90,7 +90,8 @@ impl Tunnel {
         let due = self.conn.poll_timeout();
         let due = due.filter(|&due| due <= now + FIRST_PROBE);
         if let Some(due) = due {
-            self.conn.handle_timeout(due);
+            let conn = &mut self.conn;
+            self.mishap.contain(now, || conn.handle_timeout(due));
         }
         due.is_some()
     }

@@ -115,7 +115,7 @@ impl Tunnel {
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
         const GSO: NonZeroUsize = NonZeroUsize::new(BATCH).expect("a batch is not empty");
-        loop {
+        while !self.is_broken() {
             match self.round.sending {
                 Sending::Control => {
                     if let Some(transmit) = self.begin_round(pipe, seat, now, buffer) {
@@ -164,6 +164,7 @@ impl Tunnel {
                 }
             }
         }
+        None
     }
 
     /// Sends what noq has to send by itself, unless that goes with the data or by another path;
@@ -210,8 +211,15 @@ impl Tunnel {
         now: Instant,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        self.farewell
-            .poll_transmit(&mut self.conn, now, most, buffer)
+        let start = buffer.len();
+        let (conn, farewell) = (&mut self.conn, &mut self.farewell);
+        let asked = self
+            .mishap
+            .contain(now, || farewell.poll_transmit(conn, now, most, buffer));
+        if asked.is_none() {
+            buffer.truncate(start);
+        }
+        asked.flatten()
     }
 
     /// Whether something waits for a path.

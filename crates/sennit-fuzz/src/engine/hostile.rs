@@ -115,10 +115,11 @@ fn attack(name: &'static str, weapon: Weapon, span: Duration, meter: Meter<'_>) 
                 .fold(paths, usize::max);
         }
     }
-    let ended = scene.site.client().lost.take();
+    let lost = scene.site.client().lost.take();
     let resets = scene.site.client().resets();
     scene.rest(second, |_| false);
-    let hub = scene.hub;
+    let mut hub = scene.hub;
+    let ended = lost.or(hub.ended.take());
     Damage {
         weapon: name,
         packets: hub.packets,
@@ -195,6 +196,8 @@ struct Host<'a> {
     answers: u64,
     events: u64,
     arrived: u64,
+    /// Why a tunnel ended.
+    ended: Option<String>,
 }
 
 impl<'a> Host<'a> {
@@ -219,6 +222,7 @@ impl<'a> Host<'a> {
             answers: 0,
             events: 0,
             arrived: 0,
+            ended: None,
         }
     }
 
@@ -263,8 +267,8 @@ impl<'a> Host<'a> {
             | HubEvent::UdpPayload { .. }
             | HubEvent::UdpEnded { .. }
             | HubEvent::TunnelUp { .. }
-            | HubEvent::TunnelDown { .. }
             | HubEvent::Path { .. } => {}
+            HubEvent::TunnelDown { reason, .. } => self.ended = Some(reason),
         }
     }
 }
@@ -354,6 +358,16 @@ mod tests {
     fn who_saves_up_paths_has_sixteen_of_them() {
         let damage = damage_of(70, "paths that the hub hears of late");
         assert_eq!(damage.paths, 16, "{damage}");
+        assert_eq!(damage.arrived, damage.sent);
+    }
+
+    /// noq panics there still.
+    #[test]
+    fn whose_acknowledgements_do_not_fit_a_packet_loses_its_tunnel_and_nobody_else_a_packet() {
+        let damage = damage_of(10, "gaps on all paths");
+        assert_eq!(damage.paths, 16, "{damage}");
+        let ended = damage.ended.expect("its tunnel is gone");
+        assert!(ended.starts_with("the QUIC library failed"), "{ended}");
         assert_eq!(damage.arrived, damage.sent);
     }
 

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use sennit_core::{Classifier, Delivery, Policy};
 use sennit_engine::{
-    ClassConfig, Fec, Treatment,
+    ClassConfig, Fec, MOST_LINKS, Treatment,
     facts::{FecStatus, TunnelStatus},
 };
 use sennit_netem::Loss;
-use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
+use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, Trial, World};
 
-use crate::{MS, asked_seeds};
+use crate::{MS, SECOND, asked_seeds, link};
 
 /// What a packet of the stream has around it on the wire: IP, UDP, QUIC with a packet number of one
 /// byte, and our header.
@@ -38,6 +38,24 @@ fn world(links: &[&str], treatment: Treatment, seed: u64) -> World {
     let mut world = World::with_classes(&links, vec![class], classifier, seed, Instant::now());
     assert!(world.connect(links.len()), "no tunnel");
     world
+}
+
+/// noq panics where the acknowledgements of many paths do not fit a packet.
+#[test]
+fn as_many_links_as_may_be_that_all_lose_packets_keep_their_tunnel() {
+    let trial = Trial {
+        kind: Kind::Tcp,
+        direction: Direction::Down,
+        streams: 8,
+        warm_up: SECOND,
+        span: SECOND * 2,
+        seed: 1,
+    };
+    let outcome = trial.run(&vec![link("20/10/5%"); MOST_LINKS]);
+    let outcome = outcome.expect("all come up");
+    let stall = outcome.longest_stall;
+    println!("{:.1} Mbit/s, {stall:?}", outcome.goodput);
+    assert!(stall < MS * 500, "{stall:?}");
 }
 
 /// The sending end and the receiving one.

@@ -9,9 +9,9 @@ use bytes::{Bytes, BytesMut};
 use noq_proto::crypto::rustls::QuicClientConfig;
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
-    Event, FourTuple, PathStatus, StreamEvent, StreamId, TransportConfig, VarInt,
+    Event, FourTuple, PathId, PathStatus, StreamEvent, StreamId, TransportConfig, VarInt,
 };
-use sennit_sim::{Authority, HUB_NAME};
+use sennit_sim::{Authority, Dice, HUB_NAME};
 
 use super::super::peer::AUTHORITY;
 use super::super::scene::{HUB, Machine, Wire};
@@ -22,6 +22,8 @@ use super::weapons::{Weapon, home, requests};
 const AT_ONCE: usize = 20;
 /// How long the hub hears of no path but the first.
 const HOARDS_FOR: Duration = Duration::from_secs(60);
+/// How long it has all paths opened before it leaves gaps.
+const LOSES_AFTER: Duration = Duration::from_secs(3);
 /// A frame of them with what is around it fits each packet.
 const LARGE: usize = 1100;
 
@@ -37,6 +39,9 @@ pub(super) struct Client {
     /// Where it opened a path last, and until when the hub hears of none.
     homes: u8,
     hoards_until: Option<Instant>,
+    /// From when on every other packet of it is lost, and whatever the hub sends.
+    loses_from: Option<Instant>,
+    dice: Dice,
     /// Of what is said, what flow control held back.
     pending: Bytes,
     stateless: Vec<Wire>,
@@ -74,6 +79,8 @@ impl Client {
             port: 7000,
             homes: 0,
             hoards_until: None,
+            loses_from: None,
+            dice: Dice::new(7),
             pending: Bytes::new(),
             stateless: Vec::new(),
         }
@@ -126,6 +133,19 @@ impl Client {
                 // Fails where it is allowed no more for now, which noq tells the hub.
                 let _ = conn.open_path(network, PathStatus::Available, now);
             }
+            Weapon::Gaps => {
+                self.loses_from.get_or_insert(now + LOSES_AFTER);
+                self.homes = self.homes.wrapping_add(1) % 15;
+                let network = FourTuple::new(HUB, Some(home(self.homes + 1).ip()));
+                let paths = conn.paths();
+                let is_open = |&path: &PathId| conn.network_path(path) == Ok(network);
+                if !paths.iter().any(is_open) {
+                    let _ = conn.open_path(network, PathStatus::Available, now);
+                }
+                for path in paths {
+                    let _ = conn.ping_path(path);
+                }
+            }
             Weapon::Frames(_) | Weapon::Roams | Weapon::Nothing => {
                 let mark: &[u8] = match self.weapon {
                     Weapon::Frames(_) => &MARK,
@@ -137,6 +157,10 @@ impl Client {
                 }
             }
         }
+    }
+
+    fn loses(&self, now: Instant) -> bool {
+        self.loses_from.is_some_and(|from| from <= now)
     }
 
     fn digest(&mut self) {
@@ -167,6 +191,9 @@ impl Client {
 
 impl Machine for Client {
     fn handle(&mut self, wire: Wire, now: Instant) {
+        if self.loses(now) {
+            return;
+        }
         let network = FourTuple::new(wire.from, Some(wire.to.ip()));
         let (bytes, mut buffer) = (BytesMut::from(&wire.bytes[..]), Vec::new());
         match self.endpoint.handle(now, network, None, bytes, &mut buffer) {
@@ -201,6 +228,9 @@ impl Machine for Client {
                     self.port = 7000 + (self.port + 1) % 20_000;
                 }
                 if ip != home(0).ip() && self.hoards_until.is_some_and(|until| now < until) {
+                    continue;
+                }
+                if self.loses(now) && self.dice.roll(2) == 0 {
                     continue;
                 }
                 wires.push(Wire {

@@ -30,6 +30,9 @@ pub(super) enum Weapon {
     Roams,
     /// It opens as many paths as it is allowed, and for a minute the hub hears of none.
     Hoards,
+    /// It opens as many paths as it is allowed, and from the third second on every other packet of
+    /// it is lost, and whatever the hub sends.
+    Gaps,
     /// What it sends is of no use, and not forbidden.
     Nothing,
 }
@@ -45,6 +48,7 @@ pub(super) fn all() -> Vec<(&'static str, Weapon)> {
     all.extend(acts());
     all.push(("another port for each packet", Weapon::Roams));
     all.push(("paths that the hub hears of late", Weapon::Hoards));
+    all.push(("gaps on all paths", Weapon::Gaps));
     all
 }
 
