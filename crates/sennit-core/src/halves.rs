@@ -10,19 +10,37 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Half, Header};
+use crate::{
+    frame::{Half, Header},
+    resequence::ENDLESS,
+};
 
 /// Halves that wait at most; of packets of 1400 bytes they take 700 KB. At 20,000 halves a second,
 /// of which every twentieth is lost, they are those of a second.
 const MOST: usize = 1024;
 /// How long a half waits: longer than the other one may be sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same where the other one is sent again until it arrives: as many as may have left since one
+/// that is missing, while others are held for them.
+const MOST_FOR_LONG: usize = 4096;
 
 /// The halves whose other half is missing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Halves {
     /// In the order of their arrival.
     waiting: VecDeque<Waiting>,
+    most: usize,
+    patience: Duration,
+}
+
+impl Default for Halves {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            most: MOST,
+            patience: PATIENCE,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -35,6 +53,15 @@ struct Waiting {
 }
 
 impl Halves {
+    /// For packets that are sent again until they arrive.
+    pub fn for_long() -> Self {
+        Self {
+            most: MOST_FOR_LONG,
+            patience: ENDLESS,
+            ..Self::default()
+        }
+    }
+
     /// Takes a half; returns the packet if it is complete with it.
     ///
     /// The half is copied, so that one which waits does not hold the buffer that it was received
@@ -69,7 +96,7 @@ impl Halves {
     }
 
     fn wait(&mut self, header: &Header, half: Half, bytes: &[u8], now: Instant) {
-        if self.waiting.len() >= MOST {
+        if self.waiting.len() >= self.most {
             self.waiting.pop_front();
         }
         self.waiting.push_back(Waiting {
@@ -82,7 +109,8 @@ impl Halves {
     }
 
     fn forget_old(&mut self, now: Instant) {
-        let is_old = |it: &mut Waiting| now.saturating_duration_since(it.since) >= PATIENCE;
+        let patience = self.patience;
+        let is_old = |it: &mut Waiting| now.saturating_duration_since(it.since) >= patience;
         while self.waiting.pop_front_if(is_old).is_some() {}
     }
 }
@@ -122,6 +150,22 @@ mod tests {
         assert_eq!(handle(2, false, b"12").as_deref(), Some(&b"1234"[..]));
         assert_eq!(handle(1, true, b"cd").as_deref(), Some(&b"abcd"[..]));
         assert!(halves.waiting.is_empty());
+    }
+
+    #[test]
+    fn where_the_other_half_is_sent_again_until_it_arrives_one_waits_as_long_as_others_are_held() {
+        let start = Instant::now();
+        let mut halves = Halves::for_long();
+        let mut handle = |seq, last, after| {
+            let now = start + after;
+            halves.handle_half(&header(seq), half(last, b"a"), b"a", now)
+        };
+        for seq in 0..MOST_FOR_LONG as u32 {
+            assert_eq!(handle(seq, false, Duration::ZERO), None);
+        }
+        let late = ENDLESS - Duration::from_millis(1);
+        assert_eq!(handle(0, true, late).as_deref(), Some(&b"aa"[..]));
+        assert_eq!(handle(1, true, ENDLESS), None);
     }
 
     #[test]

@@ -129,6 +129,7 @@ mod tests {
                 flow,
                 in_order,
                 checksum: Default::default(),
+                returned: false,
             },
             seq: 7,
             since: Instant::now(),

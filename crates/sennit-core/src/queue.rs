@@ -67,6 +67,8 @@ pub struct Queued {
     pub in_order: bool,
     /// How much of its checksum is done.
     pub checksum: Progress,
+    /// It had left, and has to leave again: CoDel lets it be.
+    pub returned: bool,
 }
 
 impl Queued {
@@ -94,7 +96,7 @@ pub struct Popped {
     /// The packet; an empty one stands for one that was dropped after a later one had left, so
     /// that nobody waits for it.
     pub packet: Queued,
-    /// Its number in its flow; wraps. A number is left out only if the limit of bytes was reached.
+    /// Its number in its flow; wraps.
     pub seq: u32,
     /// When it joined the queue.
     pub since: Instant,
@@ -200,9 +202,7 @@ impl FqCodel {
             self.new_flows.push_back(index as u16);
         }
         self.stats.enqueued += 1;
-        while self.bytes > self.limit {
-            self.drop_from_fattest();
-        }
+        while self.bytes > self.limit && self.drops_from_fattest() {}
     }
 
     /// The queue of the flow with this hash: its own, or else the first of its choice that is
@@ -300,9 +300,11 @@ impl FqCodel {
     }
 
     /// Puts packets that had left back in their places, which their numbers say. An empty one
-    /// stands for one that cannot be sent again.
+    /// stands for one that cannot be sent again. Whoever waits for them may wait for long, so only
+    /// their age has them dropped.
     pub fn put_back_all(&mut self, packets: Vec<(u32, Queued)>, now: Instant) {
-        for (seq, packet) in packets.into_iter().rev() {
+        for (seq, mut packet) in packets.into_iter().rev() {
+            packet.returned = true;
             self.put_back(seq, packet, now);
         }
     }
@@ -418,7 +420,7 @@ impl FqCodel {
                 }
             }
             let law = self.law.of(flow.bytes, self.bytes);
-            let objects = flow.codel.objects(stood, law, flow.bytes, now);
+            let objects = !packet.returned && flow.codel.objects(stood, law, flow.bytes, now);
             if objects
                 && !too_old
                 && sennit_packet::rewrite::set_ecn_ce(&mut packet.buffer[HEADROOM..])
@@ -454,14 +456,18 @@ impl FqCodel {
         Some(popped)
     }
 
-    fn drop_from_fattest(&mut self) {
-        let fattest = self.flows.iter_mut().max_by_key(|flow| flow.bytes);
-        if let Some((flow, packet)) = fattest.and_then(|flow| flow.drop_one().map(|it| (flow, it)))
-        {
-            self.bytes -= packet.packet_len();
-            self.stats.overflowed += 1;
-            flow.stats.overflowed += 1;
-        }
+    /// Drops a packet of the fattest flow that has one to spare; false if none has.
+    fn drops_from_fattest(&mut self) -> bool {
+        let spare = self.flows.iter_mut().filter(|flow| flow.has_spare());
+        let fattest = spare.max_by_key(|flow| flow.bytes);
+        let Some((flow, packet)) = fattest.and_then(|flow| flow.drop_one().map(|it| (flow, it)))
+        else {
+            return false;
+        };
+        self.bytes -= packet.packet_len();
+        self.stats.overflowed += 1;
+        flow.stats.overflowed += 1;
+        true
     }
 }
 

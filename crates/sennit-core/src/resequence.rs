@@ -42,8 +42,8 @@ const JUMP: i64 = 1 << 16;
 /// may be wrong by as much; it is held longer only where their delays differ by more, or a repair
 /// takes longer.
 const LONGEST: Duration = Duration::from_millis(250);
-/// Who says that a repair may take this long waits for it whatever else arrives: nothing is given
-/// up on while the connection lasts, which would be lost itself by then.
+/// Who says that a repair may take this long waits for it whatever else arrives. A connection that
+/// is cut off for longer, and then heard again, finds what was held passed on.
 pub const ENDLESS: Duration = Duration::from_secs(10);
 /// No packet is held longer than this: twice what a satellite is behind a short path, and a repair
 /// over it.
@@ -73,6 +73,8 @@ pub struct Resequencer<T> {
     paths: BTreeMap<u32, PathClock>,
     bytes: usize,
     started: Instant,
+    /// By how much the clocks of both ends differed at first, in microseconds.
+    apart_by: Option<u32>,
     stats: ResequenceStats,
     late: Late,
     repeats: Repeats,
@@ -108,6 +110,7 @@ impl<T> Resequencer<T> {
             paths: BTreeMap::new(),
             bytes: 0,
             started: now,
+            apart_by: None,
             stats: ResequenceStats::default(),
             late: Late::default(),
             repeats: Repeats::default(),
@@ -343,7 +346,10 @@ impl<T> Resequencer<T> {
     /// Something that was sent then, by the sender's clock, arrived on `path`.
     pub fn handle_clock(&mut self, path: u32, sent_micros: u32, now: Instant) {
         let ours = now.saturating_duration_since(self.started).as_micros() as u32;
-        let delay = f64::from(ours.wrapping_sub(sent_micros) as i32);
+        let passed = ours.wrapping_sub(sent_micros);
+        // Delays that are measured from anywhere else may lie where differences wrap.
+        let apart_by = *self.apart_by.get_or_insert(passed);
+        let delay = f64::from(passed.wrapping_sub(apart_by) as i32);
         self.paths
             .entry(path)
             .or_insert_with(|| PathClock::new(delay, sent_micros, now))

@@ -401,6 +401,7 @@ impl Codec {
             CONTEXT_HALF => {
                 let (header, rest) = Header::decode(&payload)?;
                 let (half, bytes) = Half::decode(rest)?;
+                self.note_number(&header);
                 Some(Inbound::Half(header, half, payload.slice_ref(bytes)))
             }
             CONTEXT_REPORT => Report::decode(&payload).map(Inbound::Report),
@@ -414,6 +415,7 @@ impl Codec {
             },
             CONTEXT_SOURCE => {
                 let (header, _) = SourceHeader::decode(&payload, clock.unwrap_or_default())?;
+                self.note_number(&header.header);
                 payload.advance(SourceHeader::LEN);
                 Some(Inbound::Source(header, payload))
             }

@@ -113,6 +113,7 @@ pub(crate) fn segment(
             flow,
             in_order,
             checksum,
+            returned: false,
         });
     }
     Ok(())

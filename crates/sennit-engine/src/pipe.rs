@@ -79,6 +79,7 @@ impl Pipe {
 
     pub(crate) fn set_delivery(&mut self, delivery: Delivery) {
         self.recovery.set_delivery(delivery);
+        self.forget_halves();
         self.queue.keep_for(if self.recovery.is_reliable() {
             RELIABLE_FOR
         } else {
@@ -113,10 +114,18 @@ impl Pipe {
     /// Nothing more comes over the connection of before: hands on what was held for a missing
     /// packet.
     fn pause(&mut self, now: Instant) {
-        self.halves = Halves::default();
+        self.forget_halves();
         let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);
         self.resequencer.pause(release, now);
+    }
+
+    fn forget_halves(&mut self) {
+        self.halves = if self.recovery.is_reliable() {
+            Halves::for_long()
+        } else {
+            Halves::default()
+        };
     }
 
     /// Takes an inner packet.
@@ -304,6 +313,7 @@ mod tests {
             flow: 1,
             in_order: false,
             checksum: Default::default(),
+            returned: false,
         };
         pipe.push(packet, now);
     }

@@ -87,6 +87,9 @@ impl Ahead {
             self.marks.push_back((now, self.sent));
         }
         self.sent += 1;
+        // One round may send more than there is room for.
+        let before = self.marks.front().map_or(self.sent, |(_, sent)| *sent);
+        self.full |= self.sent - before >= MOST_AHEAD;
     }
 
     /// Takes note of when the oldest packet left that may still be missing.
@@ -328,6 +331,18 @@ mod tests {
         assert!(recovery.ahead.marks.len() < MOST_AHEAD as usize);
         recovery.settle(None);
         assert!(recovery.ahead.marks.is_empty());
+    }
+
+    /// Nobody looks in the middle of one.
+    #[test]
+    fn under_reliable_delivery_one_round_sends_no_more_than_the_far_end_holds() {
+        let now = Instant::now();
+        let mut recovery = Recovery::new(Delivery::Reliable);
+        for _ in 0..MOST_AHEAD {
+            assert!(!recovery.is_full());
+            recovery.note_sent(now);
+        }
+        assert!(recovery.is_full());
     }
 
     #[test]

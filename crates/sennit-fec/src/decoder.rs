@@ -233,13 +233,16 @@ impl Decoder {
     fn solve(&mut self, mut recovered: impl FnMut(Recovered<'_>)) {
         while let Some((id, bytes)) = self.rows.take_solved() {
             let slot = &mut self.slots[index(id)];
+            // Zeros behind it are of a longer source that was in the same sum, and later sums may
+            // be shorter.
+            let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
             slot.bytes.clear();
-            slot.bytes.extend_from_slice(&bytes);
+            slot.bytes.extend_from_slice(&bytes[..len]);
             slot.state = State::Recovered;
             self.stats.recovered += 1;
             recovered(Recovered {
                 id: id as u16,
-                bytes: &slot.bytes,
+                bytes: &bytes,
             });
         }
     }

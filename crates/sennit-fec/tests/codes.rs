@@ -11,7 +11,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use sennit_fec::{Code, Decoder, Encoder, Repair};
+use sennit_fec::{Code, Decoder, Encoder, Fec, Repair};
 
 /// A source of a length of its own, in two parts.
 fn source(n: u32) -> (Vec<u8>, Vec<u8>) {
@@ -315,4 +315,30 @@ fn what_no_repair_brings_back_is_counted() {
         "{stats:?}"
     );
     assert_eq!(stats.malformed, 0);
+}
+
+#[test]
+fn what_came_back_out_of_a_longer_sum_serves_in_shorter_ones() {
+    let code = "rlc:1/2".parse::<Fec>().unwrap();
+    let Fec::Fixed(code) = code else {
+        panic!("{code:?}");
+    };
+    let mut ends = Ends::new(code);
+    let mut send = |ends: &mut Ends, len: usize, millis, lost: bool| {
+        ends.now += Duration::from_millis(millis);
+        let id = ends.encoder.push(&[7], &vec![7; len], ends.now).unwrap();
+        if !lost {
+            ends.decoder.handle_source(id, &[7], &vec![7; len], |_| {});
+        }
+    };
+    send(&mut ends, 1400, 1000, false);
+    send(&mut ends, 60, 90, true);
+    ends.repair(|_| false);
+    // The long one has left the window.
+    send(&mut ends, 70, 20, true);
+    ends.now += Duration::from_secs(1);
+    ends.encoder.handle_timeout(ends.now);
+    ends.repair(|_| false);
+    assert_eq!(ends.numbers(), [2, 3].into());
+    assert_eq!(ends.decoder.stats().malformed, 0);
 }

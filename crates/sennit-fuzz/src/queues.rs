@@ -254,6 +254,7 @@ impl Check {
             flow,
             in_order: false,
             checksum: Default::default(),
+            returned: false,
         };
         self.queue.push(packet, self.now);
     }

@@ -14,6 +14,10 @@ pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// A packet comes back from no further than this before the first place.
 const MOST_BACK: u32 = 1 << 16;
 
+/// A packet leaves before so many others of its flow at most: the far end tells repeated numbers
+/// from new ones among the newest 4096 ([`crate::dedup`]).
+const MOST_EARLY: usize = 2048;
+
 /// One flow queue.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -117,23 +121,21 @@ impl Flow {
     /// Takes out the oldest packet, or the newest where later ones have left with their numbers:
     /// the far end waits for what is missing before them, but not for what is missing after.
     pub(super) fn drop_one(&mut self) -> Option<Queued> {
+        if !self.has_spare() {
+            return None;
+        }
         if !self.has_given_away() {
             return Some(self.pop()?.1);
         }
-        let place = self.packets.iter().rposition(Option::is_some)?;
-        let (_, packet) = self.packets[place].take()?;
-        let last = place + 1 == self.packets.len();
-        if last
-            && self
-                .next
-                .wrapping_add(place as u32)
-                .wrapping_sub(self.given) as i32
-                >= 0
-        {
-            self.packets.pop_back();
-        }
+        let (_, packet) = self.packets.pop_back()??;
         self.account(&packet);
         Some(packet)
+    }
+
+    /// Whether a packet waits that the far end would not wait for.
+    pub(super) fn has_spare(&self) -> bool {
+        let awaited = self.given.wrapping_sub(self.next) as usize;
+        self.waiting > 0 && self.packets.len() > awaited
     }
 
     /// The number of what was the first place.
@@ -151,12 +153,12 @@ impl Flow {
         self.next != self.given
     }
 
-    /// Takes the first packet with at least about `bytes` bytes ahead, or the last, with when it
-    /// joined, its number and how many really are ahead. All packets are taken for as large as the
+    /// Takes the first packet with at least about `bytes` bytes ahead, or the last that may leave
+    /// so early, with when it joined, its number and how many really are ahead. All packets are taken for as large as the
     /// mean.
     pub(super) fn take_behind(&mut self, bytes: usize) -> Option<(Instant, Queued, u32, usize)> {
         let mean = self.bytes.checked_div(self.waiting)?.max(1);
-        let places = self.packets.len();
+        let places = self.packets.len().min(MOST_EARLY);
         let from = (bytes / mean).min(places);
         let is_full = |&place: &usize| self.packets[place].is_some();
         let place = (from..places)

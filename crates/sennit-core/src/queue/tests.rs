@@ -8,6 +8,7 @@ fn packet(flow: u32, len: usize) -> Queued {
         flow,
         in_order: false,
         checksum: Progress::Whole,
+        returned: false,
     }
 }
 
@@ -68,6 +69,47 @@ fn what_is_put_back_leaves_first_and_with_its_old_number() {
         .map(|it| (it.seq.wrapping_sub(Header::FIRST), it.packet.packet_len()))
         .collect();
     assert_eq!(again, [(0, 100), (2, 300), (3, 400), (4, 500)]);
+}
+
+/// The far end holds the rest of a flow until what is sent again has come.
+#[test]
+fn what_is_put_back_is_dropped_neither_for_the_limit_nor_because_it_stands() {
+    const COUNT: usize = 300;
+    let start = Instant::now();
+    let mut queue = FqCodel::default();
+    for _ in 0..COUNT {
+        queue.push(packet(1, 1000), start);
+    }
+    let left: Vec<_> = (0..COUNT).filter_map(|_| queue.pop(any, start)).collect();
+    queue.set_rate(0);
+    assert!(queue.limit < COUNT * 1000);
+    let unsettled = left.into_iter().map(|it| (it.seq, it.packet));
+    queue.put_back_all(unsettled.collect(), start);
+
+    queue.push(packet(1, 1000), start);
+
+    assert_eq!(queue.stats().overflowed, 1, "what is new");
+    let mut now = start;
+    let again = std::iter::from_fn(|| {
+        now += Duration::from_millis(10);
+        queue.pop(any, now)
+    });
+    let whole = again.filter(|popped| popped.packet.packet_len() == 1000);
+    assert_eq!(whole.count(), COUNT);
+    assert_eq!(queue.stats().dropped, 0);
+}
+
+/// It tells repeated packets from new ones among the newest 4096 numbers.
+#[test]
+fn none_leaves_so_early_that_the_far_end_would_take_those_in_turn_for_repeated() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    for _ in 0..5000 {
+        queue.push(packet(1, 100), now);
+    }
+    let behind = |_: &Queued, _: usize| Start::Behind(usize::MAX);
+    let early = queue.pop(behind, now).unwrap();
+    assert_eq!(early.seq.wrapping_sub(Header::FIRST), 2047);
 }
 
 /// The far end would take a new packet with the number of an old one for a copy of that.

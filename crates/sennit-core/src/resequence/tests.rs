@@ -451,3 +451,15 @@ fn flows_that_number_far_ahead_take_room_for_a_few_of_them_and_give_it_back() {
     let mut flows = resequencer.flows.values();
     assert!(flows.all(|flow| flow.held.capacity() <= 2 * ROOM));
 }
+
+/// Clocks of both ends have nothing in common, and differences of them wrap.
+#[test]
+fn paths_are_compared_rightly_wherever_the_clocks_are() {
+    let start = Instant::now();
+    let mut resequencer = Resequencer::<u32>::new(start);
+    let sent = |late: u32| 0_u32.wrapping_sub((1 << 31) - 10_000 + 1000 * late);
+    resequencer.handle_clock(1, sent(0), start);
+    resequencer.handle_clock(2, sent(30), start);
+    let lateness = |path| resequencer.lateness(path, |_| true, start);
+    assert_eq!((lateness(1), lateness(2)), (Duration::ZERO, 30 * MS));
+}

@@ -72,7 +72,8 @@ impl Codec {
     }
 
     /// What is sent of a datagram again that first left at this time: itself, or if it is thin and
-    /// must not be, its packet as a whole. `None` if its template is gone.
+    /// must not be, its packet as a whole; if its template is gone, its number without a packet, so
+    /// that nobody waits for it.
     pub(crate) fn again(
         &self,
         datagram: &Bytes,
@@ -85,9 +86,8 @@ impl Codec {
             return Some(datagram.clone());
         };
         let payload = &datagram[thinning.prefix.len()..];
-        if may_be_thin {
-            let known = thinning.sending.is_known(payload, first_sent);
-            return known.then(|| datagram.clone());
+        if may_be_thin && thinning.sending.is_known(payload, first_sent) {
+            return Some(datagram.clone());
         }
         let (checksum, whole) = thinning.sending.whole(payload, clock, first_sent)?;
         let prefix = match checksum {
@@ -135,6 +135,12 @@ impl Codec {
     pub(super) fn note_header(&mut self, header: &Header, now: Instant) {
         if let Some(thinning) = &mut self.thin {
             thinning.receiving.handle_whole(header, now);
+        }
+    }
+
+    pub(super) fn note_number(&mut self, header: &Header) {
+        if let Some(thinning) = &mut self.thin {
+            thinning.receiving.handle_number(header);
         }
     }
 

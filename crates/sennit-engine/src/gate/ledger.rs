@@ -20,6 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use sennit_core::RecentLosses;
+use sennit_masque::varint;
 
 use super::loss::Loss;
 use crate::in_order;
@@ -118,9 +119,9 @@ impl Ledger {
         self.staged.push_back(payload);
     }
 
-    /// The batch is over; what noq did not send is not in flight.
-    pub(crate) fn end_batch(&mut self) {
-        self.staged.clear();
+    /// The batch is over; what noq did not send, as far as can be told, is not in flight.
+    pub(crate) fn end_batch(&mut self) -> VecDeque<Payload> {
+        std::mem::take(&mut self.staged)
     }
 
     /// What was lost since the last call.
@@ -199,7 +200,7 @@ impl Ledger {
         while let Some(left) = self
             .staged
             .front()
-            .and_then(|first| room.checked_sub(first.bytes.len() + 1))
+            .and_then(|first| room.checked_sub(frame_len(first.bytes.len())))
         {
             room = left;
             self.sent.push_back(Sent {
@@ -345,6 +346,11 @@ impl Ledger {
     }
 }
 
+/// What a datagram of this length takes of a packet: noq writes its length too (RFC 9221 §4).
+fn frame_len(datagram: usize) -> usize {
+    1 + varint::size(datagram as u64) + datagram
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::loss::MEMORY, *};
@@ -397,6 +403,18 @@ mod tests {
         assert_eq!(lost(&mut ledger), [2, 3, 0]);
         ledger.on_acked(12, now(), now());
         assert!(ledger.sent.is_empty() && !ledger.has_lost());
+    }
+
+    /// As thin acknowledgements of TCP are.
+    #[test]
+    fn of_many_tiny_datagrams_each_is_known_by_its_packet() {
+        let mut ledger = ledger(&[25; 104]);
+        for pn in [1, 2] {
+            // Each takes two more bytes, for its type and its length.
+            ledger.on_sent(pn, 26 + 52 * 27 + 1, now());
+        }
+        ledger.on_lost(1, false, now());
+        assert_eq!(lost(&mut ledger), Vec::from_iter(0..52));
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub(super) struct Seen {
     pub(super) sent: u64,
     /// Bytes under way now.
     pub(super) in_flight: u64,
+    /// Bytes that were under way with paths that are gone.
+    pub(super) gone: u64,
     /// The least by which round trips were longer than the path's, if any were measured.
     pub(super) delay: Option<Duration>,
     /// The path's.
@@ -192,7 +194,7 @@ impl Found {
     /// Takes what was seen since the last time; returns what to give out, in bytes per second, or 0
     /// if that is not known.
     pub(super) fn update(&mut self, seen: &Seen, now: Instant) -> u64 {
-        let arrived = seen.sent.saturating_sub(seen.in_flight);
+        let arrived = seen.sent.saturating_sub(seen.in_flight + seen.gone);
         let sent = self.sent_since(seen, now);
         let mark = Mark::new(arrived, seen.back, now);
         let before = self.last.replace(mark);

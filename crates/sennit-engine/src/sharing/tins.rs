@@ -106,6 +106,8 @@ pub(crate) struct Tins {
     turn: AtomicU64,
     tins: BTreeMap<ClassId, Tin>,
     sent: AtomicU64,
+    /// Bytes of these that were under way with paths that are gone.
+    gone: AtomicU64,
     /// When its rate is looked at next.
     due: AtomicU64,
     found: Mutex<Found>,
@@ -131,6 +133,7 @@ impl Tins {
             turn: AtomicU64::new(0),
             tins: tins.collect(),
             sent: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
             due: AtomicU64::new(0),
             found: Mutex::default(),
         };
@@ -298,6 +301,13 @@ impl Tins {
         self.window.store(before.window.load(Relaxed), Relaxed);
         // It counts on from there.
         self.sent.store(before.sent.load(Relaxed), Relaxed);
+        let removed = before
+            .tins
+            .iter()
+            .filter(|(class, _)| !self.tins.contains_key(class));
+        let lost: u64 = removed.map(|(_, tin)| tin.in_flight.load(Relaxed)).sum();
+        let gone = before.gone.load(Relaxed) + lost;
+        self.gone.store(gone, Relaxed);
         let due = before.clock.instant(before.due.load(Relaxed));
         self.due.store(self.clock.at(due), Relaxed);
         for (class, tin) in &self.tins {
@@ -357,7 +367,7 @@ impl Tins {
     /// The path of a class on this link is gone, and what it had under way with it.
     pub(crate) fn leave(&self, class: ClassId) {
         if let Some(tin) = self.tins.get(&class) {
-            tin.in_flight.store(0, Relaxed);
+            self.gone.fetch_add(tin.in_flight.swap(0, Relaxed), Relaxed);
             tin.under_way.store(0, Relaxed);
         }
     }
@@ -371,6 +381,7 @@ impl Tins {
     fn find_rate(&self, found: &mut Found, slack: u64, at: u64, now: Instant) {
         let mut seen = Seen {
             sent: self.sent.load(Relaxed),
+            gone: self.gone.load(Relaxed),
             in_flight: 0,
             delay: None,
             rtt: Duration::MAX,

@@ -78,6 +78,7 @@ impl Receiving {
         if flow.editions == [None, None] {
             flow.newest = header.seq;
         }
+        flow.note(header.seq);
         let held = &mut flow.editions[place(is_odd(number))];
         let replaces = held.as_ref().is_none_or(|held| held.is_older(&header, now));
         if replaces {
@@ -127,6 +128,11 @@ impl Receiving {
     /// A packet with this header came whole.
     pub(crate) fn handle_whole(&mut self, header: &Header, now: Instant) {
         self.handle_clock(header.sent_micros, now);
+        self.handle_number(header);
+    }
+
+    /// A packet with the number of this header came, in whichever form.
+    pub(crate) fn handle_number(&mut self, header: &Header) {
         if let Some(flow) = self.flows.get_mut(usize::from(header.flow)) {
             flow.note(header.seq);
         }

@@ -166,8 +166,8 @@ impl Sending {
         }
     }
 
-    /// The whole form of a thin packet that was first sent at this time, with its header; `None` if
-    /// its template is gone. The time in it is that of `clock`.
+    /// The whole form of a thin packet that was first sent at this time, with its header; the
+    /// header alone if its template is gone. The time in it is that of `clock`.
     pub(crate) fn whole(
         &self,
         payload: &[u8],
@@ -176,12 +176,14 @@ impl Sending {
     ) -> Option<(Progress, Vec<u8>)> {
         let (thin, rest) = ThinHeader::decode(payload)?;
         let flow = &self.flows[usize::from(thin.flow)];
-        let edition = flow.editions[place(thin.odd)].as_ref()?;
-        if edition.offered > first_sent {
-            return None;
-        }
+        let edition = flow.editions[place(thin.odd)].as_ref();
         let header = thin.header(flow.newest, clock);
-        let packet = edition.template.expand(rest, header.seq)?;
+        let packet = edition
+            .filter(|edition| edition.offered <= first_sent)
+            .and_then(|edition| edition.template.expand(rest, header.seq));
+        let Some(packet) = packet else {
+            return Some((Progress::Whole, header.encode().to_vec()));
+        };
         let whole = [&header.encode()[..], packet.head(), packet.payload].concat();
         Some((packet.checksum, whole))
     }

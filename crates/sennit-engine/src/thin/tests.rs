@@ -248,5 +248,26 @@ fn what_is_sent_again_is_thin_as_long_as_it_can_be_restored() {
         ends.settle(1, ttl, 100 * u32::from(ttl), 32);
     }
     assert!(!ends.sending.is_known(&thin, first_sent));
-    assert!(ends.sending.whole(&thin, 0, first_sent).is_none());
+    let (_, number) = ends.sending.whole(&thin, 0, first_sent).expect("a number");
+    let (back, inner) = Header::decode(&number).expect("a header");
+    assert_eq!((back.seq, inner), (header.seq, &[][..]), "nobody waits");
+}
+
+/// Halves, and packets that repairs protect, have the whole number.
+#[test]
+fn a_flow_that_was_not_thin_for_millions_of_packets_is_restored_again() {
+    let (mut ends, mut seq) = Ends::settled(1, 64);
+    for _ in 0..9 {
+        seq += 1 << 20;
+        assert!(ends.send(&datagram(1, seq, 64), seq).is_some());
+        let header = ends.header(seq);
+        ends.receiving.handle_number(&header);
+    }
+    let packet = datagram(1, seq + 1, 64);
+    let thin = ends.send(&packet, seq + 1).expect("thin");
+    let Restored::Packet(header, restored) = ends.restore(&thin) else {
+        panic!("a packet");
+    };
+    assert_eq!(header.seq, ends.header(seq + 1).seq);
+    assert_eq!(restored.bytes, packet);
 }

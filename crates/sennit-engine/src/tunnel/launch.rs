@@ -1,5 +1,7 @@
 //! How a batch leaves: in noq's queue, on one path after the other.
 
+use std::collections::VecDeque;
+
 use noq_proto::PathStatus;
 use sennit_core::{PathSet, Worth, health::Copies};
 
@@ -71,7 +73,10 @@ impl Tunnel {
             self.lend(path, PathStatus::Backup);
             let kept = self.round.launched == Some(self.conn.datagrams().send_buffer_space());
             self.paths[path].handle_batch(kept, self.round.polled);
-            self.paths[path].gate.ledger().end_batch();
+            let left = self.paths[path].gate.ledger().end_batch();
+            if kept || pipe.recovery.is_reliable() {
+                self.send_left(pipe, left);
+            }
             if kept && self.is_numbered() {
                 self.round.views[path].usable = false;
                 self.scheduler.assess(&mut self.round.views);
@@ -83,6 +88,19 @@ impl Tunnel {
         }
         self.open_gates();
         Sending::Data
+    }
+
+    /// Sends again what noq keeps of a batch: it may leave by another path one day, and then nobody
+    /// knows by which packet.
+    fn send_left(&self, pipe: &mut Pipe, left: VecDeque<Payload>) {
+        if !self.repairs(pipe) {
+            return;
+        }
+        let (slowest, now) = (self.slowest(), self.round.polled);
+        for payload in left {
+            let worth = pipe.recovery.handle_lost(payload, slowest, now);
+            pipe.stats.unrepaired += u64::from(!worth);
+        }
     }
 
     pub(super) fn open_gates(&self) {

@@ -38,7 +38,7 @@ impl Tunnel {
         self.repairs(pipe) || protects && self.scheduler.policy() != Policy::Redundant
     }
 
-    fn slowest(&self) -> Duration {
+    pub(super) fn slowest(&self) -> Duration {
         let round_trips = self.paths.iter().map(Path::srtt);
         round_trips.max().unwrap_or_default()
     }
@@ -110,7 +110,7 @@ impl Tunnel {
             let (bytes, checksum) = (Bytes::new(), Default::default());
             (header, Packet { bytes, checksum })
         };
-        let (mut halves, mut alone) = (Halves::default(), Vec::new());
+        let (mut halves, mut alone) = (Halves::for_long(), Vec::new());
         let packets = payloads.into_iter().filter_map(|payload| {
             let bytes = codec.again(&payload.bytes, false, payload.first_sent, 0)?;
             let (_, context, content) = codec::split(bytes).ok()?;
@@ -255,7 +255,7 @@ impl Tunnel {
     }
 
     /// What is sent again for a payload: a thin one is whole on a path that carries no packets of
-    /// full size. `None` if the other end could not restore it.
+    /// full size, and where the other end could not restore it. `None` if it is malformed.
     fn in_form(
         &self,
         pipe: &Pipe,
@@ -320,6 +320,7 @@ fn queued((header, packet): (Header, Packet)) -> (u32, Queued) {
         flow: header.flow.into(),
         in_order: header.ordered,
         checksum: packet.checksum,
+        returned: false,
     };
     (header.seq, queued)
 }

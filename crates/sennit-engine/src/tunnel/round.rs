@@ -464,7 +464,12 @@ impl Tunnel {
         // Halves have no room for a second number, nor for a template's.
         let protects = whole && codec.takes_repairs();
         let sending = pipe.protection.sending(in_order).filter(|_| protects);
-        let source = sending.and_then(|it| it.protect(&header, checksum, packet, paths, now));
+        let source = sending.and_then(|sending| {
+            let source = sending.protect(&header, checksum, packet, paths, now);
+            // A group ends where it is full, wherever the batch does.
+            sending.make_repairs(codec, now);
+            source
+        });
         let mut buffer = popped.packet.buffer;
         if let Some(source) = source {
             for path in paths.iter() {

@@ -58,6 +58,26 @@ fn as_many_links_as_may_be_that_all_lose_packets_keep_their_tunnel() {
     assert!(stall < MS * 500, "{stall:?}");
 }
 
+#[test]
+fn as_many_repairs_leave_as_were_asked_for_however_fast_a_class_is() {
+    let trial = Trial {
+        kind: Kind::Tcp,
+        direction: Direction::Down,
+        streams: 4,
+        warm_up: SECOND,
+        span: SECOND,
+        seed: 1,
+    };
+    for (fec, wanted) in [("rlc:1/8", 0.125), ("rs:10+2", 0.2)] {
+        let treatment = treatment(fec, Delivery::Repair);
+        let outcome = trial.run_as(treatment, &[link("300/10")]).expect("it is up");
+        let symbols = outcome.status[0].fec.symbols;
+        let part = symbols.repairs_sent as f64 / symbols.sources_sent as f64;
+        println!("{fec}: {part:.4}, {:.1} Mbit/s", outcome.goodput);
+        assert!((part - wanted).abs() < 0.02, "{fec}: {part}");
+    }
+}
+
 /// The sending end and the receiving one.
 fn ends(world: &mut World) -> [TunnelStatus; 2] {
     [world.edge.status(), world.hub.status()].map(|mut all| all.remove(0))

@@ -20,6 +20,9 @@ struct Link {
     jitter: Duration,
     /// How late acknowledgements are said to come.
     back: Duration,
+    /// What another class has under way, and had when its path went.
+    beside: u64,
+    gone: u64,
 }
 
 impl Link {
@@ -34,6 +37,8 @@ impl Link {
             longer: Duration::ZERO,
             jitter: Duration::ZERO,
             back: Duration::ZERO,
+            beside: 0,
+            gone: 0,
         }
     }
 
@@ -62,8 +67,9 @@ impl Link {
                 .replace((self.arrived, delay))
                 .unwrap_or_default();
             let seen = Seen {
-                sent: self.sent as u64,
-                in_flight: (self.sent - acked) as u64,
+                sent: self.sent as u64 + self.beside + self.gone,
+                in_flight: (self.sent - acked) as u64 + self.beside,
+                gone: self.gone,
                 delay: Some(known),
                 rtt: RTT,
                 held: self.found.given > 0.0,
@@ -151,6 +157,19 @@ fn acknowledgements_that_take_another_way_say_nothing_of_the_rate() {
 }
 
 #[test]
+fn what_was_under_way_with_a_path_that_goes_has_not_arrived() {
+    let mut link = Link::new();
+    link.beside = 300_000;
+    link.run(50.0 * MBIT, 60);
+    let before = link.found.carries;
+    (link.beside, link.gone) = (0, 300_000);
+    link.run(50.0 * MBIT, 3);
+    let part = link.found.carries / before;
+    assert!((0.9..=1.1).contains(&part), "{part}");
+    assert!(!link.found.moves());
+}
+
+#[test]
 fn a_stall_is_not_a_queue() {
     let mut link = Link::new();
     link.run(50.0 * MBIT, 60);
@@ -160,6 +179,7 @@ fn a_stall_is_not_a_queue() {
         let seen = Seen {
             sent: link.sent as u64,
             in_flight: 100_000,
+            gone: 0,
             delay: None,
             rtt: RTT,
             held: true,
@@ -172,6 +192,7 @@ fn a_stall_is_not_a_queue() {
     let late = Seen {
         sent: link.sent as u64,
         in_flight: 0,
+        gone: 0,
         delay: Some(10 * RTT),
         rtt: RTT,
         held: true,
@@ -193,6 +214,7 @@ fn lone_packets_that_are_acknowledged_late_are_no_queue() {
         let seen = Seen {
             sent,
             in_flight,
+            gone: 0,
             delay: Some(delay),
             rtt: RTT,
             held: false,
