@@ -20,8 +20,8 @@ use crate::{
 const MOST: usize = 1024;
 /// How long a half waits: longer than the other one may be sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same where the other one is sent again until it arrives: as many as may have left since one
-/// that is missing, while others are held for them.
+/// Halves that wait at most where the other one is sent again until it arrives: as many as may have
+/// left since one that is missing.
 const MOST_FOR_LONG: usize = 4096;
 
 /// The halves whose other half is missing.

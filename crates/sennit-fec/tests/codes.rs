@@ -324,7 +324,7 @@ fn what_came_back_out_of_a_longer_sum_serves_in_shorter_ones() {
         panic!("{code:?}");
     };
     let mut ends = Ends::new(code);
-    let mut send = |ends: &mut Ends, len: usize, millis, lost: bool| {
+    let send = |ends: &mut Ends, len: usize, millis, lost: bool| {
         ends.now += Duration::from_millis(millis);
         let id = ends.encoder.push(&[7], &vec![7; len], ends.now).unwrap();
         if !lost {

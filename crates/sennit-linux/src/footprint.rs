@@ -12,7 +12,8 @@
 //!
 //! The nftables table of an earlier run is taken over without a gap too: it stays until there are
 //! other rules ([`Footprint::set_rules`]). While there is none that translates, the host answers
-//! what comes for a translated connection itself, with a TCP reset.
+//! what comes for a translated connection itself, with a TCP reset. So are the kernel's switches:
+//! a host that stopped to forward for a moment would do so for everybody who relies on it by then.
 //!
 //! A process that has no file descriptors left can still take everything away: a few are held for
 //! that from the beginning.
@@ -30,7 +31,8 @@ use crate::{
     ClassRoute, DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
     instance::InstanceLock,
     netlink::{Family, Interface, Netlink},
-    nft, privilege,
+    nft::{self, Table},
+    privilege,
     routing::Routing,
     sysctl::{self, Sysctls},
 };
@@ -45,6 +47,7 @@ pub struct Footprint {
     device: DeviceName,
     routing: Routing,
     sysctls: Sysctls,
+    table: Table,
     /// Our addresses in the tunnel, with the index of the device that has them.
     addresses: Vec<(u32, IpNet)>,
     /// What is unreachable while there is no tunnel.
@@ -64,7 +67,7 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
 }
 
 /// Removes what a daemon with `device` left behind, but what was unreachable without a tunnel stays
-/// so, and so does the nftables table; fails if it still runs.
+/// so, and so do the nftables table and the kernel's switches; fails if it still runs.
 pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<(), Error> {
     privilege::require_net_admin()?;
     let blocked = Routing::open(device)?.find_blocked()?;
@@ -93,6 +96,7 @@ impl Footprint {
             device: device.clone(),
             routing: Routing::open(device)?,
             sysctls: Sysctls::open(directory, device)?,
+            table: Table::of(device),
             addresses: Vec::new(),
             blocked: blocked.to_vec(),
             left: Vec::new(),
@@ -102,7 +106,7 @@ impl Footprint {
         };
         footprint.addresses = footprint.leftover_addresses()?;
         footprint.left = footprint.routing.find_blocked()?;
-        footprint.clear_but_rules()?;
+        footprint.clear_network()?;
         let reserve = iter::repeat_with(|| File::open("/dev/null")).take(RESERVED);
         footprint.reserve = reserve.flatten().collect();
         Ok(footprint)
@@ -213,7 +217,13 @@ impl Footprint {
 
     /// Translates addresses, and lets pass only what these rules say.
     pub fn set_rules(&mut self, rules: &Rules) -> Result<(), Error> {
-        nft::apply(&self.device, rules)
+        self.table.set(rules)
+    }
+
+    /// Puts the rules back if another program has taken or changed them; true then. To be repeated
+    /// now and then, and before somebody is let in whom they have to hold.
+    pub fn restore_rules(&mut self) -> Result<bool, Error> {
+        self.table.restore()
     }
 
     /// Keeps the host from telling those behind our device of better ways, which there are none
@@ -250,24 +260,25 @@ impl Footprint {
     }
 
     /// Removes all of it, but what was to be unreachable without a tunnel is so from now on, and
-    /// the nftables table stays.
+    /// the nftables table and the kernel's switches stay for the next start.
     pub fn remove_but_block(mut self) -> Result<(), Error> {
         self.removed = true;
         self.reserve.clear();
-        self.clear_but_rules()
+        self.clear_network()
     }
 
     fn clear(&mut self) -> Result<(), Error> {
         self.reserve.clear();
-        nft::remove(&self.device).and(self.clear_but_rules())
+        let outcome = nft::remove(&self.device).and(self.clear_network());
+        outcome.and(self.sysctls.restore())
     }
 
-    fn clear_but_rules(&mut self) -> Result<(), Error> {
+    fn clear_network(&mut self) -> Result<(), Error> {
         let mut outcome = self.routing.reset(self.blocked.clone());
         for (index, address) in std::mem::take(&mut self.addresses) {
             outcome = outcome.and(self.routing.netlink().delete_address(index, address));
         }
-        outcome.and(self.sysctls.restore())
+        outcome
     }
 
     /// A TUN device made beforehand outlives us, and so do its addresses.

@@ -49,5 +49,5 @@ pub use draft::Draft;
 pub use error::Error;
 pub use footprint::{Footprint, cleanup, cleanup_but_block};
 pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};
-pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers};
+pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers, is_public};
 pub use routing::{ClassRoute, TunnelRoute};

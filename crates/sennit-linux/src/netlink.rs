@@ -212,6 +212,22 @@ impl Netlink {
         Ok(routes.flatten().collect())
     }
 
+    /// Whether what is sent to an address from here stays on this host, or goes to a whole network
+    /// at once: as the kernel routes it now, whatever addresses interfaces are known to have.
+    ///
+    /// # Errors
+    /// Also if there is no way to the address.
+    pub fn is_for_host(&mut self, address: IpAddr) -> Result<bool, Error> {
+        let replies = self
+            .query(RouteNetlinkMessage::GetRoute(route::query_to(address)))
+            .doing(|| format!("look up the way to {address}"))?;
+        let mut kinds = replies.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewRoute(message) => Some(route::is_for_host(message)),
+            _ => None,
+        });
+        Ok(kinds.next().unwrap_or(true))
+    }
+
     /// Adds a routing rule; having it already is fine.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewRule(rule.to_message());

@@ -1,5 +1,9 @@
 //! Address translation, and what may pass, by nftables: in a table of our own.
 
+mod generation;
+mod space;
+mod table;
+
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
@@ -10,6 +14,9 @@ use std::{
 use sennit_packet::Prefix;
 use serde_json::Value;
 
+pub use self::space::is_public;
+use self::space::{NOT_PUBLIC_V4, NOT_PUBLIC_V6, PUBLIC_V6};
+pub(crate) use self::table::Table;
 use crate::{DeviceName, Error, error::Doing};
 
 /// Which packets get the address of the interface they leave by.
@@ -78,20 +85,8 @@ impl Filter {
     }
 }
 
-/// IPv4 space that is not the internet: this network, private, shared, loopback, link-local,
-/// IETF protocols, benchmarks, multicast and reserved (RFC 6890).
-const NOT_PUBLIC_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
-    172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
-/// All IPv6 space that is given to anybody as a public address (RFC 4291 §2.4, RFC 6052).
-const PUBLIC_V6: &str = "64:ff9b::/96, 2000::/3";
-/// Of that, what a translator (RFC 6052 §3.1) or a 6to4 router (RFC 7526) of the hub's would turn
-/// into IPv4 space that is not the internet.
-const NOT_PUBLIC_V6: &str = "64:ff9b::/104, 64:ff9b::a00:0/104, 64:ff9b::6440:0/106, \
-    64:ff9b::7f00:0/104, 64:ff9b::a9fe:0/112, 64:ff9b::ac10:0/108, 64:ff9b::c000:0/120, \
-    64:ff9b::c0a8:0/112, 64:ff9b::c612:0/111, 64:ff9b::e000:0/99, 2002::/16";
-
 /// Puts `rules` into the table of `device`, replacing what was there.
-pub(crate) fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
+fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
     if rules.is_empty() {
         return remove(device);
     }
@@ -102,6 +97,16 @@ pub(crate) fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
 pub(crate) fn remove(device: &DeviceName) -> Result<(), Error> {
     match run(&[], &removal(device)) {
         Ok(_) | Err(Error::NftMissing) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the table of `device` says; nothing if it is not there.
+fn list(device: &DeviceName) -> Result<Option<String>, Error> {
+    let name = format!("sennit_{device}");
+    match run(&["list", "table", "inet", &name], "") {
+        Ok(listing) => Ok(Some(listing)),
+        Err(Error::NftRefused(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -245,13 +250,12 @@ impl Hook {
         }
         if self == Self::Forward && *internet {
             let elsewhere = format!("oifname != \"{device}\"");
+            let list = |space: &[&str]| space.join(", ");
+            let (not_v4, v6, not_v6) = (list(NOT_PUBLIC_V4), list(PUBLIC_V6), list(NOT_PUBLIC_V6));
+            let _ = writeln!(script, "    {elsewhere} ip daddr != {{ {not_v4} }} accept");
             let _ = writeln!(
                 script,
-                "    {elsewhere} ip daddr != {{ {NOT_PUBLIC_V4} }} accept"
-            );
-            let _ = writeln!(
-                script,
-                "    {elsewhere} ip6 daddr {{ {PUBLIC_V6} }} ip6 daddr != {{ {NOT_PUBLIC_V6} }} accept"
+                "    {elsewhere} ip6 daddr {{ {v6} }} ip6 daddr != {{ {not_v6} }} accept"
             );
         }
         let _ = writeln!(script, "    reject with icmpx type admin-prohibited\n  }}");
@@ -350,14 +354,16 @@ table inet sennit_sennit0 {
 
         let script = script(&"hub".parse().unwrap(), &rules);
 
+        let list = |space: &[&str]| space.join(", ");
+        let (not_v4, v6, not_v6) = (list(NOT_PUBLIC_V4), list(PUBLIC_V6), list(NOT_PUBLIC_V6));
         let expected = format!(
             r#"add table inet sennit_hub
 delete table inet sennit_hub
 table inet sennit_hub {{
   chain forward_0 {{
     ip daddr 10.9.0.0/16 accept
-    oifname != "hub" ip daddr != {{ {NOT_PUBLIC_V4} }} accept
-    oifname != "hub" ip6 daddr {{ {PUBLIC_V6} }} ip6 daddr != {{ {NOT_PUBLIC_V6} }} accept
+    oifname != "hub" ip daddr != {{ {not_v4} }} accept
+    oifname != "hub" ip6 daddr {{ {v6} }} ip6 daddr != {{ {not_v6} }} accept
     reject with icmpx type admin-prohibited
   }}
   chain forward_from {{
@@ -386,28 +392,6 @@ table inet sennit_hub {{
 "#
         );
         assert_eq!(script.replace("10.200.0.7/32", "10.200.0.7"), expected);
-    }
-
-    #[test]
-    fn ipv6_that_stands_for_ipv4_is_the_internet_only_where_that_is() {
-        let nets = |list: &str| -> Vec<ipnet::IpNet> {
-            let words = list.split(", ").map(str::trim);
-            words.map(|word| word.parse().unwrap()).collect()
-        };
-        let translated = nets(NOT_PUBLIC_V4).into_iter().map(|net| {
-            let ipnet::IpNet::V4(net) = net else {
-                panic!("{net}")
-            };
-            let bits = 0x64_ff9b_u128 << 96 | u128::from(u32::from(net.addr()));
-            let whole = ipnet::Ipv6Net::new(bits.into(), 96 + net.prefix_len());
-            ipnet::IpNet::V6(whole.unwrap())
-        });
-        let six_to_four = "2002::/16".parse().unwrap();
-        let expected: Vec<_> = translated.chain([six_to_four]).collect();
-        assert_eq!(
-            nets(NOT_PUBLIC_V6).into_iter().collect::<BTreeSet<_>>(),
-            expected.into_iter().collect()
-        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Kernel switches that a daemon needs, with the values they had before.
 //!
 //! Each changed switch is written down before it is changed, in a file per daemon, so that it is
-//! put back at the end, or after a crash by the next start. Several daemons of one host may need
-//! the same switch: the last of them that runs puts it back. What an administrator changed in the
-//! meantime stays.
+//! put back at the end, or after a crash or a restart at the end of the next run. Several daemons
+//! of one host may need the same switch: the last of them that runs puts it back. What an
+//! administrator changed in the meantime stays.
 //!
 //! The file names the boot and the network namespace it is about; in any other it means nothing.
 

@@ -8,12 +8,13 @@
 //! What there is to call is one table ([`routes`]): path, method, who may, what it answers. The
 //! router ([`router`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`])
 //! are made from it. How many connections and requests there may be is bounded ([`seats`],
-//! [`limit`]).
+//! [`limit`]), and so is how many of them wait for the daemon ([`desk`]).
 
 mod access;
 mod answers;
 mod call;
 mod describe;
+mod desk;
 mod limit;
 mod live;
 mod page;
@@ -126,7 +127,7 @@ impl Api {
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(watch::ASKERS)
+            .max_blocking_threads(desk::ASKERS)
             .thread_name("api-asks")
             .build()
             .map_err(ApiError::Thread)?;

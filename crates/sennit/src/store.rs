@@ -52,7 +52,7 @@ pub struct SiteRecord {
     pub granted: Vec<Prefix>,
     /// What it may reach, if that was said of it alone.
     pub reach: Option<Reach>,
-    /// Whether it is a client with a bearer token.
+    /// Whether it is a client with a bearer token, or was until that expired.
     pub bearer: bool,
     /// Whether it has an invitation that nobody has used.
     pub invited: bool,
@@ -342,6 +342,14 @@ impl Store {
         })
     }
 
+    /// Changes the file over this very connection, which [`Self::generation`] does not tell.
+    #[cfg(test)]
+    pub(crate) fn alter(&self, statement: &str) {
+        self.db
+            .execute_batch(statement)
+            .expect("a statement of a test holds");
+    }
+
     fn run<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         work(&self.db).map_err(|e| StoreError::from_sqlite(&self.path, e))
     }
@@ -360,13 +368,19 @@ impl Store {
     }
 }
 
-/// What [`site_record`] reads; certificates that are good after `?1` count.
+/// What [`site_record`] reads; certificates that are good after `?1` count. Whose last token has
+/// expired is a client with one until the name is a site's: what it may reach must not grow before
+/// its tunnel ends.
 const SITES: &str = "
     SELECT name, created, revoked, v4, v6, lan,
       (SELECT max(not_after) FROM certificates
        WHERE site = name AND NOT certificates.revoked AND not_after > ?1),
       refused, granted, reach,
-      EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'bearer'),
+      EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'bearer'
+              AND (expires IS NULL OR expires > ?1
+                   OR NOT EXISTS (SELECT 1 FROM certificates
+                                  WHERE site = name AND NOT certificates.revoked
+                                  AND not_after > ?1))),
       seen, seen_from,
       EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'invite' AND used_by IS NULL)
     FROM sites";

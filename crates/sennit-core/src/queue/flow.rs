@@ -154,8 +154,8 @@ impl Flow {
     }
 
     /// Takes the first packet with at least about `bytes` bytes ahead, or the last that may leave
-    /// so early, with when it joined, its number and how many really are ahead. All packets are taken for as large as the
-    /// mean.
+    /// so early, with when it joined, its number and how many really are ahead. All packets are
+    /// taken for as large as the mean.
     pub(super) fn take_behind(&mut self, bytes: usize) -> Option<(Instant, Queued, u32, usize)> {
         let mean = self.bytes.checked_div(self.waiting)?.max(1);
         let places = self.packets.len().min(MOST_EARLY);

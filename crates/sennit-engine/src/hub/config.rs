@@ -147,6 +147,16 @@ pub struct RequestId {
     pub(super) stream: StreamId,
 }
 
+impl RequestId {
+    /// A request of no hub, for callers that test themselves without one.
+    pub fn of_nobody(number: u64) -> Self {
+        Self {
+            conn: ConnId(number),
+            stream: StreamId(0),
+        }
+    }
+}
+
 /// Why a flow is not proxied, in the words of HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpRefusal {

@@ -257,8 +257,8 @@ impl Hub {
         };
         let known = proxied.flows.remove(&request.stream).is_some();
         if known && proxied.flows.is_empty() {
-            self.strangers.remove(request.conn);
-            self.strangers.add(request.conn, conn.role.address, now);
+            let address = conn.role.address;
+            self.strangers.take_back(request.conn, address, now);
         }
         known
     }

@@ -50,7 +50,7 @@ pub(super) struct Strangers {
     refused: u64,
     /// In the order in which they came; some of them are not strangers any more.
     arrivals: VecDeque<(Instant, ConnId)>,
-    /// With the time of its arrival, as one may become a stranger again.
+    /// With the time of its arrival: one that is a stranger again has another.
     networks: BTreeMap<ConnId, (Instant, IpAddr)>,
     /// How many there are of each network.
     counts: BTreeMap<IpAddr, usize>,
@@ -110,6 +110,14 @@ impl Strangers {
         self.arrivals.push_back((now, id));
         self.networks.insert(id, (now, network));
         *self.counts.entry(network).or_default() += 1;
+    }
+
+    /// Somebody has nothing left of what it was granted. Who was granted nothing since it came is
+    /// here already, and has no more time for what it asked in vain.
+    pub(super) fn take_back(&mut self, id: ConnId, address: IpAddr, now: Instant) {
+        if !self.networks.contains_key(&id) {
+            self.add(id, address, now);
+        }
     }
 
     /// It is granted something, or nothing is kept of it any more.
@@ -236,7 +244,7 @@ mod tests {
         let mut strangers = crowd(2, start);
         let again = start + STRANGER_FOR / 2;
         strangers.remove(ConnId(1));
-        strangers.add(ConnId(1), at("192.0.2.1"), again);
+        strangers.take_back(ConnId(1), at("192.0.2.1"), again);
 
         assert_eq!(
             strangers.poll_overdue(start + STRANGER_FOR),
@@ -248,6 +256,21 @@ mod tests {
             strangers.poll_overdue(again + STRANGER_FOR),
             Some(ConnId(1))
         );
+    }
+
+    #[test]
+    fn who_asks_in_vain_again_and_again_has_no_more_time_for_that() {
+        let start = Instant::now();
+        let mut strangers = crowd(1, start);
+        for second in 1..10 {
+            let now = start + Duration::from_secs(second);
+            strangers.take_back(ConnId(0), at("192.0.2.0"), now);
+        }
+
+        let overdue = strangers.poll_overdue(start + STRANGER_FOR);
+        assert_eq!(overdue, Some(ConnId(0)));
+        strangers.take_back(ConnId(0), at("192.0.2.0"), start + STRANGER_FOR);
+        assert_eq!(strangers.poll_timeout(), None, "its connection closes");
     }
 
     #[test]

@@ -78,9 +78,8 @@ const LEAST: f64 = 12_500.0;
 pub(super) struct Seen {
     /// Bytes sent so far.
     pub(super) sent: u64,
-    /// Bytes under way now.
+    /// Bytes under way now, and those that were with paths that are gone.
     pub(super) in_flight: u64,
-    /// Bytes that were under way with paths that are gone.
     pub(super) gone: u64,
     /// The least by which round trips were longer than the path's, if any were measured.
     pub(super) delay: Option<Duration>,

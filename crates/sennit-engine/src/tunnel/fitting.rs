@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sennit_core::PathSet;
 
 use super::Tunnel;
-use crate::path::Path;
+use crate::{gate::Payload, path::Path, pipe::Pipe};
 
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
@@ -75,8 +75,32 @@ impl Tunnel {
         (carries < self.packet_size).then(|| Fit::new(carries, self.packet_size))
     }
 
+    /// Puts a datagram into the batch, in two halves if it must be.
+    pub(super) fn push(
+        &mut self,
+        pipe: &mut Pipe,
+        payload: Payload,
+        paths: PathSet,
+        fit: Option<Fit>,
+    ) {
+        pipe.stats.bytes_sent += (payload.bytes.len() * paths.iter().count()) as u64;
+        let Some(halves) = self.halves(&payload.bytes, fit) else {
+            self.charge(payload.bytes.len(), paths);
+            self.round.batch.push(payload);
+            return;
+        };
+        for bytes in halves {
+            self.charge(bytes.len(), paths);
+            self.round.batch.push(Payload {
+                bytes,
+                twins: None,
+                ..payload
+            });
+        }
+    }
+
     /// The two halves of a datagram that must be halved.
-    pub(super) fn halves(&mut self, datagram: &[u8], fit: Option<Fit>) -> Option<[Bytes; 2]> {
+    fn halves(&mut self, datagram: &[u8], fit: Option<Fit>) -> Option<[Bytes; 2]> {
         let fit = fit.filter(|fit| fit.halves(datagram.len()))?;
         let codec = self.codec.as_ref()?;
         codec.halve(datagram, fit.alone, &mut self.chunk)

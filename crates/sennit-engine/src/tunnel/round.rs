@@ -385,30 +385,6 @@ impl Tunnel {
         self.push(pipe, payload, paths, fit);
     }
 
-    /// Puts a datagram into the batch, in two halves if it must be.
-    pub(super) fn push(
-        &mut self,
-        pipe: &mut Pipe,
-        payload: Payload,
-        paths: PathSet,
-        fit: Option<Fit>,
-    ) {
-        pipe.stats.bytes_sent += (payload.bytes.len() * paths.iter().count()) as u64;
-        let Some(halves) = self.halves(&payload.bytes, fit) else {
-            self.charge(payload.bytes.len(), paths);
-            self.round.batch.push(payload);
-            return;
-        };
-        for bytes in halves {
-            self.charge(bytes.len(), paths);
-            self.round.batch.push(Payload {
-                bytes,
-                twins: None,
-                ..payload
-            });
-        }
-    }
-
     /// How long the datagram of a packet will be.
     fn datagram_len(&self, popped: &Popped) -> usize {
         self.around() + popped.packet.packet_len()
@@ -420,7 +396,7 @@ impl Tunnel {
     }
 
     /// Takes a datagram of this size from the budgets of the paths that will carry it.
-    fn charge(&mut self, size: usize, paths: PathSet) {
+    pub(super) fn charge(&mut self, size: usize, paths: PathSet) {
         for path in paths.iter() {
             let least = self.paths[path].least;
             let left = |of: u64| whole(of.saturating_sub(size as u64 + FRAMING), least);

@@ -217,6 +217,25 @@ impl fmt::Display for Route {
     }
 }
 
+/// Asks by which route one address is reached.
+pub(super) fn query_to(address: IpAddr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = Family::of(address).into();
+    message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
+    let destination = RouteAttribute::Destination(address.into());
+    message.attributes.push(destination);
+    message
+}
+
+/// Whether a route is one of the host's own addresses, or of several hosts: of anycast that is the
+/// first address of each attached IPv6 prefix, which every router there has (RFC 4291 §2.6.1).
+pub(super) fn is_for_host(message: &RouteMessage) -> bool {
+    matches!(
+        message.header.kind,
+        RouteType::Local | RouteType::Anycast | RouteType::Broadcast | RouteType::Multicast
+    )
+}
+
 fn gateway_of(attributes: &[RouteAttribute]) -> Option<IpAddr> {
     attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => ip_of(address),
@@ -286,6 +305,18 @@ mod tests {
                 (4, Some("198.51.100.1".parse().unwrap()))
             ]
         );
+    }
+
+    #[test]
+    fn only_the_way_to_another_host_leads_away() {
+        let to = |kind| {
+            let mut message = query_to("2001:db8::".parse().unwrap());
+            message.header.kind = kind;
+            is_for_host(&message)
+        };
+        let own = [RouteType::Local, RouteType::Anycast, RouteType::Broadcast];
+        assert_eq!(own.map(to), [true; 3]);
+        assert!(!to(RouteType::Unicast));
     }
 
     #[test]

@@ -207,6 +207,7 @@ fn a_crash_leaves_nothing_after_the_next_start_or_a_cleanup() {
 fn what_was_translated_stays_so_until_the_next_daemon_has_rules_of_its_own() {
     let Some(site) = Site::new() else { return };
     let translates = || site.edge.sh("nft list ruleset").contains("masquerade");
+    let forwards = || site.edge.sh("cat /proc/sys/net/ipv4/ip_forward") == "1\n";
     site.edge.run(|| kill_a_daemon(site.directory.path()));
     site.edge
         .run(|| cleanup_but_block(&sennit0(), site.directory.path()).unwrap());
@@ -221,9 +222,37 @@ fn what_was_translated_stays_so_until_the_next_daemon_has_rules_of_its_own() {
     let tun = site.apply(&mut footprint);
     site.edge.run(|| footprint.remove_but_block().unwrap());
     drop(tun);
-    assert!(translates(), "while it is restarted");
-    site.edge.run(|| site.begin().unwrap().remove().unwrap());
-    assert!(!translates());
+    assert!(translates() && forwards(), "while it is restarted");
+    let next = site.begin().unwrap();
+    assert!(translates() && forwards(), "while the next one starts");
+    site.edge.run(|| next.remove().unwrap());
+    assert!(!translates() && !forwards());
+}
+
+#[test]
+fn rules_that_another_program_takes_away_are_put_back_and_others_leave_them_alone() {
+    let Some(site) = Site::new() else { return };
+    let mut footprint = site.begin().unwrap();
+    let _tun = site.apply(&mut footprint);
+    let listing = || site.edge.sh("nft list ruleset");
+    let restore = |footprint: &mut Footprint| site.edge.run(|| footprint.restore_rules().unwrap());
+    let before = listing();
+    assert!(!restore(&mut footprint), "nothing has happened");
+
+    site.edge.sh("nft add table inet another");
+    assert!(!restore(&mut footprint), "it is still there");
+    for change in [
+        "flush ruleset",
+        "delete table inet sennit_sennit0",
+        "flush table inet sennit_sennit0",
+        "add rule inet sennit_sennit0 postrouting accept",
+    ] {
+        site.edge.sh(&format!("nft '{change}'"));
+        assert!(restore(&mut footprint), "{change}");
+        assert!(!restore(&mut footprint), "once is enough");
+        let now = listing().replace("table inet another {\n}\n", "");
+        assert_eq!(now, before, "{change}");
+    }
 }
 
 const DIRECTORY: &str = "SENNIT_TEST_DIRECTORY";

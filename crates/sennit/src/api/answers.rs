@@ -15,7 +15,7 @@ use super::{
     call::{Call, check_role},
     live,
     problem::Problem,
-    watch::{self, Paths, Scope},
+    watch::{Paths, Scope},
 };
 use crate::{
     control::{self, ConfigOrder, InvitationsOrder},
@@ -180,6 +180,7 @@ pub(super) async fn flows(call: Call) -> Result<Response, Problem> {
             let flow: FlowName = text.parse().map_err(|error| {
                 Problem::bad_request(format!("{error}: it is named like 10.9.0.2:5201"))
             })?;
+            call.shared.watch.wait_apart().await?;
             call.shared
                 .watch
                 .look(control::Request::Flow { flow }, Paths::All)
@@ -217,14 +218,21 @@ pub(super) async fn history(call: Call) -> Result<Response, Problem> {
         call.query.get("series").cloned(),
     );
     let read = move || archive.read(step, since, series.as_deref());
-    json(&watch::in_background(read).await?.map_err(|error| {
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Problem::new(
-            status,
-            "no_history",
-            format!("the history cannot be read: {error}"),
-        )
-    })?)
+    json(
+        &call
+            .shared
+            .watch
+            .in_background(read)
+            .await?
+            .map_err(|error| {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Problem::new(
+                    status,
+                    "no_history",
+                    format!("the history cannot be read: {error}"),
+                )
+            })?,
+    )
 }
 
 pub(super) async fn metrics(call: Call) -> Result<Response, Problem> {
@@ -288,8 +296,25 @@ pub(super) fn role_for(command: &control::Request) -> Role {
 pub(super) async fn any_command(call: Call) -> Result<Response, Problem> {
     let request: control::Request = serde_json::from_slice(&call.body)
         .map_err(|error| Problem::bad_request(format!("the body is no command: {error}")))?;
-    check_role(call.role, Some(role_for(&request)))?;
-    command(call, request).await
+    let role = role_for(&request);
+    check_role(call.role, Some(role))?;
+    let watch = &call.shared.watch;
+    match request {
+        control::Request::Status => Ok(json_text(watch.status(Scope::WHOLE).await?.json)),
+        control::Request::Summary => Ok(json_text(watch.status(Scope::SUMMARY).await?.json)),
+        control::Request::Events { wanted } if wanted.wait_seconds.is_some() => {
+            // It would hold a thread that others need.
+            let instead = "`wait_seconds` is for the control socket: /v1/events is a stream";
+            Err(Problem::bad_request(instead))
+        }
+        control::Request::Events { wanted } => json(&call.shared.journal.read(&wanted)),
+        request => {
+            if role == Role::Read {
+                watch.wait_apart().await?;
+            }
+            command(call, request).await
+        }
+    }
 }
 
 pub(super) async fn speedtest(call: Call, order: SpeedtestOrder) -> Result<Response, Problem> {
@@ -367,7 +392,8 @@ fn site(call: &Call) -> Result<SiteName, Problem> {
 /// Has the daemon do something.
 pub(super) async fn command(call: Call, request: control::Request) -> Result<Response, Problem> {
     let ask = Arc::clone(&call.shared.ask);
-    match watch::in_background(move || ask.answer(request)).await? {
+    let watch = &call.shared.watch;
+    match watch.in_background(move || ask.answer(request)).await? {
         control::Response::Document(document) => json(&document),
         control::Response::Refused(refused) => Err(Problem::refused(&refused)),
     }

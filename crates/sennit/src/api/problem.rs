@@ -68,6 +68,14 @@ impl Problem {
         }
     }
 
+    /// So many wait already that nobody else can; soon there is room again.
+    pub(super) fn busy(detail: impl Into<String>) -> Self {
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+        }
+    }
+
     /// What a daemon refused.
     pub(super) fn refused(refused: &crate::control::Refused) -> Self {
         let status = match refused.code.as_str() {

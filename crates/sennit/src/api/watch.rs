@@ -6,24 +6,32 @@ use std::{
 };
 
 use axum::body::Bytes;
-use tokio::sync::Mutex;
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::sleep_until,
+};
 
-use super::{Ask, problem::Problem};
+use super::{Ask, desk::Desk, problem::Problem};
 use crate::{
     control::Request,
     status::{Role, Status},
 };
 
-/// Threads that wait for the daemon.
-pub(super) const ASKERS: usize = 4;
 /// An answer is given again for so long.
 const FRESH: Duration = Duration::from_millis(200);
+/// Questions whose answers nobody else can have, and that wait for their turns: the last of them
+/// waits for 1.6 s.
+const APART: usize = 8;
 
 /// Whoever watches the daemon.
 pub(super) struct Watch {
     ask: Arc<dyn Ask>,
     /// Without flows and with them, and of both with so many [`Paths`].
     kept: [[Mutex<Option<Sight>>; 3]; 2],
+    desk: Desk,
+    apart: Semaphore,
+    /// When the next question that stands alone may be asked.
+    next_apart: Mutex<Instant>,
 }
 
 /// How much of the status somebody wants.
@@ -69,6 +77,9 @@ impl Watch {
         Self {
             ask,
             kept: Default::default(),
+            desk: Desk::default(),
+            apart: Semaphore::new(APART),
+            next_apart: Mutex::new(Instant::now()),
         }
     }
 
@@ -90,6 +101,25 @@ impl Watch {
         Ok(sight)
     }
 
+    /// Waits until something may be asked that only one caller wants to know: not more often than
+    /// what all want to.
+    pub(super) async fn wait_apart(&self) -> Result<(), Problem> {
+        let busy = |_| Problem::busy("too many questions wait for an answer");
+        let _place = self.apart.try_acquire().map_err(busy)?;
+        let mut next = self.next_apart.lock().await;
+        sleep_until((*next).into()).await;
+        *next = Instant::now() + FRESH;
+        Ok(())
+    }
+
+    /// Runs what waits on a thread that may.
+    pub(super) async fn in_background<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.desk.in_background(work).await
+    }
+
     /// What the daemon says to a request that asks for a status, with these paths.
     pub(super) async fn look(&self, request: Request, paths: Paths) -> Result<Sight, Problem> {
         let ask = Arc::clone(&self.ask);
@@ -107,19 +137,8 @@ impl Watch {
                 json: json.into(),
             })
         };
-        in_background(look)
+        self.in_background(look)
             .await?
             .map_err(|it| Problem::refused(&it))
     }
-}
-
-/// Runs what waits on a thread that may.
-pub(super) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| {
-        let status = axum::http::StatusCode::INTERNAL_SERVER_ERROR;
-        Problem::new(status, "internal", "the answer could not be made")
-    })
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::{
     Series, Step,
@@ -21,8 +21,12 @@ const TABLES: &str = "
         sent_packets REAL NOT NULL, lost_packets REAL NOT NULL, rtt REAL, up REAL NOT NULL,
         PRIMARY KEY (step, series, time)
     ) WITHOUT ROWID;";
-/// Series that there may be: links and classes that come and go with the config.
+/// Series that there may be: links and classes that come and go with the config, or, at a hub, with
+/// the sites. Another takes the place of the one that has said nothing for longest.
 const MOST_SERIES: i64 = 256;
+/// A series is idle if it has said nothing for so many seconds: those that go on all find room, and
+/// take turns with nobody.
+const IDLE_AFTER: i64 = 60;
 
 /// The file, open for writing.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ impl File {
     pub(super) fn write(&mut self, rows: &[Row], now: u64) -> Result<(), SqliteError> {
         let tx = self.db.transaction()?;
         for row in rows {
+            make_room(&tx, row)?;
             tx.execute(
                 "INSERT OR IGNORE INTO series (name)
                  SELECT ?1 WHERE (SELECT count(*) FROM series) < ?2",
@@ -73,6 +78,36 @@ impl File {
         }
         Ok(tx.commit()?)
     }
+}
+
+/// Forgets the series that has been idle for longest if a new one finds no room: never the total,
+/// nor one that goes on. What is not summed up yet is the last that is known of a series.
+fn make_room(db: &Connection, row: &Row) -> rusqlite::Result<()> {
+    let is_full: bool = db.query_row(
+        "SELECT count(*) >= ?2 AND NOT EXISTS (SELECT 1 FROM series WHERE name = ?1) FROM series",
+        params![row.series, MOST_SERIES],
+        |found| found.get(0),
+    )?;
+    if !is_full {
+        return Ok(());
+    }
+    let idle = "SELECT id, (SELECT max(last) FROM (
+                    SELECT (SELECT max(time) FROM samples WHERE series = id AND step = steps.step)
+                           AS last
+                    FROM (SELECT 1 AS step UNION SELECT 60 UNION SELECT 3600) AS steps)) AS seen
+                FROM series WHERE name <> ?1 AND coalesce(seen, 0) < ?2
+                ORDER BY seen LIMIT 1";
+    let found = db.query_row(
+        idle,
+        params![TOTAL, row.time as i64 - IDLE_AFTER],
+        |found| found.get(0),
+    );
+    let Some(id): Option<i64> = found.optional()? else {
+        return Ok(());
+    };
+    db.execute("DELETE FROM samples WHERE series = ?1", [id])?;
+    db.execute("DELETE FROM series WHERE id = ?1", [id])?;
+    Ok(())
 }
 
 /// Makes the coarser steps that are over and not there yet, also those of a daemon that was killed.
@@ -255,6 +290,29 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    #[test]
+    fn a_new_name_takes_the_place_of_the_one_that_is_idle_for_longest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let mut file = File::open(&path).unwrap();
+        let told = |name: &str| {
+            !read(&path, Step::Second, 0..=999, Some(name))
+                .unwrap()
+                .is_empty()
+        };
+        file.write(&[row(TOTAL, 10, 1.0), row("class/voice", 10, 1.0)], 10)
+            .unwrap();
+        let made_up = |n: u64| row(&format!("class/x{n}"), 20 + n, 1.0);
+        let names: Vec<Row> = (0..254).map(made_up).collect();
+        file.write(&names, 300).unwrap();
+        file.write(&[row("class/voice", 300, 1.0)], 300).unwrap();
+
+        file.write(&[row("class/bulk", 301, 1.0)], 301).unwrap();
+
+        assert!(told("class/bulk") && told("class/voice") && told(TOTAL));
+        assert!(!told("class/x0") && told("class/x1"));
     }
 
     #[test]

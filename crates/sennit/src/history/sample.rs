@@ -1,11 +1,18 @@
 //! From what a daemon counts to what happened within a second.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
-use crate::status::{LinkState, PathState, State, Status};
+use crate::status::{LinkState, PathState, Role, State, Status};
 
 /// The series that there always is.
 pub(super) const TOTAL: &str = "total";
+
+/// Names of classes that one site brings; what goes over more of them is in the total only. A fleet
+/// has the same few names at all its sites, and a site alone must not fill the file.
+const MOST_OF_A_SITE: usize = 16;
 
 /// What a daemon had counted at one moment, by series.
 #[derive(Clone, Debug, Default)]
@@ -53,10 +60,17 @@ impl Counters {
             up: matches!(status.state, State::Up | State::Degraded),
             ..Count::default()
         };
+        let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for tunnel in &status.tunnels {
-            let class = series.entry(format!("class/{}", tunnel.class));
-            let class = class.or_default();
-            for count in [class, &mut total] {
+            let of_site = names.entry(tunnel.site.as_str()).or_default();
+            let has_room = status.role == Role::Edge || of_site.len() < MOST_OF_A_SITE;
+            let is_shown = of_site.contains(tunnel.class.as_str()) || has_room;
+            let class = is_shown.then(|| {
+                of_site.insert(&tunnel.class);
+                let class = series.entry(format!("class/{}", tunnel.class));
+                class.or_default()
+            });
+            for count in class.into_iter().chain([&mut total]) {
                 count.sent += tunnel.sent_bytes;
                 count.received += tunnel.received_bytes;
                 count.up |= tunnel.state == State::Up;
@@ -105,5 +119,40 @@ impl Counters {
             })
         };
         self.series.iter().filter_map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_at_a_hub_brings_a_few_names_and_all_that_it_sends_is_in_the_total() {
+        let full = include_str!("../../tests/parts/schema/full.json");
+        let mut status: Status = serde_json::from_str(full).unwrap();
+        status.links.clear();
+        let mut tunnel = status.tunnels.remove(0);
+        (tunnel.sent_bytes, status.tunnels) = (1, Vec::new());
+        for (site, classes) in [("mallory", 64), ("van", 2)] {
+            for number in 0..classes {
+                tunnel.site = site.parse().unwrap();
+                tunnel.class = format!("{site}-{number}");
+                status.tunnels.push(tunnel.clone());
+            }
+        }
+        let names = |status: &Status| {
+            let counters = Counters::of(status, Instant::now());
+            let of_site = |site| {
+                let names = counters.series.keys();
+                names.filter(|name| name.contains(site)).count()
+            };
+            let sent = counters.series[TOTAL].sent;
+            (of_site("mallory"), of_site("van"), sent)
+        };
+
+        status.role = Role::Hub;
+        assert_eq!(names(&status), (MOST_OF_A_SITE, 2, 66));
+        status.role = Role::Edge;
+        assert_eq!(names(&status), (64, 2, 66));
     }
 }

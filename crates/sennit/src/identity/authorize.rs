@@ -34,6 +34,8 @@ pub enum Refusal {
     CertificateRetired(SiteName),
     #[error("the certificate of site `{0}` has expired")]
     CertificateExpired(SiteName),
+    #[error("the address of the site is another's for a moment longer")]
+    AddressInUse,
     #[error("the hub cannot answer now")]
     Unavailable(#[source] StoreError),
     #[error("the hub cannot make a certificate now")]
@@ -57,7 +59,10 @@ impl Refusal {
             Self::CertificateRevoked(_) => "certificate_revoked",
             Self::CertificateRetired(_) => "certificate_retired",
             Self::CertificateExpired(_) => "certificate_expired",
-            Self::Unavailable(_) | Self::CannotCertify(_) | Self::CannotConfine(_) => "unavailable",
+            Self::AddressInUse
+            | Self::Unavailable(_)
+            | Self::CannotCertify(_)
+            | Self::CannotConfine(_) => "unavailable",
         }
     }
 
@@ -74,7 +79,10 @@ impl Refusal {
             Self::TokenUsed => 409,
             Self::TokenExpired => 410,
             Self::OtherHub => 421,
-            Self::Unavailable(_) | Self::CannotCertify(_) | Self::CannotConfine(_) => 503,
+            Self::AddressInUse
+            | Self::Unavailable(_)
+            | Self::CannotCertify(_)
+            | Self::CannotConfine(_) => 503,
         }
     }
 

@@ -157,6 +157,11 @@ fn an_edited_config_is_checked_tried_and_kept_or_taken_back() {
         &http(&hub, "GET", "/v1/config", &Value::Null),
         "holds_secret",
     );
+    let check = json!({ "text": text });
+    refused(
+        &http(&hub, "POST", "/v1/config/check", &check),
+        "holds_secret",
+    );
 }
 
 #[test]

@@ -313,6 +313,42 @@ fn a_hub_that_cannot_filter_lets_nobody_in_whom_it_should_confine_however_often_
 }
 
 #[test]
+fn a_client_is_kept_to_its_reach_though_another_program_empties_nftables() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let hub = world.start_hub();
+    let token = world.sennit("hub", &["invite", "phone", "--bearer"]);
+    let mut phone = world.start_edge(&Edge {
+        more: &bearer(&world, &token),
+        ..Edge::default()
+    });
+    phone.wait_until_up();
+    let table = || {
+        let listing = hub.host.exec(&["nft", "list", "ruleset"]).unwrap();
+        String::from_utf8_lossy(&listing.stdout).into_owned()
+    };
+    let before = table();
+    let is_back = |now: &String| *now == before;
+    assert!(before.contains("forward_from"), "{before}");
+
+    // As `systemctl reload nftables` does where its file begins so.
+    hub.host.exec(&["nft", "flush", "ruleset"]).unwrap();
+    wait_for("the table to be back", table, is_back);
+    hub.wait_for_log(&["another program has taken away or changed"]);
+    assert!(!pings(phone.host, HUB_INNER[0]));
+    ping(phone.host, SERVER);
+
+    phone.stop();
+    hub.wait("no tunnel to be left", |status| status.tunnels.is_empty());
+    hub.host.exec(&["nft", "flush", "ruleset"]).unwrap();
+    phone.start_again();
+    phone.wait_until_up();
+    assert_eq!(table(), before, "nobody is let in without it");
+    assert!(!pings(phone.host, HUB_INNER[0]));
+}
+
+#[test]
 fn sites_are_kept_to_what_the_config_says_of_all() {
     let Some(world) = World::with_two_links() else {
         return;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use sennit::api::openapi;
 use sennit::config::ApiConfig;
@@ -153,6 +154,42 @@ fn any_command_of_the_control_socket_is_taken_from_those_who_may() {
     for bad in ["", "{}", "[", r#"{"command":"stat"}"#] {
         assert_eq!(command(OPERATOR, bad).problem(), "bad_request", "{bad}");
     }
+}
+
+#[test]
+fn a_reader_holds_no_thread_and_has_the_daemon_asked_no_more_often_than_others() {
+    let world = World::new();
+    let command = |body: &str| {
+        let length = body.len();
+        let head = format!("content-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        world.ask("POST /v1/command", Some(world::READER), &(head + body))
+    };
+    let asked = || world.fake.asked.load(Ordering::Relaxed) as u128;
+
+    let waits = r#"{"command":"events","wanted":{"after":18446744073709551615,"wait_seconds":20}}"#;
+    assert_eq!(command(waits).problem(), "bad_request");
+    assert_eq!(command(r#"{"command":"events"}"#).code, 200);
+
+    let (began, before) = (Instant::now(), asked());
+    for _ in 0..20 {
+        assert_eq!(command(r#"{"command":"status"}"#).code, 200);
+        assert_eq!(command(r#"{"command":"summary"}"#).code, 200);
+    }
+    // Each of the two five times a second, and the history once.
+    let most = 3 + began.elapsed().as_millis() * 11 / 1000;
+    assert!(
+        asked() - before <= most,
+        "{} and not {most}",
+        asked() - before
+    );
+
+    let began = Instant::now();
+    for _ in 0..2 {
+        assert_eq!(world.get("/v1/flows?match=10.9.0.2:5201").code, 200);
+        let flow = r#"{"command":"flow","flow":"10.9.0.2:5201"}"#;
+        assert_eq!(command(flow).code, 200);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(600));
 }
 
 #[test]

@@ -109,6 +109,11 @@ impl Directory {
         }
     }
 
+    /// The site with a tunnel that has this address.
+    pub(crate) fn holder(&self, address: IpAddr) -> Option<String> {
+        self.read().by_address.get(&address).cloned()
+    }
+
     /// The sites whose announcements changed since this was asked before.
     pub(crate) fn take_changed(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.write().changed)

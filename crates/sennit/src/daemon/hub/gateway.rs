@@ -114,6 +114,7 @@ impl Gateway {
         let Some((footprint, done)) = state.as_mut() else {
             return Ok(());
         };
+        restore(footprint)?;
         let (new, old) = (rules(&self.config, plan), rules(&self.config, done));
         if new != old {
             footprint.set_rules(&new)?;
@@ -123,6 +124,14 @@ impl Gateway {
             };
         }
         Ok(())
+    }
+
+    /// Puts back what another program has taken away of what keeps packets from passing.
+    pub(crate) fn hold(&self) -> Result<(), sennit_linux::Error> {
+        match self.state().as_mut() {
+            Some((footprint, _)) => restore(footprint),
+            None => Ok(()),
+        }
     }
 
     /// Leads what is for the LANs of the plan into the tunnels, once [`Self::confine`] has
@@ -155,13 +164,8 @@ impl Gateway {
     }
 
     /// What nobody may announce, and the networks that the host is attached to.
-    pub(crate) fn host(&self) -> (Host, Vec<IpNet>) {
-        let found = Netlink::open().and_then(|mut netlink| netlink.host_addresses());
-        let found = found.unwrap_or_else(|error| {
-            let error = &error as &dyn Error;
-            tracing::warn!(error, "cannot list the addresses of the host");
-            Vec::new()
-        });
+    pub(crate) fn host(&self) -> Result<(Host, Vec<IpNet>), sennit_linux::Error> {
+        let found = Netlink::open()?.host_addresses()?;
         let mut networks: Vec<IpNet> = found.iter().map(|it| it.network.trunc()).collect();
         networks.retain(|network| !is_special(network.addr()));
         networks.sort_unstable();
@@ -175,7 +179,7 @@ impl Gateway {
         let pool = &self.config.pool;
         let pool = pool.v4.map(IpNet::V4).into_iter();
         let pool = pool.chain(self.config.pool.v6.map(IpNet::V6)).collect();
-        (Host { pool, addresses }, networks)
+        Ok((Host { pool, addresses }, networks))
     }
 
     /// Takes everything away again; but while a hub is restarted, what it translates stays
@@ -192,6 +196,15 @@ impl Gateway {
     fn state(&self) -> MutexGuard<'_, Option<(Footprint, Plan)>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn restore(footprint: &mut Footprint) -> Result<(), sennit_linux::Error> {
+    if footprint.restore_rules()? {
+        tracing::warn!(
+            "another program has taken away or changed what this hub has in nftables; it is put back"
+        );
+    }
+    Ok(())
 }
 
 /// Those of every host, which nobody may announce anyway.

@@ -19,7 +19,7 @@ use sennit_packet::{IpPacket, gso::VirtioNetHdr};
 use super::{
     Announced, Answer, Directory, QUESTIONS, RELAYED, STRAYS, VERDICTS,
     owners::Owners,
-    registrar::{Query, Verdict, targets},
+    registrar::{Asker, Query, Verdict, targets},
     relay::Window,
 };
 use crate::{
@@ -158,12 +158,16 @@ impl HubMachine {
         target: Target,
         now: Instant,
     ) {
-        let query = Query::Udp {
+        let asker = Asker {
             worker: self.number,
             request,
             certificates,
             bearer,
+        };
+        let query = Query::Udp {
+            asker,
             target,
+            back: self.queries.clone(),
         };
         if self.queries.try_send(query).is_err() {
             let refusal = targets::refused(503, "proxy_internal_response", "the hub is busy");

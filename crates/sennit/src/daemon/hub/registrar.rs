@@ -43,11 +43,11 @@ use crate::{
     lan::Host,
     reach::Reach,
     site::SiteName,
-    store::{Lease, Store},
+    store::{Lease, Store, StoreError},
 };
 use clock::Clock;
 use lans::Lans;
-pub(super) use query::{Query, Verdict};
+pub(super) use query::{Asker, Query, Verdict};
 use targets::LookUps;
 
 /// How often the store is looked at for what another process wrote, and credentials for their end.
@@ -78,10 +78,19 @@ struct Registrar {
     tickets: Arc<Tickets>,
     neighbours: Neighbours,
     generation: i64,
+    /// Something that followed from a change could not be done, and is tried at the next look.
+    is_behind: bool,
+    /// The log knows already that the host does not keep sites to what they may reach.
+    is_open: bool,
     /// What tunnels were granted to; those that have ended stay until they are not good any more.
     admitted: BTreeMap<Proof, Admission>,
     /// Sites that may reach something else than the config says of all, and their addresses.
     confined: BTreeMap<SiteName, (Vec<Prefix>, Reach)>,
+    /// Revoked sites that were confined, and their addresses: they reach nothing until the next
+    /// look, when workers have cut their tunnels.
+    departing: BTreeMap<SiteName, Vec<Prefix>>,
+    /// What those may reach by name, also without an address in the tunnel.
+    reaches: BTreeMap<String, Reach>,
     lans: Lans,
     /// What nobody may announce.
     host: Host,
@@ -102,25 +111,8 @@ pub(super) fn start(
     neighbours: Neighbours,
     lifeline: Lifeline,
 ) -> Result<SyncSender<Query>, Failure> {
-    let now = Instant::now();
-    let mut registrar = Registrar {
-        generation: store.generation()?,
-        store,
-        authority,
-        config,
-        tickets,
-        neighbours,
-        admitted: BTreeMap::new(),
-        confined: BTreeMap::new(),
-        lans: Lans::default(),
-        host: Host::default(),
-        networks: Vec::new(),
-        look_ups: LookUps::default(),
-        clock: Clock::new(SystemTime::now(), now),
-        next_look: now + LOOK_EVERY,
-        next_note: now + NOTE_EVERY,
-    };
-    registrar.learn_host();
+    let mut registrar = Registrar::new(store, authority, config, tickets, neighbours)?;
+    registrar.learn_host().map_err(Failure::from)?;
     registrar.learn_confined(SystemTime::now())?;
     registrar.apply_filter().map_err(Failure::from)?;
     let (sender, queries) = mpsc::sync_channel(MAX_WAITING);
@@ -141,6 +133,37 @@ pub(super) fn start(
 }
 
 impl Registrar {
+    fn new(
+        store: Store,
+        authority: Authority,
+        config: Arc<HubConfig>,
+        tickets: Arc<Tickets>,
+        neighbours: Neighbours,
+    ) -> Result<Self, StoreError> {
+        let now = Instant::now();
+        Ok(Self {
+            generation: store.generation()?,
+            store,
+            authority,
+            config,
+            tickets,
+            neighbours,
+            is_behind: false,
+            is_open: false,
+            admitted: BTreeMap::new(),
+            confined: BTreeMap::new(),
+            departing: BTreeMap::new(),
+            reaches: BTreeMap::new(),
+            lans: Lans::default(),
+            host: Host::default(),
+            networks: Vec::new(),
+            look_ups: LookUps::default(),
+            clock: Clock::new(SystemTime::now(), now),
+            next_look: now + LOOK_EVERY,
+            next_note: now + NOTE_EVERY,
+        })
+    }
+
     // ---- what is asked -------------------------------------------------------------------------
 
     fn answer(&mut self, query: Query) {
@@ -165,16 +188,11 @@ impl Registrar {
                 self.neighbours.verdicts[worker].post(verdict);
             }
             Query::Udp {
-                worker,
-                request,
-                certificates,
-                bearer,
+                asker,
                 target,
-            } => {
-                self.look_for_changes(now);
-                let peer = (&certificates[..], bearer.as_deref());
-                self.answer_udp((worker, request), peer, target, now);
-            }
+                back,
+            } => self.answer_udp(asker, target, back, now),
+            Query::Found { asker, port, found } => self.answer_found(&asker, port, found, now),
             // Whoever left because it is shut out keeps nothing.
             Query::Announced => self.look_for_changes(now),
             Query::Change {
@@ -240,6 +258,9 @@ impl Registrar {
         let admission = self.recognize(certificates, bearer, now)?;
         let site = &admission.site;
         let lease = self.store.lease(site, &self.config.pool)?;
+        if self.is_still_used(site, lease) {
+            return Err(Refusal::AddressInUse);
+        }
         let record = self.store.site(site, now)?;
         if record.seen.is_none() {
             // Later visits are noted by the minute.
@@ -250,6 +271,8 @@ impl Registrar {
         if was_confined || self.confined.contains_key(site) {
             // Before it can send anything, and however often that has failed.
             self.apply_filter().map_err(Refusal::CannotConfine)?;
+        } else if !self.config.reach.is_everything() {
+            self.hold_filter().map_err(Refusal::CannotConfine)?;
         }
         let grant = Grant {
             site: site.to_string(),
@@ -288,7 +311,13 @@ impl Registrar {
             self.next_look = now + LOOK_EVERY;
             let wall = SystemTime::now();
             self.tickets.rotate(wall);
+            let departed = std::mem::take(&mut self.departing);
             self.look_for_changes(wall);
+            if self.is_behind {
+                self.follow_changes(wall);
+            }
+            self.forget_departed(&departed);
+            self.look_after_filter();
             let time = self.clock.time(wall, now);
             self.review(wall, |admission| {
                 admission.expires.is_some_and(|at| time >= at)
@@ -296,7 +325,10 @@ impl Registrar {
         }
         if now >= self.next_note {
             self.next_note = now + NOTE_EVERY;
-            self.learn_host();
+            if let Err(error) = self.learn_host() {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "cannot list the addresses of the host");
+            }
             self.note_who_is_here();
             // An address of the hub or of a site may be in somebody's way now, or no longer.
             self.decide_lans();
@@ -322,14 +354,35 @@ impl Registrar {
             Ok(generation) => generation,
             Err(error) => return tracing::warn!(%error, "cannot look into the store"),
         };
-        if std::mem::replace(&mut self.generation, generation) == generation {
-            return;
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.follow_changes(now);
         }
+    }
+
+    fn follow_changes(&mut self, now: SystemTime) {
+        self.is_behind = false;
         self.review(now, |_| true);
         if let Err(error) = self.learn_confined(now) {
             tracing::warn!(%error, "cannot list the sites");
+            self.is_behind = true;
         }
-        self.decide_lans();
+        self.is_behind |= !self.decide_lans();
+        self.change_relay();
+    }
+
+    /// Sees to it that the host still keeps sites to what they may reach.
+    fn look_after_filter(&mut self) {
+        let held = self.hold_filter();
+        let was_open = std::mem::replace(&mut self.is_open, held.is_err());
+        if let Err(error) = held
+            && !was_open
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(
+                error,
+                "cannot see that sites are kept to what they may reach"
+            );
+        }
     }
 
     /// Ends what hangs on credentials that are not good any more, of those that `concerns` names.
@@ -349,6 +402,7 @@ impl Registrar {
                 // It is asked again at the next look.
                 Err(refusal) if refusal.is_transient() => {
                     log(&refusal, "cannot review a site");
+                    self.is_behind = true;
                     self.admitted.insert(proof, admission);
                 }
                 Err(refusal) => self.expel(&admission, &refusal),
@@ -368,19 +422,32 @@ impl Registrar {
                 reason: refusal.to_string(),
             });
         }
+        if let Some(relay) = &self.neighbours.relay {
+            // A flow that was granted just now is ended by who grants it.
+            relay.post(Order::Expel(*admission.proof.digest()));
+        }
         // It may be away, and its LAN kept for it.
         self.lans.look_at(admission.site.as_str());
     }
 
-    fn learn_host(&mut self) {
+    fn learn_host(&mut self) -> Result<(), sennit_linux::Error> {
         let Some(gateway) = self.neighbours.gateway.upgrade() else {
-            return;
+            return Ok(());
         };
         gateway.refresh();
-        (self.host, self.networks) = gateway.host();
+        self.keep_host(gateway.host())
+    }
+
+    /// What was known before stays if the kernel could not say it.
+    fn keep_host(
+        &mut self,
+        found: Result<(Host, Vec<crate::config::Prefix>), sennit_linux::Error>,
+    ) -> Result<(), sennit_linux::Error> {
+        (self.host, self.networks) = found?;
         if let Err(error) = self.store.set_host(&self.host) {
             tracing::warn!(%error, "cannot remember the hub's addresses");
         }
+        Ok(())
     }
 
     fn note_who_is_here(&mut self) {
@@ -404,3 +471,6 @@ fn log(refusal: &Refusal, what: &str) {
     let cause = std::error::Error::source(refusal).map(ToString::to_string);
     tracing::warn!(reason = %refusal, code = refusal.code(), cause, "{what}");
 }
+
+#[cfg(test)]
+mod tests;

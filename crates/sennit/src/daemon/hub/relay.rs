@@ -19,9 +19,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use sennit_engine::{RequestId, UdpRefusal};
+use sennit_engine::{Credential, RequestId, UdpRefusal};
 use sennit_linux::{
     confine,
+    netlink::Netlink,
     poller::{Events, Interest, Poller},
 };
 
@@ -30,7 +31,7 @@ use crate::{
     daemon::{
         hub::registrar::{
             query::Verdict,
-            targets::{Policy, prohibited, refused},
+            targets::{prohibited, refused},
         },
         mailbox::{self, Hatch, Mailbox, Slot},
         worker::Lifeline,
@@ -40,7 +41,7 @@ use crate::{
 
 use allowance::{Allowance, BURST};
 pub(in crate::daemon) use window::{Opening, Order, Window};
-use window::{Payload, ROOM};
+use window::{Payload, ROOM, Terms};
 
 const ORDERS: u64 = 0;
 /// Tokens from here on are boxes of workers, of which there are at most 64.
@@ -99,6 +100,7 @@ struct Flow {
     worker: usize,
     request: RequestId,
     site: Arc<str>,
+    credential: Credential,
     socket: UdpSocket,
     /// When the last packet passed.
     used: Instant,
@@ -107,6 +109,8 @@ struct Flow {
 struct Relay {
     config: ConnectUdp,
     most: usize,
+    /// Says where targets are.
+    netlink: Netlink,
     poller: Poller,
     orders: Mailbox<Order>,
     boxes: Vec<Mailbox<Payload>>,
@@ -147,6 +151,7 @@ impl Relay {
         let relay = Self {
             config,
             most: most_flows(),
+            netlink: Netlink::open().map_err(io::Error::other)?,
             poller,
             orders,
             boxes,
@@ -206,7 +211,9 @@ impl Relay {
                     };
                     self.verdicts[worker].post(verdict);
                 }
-                Order::Change(change) => self.change(change.map(|change| *change)),
+                // After a grant on the way, whose worker did not know the credential before it.
+                Order::Expel(credential) => self.end(|flow| flow.credential == credential),
+                Order::Change(terms) => self.change(terms.map(|terms| *terms)),
                 Order::Close { worker, request } => {
                     if let Some(&token) = self.tokens.get(&(worker, request)) {
                         self.remove(token);
@@ -227,7 +234,7 @@ impl Relay {
             let reason = "the hub has as many flows as it can";
             return Err(refused(503, "connection_limit_reached", reason));
         }
-        let socket = connect_first(&opening.targets)?;
+        let socket = connect_first(&opening.targets, &mut self.netlink)?;
         let token = self.next_token;
         let watched = self.poller.add(&socket, token, Interest::Read);
         watched.map_err(|error| refused(503, "proxy_internal_error", &error.to_string()))?;
@@ -246,6 +253,7 @@ impl Relay {
             worker,
             request,
             site,
+            credential: opening.credential,
             socket,
             used: now,
         };
@@ -267,17 +275,17 @@ impl Relay {
         Some(flow)
     }
 
-    /// Goes on with another config, and ends the flows that it does not allow.
-    fn change(&mut self, change: Option<(ConnectUdp, Policy)>) {
-        let Some((config, policy)) = change else {
+    /// Goes on under other terms, and ends the flows that they do not allow.
+    fn change(&mut self, terms: Option<Terms>) {
+        let Some(terms) = terms else {
             self.config.flows = 0;
             return self.end(|_| true);
         };
-        self.config = config;
         self.end(|flow| {
             let target = flow.socket.peer_addr();
-            !target.is_ok_and(|it| policy.allowed([it.ip()], it.port()).is_ok())
+            !target.is_ok_and(|it| terms.allow(&flow.site, it))
         });
+        self.config = terms.udp;
     }
 
     fn end(&mut self, is_over: impl Fn(&Flow) -> bool) {
@@ -373,10 +381,10 @@ fn allows(
 }
 
 /// A socket that is connected to the first of the targets that this host has a way to.
-fn connect_first(targets: &[SocketAddr]) -> Result<UdpSocket, UdpRefusal> {
+fn connect_first(targets: &[SocketAddr], netlink: &mut Netlink) -> Result<UdpSocket, UdpRefusal> {
     let mut last = refused(502, "destination_not_found", "the name has no address");
     for &target in targets {
-        match connect(target) {
+        match connect(target, netlink) {
             Ok(socket) => return Ok(socket),
             Err(refusal) => last = refusal,
         }
@@ -384,7 +392,17 @@ fn connect_first(targets: &[SocketAddr]) -> Result<UdpSocket, UdpRefusal> {
     Err(last)
 }
 
-fn connect(target: SocketAddr) -> Result<UdpSocket, UdpRefusal> {
+fn connect(target: SocketAddr, netlink: &mut Netlink) -> Result<UdpSocket, UdpRefusal> {
+    let unroutable = |error: &dyn std::error::Error| {
+        refused(502, "destination_ip_unroutable", &error.to_string())
+    };
+    // Whatever the host's addresses were when they were last listed, and whatever else it answers
+    // to, as the first address of each IPv6 network that it is attached to.
+    match netlink.is_for_host(target.ip()) {
+        Ok(false) => {}
+        Ok(true) => return Err(prohibited("it is the hub itself")),
+        Err(error) => return Err(unroutable(&error)),
+    }
     let any = match target {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -394,9 +412,8 @@ fn connect(target: SocketAddr) -> Result<UdpSocket, UdpRefusal> {
     socket.set_nonblocking(true).map_err(own)?;
     socket.connect(target).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => prohibited("it is a broadcast address"),
-        _ => refused(502, "destination_ip_unroutable", &error.to_string()),
+        _ => unroutable(&error),
     })?;
-    // Whatever the host's addresses were when they were last listed.
     match socket.local_addr() {
         Ok(local) if local.ip() == target.ip() => Err(prohibited("it is the hub itself")),
         Ok(_) => Ok(socket),

@@ -71,8 +71,15 @@ impl Runs for Running {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, sync::Arc};
+
     use super::*;
-    use crate::config::{Change, effective};
+    use crate::{
+        config::{Change, effective},
+        control::{ConfigOrder, Response},
+        daemon::reload::{Applied, Reloader},
+        journal::Keeper,
+    };
 
     fn parse(text: &str) -> HubConfig {
         let loaded = HubConfig::parse("hub.toml", text.as_bytes());
@@ -129,5 +136,32 @@ mod tests {
         let planned = plan(&text("", &one), &text("", &other));
         assert_eq!(whats(&planned.changes), ["the order of the classes"]);
         assert_eq!(planned.next.config.classes[0].name, "b");
+    }
+
+    #[test]
+    fn a_file_that_holds_a_secret_is_shown_neither_whole_nor_by_what_differs_from_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("hub.toml");
+        let config = text("", "");
+        let secret =
+            "[[notify]]\nname = 'ops'\nurl = 'https://example.org/x'\nsecret = 'whsec_a'\n";
+        fs::write(&file, text("", secret)).unwrap();
+        let keeper = Keeper::start(&directory.path().join("journal.db")).unwrap();
+        let running = Arc::new(Running {
+            config: parse(&config),
+            entries: effective(&config),
+        });
+        let reloader = Reloader::new(file, &running, keeper.journal().clone(), |_| {
+            Ok(Applied::Whole)
+        });
+        let reloader = Arc::new(reloader);
+
+        for order in [ConfigOrder::Show, ConfigOrder::Check { text: config }] {
+            let Response::Refused(refused) = reloader.handle_config(&order) else {
+                panic!("{order:?}");
+            };
+            assert_eq!(refused.code, "holds_secret");
+            assert!(!refused.message.contains("whsec_a"));
+        }
     }
 }

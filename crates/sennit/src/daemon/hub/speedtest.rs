@@ -41,6 +41,7 @@ pub(super) fn start(config: &HubConfig, lifeline: Lifeline) -> Result<(), Failur
     };
     let (bound, is_bound) = mpsc::channel();
     let run = move || {
+        // What a test does wrong ends the tests, within the server.
         let _lifeline = lifeline;
         // Its sockets stay on the thread that they were made on.
         let mut server = match server::Server::bind(options) {

@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 use sennit_linux::Draft;
 use similar::TextDiff;
 
-use super::{Planned, Reloader, Runs, State};
+use super::{Planned, Reloader, Runs, State, has_to_wait};
 use crate::{
     config::{self, HostFinding, Located, Report},
     control::{
@@ -44,11 +44,8 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn show(&self) -> Result<ConfigText, Refused> {
-        let source = self.source()?;
+        let source = self.presentable()?;
         let file = self.file.display().to_string();
-        if let Err(report) = R::parse(&file, &source) {
-            refuse_secrets(&report)?;
-        }
         let state = self.lock();
         Ok(ConfigText {
             schema: ConfigText::SCHEMA.into(),
@@ -61,7 +58,8 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn check(&self, text: &str) -> Result<ConfigCheck, Refused> {
-        let source = self.source()?;
+        // The answer says how the text differs from it.
+        let source = self.presentable()?;
         let before = String::from_utf8_lossy(&source);
         let diff = TextDiff::from_lines(&*before, text);
         let mut check = ConfigCheck {
@@ -91,7 +89,7 @@ impl<R: Runs> Reloader<R> {
         Ok(check)
     }
 
-    fn apply_text(
+    pub(super) fn apply_text(
         self: &Arc<Self>,
         text: &str,
         version: &str,
@@ -107,6 +105,10 @@ impl<R: Runs> Reloader<R> {
             Err(answer) => return Ok(*answer),
         };
         let mut state = self.lock();
+        if let Some(left) = state.left().filter(|_| confirm_seconds.is_none()) {
+            let instead = "try this one in its place, with a time to confirm it";
+            return Err(has_to_wait(left, instead));
+        }
         self.must_be(version)?;
         // A text that could not be kept is not tried.
         let draft = self.draft(text)?;
@@ -151,6 +153,15 @@ impl<R: Runs> Reloader<R> {
         Response::done()
     }
 
+    /// What is in the file, if that may be shown.
+    fn presentable(&self) -> Result<Vec<u8>, Refused> {
+        let source = self.source()?;
+        if let Err(report) = R::parse(&self.file.display().to_string(), &source) {
+            refuse_secrets(&report)?;
+        }
+        Ok(source)
+    }
+
     fn source(&self) -> Result<Vec<u8>, Refused> {
         config::read_regular_file(&self.file).map_err(|error| {
             let file = self.file.display();
@@ -182,7 +193,7 @@ impl<R: Runs> Reloader<R> {
 }
 
 /// What tells one text of a file from another.
-fn version(source: &[u8]) -> String {
+pub(super) fn version(source: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, source);
     let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
     hex.collect()

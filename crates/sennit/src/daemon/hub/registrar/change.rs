@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::{Registrar, targets::Policy};
+use super::Registrar;
 use crate::{
     config::HubConfig,
-    daemon::{hub::relay::window::Order, mailbox::Slot},
+    daemon::{
+        hub::relay::window::{Order, Terms},
+        mailbox::Slot,
+    },
     exit::Failure,
-    reach::Reach,
 };
 
 impl Registrar {
@@ -19,11 +21,12 @@ impl Registrar {
         now: SystemTime,
     ) -> Result<(), Failure> {
         let config = std::mem::replace(&mut self.config, config);
-        let confined = self.confined.clone();
+        let before = (self.confined.clone(), self.reaches.clone());
         let learnt = self.learn_confined(now).map_err(Failure::from);
         let applied = learnt.and_then(|()| self.apply_filter().map_err(Failure::from));
         if let Err(failure) = applied {
-            (self.config, self.confined) = (config, confined);
+            self.config = config;
+            (self.confined, self.reaches) = before;
             return Err(failure);
         }
         self.neighbours.relay = relay;
@@ -31,20 +34,15 @@ impl Registrar {
         Ok(())
     }
 
-    /// Tells who has the sockets what holds from now on.
-    fn change_relay(&self) {
+    /// Tells who has the sockets what holds from now on, of the flows that there are too.
+    pub(super) fn change_relay(&self) {
         let Some(relay) = &self.neighbours.relay else {
             return;
         };
-        let change = self.config.connect_udp.clone().map(|udp| {
-            let policy = Policy {
-                // What each client may reach by itself was asked when its flow began.
-                reaches: [Reach::everything(), udp.reach.clone()],
-                ports: udp.ports.clone(),
-                host: self.host.clone(),
-                lans: self.lans.all(),
-            };
-            (udp, policy)
+        let change = self.config.connect_udp.clone().map(|udp| Terms {
+            udp,
+            usual: self.policy(self.config.reach.clone()),
+            reaches: self.reaches.clone(),
         });
         relay.post(Order::Change(change.map(Box::new)));
     }

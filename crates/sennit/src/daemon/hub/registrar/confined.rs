@@ -1,7 +1,7 @@
 //! What each site may reach, and which LANs are routed to it: at the host, at the workers, and in
 //! the store.
 
-use std::{net::IpAddr, time::SystemTime};
+use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
 use ipnet::IpNet;
 use sennit_packet::Prefix;
@@ -20,11 +20,36 @@ impl Registrar {
         now: SystemTime,
     ) -> Result<(), crate::store::StoreError> {
         let sites = self.store.sites(now)?;
-        self.confined.clear();
-        for site in sites {
-            self.confine(&site);
+        let before = std::mem::take(&mut self.confined);
+        self.reaches.clear();
+        for site in &sites {
+            self.confine(site);
+        }
+        let revoked = sites.into_iter().filter(|site| site.revoked.is_some());
+        for SiteRecord { name, .. } in revoked {
+            if let Some((addresses, _)) = before.get(&name) {
+                self.departing.insert(name, addresses.clone());
+            }
         }
         Ok(())
+    }
+
+    /// Lets go of what revoked sites were kept from at the last look.
+    pub(super) fn forget_departed(&mut self, departed: &BTreeMap<SiteName, Vec<Prefix>>) {
+        if departed.is_empty() {
+            return;
+        }
+        if let Err(error) = self.apply_filter() {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "cannot let go of the addresses of revoked sites");
+        }
+    }
+
+    /// Whether another site, which was revoked just now, has a tunnel with one of these addresses.
+    pub(super) fn is_still_used(&self, site: &SiteName, lease: Lease) -> bool {
+        let holder = |address| self.neighbours.directory.holder(address);
+        let mut holders = addresses(lease).into_iter().filter_map(holder);
+        holders.any(|holder| holder != site.as_str())
     }
 
     /// What a site may reach.
@@ -39,7 +64,14 @@ impl Registrar {
 
     /// Notes what a site may reach, if that is not what all may.
     pub(super) fn confine(&mut self, site: &SiteRecord) {
-        let reach = self.reach_of(site);
+        let reach = self.reach_of(site).clone();
+        let is_usual = site.revoked.is_some() || reach == self.config.reach;
+        if is_usual {
+            self.reaches.remove(site.name.as_str());
+        } else {
+            let name = site.name.to_string();
+            self.reaches.insert(name, reach.clone());
+        }
         let lease = Lease {
             v4: site.v4,
             v6: site.v6,
@@ -49,19 +81,22 @@ impl Registrar {
         let current = |address: &IpAddr| pool.iter().any(|net| net.contains(address));
         let leased = addresses(lease).into_iter().filter(current);
         let sources: Vec<Prefix> = leased.map(IpNet::from).map(around).collect();
-        if site.revoked.is_some() || sources.is_empty() || *reach == self.config.reach {
+        if is_usual || sources.is_empty() {
             self.confined.remove(&site.name);
         } else {
-            let confined = (sources, reach.clone());
-            self.confined.insert(site.name.clone(), confined);
+            self.confined.insert(site.name.clone(), (sources, reach));
         }
     }
 
-    /// Decides anew what is routed to whom, and tells everybody.
-    pub(super) fn decide_lans(&mut self) {
+    /// Decides anew what is routed to whom, and tells everybody; false if the store or the host did
+    /// not let it.
+    pub(super) fn decide_lans(&mut self) -> bool {
         let sites = match self.store.sites(SystemTime::now()) {
             Ok(sites) => sites,
-            Err(error) => return tracing::warn!(%error, "cannot list the sites"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the sites");
+                return false;
+            }
         };
         let granted = sites
             .into_iter()
@@ -71,7 +106,9 @@ impl Registrar {
         let news = self.lans.decide(&granted.collect(), host, networks, &outer);
         let failed = self.apply_filter();
         let filtered = failed.is_ok();
-        if let Err(error) = failed.and_then(|()| self.apply_routes()) {
+        let applied = failed.and_then(|()| self.apply_routes());
+        let is_done = applied.is_ok();
+        if let Err(error) = applied {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "cannot set up the host for the LANs of sites");
         }
@@ -88,6 +125,7 @@ impl Registrar {
             self.neighbours.directory.set_lan(&news.name, &news.lan);
             self.tell(&news);
         }
+        is_done
     }
 
     /// Tells the workers what is routed to a site.
@@ -123,17 +161,33 @@ impl Registrar {
         gateway.map_or(Ok(()), |gateway| gateway.confine(&self.plan()))
     }
 
+    /// Puts back what another program has taken away of what the host was made to do.
+    pub(super) fn hold_filter(&self) -> Result<(), sennit_linux::Error> {
+        let gateway = self.neighbours.gateway.upgrade();
+        gateway.map_or(Ok(()), |gateway| gateway.hold())
+    }
+
     fn apply_routes(&self) -> Result<(), sennit_linux::Error> {
         let gateway = self.neighbours.gateway.upgrade();
         gateway.map_or(Ok(()), |gateway| gateway.route(&self.plan()))
     }
 
-    fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
+        let all = |site: &SiteName, addresses: &[Prefix]| {
+            let lan = self.lans.of(site.as_str()).iter();
+            addresses.iter().chain(lan).copied().collect::<Vec<_>>()
+        };
+        let departing = self.departing.iter();
+        let departing: Vec<Prefix> = departing.flat_map(|(site, it)| all(site, it)).collect();
+        let stays = |source: &Prefix| !departing.iter().any(|it| it.overlaps(source));
         let confined = self.confined.iter().map(|(site, (addresses, reach))| {
-            let lan = self.lans.of(site.as_str()).iter().copied();
-            let sources = addresses.iter().copied().chain(lan).collect();
+            let sources = all(site, addresses).into_iter().filter(stays).collect();
             (without_nested(sources), reach.clone())
         });
+        let confined = confined.filter(|(sources, _)| !sources.is_empty());
+        let nowhere =
+            (!departing.is_empty()).then(|| (without_nested(departing.clone()), Reach::default()));
+        let confined = confined.chain(nowhere);
         Plan {
             lans: self.lans.all(),
             confined: confined.collect(),

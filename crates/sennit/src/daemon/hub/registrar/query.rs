@@ -1,6 +1,12 @@
 //! What workers ask the registrar, and what it says to them.
 
-use std::sync::{Arc, mpsc::Sender};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        mpsc::{Sender, SyncSender},
+    },
+};
 
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
@@ -18,6 +24,15 @@ use crate::{
     },
     exit::Failure,
 };
+
+/// A peer that wants UDP proxied.
+#[derive(Debug)]
+pub(in crate::daemon) struct Asker {
+    pub(in crate::daemon) worker: usize,
+    pub(in crate::daemon) request: RequestId,
+    pub(in crate::daemon) certificates: Vec<CertificateDer<'static>>,
+    pub(in crate::daemon) bearer: Option<String>,
+}
 
 /// What a worker wants to know.
 #[derive(Debug)]
@@ -38,11 +53,17 @@ pub(in crate::daemon) enum Query {
     },
     /// May this peer have UDP proxied to that target?
     Udp {
-        worker: usize,
-        request: RequestId,
-        certificates: Vec<CertificateDer<'static>>,
-        bearer: Option<String>,
+        asker: Asker,
         target: Target,
+        /// Where to say what a name stands for.
+        back: SyncSender<Query>,
+    },
+    /// What the name of a target stands for, which took a while: who asked may have been shut out
+    /// meanwhile, or may reach less.
+    Found {
+        asker: Asker,
+        port: u16,
+        found: Result<Vec<IpAddr>, UdpRefusal>,
     },
     /// The directory has news of what sites announce.
     Announced,

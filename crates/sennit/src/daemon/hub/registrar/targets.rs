@@ -16,6 +16,7 @@ use std::{
 };
 
 use sennit_engine::UdpRefusal;
+use sennit_linux::is_public;
 use sennit_packet::Prefix;
 
 use crate::{
@@ -34,8 +35,10 @@ const NO_ANSWER: Duration = Duration::from_secs(4);
 /// What is needed to judge a target.
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct Policy {
-    /// Of the client, and of the config's section.
-    pub(super) reaches: [Reach; 2],
+    /// What the client may reach.
+    pub(in crate::daemon) client: Reach,
+    /// What the config's section says that anybody may.
+    pub(super) section: Reach,
     pub(super) ports: Vec<RangeInclusive<u16>>,
     pub(super) host: Host,
     /// What is routed to sites.
@@ -56,7 +59,7 @@ impl Policy {
         let mut objection = None;
         for address in addresses {
             let address = address.to_canonical();
-            match self.objection(address) {
+            match self.objection(&self.client, address) {
                 None => allowed.push(SocketAddr::new(address, port)),
                 Some(why) => objection = objection.or(Some(why)),
             }
@@ -67,7 +70,14 @@ impl Policy {
         }
     }
 
-    fn objection(&self, address: IpAddr) -> Option<String> {
+    /// Whether a client that may reach this may have a flow to that target.
+    pub(in crate::daemon) fn allows(&self, client: &Reach, target: SocketAddr) -> bool {
+        let mut ports = self.ports.iter();
+        ports.any(|ports| ports.contains(&target.port()))
+            && self.objection(client, target.ip().to_canonical()).is_none()
+    }
+
+    fn objection(&self, client: &Reach, address: IpAddr) -> Option<String> {
         if self.host.addresses.contains(&address) {
             return Some("it is the hub itself".into());
         }
@@ -82,9 +92,9 @@ impl Policy {
             reach.is_everything()
                 || reach.prefixes().any(|it| it.contains(&address))
                 || (of_site && reach.has(Place::Sites))
-                || (!of_site && !lan::is_private(&prefix) && reach.has(Place::Internet))
+                || (!of_site && is_public(address) && reach.has(Place::Internet))
         };
-        let allowed = self.reaches.iter().all(reaches);
+        let allowed = [client, &self.section].into_iter().all(reaches);
         (!allowed).then(|| "the client may not reach it".into())
     }
 }
@@ -111,9 +121,8 @@ impl LookUps {
         let place = self.enter(client).ok_or_else(busy)?;
         let run = move || {
             sennit_linux::confine::keep_files_only();
-            let found = look_up(&name);
+            then(look_up(&name));
             drop(place);
-            then(found);
         };
         let thread = thread::Builder::new().name("look-up".into()).spawn(run);
         thread.map(drop).map_err(|_| busy())
@@ -192,8 +201,10 @@ mod tests {
     fn policy(client: &str, section: &str) -> Policy {
         let lans: Vec<config::Prefix> = vec!["192.168.7.0/24".parse().unwrap()];
         let around = |net: config::Prefix| Prefix::around(net.network(), net.prefix_len());
+        let [client, section] = [client, section].map(|words| words.parse().unwrap());
         Policy {
-            reaches: [client, section].map(|words| words.parse().unwrap()),
+            client,
+            section,
             ports: vec![53..=53, 443..=500],
             host: Host {
                 pool: vec!["10.200.0.0/16".parse().unwrap()],
@@ -241,6 +252,13 @@ mod tests {
             ("internet", "internet", "198.51.100.1", true),
             ("internet", "internet", "2600::1", true),
             ("internet", "internet", "10.9.0.1", false),
+            ("internet", "internet", "198.18.0.1", false),
+            ("internet", "internet", "192.0.0.9", false),
+            ("internet", "internet", "2002:c0a8:1::1", false),
+            ("internet", "internet", "64:ff9b:1::1", false),
+            ("internet", "internet", "fec0::1", false),
+            ("internet", "internet", "4000::1", false),
+            ("internet fec0::/10", "everything", "fec0::1", true),
             ("everything", "internet", "10.9.0.1", false),
             ("internet", "everything", "10.9.0.1", false),
             ("everything", "internet 10.9.0.0/24", "10.9.0.1", true),

@@ -1,6 +1,6 @@
 //! What the thread is told, and the end that a worker has of it.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use bytes::Bytes;
 use sennit_engine::{Credential, RequestId};
@@ -11,6 +11,7 @@ use crate::{
         hub::registrar::targets::Policy,
         mailbox::{Hatch, Mailbox, Slot},
     },
+    reach::Reach,
 };
 
 /// Payloads that a box has room for: as many as some turns of a worker bring.
@@ -25,8 +26,28 @@ pub(crate) enum Order {
         worker: usize,
         request: RequestId,
     },
-    /// Another config, and where targets may be by that; or none, and nothing is proxied.
-    Change(Option<Box<(ConnectUdp, Policy)>>),
+    /// What was granted to this is over.
+    Expel(Credential),
+    /// What holds from now on; if nothing does, nothing is proxied.
+    Change(Option<Box<Terms>>),
+}
+
+/// By what all flows are judged, those that there are too.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) udp: ConnectUdp,
+    /// Of clients of which nothing else is said.
+    pub(crate) usual: Policy,
+    /// What some clients may reach instead, by name.
+    pub(crate) reaches: BTreeMap<String, Reach>,
+}
+
+impl Terms {
+    /// Whether a client may go on with a flow to that target.
+    pub(in crate::daemon::hub) fn allow(&self, client: &str, target: SocketAddr) -> bool {
+        let reach = self.reaches.get(client).unwrap_or(&self.usual.client);
+        self.usual.allows(reach, target)
+    }
 }
 
 /// A flow that was granted.

@@ -1,0 +1,240 @@
+//! Who is let in and shut out, with a store and without a host.
+
+use std::time::Duration;
+
+use sennit_core::ClassId;
+use sennit_engine::UdpRefusal;
+use sennit_linux::poller::Poller;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    daemon::mailbox::{self, Mailbox},
+    journal::Keeper,
+};
+
+/// A registrar, what one worker and who has the sockets of proxied UDP hear of it, and the store as
+/// the command line has it.
+struct World {
+    registrar: Registrar,
+    verdicts: Mailbox<Verdict>,
+    orders: Mailbox<Order>,
+    store: Store,
+    _poller: Poller,
+    _keeper: Keeper,
+    _dir: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (poller, now) = (Poller::new().unwrap(), SystemTime::now());
+        let keeper = Keeper::start(&dir.path().join("events.jsonl")).unwrap();
+        let (verdicts, verdict_slot) = mailbox::open(&poller, 0).unwrap();
+        let (orders, order_slot) = mailbox::open(&poller, 1).unwrap();
+        let neighbours = Neighbours {
+            verdicts: [verdict_slot].into(),
+            directory: Arc::default(),
+            gateway: Weak::new(),
+            journal: keeper.journal().clone(),
+            relay: Some(order_slot),
+        };
+        let text = "[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n[connect_udp]\n";
+        let config = HubConfig::parse("hub.toml", text.as_bytes())
+            .unwrap()
+            .config;
+        let names = ["hub.example".to_owned()];
+        let identity = identity::HubIdentity::init(dir.path(), &names, now).unwrap();
+        let registrar = Registrar::new(
+            Store::create(dir.path()).unwrap(),
+            identity.authority,
+            Arc::new(config),
+            Arc::new(Tickets::load(dir.path(), now)),
+            neighbours,
+        );
+        Self {
+            registrar: registrar.unwrap(),
+            verdicts,
+            orders,
+            store: Store::open(dir.path()).unwrap(),
+            _poller: poller,
+            _keeper: keeper,
+            _dir: dir,
+        }
+    }
+
+    /// A client with a bearer token, as it asks for a flow.
+    fn client(&mut self, name: &str) -> Asker {
+        let site = name.parse().unwrap();
+        let token = identity::invite_bearer(&mut self.store, &site, None, SystemTime::now());
+        Asker {
+            worker: 0,
+            request: RequestId::of_nobody(7),
+            certificates: Vec::new(),
+            bearer: Some(token.unwrap()),
+        }
+    }
+
+    fn revoke(&mut self, name: &str) {
+        let site = name.parse().unwrap();
+        self.store.revoke(&site, SystemTime::now()).unwrap();
+    }
+
+    /// What came of a look-up that found this.
+    fn find(&mut self, asker: &Asker, address: &str) -> Result<(), UdpRefusal> {
+        let found = Ok(vec![address.parse().unwrap()]);
+        let now = SystemTime::now();
+        self.registrar.answer_found(asker, 443, found, now);
+        let orders = std::iter::from_fn(|| self.orders.next());
+        let opened = orders
+            .filter(|order| matches!(order, Order::Open(_)))
+            .count();
+        let verdicts = std::iter::from_fn(|| self.verdicts.next());
+        let mut refusals = verdicts.filter_map(|verdict| match verdict {
+            Verdict::RefuseUdp(_, refusal) => Some(refusal),
+            _ => None,
+        });
+        let refusal = refusals.next();
+        assert_eq!(opened, usize::from(refusal.is_none()));
+        refusal.map_or(Ok(()), Err)
+    }
+}
+
+#[test]
+fn who_was_revoked_or_may_reach_less_while_a_name_was_looked_up_gets_no_flow() {
+    let mut world = World::new();
+    let [phone, tablet] = ["phone", "tablet"].map(|name| world.client(name));
+    assert_eq!(world.find(&phone, "198.51.100.1"), Ok(()));
+    assert_eq!(world.find(&tablet, "198.51.100.1"), Ok(()));
+
+    world.revoke("phone");
+    let less = "10.9.0.0/16".parse().unwrap();
+    let tablets = "tablet".parse().unwrap();
+    world.store.set_reach(&tablets, Some(&less)).unwrap();
+
+    assert_eq!(world.find(&phone, "198.51.100.1").unwrap_err().status, 403);
+    assert_eq!(world.find(&tablet, "198.51.100.1").unwrap_err().status, 403);
+}
+
+#[test]
+fn flows_end_that_were_granted_to_what_is_revoked_or_that_nobody_may_have_any_more() {
+    let mut world = World::new();
+    let [phone, tablet] = ["phone", "tablet"].map(|name| world.client(name));
+    world.find(&phone, "198.51.100.1").unwrap();
+    world.find(&tablet, "198.51.100.1").unwrap();
+
+    world.revoke("phone");
+    let tablets = "tablet".parse().unwrap();
+    let less = "10.9.0.0/16".parse().unwrap();
+    world.store.set_reach(&tablets, Some(&less)).unwrap();
+    world.registrar.look_for_changes(SystemTime::now());
+
+    let orders: Vec<Order> = std::iter::from_fn(|| world.orders.next()).collect();
+    let expelled = orders.iter().filter(|it| matches!(it, Order::Expel(_)));
+    assert_eq!(expelled.count(), 1);
+    let Some(Order::Change(Some(terms))) = orders.last() else {
+        panic!("{orders:?}");
+    };
+    let target = |address: &str| format!("{address}:443").parse().unwrap();
+    assert!(!terms.allow("tablet", target("198.51.100.1")));
+    assert!(terms.allow("another", target("198.51.100.1")));
+}
+
+#[test]
+fn a_site_that_was_revoked_reaches_nothing_and_its_address_is_nobodys_until_it_is_cut() {
+    let mut world = World::new();
+    let [phone, tablet] = ["phone", "tablet"].map(|name| world.client(name));
+    let admit = |world: &mut World, asker: &Asker| {
+        let bearer = asker.bearer.as_deref();
+        let grant = world.registrar.admit(&[], bearer, SystemTime::now());
+        grant.map(|grant| grant.addresses)
+    };
+    let start = Instant::now();
+    world.registrar.host.pool = vec!["10.200.0.0/16".parse().unwrap()];
+    let address = admit(&mut world, &phone).unwrap();
+    let directory = Arc::clone(&world.registrar.neighbours.directory);
+    directory.enter(0, "phone", ClassId(0), &address);
+
+    world.revoke("phone");
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+    let prefix = Prefix::new(address[0], 32).unwrap();
+    let nothing = vec![(vec![prefix], Reach::default())];
+    assert_eq!(world.registrar.plan().confined, nothing);
+    let early = admit(&mut world, &tablet).unwrap_err();
+    assert!(matches!(early, Refusal::AddressInUse), "{early}");
+
+    directory.leave(0, "phone", ClassId(0));
+    assert_eq!(admit(&mut world, &tablet).unwrap(), address);
+    world.registrar.attend(start + 4 * LOOK_EVERY);
+    let tablets = vec![(vec![prefix], Reach::internet())];
+    assert_eq!(world.registrar.plan().confined, tablets);
+}
+
+#[test]
+fn a_revocation_is_followed_though_the_store_could_not_be_read_at_first() {
+    let mut world = World::new();
+    let phone = world.client("phone");
+    world.find(&phone, "198.51.100.1").unwrap();
+    let start = Instant::now();
+    let expelled = |world: &World| {
+        let mut verdicts = std::iter::from_fn(|| world.verdicts.next());
+        verdicts.any(|verdict| matches!(verdict, Verdict::Expel { .. }))
+    };
+
+    world.revoke("phone");
+    world
+        .registrar
+        .store
+        .alter("ALTER TABLE tokens RENAME TO away");
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+    assert!(!expelled(&world), "nobody knows yet");
+
+    world
+        .registrar
+        .store
+        .alter("ALTER TABLE away RENAME TO tokens");
+    world.registrar.attend(start + 4 * LOOK_EVERY);
+    assert!(expelled(&world));
+}
+
+#[test]
+fn what_is_known_of_the_host_stays_while_the_kernel_cannot_say_it() {
+    let mut world = World::new();
+    let host = Host {
+        addresses: vec!["203.0.113.10".parse().unwrap()],
+        ..Host::default()
+    };
+    let networks = vec!["203.0.113.0/24".parse().unwrap()];
+    let known = Ok((host.clone(), networks.clone()));
+    world.registrar.keep_host(known).unwrap();
+
+    let failed = Err(sennit_linux::Error::NotPrivileged);
+    world.registrar.keep_host(failed).unwrap_err();
+
+    assert_eq!(
+        (world.registrar.host, world.registrar.networks),
+        (host, networks)
+    );
+}
+
+#[test]
+fn a_token_that_has_expired_confines_a_client_until_its_name_is_a_sites() {
+    let mut world = World::new();
+    let (now, name) = (SystemTime::now(), "phone".parse().unwrap());
+    let ttl = Some(Duration::from_secs(60));
+    identity::invite_bearer(&mut world.store, &name, ttl, now).unwrap();
+    let later = now + Duration::from_secs(120);
+    let is_client = |world: &World| world.store.site(&name, later).unwrap().bearer;
+    assert!(is_client(&world), "its tunnel may not have ended yet");
+
+    let certificate = crate::store::NewCertificate {
+        site: &name,
+        fingerprint: &[1; 32],
+        der: &[],
+        key: &[2; 32],
+        not_after: later + Duration::from_secs(1),
+    };
+    world.store.add_certificate(&certificate).unwrap();
+
+    assert!(!is_client(&world));
+}
