@@ -201,6 +201,10 @@ impl Links {
             LinkId(*next)
         });
         let link = self.all.entry(id).or_default();
+        if link.name != name {
+            // The socket's number has passed to another link, which has carried nothing yet.
+            (link.sent_bytes, link.received_bytes) = (0, 0);
+        }
         if link.name != name || link.users.is_empty() {
             name.clone_into(&mut link.name);
             link.shared = sharing.map(|sharing| Shared::new(sharing, name));
@@ -345,15 +349,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_link_has_carried_does_not_pass_to_the_one_that_gets_its_place() {
+        let mut links = Links::default();
+        let before = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
+        links.note_sent((before[0], CALLS.1), 1200, 28, Instant::now());
+        links.note_received(before[0], 700);
+        links.set_used(CALLS, std::iter::empty());
+
+        links.set_used(CALLS, [ours(0, "lte")].into_iter());
+
+        let lte = &links.facts()[0];
+        assert_eq!(lte.name, "lte");
+        assert_eq!((lte.sent_bytes, lte.received_bytes), (0, 0));
+    }
+
+    #[test]
     fn an_edge_keeps_its_links_and_a_hub_forgets_those_of_sites_that_are_gone() {
         let mut links = Links::default();
         let before = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
         links.note_sent((before[0], CALLS.1), 1200, 28, Instant::now());
         links.set_used(CALLS, std::iter::empty());
-        let after = links.set_used(CALLS, [ours(0, "dsl2")].into_iter());
+        let after = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
         assert_eq!(before, after);
         assert_eq!(links.facts()[0].sent_bytes, 1200);
-        assert_eq!(links.facts()[0].name, "dsl2");
 
         let mut links = Links::default();
         links.set_used(CALLS, [named("van", "lte")].into_iter());

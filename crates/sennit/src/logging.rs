@@ -47,7 +47,7 @@ pub(crate) fn start(asked: Option<&str>, default: &str) -> Result<(), String> {
         .with(lines.with_filter(targets))
         .try_init();
     // A peer may cause some, and their lines are to be bounded as well.
-    panic::set_hook(Box::new(|panic| tell_of_panic(panic)));
+    panic::set_hook(Box::new(tell_of_panic));
     Ok(())
 }
 

@@ -57,9 +57,10 @@ impl Edge {
         Ok(())
     }
 
-    /// Takes another configuration. Classes that are in both, and alike, notice nothing of it;
-    /// those that changed get another tunnel, and the others come and go. A class is known by its
-    /// id, which must not pass to one of another name.
+    /// Takes another configuration. Classes that are in both, and alike, notice nothing of it, but
+    /// for another connection where the hub can hear of it in no other way; those that changed get
+    /// another tunnel, and the others come and go. A class is known by its id, which must not pass
+    /// to one of another name.
     pub fn handle_change(&mut self, change: EdgeChange, now: Instant) {
         let fallback = self.config.classifier.fallback();
         let other_fallback = change.classifier.fallback();
@@ -74,17 +75,16 @@ impl Edge {
         for index in 0..self.slots.len() {
             let Slot { id, gone, .. } = self.slots[index];
             // The hub was told which class takes what the others leave.
-            let told_otherwise =
+            let falls_otherwise =
                 fallback != other_fallback && [fallback, other_fallback].contains(&id);
-            let same = self.config.classes.get(&id) == Some(&self.slots[index].class);
-            let told_otherwise =
-                told_otherwise || shared_otherwise && !gone && same && !self.tell_terms(index);
             match self.config.classes.get(&id).cloned() {
                 _ if gone => {}
                 None => self.remove_class(index, now),
-                Some(class) if told_otherwise || self.slots[index].class != class => {
+                Some(class) if self.slots[index].class != class => {
                     self.change_class(index, class, now);
                 }
+                Some(_) if falls_otherwise => self.ask_anew(index, now),
+                Some(_) if shared_otherwise && !self.tell_terms(index) => self.ask_anew(index, now),
                 Some(_) => {}
             }
         }
@@ -95,7 +95,8 @@ impl Edge {
         self.settle(now);
     }
 
-    /// Tells the hub how the class shares links from now on; false if only another tunnel does.
+    /// Tells the hub of a tunnel how the class shares links from now on; false if there is none, or
+    /// if only the request for another tunnel says so.
     fn tell_terms(&mut self, index: usize) -> bool {
         let slot = &self.slots[index];
         let Some(id) = slot.live else {
@@ -111,6 +112,26 @@ impl Edge {
         };
         let sent = conn.h3.http.send_capsule(stream, &Capsule::Terms(terms));
         sent.is_ok()
+    }
+
+    /// Has the hub hear from another request what it knows of the class, unless it has none so far:
+    /// the coming one says it. The class goes on as it is, with the packets that wait.
+    fn ask_anew(&mut self, index: usize, now: Instant) {
+        let live = self.slots[index].live.and_then(|id| self.node.get(id));
+        let live = live.map(|conn| conn.role.stage);
+        if let Some(Stage::Requested(_) | Stage::Up(_)) = live {
+            self.retire_tunnel(index, "the hub is to hear of another config", now);
+            self.slots[index].dial = Dial::new(now);
+        } else if live.is_none() && self.has_asked_early(index) {
+            self.end_race(index, now);
+        }
+    }
+
+    /// Whether the request of the class is in the first packets of a handshake that is under way.
+    fn has_asked_early(&self, index: usize) -> bool {
+        let attempts = self.slots[index].dial.attempts.values();
+        let mut conns = attempts.filter_map(|(id, _)| self.node.get(*id));
+        conns.any(|conn| conn.role.early.is_some())
     }
 
     /// Shares the links by other rules, if they are other ones.
@@ -190,7 +211,7 @@ impl Edge {
         let slot = &mut self.slots[index];
         slot.class = class;
         slot.pipe = pipe;
-        slot.bridge = mtu.map(|mtu| (now + BRIDGED_FOR, mtu));
+        slot.bridge = mtu.map(|mtu| (now + BRIDGED_FOR, mtu)).or(slot.bridge);
         slot.dial = Dial::new(now);
     }
 

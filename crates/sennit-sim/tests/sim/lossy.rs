@@ -70,7 +70,9 @@ fn as_many_repairs_leave_as_were_asked_for_however_fast_a_class_is() {
     };
     for (fec, wanted) in [("rlc:1/8", 0.125), ("rs:10+2", 0.2)] {
         let treatment = treatment(fec, Delivery::Repair);
-        let outcome = trial.run_as(treatment, &[link("300/10")]).expect("it is up");
+        let outcome = trial
+            .run_as(treatment, &[link("300/10")])
+            .expect("it is up");
         let symbols = outcome.status[0].fec.symbols;
         let part = symbols.repairs_sent as f64 / symbols.sources_sent as f64;
         println!("{fec}: {part:.4}, {:.1} Mbit/s", outcome.goodput);

@@ -1,14 +1,19 @@
 //! Classes that share a link: none hurts another, and each gets what it is promised.
 
-use std::time::{Duration, Instant};
+use std::{
+    slice,
+    time::{Duration, Instant},
+};
 
 use sennit_core::{ClassId, Classifier, Delivery, Policy, Rule};
 use sennit_engine::{
-    ClassConfig, HubEvent, Plan, Share, Terms,
+    ClassConfig, EdgeEvent, HubEvent, Plan, Share, Terms,
     facts::{PathShare, PathStatus, TunnelStatus},
 };
 use sennit_netem::{Bitrate, Config, Jitter, Loss, Queue};
-use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World, class};
+use sennit_sim::{
+    Authority, Direction, EDGE, Kind, LinkSpec, SERVER, Transfer, World, class, number, udp,
+};
 
 use crate::MS;
 
@@ -304,6 +309,45 @@ fn other_shares_hold_at_both_ends_without_another_tunnel() {
     println!("default {default:.1}, bulk {bulk:.1}");
     assert!((0.7..0.8).contains(&part), "{default:.1} and {bulk:.1}");
     assert_eq!(made(&world), before);
+}
+
+/// Whether a class has lost its tunnel.
+fn is_down(world: &World) -> bool {
+    let mut events = world.edge_events.iter();
+    events.any(|(_, event)| matches!(event, EdgeEvent::TunnelDown { .. }))
+}
+
+/// A class that had asked for a tunnel, or was about to, was begun anew with nothing in its queue.
+#[test]
+fn what_waits_while_classes_connect_again_survives_another_plan() {
+    let slow = LinkSpec::symmetric(Config {
+        rate: Some(Bitrate::mbit(50)),
+        delay: 100 * MS,
+        ..Config::default()
+    });
+    // The request leaves with the first packets of a handshake, or after it.
+    let trials = (0..40).flat_map(|step| [true, false].map(|early| (step * 50, early)));
+    for (after, early) in trials {
+        let mut authority = Authority::new();
+        authority.early = early;
+        let mut world = World::of(authority, slice::from_ref(&slow), 1, Instant::now());
+        assert!(world.connect(1));
+        world.run(1000 * MS);
+        world.hub.close(world.now());
+        assert!(world.run_until(5000 * MS, |world| is_down(world)));
+        for number in 0..5 {
+            world.send_from_edge(&udp(EDGE, SERVER, FIRST, number, 300));
+        }
+        world.at_hub.clear();
+        world.run(after * MS);
+
+        world.share(plan([None, None, None], Some(40 * MBIT)));
+        world.run(3000 * MS);
+
+        let arrived = world.at_hub.iter().filter_map(|it| number(&it.packet));
+        let arrived: Vec<u32> = arrived.collect();
+        assert_eq!(arrived, [0, 1, 2, 3, 4], "{after} ms, early: {early}");
+    }
 }
 
 /// The hub goes on with what it has found. Each plan has a clock of its own.

@@ -338,7 +338,24 @@ fn open_device(config: &EdgeConfig, name: &DeviceName, ios: &mut [Io]) -> Result
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, time::SystemTime};
+
+    use sennit_engine::Edge;
+
     use super::*;
+    use crate::{config::Proxy, identity::HubIdentity};
+
+    /// Engines for so many workers, which know nobody.
+    pub(super) fn engines(running: &Running, workers: usize) -> Vec<Edge> {
+        let state = tempfile::tempdir().unwrap();
+        let names = ["vpn.example.org".to_owned()];
+        let hub = HubIdentity::init(state.path(), &names, SystemTime::now()).unwrap();
+        let ca = state.path().join("ca.pem");
+        fs::write(&ca, hub.authority.pem()).unwrap();
+        let (name, bearer) = (names.into_iter().next(), None);
+        let far_side = FarSide::Proxy(Proxy { ca, name, bearer });
+        far_side.engines(running, workers, Instant::now()).unwrap()
+    }
 
     /// An edge of these classes, the last of which takes what the others leave.
     pub(super) fn config(more: &str, classes: &[&str]) -> EdgeConfig {

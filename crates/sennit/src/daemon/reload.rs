@@ -4,6 +4,8 @@
 //! is handed on as a whole, or not at all. A file with errors changes nothing.
 
 mod edit;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt,
@@ -71,14 +73,17 @@ pub(super) enum Applied {
 /// Who has to say that it has done what a letter says.
 pub(super) type Done = Sender<()>;
 
-/// Posts a letter to each worker, and waits until all have done what it says.
+/// Posts a letter to each worker, and waits until all have done what it says. The first has it
+/// last: what that tells the others because of it, they read after it.
 pub(super) fn tell_all<T>(
     workers: &[Slot<T>],
     mut letter: impl FnMut(usize, Done) -> T,
 ) -> Applied {
     let (done, all_done) = mpsc::channel();
-    for (number, slot) in workers.iter().enumerate() {
-        slot.post(letter(number, done.clone()));
+    let letters = (0..workers.len()).map(|number| letter(number, done.clone()));
+    let letters: Vec<T> = letters.collect();
+    for (slot, letter) in workers.iter().zip(letters).rev() {
+        slot.post(letter);
     }
     drop(done);
     let deadline = Instant::now() + PATIENCE;
@@ -211,11 +216,12 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> Result<ReloadAnswer, Refused> {
+        // Who has the lock first has read first: none goes back to an older file.
+        let mut state = self.lock();
         let parsed = match self.read() {
             Ok(parsed) => parsed,
             Err(answer) => return Ok(*answer),
         };
-        let mut state = self.lock();
         if let Some(left) = state.left().filter(|_| confirm.is_none()) {
             let planned = state.running.plan(&parsed.0, &parsed.1);
             return go_on_waiting(planned, parsed.2, left);
@@ -404,11 +410,8 @@ fn go_on_waiting<R>(
 ) -> Result<ReloadAnswer, Refused> {
     let seconds = left.as_secs_f64().ceil();
     if !planned.changes.is_empty() {
-        let what = format!(
-            "another change waits to be kept: say `sennit reload --keep` first, or wait {seconds} s \
-             until it is taken back, or put this one in its place by `sennit reload --confirm`"
-        );
-        return Err(Refused::new("waits_to_be_kept", what));
+        let instead = "put this one in its place by `sennit reload --confirm`";
+        return Err(has_to_wait(left, instead));
     }
     let note = "a change waits to be kept";
     tracing::warn!("{note}: sennit reload --keep; it is taken back in {seconds} s");
@@ -421,6 +424,16 @@ fn go_on_waiting<R>(
         notes: vec![note.into()],
         ..ReloadAnswer::default()
     })
+}
+
+/// Another change waits to be confirmed for so long; what to do instead of waiting.
+fn has_to_wait(left: Duration, instead: &str) -> Refused {
+    let seconds = left.as_secs_f64().ceil();
+    let what = format!(
+        "another change waits to be kept: say `sennit reload --keep` first, or wait {seconds} s \
+         until it is taken back, or {instead}"
+    );
+    Refused::new("waits_to_be_kept", what)
 }
 
 /// Nothing was changed, for this reason.

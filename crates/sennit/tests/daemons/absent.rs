@@ -205,7 +205,11 @@ fn a_hub_whose_name_is_unknown_at_first_is_found_later() {
     let _hub = world.start_hub();
     world.join("van");
     let edge = start_named(&world);
-    edge.wait_for_log(&["no resolver knows the hub's name"]);
+    let words = "no resolver knows the hub's name";
+    edge.wait_for_log(&[words]);
+    edge.wait("the reason", |status| {
+        status.reason.as_deref() == Some(words)
+    });
 
     let _server = NameServer::start(&world);
 

@@ -3,14 +3,17 @@
 //! A thread of its own asks the workers every few seconds and writes; packets wait for none of it.
 //! A file that cannot be written is said once, and counting goes on.
 
+mod tally;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
+use self::tally::Tally;
 use super::{answer::Answer, letter::Letter, running::Running};
 use crate::{
     config::{self, EdgeConfig},
@@ -46,8 +49,7 @@ struct Books {
     ledger: Option<Ledger>,
     /// Said once, until it works again.
     failed: bool,
-    /// What each link had carried when it was asked last.
-    before: BTreeMap<String, Carried>,
+    tally: Tally,
     over: BTreeSet<String>,
     /// What was said of a link, in the cycle that began on a day.
     said: BTreeSet<(String, String, CapState)>,
@@ -76,7 +78,7 @@ impl Accounts {
             .spawn(move || {
                 sennit_linux::confine::keep_files_only();
                 while let Some(accounts) = own.upgrade() {
-                    accounts.look(SystemTime::now());
+                    drop(accounts.look(SystemTime::now()));
                     drop(accounts);
                     thread::sleep(EVERY);
                 }
@@ -84,30 +86,22 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// Asks what was carried since the last time, and writes it down.
-    fn look(&self, now: SystemTime) {
-        let Ok(reports) = mailbox::ask_all(&self.workers, &Request::Usage) else {
-            return;
-        };
-        let mut carried: BTreeMap<String, Carried> = BTreeMap::new();
-        for link in reports.into_iter().flat_map(|report| report.seen.links) {
-            carried.entry(link.name).or_default().add(Carried {
-                sent_bytes: link.sent_bytes,
-                received_bytes: link.received_bytes,
-            });
-        }
+    /// Asks what was carried since the last time, and writes it down; the books as they are then.
+    ///
+    /// Nobody else asks before it is written: who asked earlier must not write later.
+    fn look(&self, now: SystemTime) -> MutexGuard<'_, Books> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut books.before, carried.clone());
-        for (link, carried) in &mut carried {
-            *carried = carried.since(before.get(link).copied().unwrap_or_default());
+        if let Ok(reports) = mailbox::ask_all(&self.workers, &Request::Usage) {
+            let seen = reports.into_iter().map(|report| report.seen.links);
+            books.tally.note(seen);
+            self.write(&mut books, now);
+            self.judge(&mut books, &self.reloader.running().config, now);
         }
-        carried.retain(|_, carried| carried.total() > 0);
-        self.write(&mut books, &carried, now);
-        let running = self.reloader.running();
-        self.judge(&mut books, &running.config, now);
+        books
     }
 
-    fn write(&self, books: &mut Books, carried: &BTreeMap<String, Carried>, now: SystemTime) {
+    fn write(&self, books: &mut Books, now: SystemTime) {
+        let carried = books.tally.take();
         let outcome = self.open(books).and_then(|ledger| {
             let day = ledger.day(now, self.started.elapsed());
             let rows = carried.iter().map(|(link, it)| (link.as_str(), *it));
@@ -120,12 +114,7 @@ impl Accounts {
                 if !std::mem::replace(&mut books.failed, true) {
                     tracing::warn!(error, "what links carry is not written down");
                 }
-                // It is counted again once there is room.
-                for (link, lost) in carried {
-                    if let Some(before) = books.before.get_mut(link) {
-                        *before = before.since(*lost);
-                    }
-                }
+                books.tally.put_back(carried);
             }
         }
     }
@@ -197,8 +186,7 @@ impl Accounts {
 
     /// The answer to `usage`.
     pub(super) fn document(&self) -> Response {
-        self.look(SystemTime::now());
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut books = self.look(SystemTime::now());
         let running = self.reloader.running();
         let now = SystemTime::now();
         let links = running.config.links.iter();
@@ -254,4 +242,50 @@ impl Books {
 
 fn date(day: Day) -> String {
     crate::usage::date(day).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use sennit_linux::poller::Poller;
+
+    use super::*;
+    use crate::{config, daemon::edge::tests::config, journal::Keeper};
+
+    #[test]
+    fn while_the_workers_are_asked_nobody_else_looks() {
+        let (poller, state) = (Poller::new().unwrap(), tempfile::tempdir().unwrap());
+        let (worker, slot) = mailbox::open(&poller, 0).unwrap();
+        let keeper = Keeper::start(&state.path().join("journal.db")).unwrap();
+        let journal = keeper.journal();
+        let running = Running::new(config("", &["all"]), config::effective(""));
+        let accounts = Accounts {
+            state: state.path().into(),
+            started: Instant::now(),
+            reloader: Arc::new(Reloader::new(
+                "edge.toml".into(),
+                &Arc::new(running),
+                journal.clone(),
+                |_| unreachable!("nobody reloads"),
+            )),
+            journal: journal.clone(),
+            workers: vec![slot],
+            letters: Vec::new().into(),
+            books: Mutex::default(),
+        };
+
+        thread::scope(|scope| {
+            let looks = scope.spawn(|| drop(accounts.look(SystemTime::now())));
+            let asked: Question<Answer> = loop {
+                match worker.next() {
+                    Some(question) => break question,
+                    None => thread::yield_now(),
+                }
+            };
+            assert!(accounts.books.try_lock().is_err());
+            // The worker ends without an answer.
+            drop(asked);
+            looks.join().unwrap();
+        });
+        assert!(accounts.books.try_lock().is_ok());
+    }
 }

@@ -9,7 +9,7 @@ use super::{
     LETTERS, QUESTIONS, STRAYS, Share,
     answer::Answer,
     class_devices,
-    ground::Host,
+    ground::{Ground, Host},
     lead::Lead,
     letter::Letter,
     links::Links,
@@ -99,7 +99,12 @@ impl<'a> Crew<'a> {
                 edge,
                 share,
                 site: self.site.clone(),
-                links: Links::new(self.running, number == 0, self.journal.clone(), self.host),
+                links: Links::new(
+                    self.running,
+                    number == 0,
+                    self.journal.clone(),
+                    Ground::new(&self.running.config.device, self.host),
+                ),
                 devices: std::iter::once(None).chain(own.map(Some)).collect(),
                 questions,
                 letters,
@@ -108,6 +113,8 @@ impl<'a> Crew<'a> {
                 resolved: Arc::default(),
                 lead: lead.take(),
                 told: BTreeMap::new(),
+                running: Arc::clone(self.running),
+                up: 0,
                 journal: self.journal.clone(),
             };
             Worker { machine, io }

@@ -9,13 +9,14 @@ use std::{
     fs, io,
     io::Write as _,
     net::IpAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{self, Sender},
+        mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use sennit_linux::{DeviceName, confine};
@@ -24,8 +25,12 @@ use crate::daemon::deputy::Deputy;
 
 /// The file that the C library reads.
 pub(crate) const FILE: &str = "/etc/resolv.conf";
-/// There while systemd-resolved runs.
-const RESOLVED: &str = "/run/systemd/resolve/stub-resolv.conf";
+/// Where systemd-resolved has its files, of which this one is there while it runs.
+const RESOLVED: &str = "/run/systemd/resolve";
+const STUB: &str = "stub-resolv.conf";
+/// What the host did not take is tried again after this: who looks after its servers may have been
+/// about to start.
+const AGAIN: Duration = Duration::from_secs(10);
 /// The first line of our file, with the device after it.
 const OURS: &str = "# Written by sennit for ";
 /// Before each line of the file that was there.
@@ -58,8 +63,16 @@ impl Dns {
             confine::all_but_files();
             confine::keep_files_only();
             let mut host = Host::new(&device);
-            for servers in told {
-                host.set(&servers);
+            loop {
+                let heard = match host.is_owed() {
+                    true => told.recv_timeout(AGAIN),
+                    false => told.recv().map_err(RecvTimeoutError::from),
+                };
+                match heard {
+                    Ok(servers) => host.set(&servers),
+                    Err(RecvTimeoutError::Timeout) => host.tell(),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
                 *shared.lock().unwrap_or_else(PoisonError::into_inner) = host.note();
             }
         };
@@ -98,12 +111,20 @@ impl Drop for Dns {
     }
 }
 
-/// The servers that the host knows because of us.
-#[derive(Debug)]
+/// Runs a command with words and input; false if there is no such command.
+type Run = Box<dyn Fn(&str, &[&str], &str) -> io::Result<bool>>;
+
+/// The servers that the host is to know because of us.
 struct Host {
     device: DeviceName,
     servers: Vec<IpAddr>,
+    /// How it was told of them, if it was.
     way: Option<Way>,
+    /// The log knows that it was not.
+    complained: bool,
+    file: PathBuf,
+    resolved: PathBuf,
+    run: Run,
 }
 
 impl Host {
@@ -113,35 +134,58 @@ impl Host {
             device: device.clone(),
             servers: Vec::new(),
             way: None,
+            complained: false,
+            file: FILE.into(),
+            resolved: RESOLVED.into(),
+            run: Box::new(run),
         }
     }
 
     fn set(&mut self, servers: &[IpAddr]) {
-        if self.servers == servers {
-            return;
+        if self.servers != servers {
+            self.forget();
+            self.servers = servers.to_vec();
+            self.complained = false;
+            self.tell();
         }
-        self.forget();
-        self.servers = servers.to_vec();
-        if servers.is_empty() {
+    }
+
+    /// Whether the host has still to be told.
+    fn is_owed(&self) -> bool {
+        !self.servers.is_empty() && self.way.is_none()
+    }
+
+    /// Tells the host of the servers, if it has to be told, by the first way that it has.
+    fn tell(&mut self) {
+        if !self.is_owed() {
             return;
         }
         let mut failures = Vec::new();
         for way in [Way::Resolved, Way::Resolvconf, Way::File] {
-            match self.tell(way) {
+            match self.tell_by(way) {
                 Ok(true) => {
+                    let servers = &self.servers;
                     tracing::info!(?servers, by = way.name(), "names are looked up there");
                     self.way = Some(way);
                     return;
                 }
                 Ok(false) => {}
-                Err(error) => failures.push(format!("{}: {error}", way.name())),
+                Err(error) => {
+                    failures.push(format!("{}: {error}", way.name()));
+                    // Half of it may be done.
+                    self.undo(way);
+                    // Who looks after names here is not to be gone behind.
+                    if way == Way::Resolved {
+                        break;
+                    }
+                }
             }
         }
-        tracing::warn!(
-            ?servers,
-            ?failures,
-            "the host does not learn of the name servers"
-        );
+        if !std::mem::replace(&mut self.complained, true) {
+            let servers = &self.servers;
+            let what = "the host does not learn of the name servers; it is tried again";
+            tracing::warn!(?servers, ?failures, "{what}");
+        }
     }
 
     fn note(&self) -> Option<String> {
@@ -157,35 +201,43 @@ impl Host {
     }
 
     /// Tells the host; false if it has not this way.
-    fn tell(&self, way: Way) -> io::Result<bool> {
-        let device = self.device.as_str();
+    fn tell_by(&self, way: Way) -> io::Result<bool> {
+        let (device, run) = (self.device.as_str(), &self.run);
         match way {
-            Way::Resolved if !Path::new(RESOLVED).exists() => Ok(false),
+            Way::Resolved if !self.resolved.join(STUB).exists() => Ok(false),
             Way::Resolved => {
                 let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
                 let mut words = vec!["dns", device];
                 words.extend(servers.iter().map(String::as_str));
-                run("resolvectl", &words, "")?;
-                run("resolvectl", &["domain", device, "~."], "")?;
-                run("resolvectl", &["default-route", device, "yes"], "")
+                Ok(run("resolvectl", &words, "")?
+                    && run("resolvectl", &["domain", device, "~."], "")?
+                    && run("resolvectl", &["default-route", device, "yes"], "")?)
             }
             Way::Resolvconf => run("resolvconf", &["-a", device], &lines(&self.servers)),
-            Way::File => replace(Path::new(FILE), device, &self.servers).map(|()| true),
+            Way::File if leads_into(&self.file, &self.resolved) => {
+                Err(io::Error::other("the file is systemd-resolved's own"))
+            }
+            Way::File => replace(&self.file, device, &self.servers).map(|()| true),
         }
     }
 
     fn forget(&mut self) {
-        let device = self.device.as_str();
-        let done = match self.way.take() {
-            Some(Way::Resolved) => run("resolvectl", &["revert", device], "").map(drop),
-            Some(Way::Resolvconf) => run("resolvconf", &["-d", device], "").map(drop),
-            Some(Way::File) => put_back(Path::new(FILE), device).map(drop),
-            None => Ok(()),
-        };
-        if let Err(error) = done {
-            tracing::warn!(%error, "the host still knows our name servers");
+        if let Some(way) = self.way.take() {
+            self.undo(way);
         }
         self.servers.clear();
+    }
+
+    fn undo(&self, way: Way) {
+        let (device, run) = (self.device.as_str(), &self.run);
+        let done = match way {
+            Way::Resolved => run("resolvectl", &["revert", device], ""),
+            Way::Resolvconf => run("resolvconf", &["-d", device], ""),
+            Way::File => put_back(&self.file, device),
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "the host may still know our name servers");
+        }
     }
 }
 
@@ -232,6 +284,12 @@ fn lines(servers: &[IpAddr]) -> String {
         .iter()
         .map(|server| format!("nameserver {server}\n"));
     lines.collect()
+}
+
+/// Whether a file is a link to one in this directory.
+fn leads_into(file: &Path, directory: &Path) -> bool {
+    let [file, directory] = [file, directory].map(fs::canonicalize);
+    matches!((&file, &directory), (Ok(file), Ok(directory)) if file.starts_with(directory))
 }
 
 /// Writes our servers into the file, and keeps what was there.
@@ -282,6 +340,8 @@ fn run(program: &str, words: &[&str], input: &str) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::RefCell, rc::Rc};
+
     use super::*;
 
     const PLAIN: &str = "# by DHCP\nsearch example.org\nnameserver 192.168.8.1\n";
@@ -322,5 +382,92 @@ mod tests {
 
         assert!(!put_back(&file, "sennit0").unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), PLAIN);
+    }
+
+    /// A host where commands with these words fail, systemd-resolved runs if `stub` is there, and
+    /// what is run is written down.
+    struct Fake {
+        directory: tempfile::TempDir,
+        ran: Rc<RefCell<Vec<String>>>,
+        fails: Rc<RefCell<Option<&'static str>>>,
+    }
+
+    impl Fake {
+        fn host(&self) -> Host {
+            let (ran, fails) = (Rc::clone(&self.ran), Rc::clone(&self.fails));
+            let run = move |program: &str, words: &[&str], _: &str| {
+                let line = format!("{program} {}", words.join(" "));
+                ran.borrow_mut().push(line.clone());
+                match *fails.borrow() {
+                    Some(what) if line.contains(what) => Err(io::Error::other("busy")),
+                    Some(_) | None => Ok(program == "resolvectl"),
+                }
+            };
+            Host {
+                device: "sennit0".parse().unwrap(),
+                servers: Vec::new(),
+                way: None,
+                complained: false,
+                file: self.file(),
+                resolved: self.directory.path().join("resolve"),
+                run: Box::new(run),
+            }
+        }
+
+        /// `/etc/resolv.conf` is a link to systemd-resolved's.
+        fn with_resolved(fails: Option<&'static str>) -> Self {
+            let fake = Self {
+                directory: tempfile::tempdir().unwrap(),
+                ran: Rc::default(),
+                fails: Rc::new(RefCell::new(fails)),
+            };
+            let resolved = fake.directory.path().join("resolve");
+            fs::create_dir(&resolved).unwrap();
+            fs::write(resolved.join(STUB), PLAIN).unwrap();
+            std::os::unix::fs::symlink(resolved.join(STUB), fake.file()).unwrap();
+            fake
+        }
+
+        fn file(&self) -> PathBuf {
+            self.directory.path().join("resolv.conf")
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(self.file()).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_was_told_by_half_is_taken_back_and_tried_again() {
+        let fake = Fake::with_resolved(Some("domain"));
+        let mut host = fake.host();
+
+        host.set(&servers());
+
+        let last = fake.ran.borrow().last().cloned();
+        assert_eq!(last.as_deref(), Some("resolvectl revert sennit0"));
+        assert_eq!(fake.text(), PLAIN);
+        assert!(host.is_owed());
+
+        fake.fails.take();
+        host.tell();
+        assert_eq!(host.way, Some(Way::Resolved));
+        assert!(!host.is_owed());
+        fake.ran.borrow_mut().clear();
+        host.tell();
+        assert_eq!(*fake.ran.borrow(), [""; 0], "once is enough");
+    }
+
+    #[test]
+    fn the_file_of_systemd_resolved_is_never_written() {
+        let fake = Fake::with_resolved(None);
+        let mut host = fake.host();
+        // It runs, and there is no command to tell it.
+        host.run = Box::new(|_, _, _| Ok(false));
+
+        host.set(&servers());
+
+        assert_eq!(fake.text(), PLAIN);
+        assert!(host.is_owed());
     }
 }

@@ -12,19 +12,42 @@ use crate::daemon::deputy::Deputy;
 /// Who changes the host for the workers.
 pub(super) type Host = Arc<Deputy<Footprint>>;
 
+/// Opens a socket with a mark on an interface.
+type Open = dyn Fn(u32, &str, IpAddr) -> Result<LinkSocket, Error> + Send + Sync;
+
 /// What opens sockets.
 #[derive(Clone)]
 pub(super) struct Ground {
     /// Whose marks the packets bear.
     instance: Instance,
-    host: Host,
+    open: Arc<Open>,
 }
 
 impl Ground {
     pub(super) fn new(device: &DeviceName, host: &Host) -> Self {
+        let host = Arc::clone(host);
+        let open = move |mark, device: &str, address| {
+            let device = device.to_owned();
+            host.ask(move |_| {
+                LinkSocket::bind(&LinkBinding {
+                    device: &device,
+                    address,
+                    mark: Some(mark),
+                })
+            })
+        };
         Self {
             instance: Instance::of(device),
-            host: Arc::clone(host),
+            open: Arc::new(open),
+        }
+    }
+
+    /// One whose sockets keep to no interface, as for tests without rights.
+    #[cfg(test)]
+    pub(super) fn loose(device: &DeviceName) -> Self {
+        Self {
+            instance: Instance::of(device),
+            open: Arc::new(|_, _, address| LinkSocket::listen((address, 0).into())),
         }
     }
 
@@ -40,15 +63,6 @@ impl Ground {
         interface: &str,
         address: IpAddr,
     ) -> Result<LinkSocket, Error> {
-        let mark = Some(self.mark(link)?);
-        let device = interface.to_owned();
-        self.host.ask(move |_| {
-            let device = device.as_str();
-            LinkSocket::bind(&LinkBinding {
-                device,
-                address,
-                mark,
-            })
-        })
+        (self.open)(self.mark(link)?, interface, address)
     }
 }

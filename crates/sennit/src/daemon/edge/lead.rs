@@ -124,7 +124,8 @@ impl Lead {
         self.watch.set_links(&running.links, &self.host);
         let blocked = super::blocked(&running.config);
         let blocked = self.host.ask(move |host| host.set_blocked(&blocked));
-        if let Err(error) = self.forward_lan().and(blocked) {
+        let forwards = self.forward_lan().and(self.loosen_class_devices());
+        if let Err(error) = forwards.and(blocked) {
             tracing::error!(error = &error as &dyn Error, "cannot change the host over");
         }
         if !self.addresses.is_empty() {

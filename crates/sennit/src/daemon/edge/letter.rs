@@ -48,6 +48,8 @@ pub(super) enum Letter {
     HubInside(Vec<IpAddr>),
     /// The hub's addresses, as looked up over each link.
     Resolved(Arc<Resolved>),
+    /// To the first: how many tunnels of a worker are up.
+    Tunnels(usize, usize),
     /// To the first: what the hub answers over each link.
     Probed(Vec<(SocketId, Option<Verdict>)>),
 }

@@ -1,6 +1,8 @@
 //! One worker's sockets on the edge's links.
 
 mod rank;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::{
@@ -13,7 +15,7 @@ use std::{
 use super::{
     super::worker::Io,
     causes::explain,
-    ground::{Ground, Host},
+    ground::Ground,
     running::Running,
     watch::{Complaint, Found},
     way::Way,
@@ -45,10 +47,10 @@ pub(super) struct Links {
 
 struct Link {
     config: config::Link,
-    /// Addresses that its sockets are bound to, IPv4 and IPv6.
-    bound: [Option<IpAddr>; 2],
-    /// Those that they were bound to last, and how often one of these was replaced by another.
-    last: [Option<IpAddr>; 2],
+    /// What its sockets are bound to, IPv4 and IPv6.
+    bound: [Option<Bound>; 2],
+    /// What they were bound to last, and how often one of these was replaced by another.
+    last: [Option<Bound>; 2],
     moves: u32,
     /// What is wrong with it, if anything.
     complaint: Option<Complaint>,
@@ -70,6 +72,13 @@ struct Link {
     since: Instant,
 }
 
+/// What a socket is bound to: an interface that is made anew has another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bound {
+    address: IpAddr,
+    interface: u32,
+}
+
 /// This host has refused to send packets of a link.
 struct Refusal {
     error: String,
@@ -88,14 +97,14 @@ const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
 impl Links {
     /// Links that nobody has looked at yet; at the first worker or another.
-    pub(super) fn new(running: &Running, first: bool, journal: Journal, host: &Host) -> Self {
+    pub(super) fn new(running: &Running, first: bool, journal: Journal, ground: Ground) -> Self {
         let links = running.links.iter().map(|it| it.as_ref().map(Link::new));
         let mut all = Self {
             links: links.collect(),
             leaving: Vec::new(),
             over: BTreeSet::new(),
             helpers: BTreeSet::new(),
-            ground: Ground::new(&running.config.device, host),
+            ground,
             first,
             journal,
         };
@@ -107,7 +116,7 @@ impl Links {
     pub(super) fn change(
         &mut self,
         wanted: &[Option<config::Link>],
-        edge: &mut Edge,
+        (edge, io): (&mut Edge, &mut Io),
         now: Instant,
     ) {
         self.links.resize_with(wanted.len(), || None);
@@ -119,16 +128,18 @@ impl Links {
                     link.reconfigure(wanted);
                     edge.handle_link(link.update(index), now);
                 }
-                (None, Some(wanted)) => {
-                    self.leaving.retain(|(other, _)| *other != socket);
-                    *place = Some(Link::new(wanted));
-                }
-                (Some(_), _) => {
-                    edge.remove_link(socket, now);
-                    self.leaving.push((socket, now + LEAVING));
+                (before, wanted) => {
+                    if before.is_some() {
+                        edge.remove_link(socket, now);
+                        self.leaving.push((socket, now + LEAVING));
+                    }
+                    if wanted.is_some() {
+                        self.leaving.retain(|(other, _)| *other != socket);
+                    }
+                    // A drill is of a link, and not of its place.
+                    io.set_cut(socket, false);
                     *place = wanted.as_ref().map(Link::new);
                 }
-                (None, None) => {}
             }
         }
         self.rank(edge, now);
@@ -287,8 +298,10 @@ impl Links {
         }
     }
 
-    pub(super) fn status(&self, now: Instant) -> Vec<LinkStatus> {
-        self.all().map(|(_, link)| link.status(now)).collect()
+    /// The state of each link, with its number.
+    pub(super) fn status(&self, now: Instant) -> Vec<(SocketId, LinkStatus)> {
+        let each = |(index, link): (usize, &Link)| (SocketId(index as u32), link.status(now));
+        self.all().map(each).collect()
     }
 
     /// This host has refused to send packets of a link, other than because the link is down.
@@ -317,7 +330,7 @@ impl Links {
         let Some(link) = self.links.get(index).and_then(Option::as_ref) else {
             return;
         };
-        for address in link.bound.into_iter().flatten() {
+        for Bound { address, .. } in link.bound.into_iter().flatten() {
             let interface = &link.config.interface;
             let renewed = self
                 .ground
@@ -378,20 +391,24 @@ impl Link {
 
     fn follow(&mut self, found: &Found, index: usize, ground: &Ground, io: &mut Io) {
         self.complaint.clone_from(&found.complaint);
+        let interface = found.interface;
         for address in found.sources.into_iter().flatten() {
-            self.bind(address, index, ground, io);
+            self.bind(Bound { address, interface }, index, ground, io);
         }
         for (family, any) in [(0, IpAddr::from([0; 4])), (1, IpAddr::from([0; 16]))] {
-            if found.sources[family].is_none() && self.bound[family].take().is_some() {
+            if found.sources[family].is_none() {
+                // It may be of another interface, or of a link that had this place.
+                self.bound[family] = None;
                 drop_socket(index, any, io);
             }
         }
     }
 
-    /// Binds a socket to `address` unless there is one.
-    fn bind(&mut self, address: IpAddr, index: usize, ground: &Ground, io: &mut Io) {
+    /// Binds a socket there unless there is one.
+    fn bind(&mut self, to: Bound, index: usize, ground: &Ground, io: &mut Io) {
+        let address = to.address;
         let family = usize::from(address.is_ipv6());
-        if self.bound[family] == Some(address) {
+        if self.bound[family] == Some(to) {
             return;
         }
         match ground.open(index, &self.config.interface, address) {
@@ -400,9 +417,9 @@ impl Link {
                     self.complaint = unusable(format!("cannot watch the socket: {error}"));
                     return;
                 }
-                self.bound[family] = Some(address);
-                let last = self.last[family].replace(address);
-                let moved = last.is_some_and(|last| last != address);
+                self.bound[family] = Some(to);
+                let last = self.last[family].replace(to);
+                let moved = last.is_some_and(|last| last != to);
                 self.moves = self.moves.wrapping_add(moved.into());
             }
             Err(error) => {

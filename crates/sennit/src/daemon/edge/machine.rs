@@ -1,6 +1,8 @@
 //! One worker's engine with its events turned into deeds.
 
 mod engines;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,
@@ -57,6 +59,10 @@ pub(super) struct EdgeMachine {
     pub(super) lead: Option<Lead>,
     /// Why a class has no tunnel, as the journal was told last.
     pub(super) told: BTreeMap<String, String>,
+    /// The config that the worker went over to last.
+    pub(super) running: Arc<Running>,
+    /// How many of its tunnels are up.
+    pub(super) up: usize,
     pub(super) journal: Journal,
 }
 
@@ -153,7 +159,7 @@ impl EdgeMachine {
     fn note_tunnel_up(&mut self, class: &str, link: &str, multipath: bool, now: Instant) {
         tracing::info!(class, first_link = link, multipath, "tunnel is up");
         self.told.remove(class);
-        self.count_tunnel(true, now);
+        self.set_up(self.up + 1, now);
         self.journal.note(Event::TunnelUp {
             site: None,
             class: class.to_owned(),
@@ -168,7 +174,7 @@ impl EdgeMachine {
 
     fn note_tunnel_down(&mut self, class: String, reason: String, now: Instant) {
         tracing::warn!(class, reason, "tunnel is down");
-        self.count_tunnel(false, now);
+        self.set_up(self.up.saturating_sub(1), now);
         self.journal.note(Event::TunnelDown {
             site: None,
             class,
@@ -224,22 +230,33 @@ impl EdgeMachine {
         }
     }
 
-    fn count_tunnel(&mut self, up: bool, now: Instant) {
-        if let Some(lead) = &mut self.lead {
-            lead.outlook.count_tunnel(up, now);
+    /// So many of the tunnels of this worker are up: the first has to know of all.
+    pub(super) fn set_up(&mut self, up: usize, now: Instant) {
+        self.up = up;
+        let worker = self.share.number;
+        match &mut self.lead {
+            Some(lead) => lead.outlook.handle_tunnels(worker, up, now),
+            None => self.letter_slots[0].post(Letter::Tunnels(worker, up)),
         }
     }
 
     /// Goes on with another config.
     fn change(&mut self, running: &Arc<Running>, io: &mut Io, now: Instant) {
-        let share = self.share;
-        let change = far_side::change(running, |class| share.has(class));
-        self.edge.handle_change(change, now);
-        self.links.change(&running.links, &mut self.edge, now);
+        self.running = Arc::clone(running);
+        self.follow_running(now);
+        let deeds = (&mut self.edge, &mut *io);
+        self.links.change(&running.links, deeds, now);
         if let Some(lead) = &mut self.lead {
             lead.change(running);
         }
         self.look(io, now);
+    }
+
+    /// Has the engine do what the config says, unless it does.
+    pub(super) fn follow_running(&mut self, now: Instant) {
+        let share = self.share;
+        let change = far_side::change(&self.running, |class| share.has(class));
+        self.edge.handle_change(change, now);
     }
 
     fn tell_resolved(&mut self, now: Instant) {
@@ -287,6 +304,11 @@ impl EdgeMachine {
                     lead.handle_hub_inside(addresses);
                 }
             }
+            Letter::Tunnels(worker, up) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.outlook.handle_tunnels(worker, up, now);
+                }
+            }
         }
     }
 
@@ -332,14 +354,14 @@ impl EdgeMachine {
         Answer {
             site: self.site.clone(),
             notes: self.notes(),
-            verdict: lead.and_then(|lead| lead.outlook.verdict(&links)),
+            verdict: lead.and_then(|lead| lead.outlook.verdict(&links, &self.resolved, now)),
             certificate: lead.and_then(Lead::certificate),
             hub_inside: lead.map_or_else(Vec::new, |lead| lead.hub_inside.clone()),
             addresses: lead.map_or_else(Vec::new, |lead| {
                 lead.addresses.iter().map(Prefix::first).collect()
             }),
             refused: self.edge.refused_lan().to_vec(),
-            links,
+            links: links.into_iter().map(|(_, link)| link).collect(),
             refusals: self.links.refusals(now),
             standings: self.links.standings(),
             worker: self.strays.counters.status(seen.len()),

@@ -92,6 +92,19 @@ impl Names {
         Ok(Some(Self(sender)))
     }
 
+    /// One without a thread, and what it is told of tunnels.
+    #[cfg(test)]
+    pub(super) fn overheard() -> (Self, impl Fn() -> Vec<bool>) {
+        let (sender, words) = mpsc::channel();
+        let tunnel = |word| match word {
+            Word::Tunnel(up) => Some(up),
+            Word::Ways(_) => None,
+        };
+        (Self(sender), move || {
+            words.try_iter().filter_map(tunnel).collect()
+        })
+    }
+
     pub(super) fn set_ways(&self, ways: Vec<Way>) {
         // The thread ends with the daemon only.
         let _ = self.0.send(Word::Ways(ways));

@@ -14,7 +14,7 @@ use super::{
     ground::Host,
     letter::Letter,
     names::Names,
-    probe::{self, Schedule, Verdict},
+    probe::{self, FIRST_LOOK, Schedule, Verdict},
     way::{Resolved, Way},
 };
 use crate::{daemon::mailbox::Slot, status::LinkStatus};
@@ -48,6 +48,12 @@ impl Outlook {
     /// The links have changed.
     pub(super) fn set_ways(&mut self, ways: Vec<Way>) {
         if self.ways != ways {
+            // A place may have passed to another link.
+            let stays = |socket: &SocketId| {
+                let device = |ways: &[Way]| device(ways, *socket).map(str::to_owned);
+                device(&ways).is_some_and(|it| device(&self.ways) == Some(it))
+            };
+            self.verdicts.retain(|socket, _| stays(socket));
             if let Some(names) = &self.names {
                 names.set_ways(ways.clone());
             }
@@ -55,16 +61,12 @@ impl Outlook {
         }
     }
 
-    pub(super) fn count_tunnel(&mut self, up: bool, now: Instant) {
-        if let Some(any) = self.schedule.count(up, now) {
+    /// So many tunnels of a worker are up, of which none is left if its engine was replaced.
+    pub(super) fn handle_tunnels(&mut self, worker: usize, up: usize, now: Instant) {
+        if let Some(any) = self.schedule.count(worker, up, now) {
             self.verdicts.clear();
             self.names.iter().for_each(|names| names.set_tunnel(any));
         }
-    }
-
-    /// The engines were replaced, and no tunnel is left.
-    pub(super) fn start_over(&mut self, now: Instant) {
-        self.schedule.start_over(now);
     }
 
     /// Looks, on a thread of its own, if it is time.
@@ -128,9 +130,11 @@ impl Outlook {
                 self.verdicts.remove(&socket);
                 continue;
             };
+            // The link may be gone by now.
+            let Some(interface) = device(&self.ways, socket) else {
+                continue;
+            };
             if self.verdicts.get(&socket) != Some(&verdict) {
-                let way = self.ways.iter().find(|way| way.socket == socket);
-                let interface = way.map_or("?", |way| way.device.as_str());
                 tracing::warn!(interface, %verdict, "no tunnel");
                 self.verdicts.insert(socket, verdict);
             }
@@ -138,12 +142,12 @@ impl Outlook {
     }
 
     /// Says of each link what the hub answers there.
-    pub(super) fn describe(&self, links: &mut [LinkStatus], now: Instant) {
+    pub(super) fn describe(&self, links: &mut [(SocketId, LinkStatus)], now: Instant) {
         let Some(since) = self.schedule.without(now) else {
             return;
         };
-        for (index, link) in links.iter_mut().enumerate() {
-            if let Some(verdict) = self.verdicts.get(&SocketId(index as u32))
+        for (socket, link) in links {
+            if let Some(verdict) = self.verdicts.get(socket)
                 && link.hub.is_none()
             {
                 link.hub = Some(tried(verdict, since));
@@ -152,12 +156,22 @@ impl Outlook {
     }
 
     /// Why there is no tunnel, once it was looked over every link.
-    pub(super) fn verdict(&self, links: &[LinkStatus]) -> Option<String> {
+    pub(super) fn verdict(
+        &self,
+        links: &[(SocketId, LinkStatus)],
+        resolved: &Resolved,
+        now: Instant,
+    ) -> Option<String> {
+        let nowhere = self.nowhere_to_ask(resolved);
+        if nowhere.is_some() && self.schedule.without(now)? >= FIRST_LOOK {
+            return nowhere;
+        }
         let told = links
             .iter()
-            .filter_map(|link| Some((&link.name, link.hub.as_ref()?)));
-        let told: Vec<(&String, &String)> = told.collect();
-        if self.verdicts.is_empty() || told.len() < self.ways.len() {
+            .filter_map(|(socket, link)| Some((*socket, (&link.name, link.hub.as_ref()?))));
+        let told: BTreeMap<SocketId, (&String, &String)> = told.collect();
+        let untold = self.ways.iter().any(|way| !told.contains_key(&way.socket));
+        if self.verdicts.is_empty() || untold {
             return None;
         }
         let mut meanings = self.verdicts.values().map(Verdict::meaning);
@@ -165,11 +179,26 @@ impl Outlook {
         if self.verdicts.len() == told.len() && meanings.all(|other| other == first) {
             return Some(format!("no link reaches the hub: {first}"));
         }
-        let each = told.iter().map(|(name, told)| format!("{name}: {told}"));
+        let each = told.values();
+        let each = each.map(|(name, told)| format!("{name}: {told}"));
         Some(format!(
             "no link reaches the hub; {}",
             each.collect::<Vec<_>>().join("; ")
         ))
+    }
+
+    /// Why no link knows an address of the hub that it could reach, if that is so.
+    fn nowhere_to_ask(&self, resolved: &Resolved) -> Option<String> {
+        let unreachable = |way: &Way| self.hubs_of(way, resolved).is_empty();
+        if self.ways.is_empty() || !self.ways.iter().all(unreachable) {
+            return None;
+        }
+        let known = !self.hubs.is_empty() || resolved.values().any(|hubs| !hubs.is_empty());
+        Some(if known {
+            "no link has an address of the family that the hub's addresses are of".into()
+        } else {
+            "no resolver knows the hub's name".into()
+        })
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -177,6 +206,110 @@ impl Outlook {
     }
 }
 
+/// The interface of the link with a number.
+fn device(ways: &[Way], socket: SocketId) -> Option<&str> {
+    let way = ways.iter().find(|way| way.socket == socket);
+    way.map(|way| way.device.as_str())
+}
+
 fn tried(verdict: &Verdict, since: Duration) -> String {
     format!("tried for {} s, {verdict}", since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::daemon::edge::probe::{Tcp, Udp};
+
+    const FIRST: SocketId = SocketId(0);
+    const THIRD: SocketId = SocketId(2);
+
+    fn way(socket: SocketId, device: &str) -> Way {
+        Way {
+            socket,
+            device: device.into(),
+            sources: [Some([192, 0, 2, 1].into()), None],
+            mark: None,
+        }
+    }
+
+    fn link(socket: SocketId, name: &str) -> (SocketId, LinkStatus) {
+        let status = json!({
+            "name": name, "interface": name, "tier": 1, "weight": 1, "state": "up"
+        });
+        (socket, serde_json::from_value(status).unwrap())
+    }
+
+    fn verdict(udp: Udp) -> Option<Verdict> {
+        Some(Verdict {
+            hub: ([203, 0, 113, 10], 443).into(),
+            udp,
+            tcp: Tcp::Silent,
+        })
+    }
+
+    /// An edge whose second link was taken out of the config, after a look over each link.
+    fn looked(now: Instant) -> Outlook {
+        let mut outlook = Outlook::new(None, vec![([203, 0, 113, 10], 443).into()], now);
+        outlook.set_ways(vec![way(FIRST, "dsl"), way(THIRD, "lte")]);
+        let verdicts = vec![
+            (FIRST, verdict(Udp::Silent)),
+            (THIRD, verdict(Udp::Refused)),
+        ];
+        outlook.handle_verdicts(verdicts, now);
+        outlook
+    }
+
+    #[test]
+    fn each_link_is_told_its_own_verdict_also_behind_an_empty_place() {
+        let now = Instant::now();
+        let outlook = looked(now);
+        let mut links = [link(FIRST, "dsl"), link(THIRD, "lte")];
+
+        outlook.describe(&mut links, now);
+
+        let told = links.each_ref().map(|(_, link)| link.hub.clone().unwrap());
+        assert!(told[0].contains("neither UDP nor TCP"), "{told:?}");
+        assert!(told[1].contains("nothing listens there"), "{told:?}");
+        let verdict = outlook.verdict(&links, &Resolved::new(), now).unwrap();
+        assert!(
+            verdict.contains("dsl: ") && verdict.contains("lte: "),
+            "{verdict}"
+        );
+    }
+
+    #[test]
+    fn a_verdict_goes_with_its_link() {
+        let now = Instant::now();
+        let mut outlook = looked(now);
+        outlook.set_ways(vec![way(FIRST, "wwan0"), way(THIRD, "lte")]);
+        let mut links = [link(FIRST, "wwan0"), link(THIRD, "lte")];
+
+        // The second link was removed while it was looked at.
+        outlook.handle_verdicts(vec![(SocketId(1), verdict(Udp::Refused))], now);
+        outlook.describe(&mut links, now);
+
+        assert_eq!(links[0].1.hub, None);
+        assert!(links[1].1.hub.is_some());
+        assert_eq!(outlook.verdict(&links, &Resolved::new(), now), None);
+        assert!(outlook.verdicts.keys().eq([&THIRD]));
+    }
+
+    #[test]
+    fn the_hubs_name_is_asked_for_again_when_the_engines_have_begun_anew() {
+        let (names, told) = Names::overheard();
+        let now = Instant::now();
+        let mut outlook = Outlook::new(Some(names), Vec::new(), now);
+        outlook.handle_tunnels(0, 1, now);
+        outlook.handle_tunnels(1, 1, now);
+        assert_eq!(told(), [true]);
+
+        outlook.handle_tunnels(0, 0, now);
+        outlook.handle_tunnels(1, 0, now);
+
+        assert_eq!(told(), [false]);
+        assert_eq!(outlook.poll_timeout(), Some(now + FIRST_LOOK));
+    }
 }

@@ -7,6 +7,7 @@
 //! to the same port. It looks nowhere else.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     io::{self, Read as _, Write as _},
     net::SocketAddr,
@@ -188,8 +189,8 @@ impl Verdict {
                     .into()
             }
             (Udp::Silent, Tcp::Accepted | Tcp::Reset) => {
-                "TCP reaches the hub's host, UDP does not: this network, or a firewall at the hub, \
-                 blocks UDP"
+                "TCP reaches the hub's host, UDP gets no answer: this network, or a firewall at the \
+                 hub, blocks UDP, or the hub hangs"
                     .into()
             }
             (Udp::Silent, Tcp::Silent) => {
@@ -210,56 +211,49 @@ impl fmt::Display for Verdict {
 /// Since when there is no tunnel, and when to look why.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    tunnels: usize,
+    /// The tunnels of each worker that are up, where there are any.
+    tunnels: BTreeMap<usize, usize>,
     since: Instant,
     next: Option<Instant>,
 }
 
 /// A handshake takes less than this where it succeeds, and one attempt is over.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+pub(super) const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// Networks change; this is no load.
 const NEXT_LOOK: Duration = Duration::from_secs(30);
 
 impl Schedule {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            tunnels: 0,
+            tunnels: BTreeMap::new(),
             since: now,
             next: Some(now + FIRST_LOOK),
         }
     }
 
-    /// A tunnel came up or went down; whether there is one now, if that is news.
-    pub(super) fn count(&mut self, up: bool, now: Instant) -> Option<bool> {
-        let before = self.tunnels;
-        self.tunnels = if up {
-            before + 1
-        } else {
-            before.saturating_sub(1)
+    /// So many tunnels of a worker are up; whether there is one of any worker now, if that is news.
+    pub(super) fn count(&mut self, worker: usize, up: usize, now: Instant) -> Option<bool> {
+        let before = self.has_tunnel();
+        match up {
+            0 => self.tunnels.remove(&worker),
+            _ => self.tunnels.insert(worker, up),
         };
-        match (before, self.tunnels) {
-            (0, 1) => {
-                self.next = None;
-                Some(true)
-            }
-            (1, 0) => {
-                *self = Self::new(now);
-                Some(false)
-            }
-            _ => None,
+        let after = self.has_tunnel();
+        match (before, after) {
+            (false, true) => self.next = None,
+            (true, false) => *self = Self::new(now),
+            (true, true) | (false, false) => return None,
         }
+        Some(after)
     }
 
-    /// All engines begin anew.
-    pub(super) fn start_over(&mut self, now: Instant) {
-        if self.tunnels > 0 {
-            *self = Self::new(now);
-        }
+    fn has_tunnel(&self) -> bool {
+        !self.tunnels.is_empty()
     }
 
     /// How long there has been no tunnel.
     pub(super) fn without(&self, now: Instant) -> Option<Duration> {
-        (self.tunnels == 0).then(|| now.saturating_duration_since(self.since))
+        (!self.has_tunnel()).then(|| now.saturating_duration_since(self.since))
     }
 
     /// Whether it is time to look; the next time is after [`Self::looked`].
@@ -272,7 +266,7 @@ impl Schedule {
     }
 
     pub(super) fn looked(&mut self, now: Instant) {
-        if self.tunnels == 0 {
+        if !self.has_tunnel() {
             self.next = Some(now + NEXT_LOOK);
         }
     }
@@ -352,15 +346,31 @@ mod tests {
         schedule.looked(now + FIRST_LOOK);
         assert_eq!(schedule.poll_timeout(), Some(now + FIRST_LOOK + NEXT_LOOK));
 
-        assert_eq!(schedule.count(true, now), Some(true));
-        assert_eq!(schedule.count(true, now), None);
+        assert_eq!(schedule.count(0, 1, now), Some(true));
+        assert_eq!(schedule.count(0, 2, now), None);
         assert_eq!(schedule.poll_timeout(), None);
         assert_eq!(schedule.without(now), None);
 
-        assert_eq!(schedule.count(false, now), None);
+        assert_eq!(schedule.count(0, 1, now), None);
         let later = now + NEXT_LOOK;
-        assert_eq!(schedule.count(false, later), Some(false));
+        assert_eq!(schedule.count(0, 0, later), Some(false));
         assert_eq!(schedule.without(later + FIRST_LOOK), Some(FIRST_LOOK));
         assert!(schedule.is_due(later + FIRST_LOOK));
+    }
+
+    #[test]
+    fn there_is_a_tunnel_while_any_worker_has_one() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        assert_eq!(schedule.count(1, 1, now), Some(true));
+
+        assert_eq!(schedule.count(0, 1, now), None);
+        assert_eq!(schedule.count(0, 0, now), None, "its engine was replaced");
+        assert_eq!(schedule.without(now + NEXT_LOOK), None);
+        assert!(!schedule.is_due(now + NEXT_LOOK));
+
+        assert_eq!(schedule.count(1, 0, now), Some(false));
+        assert_eq!(schedule.count(1, 0, now), None);
+        assert!(schedule.is_due(now + FIRST_LOOK));
     }
 }

@@ -331,6 +331,13 @@ mod tests {
         assert_eq!(whats(&planned.needs_restart), ["class calls: match"]);
         assert!(!planned.next.config.classes[0].matches[0].is_kernel());
 
+        let named = |rules: &str| {
+            text("", &["a"], &[]) + "[[class]]\nname = 'calls'\ndevice = 'calls0'\n" + rules
+        };
+        let planned = plan(&running(&named("")), &named("match = ['uid 1000']"));
+        assert_eq!(planned.needs_restart.len(), 0, "it has its device");
+        assert!(planned.next.config.classes[0].matches[0].is_kernel());
+
         let marked = running(&with("mark 0x10/0xff"));
         let planned = plan(&marked, &with("mark 0x20/0xff"));
         assert_eq!(planned.needs_restart.len(), 0);

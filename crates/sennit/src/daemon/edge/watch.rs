@@ -25,6 +25,9 @@ pub(super) struct Watch {
 pub(super) struct Found {
     /// Addresses that packets may leave from, IPv4 and IPv6.
     pub(super) sources: [Option<IpAddr>; 2],
+    /// The number of the interface, which another one of the same name does not have; 0 if there
+    /// is none.
+    pub(super) interface: u32,
     /// What is wrong with it, if anything.
     pub(super) complaint: Option<Complaint>,
     /// Largest IP packet that it sends.
@@ -42,6 +45,7 @@ impl Found {
     /// In a place without a link.
     const NOTHING: Self = Self {
         sources: [None; 2],
+        interface: 0,
         complaint: None,
         mtu: None,
     };
@@ -107,9 +111,8 @@ impl Watch {
                     // There may be nothing to forget.
                     let _ = host.ask(move |host| host.unroute_link(index));
                     return Found {
-                        sources: [None; 2],
                         complaint: Some(missing(&error)),
-                        mtu: None,
+                        ..Found::NOTHING
                     };
                 }
             };
@@ -137,6 +140,7 @@ fn examine(interface: &Interface) -> Found {
     let usable = sources.iter().any(Option::is_some);
     Found {
         sources,
+        interface: interface.index,
         complaint: (!usable).then(|| complaint(interface)),
         mtu: Some(interface.mtu),
     }

@@ -137,7 +137,7 @@ impl Io {
         }
     }
 
-    fn is_cut(&self, index: usize) -> bool {
+    pub(in crate::daemon) fn is_cut(&self, index: usize) -> bool {
         !self.cut.is_empty() && self.cut.contains(&index)
     }
 

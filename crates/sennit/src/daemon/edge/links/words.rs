@@ -63,7 +63,7 @@ impl Link {
         LinkStatus {
             name: self.config.name.clone(),
             interface: self.config.interface.clone(),
-            address: self.bound[0].or(self.bound[1]),
+            address: self.bound[0].or(self.bound[1]).map(|bound| bound.address),
             tier: self.config.tier,
             weight: self.config.weight,
             state: if up { LinkState::Up } else { LinkState::Down },

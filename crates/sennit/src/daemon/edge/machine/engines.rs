@@ -76,9 +76,9 @@ impl EdgeMachine {
         let mut buffer = Vec::new();
         io.flush_transmits(|buffer| self.edge.poll_transmit(buffer, now), &mut buffer);
         self.edge = engine;
-        if let Some(lead) = &mut self.lead {
-            lead.outlook.start_over(now);
-        }
+        self.set_up(0, now);
+        // It was made under the config of the first worker, which may be another by now.
+        self.follow_running(now);
         self.links.announce(&mut self.edge, now);
         self.tell_resolved(now);
     }

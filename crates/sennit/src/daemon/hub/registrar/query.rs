@@ -56,7 +56,7 @@ pub(in crate::daemon) enum Query {
         asker: Asker,
         target: Target,
         /// Where to say what a name stands for.
-        back: SyncSender<Query>,
+        back: SyncSender<Self>,
     },
     /// What the name of a target stands for, which took a while: who asked may have been shut out
     /// meanwhile, or may reach less.

@@ -65,7 +65,9 @@ impl Registrar {
     ) -> Result<(), UdpRefusal> {
         let admission = self.known(asker, now)?;
         let relay = self.relay()?.clone();
-        let policy = self.policy_for(&admission, now).map_err(turned_away)?;
+        let policy = self
+            .policy_for(&admission, now)
+            .map_err(|refusal| turned_away(&refusal))?;
         let opening = Opening {
             worker: asker.worker,
             request: asker.request,
@@ -95,7 +97,7 @@ impl Registrar {
 
     fn known(&self, asker: &Asker, now: SystemTime) -> Result<Admission, UdpRefusal> {
         let known = self.recognize(&asker.certificates, asker.bearer.as_deref(), now);
-        known.map_err(turned_away)
+        known.map_err(|refusal| turned_away(&refusal))
     }
 
     fn relay(&self) -> Result<&Slot<Order>, UdpRefusal> {
@@ -122,8 +124,8 @@ impl Registrar {
     }
 }
 
-fn turned_away(refusal: Refusal) -> UdpRefusal {
-    log(&refusal, "peer refused");
+fn turned_away(refusal: &Refusal) -> UdpRefusal {
+    log(refusal, "peer refused");
     UdpRefusal {
         status: refusal.http_status(),
         error: None,

@@ -1,0 +1,124 @@
+use std::{net::SocketAddr, sync::Arc};
+
+use sennit_linux::poller::Poller;
+
+use super::*;
+use crate::{
+    daemon::edge::tests::{config, engines},
+    journal::Keeper,
+};
+
+const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+const LTE: SocketId = SocketId(0);
+
+/// A worker's links, of which there is one, with what they change.
+struct Desk {
+    links: Links,
+    edge: Edge,
+    io: Io,
+    lte: config::Link,
+    now: Instant,
+    _keeper: (Keeper, tempfile::TempDir),
+}
+
+impl Desk {
+    fn new() -> Self {
+        let running = Running::new(config("", &["all"]), Vec::new());
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = Keeper::start(&directory.path().join("journal.db")).unwrap();
+        let ground = Ground::loose(&running.config.device);
+        Self {
+            links: Links::new(&running, false, keeper.journal().clone(), ground),
+            edge: engines(&running, 1).remove(0),
+            io: Io::new(Arc::new(Poller::new().unwrap())),
+            lte: running.config.links[0].clone(),
+            now: Instant::now(),
+            _keeper: (keeper, directory),
+        }
+    }
+
+    fn change(&mut self, wanted: Option<config::Link>) {
+        let deeds = (&mut self.edge, &mut self.io);
+        self.links.change(&[wanted], deeds, self.now);
+    }
+
+    fn drill(&mut self) {
+        let order = LinkOrder::Cut {
+            milliseconds: 60_000,
+        };
+        let deeds = (&mut self.edge, &mut self.io);
+        self.links.handle_order(0, order, deeds, self.now);
+        assert!(self.io.is_cut(0));
+    }
+
+    /// The link's interface is found under this number, with these addresses.
+    fn find(&mut self, interface: u32, sources: [Option<IpAddr>; 2]) -> [Option<SocketAddr>; 2] {
+        let found = Found {
+            sources,
+            interface,
+            complaint: None,
+            mtu: Some(1500),
+        };
+        self.links
+            .follow(&[found], &mut self.edge, &mut self.io, self.now);
+        [V4, V6].map(|family| self.io.socket_address(LTE, family))
+    }
+}
+
+#[test]
+fn a_drill_ends_with_its_link_and_does_not_pass_to_the_next_in_its_place() {
+    let mut desk = Desk::new();
+    let dsl = config::Link {
+        name: "dsl".into(),
+        ..desk.lte.clone()
+    };
+    desk.drill();
+    desk.change(None);
+    assert!(!desk.io.is_cut(0));
+
+    desk.change(Some(dsl));
+    desk.drill();
+    desk.change(Some(desk.lte.clone()));
+
+    assert!(!desk.io.is_cut(0));
+}
+
+#[test]
+fn a_drill_goes_on_while_its_link_is_changed_in_the_config() {
+    let mut desk = Desk::new();
+    desk.drill();
+    desk.change(Some(config::Link {
+        tier: 7,
+        ..desk.lte.clone()
+    }));
+
+    assert!(desk.io.is_cut(0));
+}
+
+#[test]
+fn a_socket_is_bound_anew_when_its_interface_is_made_anew_with_the_same_address() {
+    let mut desk = Desk::new();
+    let first = desk.find(4, [Some(V4), None]);
+    assert_eq!(desk.find(4, [Some(V4), None]), first);
+
+    let second = desk.find(5, [Some(V4), None]);
+
+    assert!(second[0].is_some());
+    assert_ne!(second, first);
+}
+
+#[test]
+fn a_link_on_another_interface_keeps_no_socket_of_the_one_before() {
+    let mut desk = Desk::new();
+    desk.find(4, [Some(V4), Some(V6)]);
+    desk.change(Some(config::Link {
+        interface: "wwan1".into(),
+        ..desk.lte.clone()
+    }));
+
+    let sockets = desk.find(5, [Some(V4), None]);
+
+    assert!(sockets[0].is_some());
+    assert_eq!(sockets[1], None);
+}

@@ -1,0 +1,130 @@
+use std::{cell::RefCell, fs};
+
+use sennit_linux::poller::Poller;
+
+use super::*;
+use crate::{config::EdgeConfig, daemon::mailbox, journal::Keeper};
+
+thread_local! {
+    /// Whose state has to be locked while this thread reads a file.
+    static READS_FOR: RefCell<Option<Arc<Reloader<Text>>>> = const { RefCell::new(None) };
+}
+
+/// A daemon whose config is any text.
+struct Text(String);
+
+impl Runs for Text {
+    type Config = String;
+
+    fn parse(_: &str, source: &[u8]) -> Result<Loaded<String>, Report> {
+        READS_FOR.with_borrow(|reloader| {
+            let locked = |it: &Arc<Reloader<Self>>| it.state.try_lock().is_err();
+            assert!(
+                reloader.as_ref().is_none_or(locked),
+                "another may overtake it"
+            );
+        });
+        let any = "[edge]\nhub = ['203.0.113.10:443']\n[[link]]\nname = 'a'\ninterface = 'b'\n";
+        let warnings = EdgeConfig::parse("edge.toml", any.as_bytes())?.warnings;
+        let config = String::from_utf8_lossy(source).into_owned();
+        Ok(Loaded { config, warnings })
+    }
+
+    fn look_at_host(_: &String) -> Vec<HostFinding> {
+        Vec::new()
+    }
+
+    fn plan(&self, wanted: &String, _: &[Entry]) -> Planned<Self> {
+        let change = Change {
+            what: "the text".into(),
+            before: None,
+            after: None,
+            place: ("[edge]", None, None),
+        };
+        Planned {
+            next: Self(wanted.clone()),
+            changes: (self.0 != *wanted).then_some(change).into_iter().collect(),
+            needs_restart: Vec::new(),
+        }
+    }
+
+    fn parts(&self) -> (&String, &[Entry]) {
+        (&self.0, &[])
+    }
+}
+
+/// Runs with this text, which is in the file.
+fn reloader(directory: &Path, text: &str) -> (Arc<Reloader<Text>>, Keeper) {
+    let file = directory.join("edge.toml");
+    fs::write(&file, text).unwrap();
+    let keeper = Keeper::start(&directory.join("journal.db")).unwrap();
+    let (running, journal) = (Arc::new(Text(text.into())), keeper.journal().clone());
+    let reloader = Reloader::new(file, &running, journal, |_| Ok(Applied::Whole));
+    (Arc::new(reloader), keeper)
+}
+
+#[test]
+fn nobody_reloads_between_the_look_at_the_file_and_the_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reloader, _keeper) = reloader(directory.path(), "old");
+    fs::write(&reloader.file, "new").unwrap();
+    READS_FOR.set(Some(Arc::clone(&reloader)));
+
+    let answer = reloader.try_reload(None);
+
+    READS_FOR.set(None);
+    assert!(answer.unwrap().applied);
+    assert_eq!(reloader.running().0, "new");
+}
+
+#[test]
+fn a_text_that_nobody_has_to_confirm_does_not_end_a_trial() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reloader, _keeper) = reloader(directory.path(), "old");
+    let version = edit::version(b"old");
+    reloader.apply_text("tried", &version, Some(60)).unwrap();
+
+    for text in ["other", "tried"] {
+        let refused = reloader.apply_text(text, &version, None).unwrap_err();
+        assert_eq!(refused.code, "waits_to_be_kept");
+    }
+    assert_eq!(reloader.running().0, "tried");
+    assert_eq!(fs::read_to_string(&reloader.file).unwrap(), "old");
+
+    // Another trial may take its place.
+    reloader.apply_text("other", &version, Some(60)).unwrap();
+    assert_eq!(reloader.running().0, "other");
+    assert_eq!(reloader.keep(), Response::done());
+    assert_eq!(fs::read_to_string(&reloader.file).unwrap(), "other");
+}
+
+#[test]
+fn the_first_worker_has_a_letter_when_all_others_have_it() {
+    let poller = Poller::new().unwrap();
+    let (boxes, slots): (Vec<_>, Vec<_>) = (0..3)
+        .map(|token| mailbox::open::<(usize, Done)>(&poller, token).unwrap())
+        .unzip();
+    let told = thread::scope(|scope| {
+        let first = scope.spawn(move || {
+            let letter = loop {
+                match boxes[0].next() {
+                    Some(letter) => break letter,
+                    None => thread::yield_now(),
+                }
+            };
+            let others = boxes[1..].iter().filter_map(mailbox::Mailbox::next);
+            let all = std::iter::once(letter).chain(others);
+            let numbers = all.map(|(number, done)| {
+                done.send(()).unwrap();
+                number
+            });
+            numbers.collect::<Vec<usize>>()
+        });
+        assert_eq!(
+            tell_all(&slots, |number, done| (number, done)),
+            Applied::Whole
+        );
+        first.join().unwrap()
+    });
+    assert_eq!(told, [0, 1, 2]);
+}
