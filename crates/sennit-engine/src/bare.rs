@@ -20,8 +20,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    EndpointEvent, Event, FourTuple, Incoming, ServerConfig, StreamEvent, Transmit, VarInt,
+    ClientConfig, Connection, ConnectionHandle, Datagram, DatagramEvent, EcnCodepoint, Endpoint,
+    EndpointEvent, Event, FourTuple, Incoming, PathId, ServerConfig, StreamEvent, Transmit, VarInt,
     crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig},
 };
 
@@ -47,6 +47,8 @@ struct Conn {
     farewell: Farewell,
     /// When the datagrams arrived that it was given last.
     arrived: Option<Instant>,
+    /// A datagram that was to leave soon found no room.
+    wants_room: bool,
 }
 
 impl Conn {
@@ -57,6 +59,21 @@ impl Conn {
         } else {
             self.quic.close(now, code, reason);
         }
+    }
+
+    /// Bytes of datagrams that have not left.
+    fn waiting(&mut self) -> usize {
+        let space = self.quic.datagrams().send_buffer_space();
+        // noq counts the place of the next one as taken.
+        let waiting = BareConfig::DATAGRAM_BUFFER.saturating_sub(space);
+        waiting.saturating_sub(size_of::<Datagram>())
+    }
+
+    /// Whether a datagram would leave soon.
+    fn has_room(&mut self) -> bool {
+        let path = self.quic.path_stats(PathId::ZERO);
+        let soon = path.map_or(0, |path| BareConfig::soon(path.cwnd, path.rtt));
+        self.waiting() < soon
     }
 
     fn poll_transmit(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Transmit> {
@@ -169,6 +186,7 @@ impl Bare {
             parting: None,
             farewell: Farewell::default(),
             arrived: None,
+            wants_room: false,
         };
         self.conns.insert(id, conn);
         self.by_handle.insert(handle.0, id);
@@ -325,6 +343,10 @@ impl Bare {
             return self.roster.forget(id);
         };
         let events = &mut self.events;
+        if conn.wants_room && conn.has_room() {
+            conn.wants_room = false;
+            events.push_back(BareEvent::DatagramRoom(id));
+        }
         while let Some(event) = conn.quic.poll() {
             match event {
                 Event::Connected if conn.client => events.push_back(BareEvent::Connected(id)),
@@ -387,6 +409,9 @@ impl Bare {
                     return Some(outgoing(&transmit));
                 }
                 wake = conn.quic.poll_timeout();
+                if conn.wants_room && conn.has_room() {
+                    wake = Some(now);
+                }
             }
             self.roster.rest(id, wake);
         }

@@ -235,7 +235,10 @@ impl Decoder {
             let slot = &mut self.slots[index(id)];
             // Zeros behind it are of a longer source that was in the same sum, and later sums may
             // be shorter.
-            let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            let len = bytes
+                .iter()
+                .rposition(|&byte| byte != 0)
+                .map_or(0, |last| last + 1);
             slot.bytes.clear();
             slot.bytes.extend_from_slice(&bytes[..len]);
             slot.state = State::Recovered;

@@ -191,7 +191,7 @@ fn verdict(measured: &[Measured]) -> String {
         "mean jitter {within:.3} ms at 26 to 35 packets a second, {without:.3} ms at other rates"
     );
     match above {
-        0 => format!("There is no critical zone here: {means}, and the intervals meet."),
+        0 => format!("No critical zone is shown here: {means}, and the intervals meet."),
         some if some == inside.len() => format!("There is a critical zone here: {means}."),
         some => format!(
             "{some} of {} rates of the zone stand out: {means}.",
@@ -266,7 +266,7 @@ mod tests {
         let zone = judged(|rate| if ZONE.contains(&rate) { 5000 } else { 300 });
         assert!(zone.starts_with("There is a critical zone here"), "{zone}");
         let none = judged(|_| 300);
-        assert!(none.starts_with("There is no critical zone here"), "{none}");
+        assert!(none.starts_with("No critical zone is shown here"), "{none}");
     }
 
     #[test]

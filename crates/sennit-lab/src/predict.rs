@@ -73,12 +73,14 @@ pub(crate) fn run(args: &PredictArgs, programs: Programs) -> Result<(), Error> {
 /// From the edge to the hub, with nothing but the link between them.
 fn sweep(args: &SweepArgs) -> Result<(), Error> {
     let wrong = |error: PredictError| Error::Usage(error.to_string());
-    let mut sweep = Sweep::new(args).map_err(wrong)?;
+    // The link has addresses of both kinds, and the sum is for one of IPv4.
+    let mut sweep = Sweep::new(args, false).map_err(wrong)?;
     let Some(link) = &args.link else {
         return Err(Error::Usage("--check needs --link".into()));
     };
     let page = args.report.as_deref().map(draft::begin).transpose()?;
-    let medium = args.medium();
+    let medium = args.medium(false);
+    refuse_padding(sweep.is_padded(&medium))?;
     let mut text = String::from("name = \"rtt-sweep\"\n");
     write_link(&mut text, 1, link, &medium)?;
     let lab = Scenario::parse(&text)?.build()?;
@@ -162,6 +164,7 @@ fn goodput(step: &StepResult) -> Option<f64> {
 fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<String, Error> {
     let args = load.medium;
     refuse(what, load)?;
+    refuse_padding(predicted.is_padded())?;
     let mut text = String::from("name = \"predict\"\n");
     for (number, link) in (1..).zip(args.links()) {
         write_link(&mut text, number, &link, &args.medium())?;
@@ -247,6 +250,16 @@ fn refuse(what: &What, load: &LoadArgs<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// An emulated link adds the same to every packet, however short its frame is.
+fn refuse_padding(is_padded: bool) -> Result<(), Error> {
+    if !is_padded {
+        return Ok(());
+    }
+    let reason = "--check emulates links that pad no frames, and a frame here is shorter than \
+                  Ethernet's least: send more, or count with --counts frames";
+    Err(Error::Usage(reason.into()))
+}
+
 fn write_link(
     text: &mut String,
     number: usize,
@@ -310,6 +323,7 @@ mod tests {
             "tunnel --link 30/10 --link 8/30 --inner quic --inner-mtu 1300",
             "tunnel --link 30/10/5% --inner udp --fec rlc:1/8",
             "tcp --rate 10Mbit --half-duplex",
+            "udp --rate 10Mbit --payload 16 --counts frames",
         ] {
             let text = written(line).expect("nothing is asked that cannot be");
             let scenario = Scenario::parse(&text).expect(line);
@@ -328,6 +342,9 @@ mod tests {
                 "both directions are alike",
             ),
             ("tcp --link lte/20", "moves"),
+            ("udp --rate 10Mbit --payload 16", "pad no frames"),
+            // The second fragment has eight bytes.
+            ("udp --rate 10Mbit --payload 1480", "pad no frames"),
         ] {
             let error = written(line).expect_err(line).to_string();
             assert!(error.contains(part), "{error}");

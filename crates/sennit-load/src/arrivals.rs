@@ -11,6 +11,9 @@ use crate::times::{TimeFigures, Times};
 
 /// Messages so far behind the newest are not told from copies of what came before.
 const WINDOW: u64 = 1 << 16;
+/// Delays of so many numbers are kept, to be compared with those of their neighbours: 128 KB, and
+/// 16 ms of a million messages a second.
+const KEPT: u64 = 1 << 14;
 
 /// Messages of one sender.
 #[derive(Clone, Debug)]
@@ -24,13 +27,23 @@ pub struct Arrivals {
     duplicates: u64,
     reordered: u64,
     too_old: u64,
-    /// Of the message that arrived last: its number, and its delay by both clocks in nanoseconds.
-    last: Option<(u64, i64)>,
-    least_delay: Option<i64>,
+    /// By number, the last [`KEPT`] delays by both clocks in nanoseconds, of those that arrived.
+    delays: Vec<i64>,
     /// Differences between the delays of messages that were sent one after the other.
     ipdv: Times,
-    /// Delays by both clocks in nanoseconds, less the least so far.
-    delays: Times,
+    /// What all delays are.
+    offsets: Option<Offsets>,
+}
+
+/// Delays by both clocks. Which was the least is known at the end only, so they are kept by their
+/// distance to the first.
+#[derive(Clone, Debug)]
+struct Offsets {
+    first: i64,
+    least: i64,
+    /// Of those that are as long as the first or longer.
+    above: Times,
+    below: Times,
 }
 
 /// What the messages come to.
@@ -52,7 +65,7 @@ pub struct ArrivalFigures {
     pub duplicates: u64,
     /// IPDV (RFC 3393): absolute differences between the one-way delays of consecutive messages.
     pub ipdv: TimeFigures,
-    /// One-way delay above the least of the run, by both clocks; drift between them is in it.
+    /// One-way delay above the least of the run, by both clocks. Drift between them is in it.
     pub delay_variation: TimeFigures,
 }
 
@@ -66,10 +79,9 @@ impl Default for Arrivals {
             duplicates: 0,
             reordered: 0,
             too_old: 0,
-            last: None,
-            least_delay: None,
+            delays: vec![0; KEPT as usize],
             ipdv: Times::default(),
-            delays: Times::default(),
+            offsets: None,
         }
     }
 }
@@ -88,19 +100,36 @@ impl Arrivals {
         self.received += 1;
         self.bytes += bytes as u64;
         let delay = nanos(arrived).wrapping_sub(nanos(sent));
-        if let Some((last, before)) = self.last
-            && number == last + 1
-        {
-            self.ipdv.note(apart(delay, before));
+        self.compare(number, delay);
+        let offsets = self.offsets.get_or_insert_with(|| Offsets::new(delay));
+        offsets.note(delay);
+    }
+
+    /// Compares a delay with those of the numbers before and after it, if they are there already;
+    /// if not, they are compared when they come. So each pair counts once, in whatever order.
+    fn compare(&mut self, number: u64, delay: i64) {
+        let neighbours = [number.checked_sub(1), number.checked_add(1)];
+        for neighbour in neighbours.into_iter().flatten() {
+            if let Some(other) = self.delay_of(neighbour) {
+                self.ipdv.note(apart(delay, other));
+            }
         }
-        self.last = Some((number, delay));
-        let least = *self.least_delay.get_or_insert(delay);
-        self.least_delay = Some(least.min(delay));
-        self.delays.note(apart(delay, least.min(delay)));
+        if self.next - number <= KEPT {
+            self.delays[(number % KEPT) as usize] = delay;
+        }
+    }
+
+    /// The delay of a message that arrived, if it is one of the last.
+    fn delay_of(&self, number: u64) -> Option<i64> {
+        let behind = self.next.checked_sub(number)?;
+        let (word, bit) = place(number);
+        let known = (1..=KEPT).contains(&behind) && self.seen[word] & bit != 0;
+        known.then(|| self.delays[(number % KEPT) as usize])
     }
 
     /// Whether this number is new; `None` if nobody can tell any more.
     fn first_of(&mut self, number: u64) -> Option<bool> {
+        let next = number.checked_add(1)?;
         if number >= self.next {
             let skipped = number - self.next;
             if skipped >= WINDOW {
@@ -108,7 +137,7 @@ impl Arrivals {
             } else {
                 (self.next..number).for_each(|missing| self.set(missing, false));
             }
-            self.next = number + 1;
+            self.next = next;
             self.set(number, true);
             return Some(true);
         }
@@ -137,14 +166,17 @@ impl Arrivals {
         Self::together(&[self], sent)
     }
 
-    /// What the messages of several senders come to, of so many that all of them sent.
+    /// What messages on several connections come to, of so many that were sent on all of them. They
+    /// have the same two clocks.
     #[must_use]
     pub fn together(all: &[&Self], sent: Option<u64>) -> ArrivalFigures {
         let sum = |number: fn(&Self) -> u64| all.iter().map(|one| number(one)).sum::<u64>();
+        let offsets = || all.iter().filter_map(|one| one.offsets.as_ref());
+        let least = offsets().map(|one| one.least).min();
         let (mut ipdv, mut delays) = (Times::default(), Times::default());
-        for one in all {
-            ipdv.add(&one.ipdv);
-            delays.add(&one.delays);
+        all.iter().for_each(|one| ipdv.add(&one.ipdv));
+        for (one, least) in offsets().zip(least.into_iter().cycle()) {
+            one.add_to(&mut delays, least);
         }
         let received = sum(|one| one.received);
         let sent = sent.unwrap_or_else(|| sum(|one| one.next)).max(received);
@@ -159,6 +191,37 @@ impl Arrivals {
             duplicates: sum(|one| one.duplicates),
             ipdv: ipdv.figures(),
             delay_variation: delays.figures(),
+        }
+    }
+}
+
+impl Offsets {
+    fn new(first: i64) -> Self {
+        Self {
+            first,
+            least: first,
+            above: Times::default(),
+            below: Times::default(),
+        }
+    }
+
+    fn note(&mut self, delay: i64) {
+        self.least = self.least.min(delay);
+        let side = match delay >= self.first {
+            true => &mut self.above,
+            false => &mut self.below,
+        };
+        side.note(apart(delay, self.first));
+    }
+
+    /// Adds how much longer than the least each was.
+    fn add_to(&self, delays: &mut Times, least: i64) {
+        let first = apart(self.first, least);
+        for (above, count) in self.above.each() {
+            delays.note_many(first + above, count);
+        }
+        for (below, count) in self.below.each() {
+            delays.note_many(first.saturating_sub(below), count);
         }
     }
 }
@@ -217,7 +280,61 @@ mod tests {
         assert_eq!(figures.ipdv.count, 3);
         close(figures.ipdv.max_seconds, 4.0);
         close(figures.ipdv.p50_seconds, 3.0);
-        close(figures.delay_variation.max_seconds, 3.0);
+        close(figures.delay_variation.max_seconds, 4.0);
+    }
+
+    /// The first second of a run passes a full queue, which is empty ever after.
+    #[test]
+    fn a_delay_counts_above_the_least_of_the_run_though_that_came_last() {
+        let queued = (0..100).map(|number| (number, 500));
+        let order: Vec<_> = queued.chain([(100, 20)]).collect();
+
+        let found = arrivals(&order).figures(None).delay_variation;
+
+        let half = found.p50_seconds.expect("there are delays");
+        assert!((half - 0.48).abs() < 1e-3, "{found:?}");
+        assert_eq!(found.count, 101);
+    }
+
+    #[test]
+    fn all_connections_have_one_least_delay() {
+        let (near, far) = (arrivals(&[(0, 20)]), arrivals(&[(0, 50), (1, 50)]));
+
+        let found = Arrivals::together(&[&near, &far], None).delay_variation;
+
+        let half = found.p50_seconds.expect("there are delays");
+        assert!((half - 0.03).abs() < 1e-4, "{found:?}");
+    }
+
+    /// RFC 3393 pairs neighbours by their sending, so a message that was overtaken has two.
+    #[test]
+    fn each_pair_of_neighbours_counts_once_in_whatever_order_they_arrive() {
+        let order = [(0, 5), (2, 5), (1, 45), (3, 5), (1, 50), (5, 5)];
+
+        let ipdv = arrivals(&order).figures(None).ipdv;
+
+        // 0 to 1, 1 to 2, 2 to 3: number 4 is lost, and has no neighbours.
+        assert_eq!(ipdv.count, 3);
+        let longest = ipdv.max_seconds.expect("there are pairs");
+        assert!((longest - 0.04).abs() < 1e-4, "{ipdv:?}");
+    }
+
+    #[test]
+    fn the_greatest_number_is_nobodys() {
+        let mut arrivals = arrivals(&[(0, 5)]);
+
+        arrivals.note(u64::MAX, 100, MS, MS);
+
+        assert_eq!(arrivals.figures(Some(1)).received, 1);
+    }
+
+    #[test]
+    fn numbers_that_were_forgotten_have_no_neighbours() {
+        let order = [(0, 5), (KEPT + 1, 5), (1, 900)];
+
+        let figures = arrivals(&order).figures(None);
+
+        assert_eq!((figures.received, figures.ipdv.count), (3, 0));
     }
 
     #[test]

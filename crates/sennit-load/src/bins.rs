@@ -73,8 +73,7 @@ impl Bins {
     /// The mean from `start` to the last bin; `None` if that is before.
     pub fn mean(&self, start: Duration) -> Option<f64> {
         let later = self.rates.get(self.index_of(start)..)?;
-        let sum: f64 = later.iter().sum();
-        (!later.is_empty()).then(|| sum / later.len() as f64)
+        (!later.is_empty()).then(|| mean(later))
     }
 
     /// The longest run of bins after `start` in which almost nothing came through.
@@ -84,14 +83,17 @@ impl Bins {
         self.width * runs.map(<[f64]>::len).max().unwrap_or(0) as u32
     }
 
-    /// How long after `event` the rate was back to the usual for half a second.
+    /// How long after `event` the rate was back to the usual: from the first such bin on its mean
+    /// stays there for half a second. A bin that lacks a tenth of it is no such bin, even if the
+    /// half second that begins with it has the mean.
     pub fn recovery(&self, event: Duration, usual: f64) -> Option<Duration> {
         let later = self.rates.get(self.index_of(event)..)?;
         let bins = (STEADY.as_micros() / self.width.as_micros()) as usize;
-        let steady = later
-            .windows(bins)
-            .position(|rates| rates.iter().sum::<f64>() >= RECOVERED * usual * bins as f64)?;
-        Some(self.width * steady as u32)
+        let wanted = RECOVERED * usual;
+        let mut windows = later.windows(bins);
+        let steady = windows.position(|rates| mean(rates) >= wanted)?;
+        let back = later[steady..].iter().position(|rate| *rate >= wanted);
+        Some(self.width * (steady + back.unwrap_or(0)) as u32)
     }
 
     /// How long after `event` the first bin ended that had this rate.
@@ -118,6 +120,11 @@ impl Bins {
     }
 }
 
+/// Of at least one.
+fn mean(rates: &[f64]) -> f64 {
+    rates.iter().sum::<f64>() / rates.len() as f64
+}
+
 fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }
@@ -136,6 +143,15 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// The median, of an even number the mean of both middle ones; `None` for no values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
 }
 
 #[cfg(test)]
@@ -211,10 +227,11 @@ mod tests {
         let recovery = |steady| Bins::new(FINE_BIN, rates(steady)).recovery(Duration::ZERO, 100.0);
 
         assert_eq!(recovery(44), None);
+        assert_eq!(recovery(46), Some(Duration::from_millis(300)));
         assert_eq!(
             recovery(50),
-            Some(Duration::from_millis(250)),
-            "a tenth may be missing"
+            Some(Duration::from_millis(300)),
+            "silence is no part of it, though a tenth may be missing"
         );
     }
 
@@ -228,6 +245,14 @@ mod tests {
         );
         assert_eq!(bins.reaches(Duration::from_millis(100), 200.0), None);
         assert_eq!(bins.reaches(Duration::from_secs(9), 50.0), None);
+    }
+
+    #[test]
+    fn a_median_has_as_many_values_on_either_side() {
+        assert_eq!(median(&[9.0, 1.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 9.0, 1.0, 2.0]), Some(3.0));
+        assert_eq!(median(&[]), None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub mod tcp;
 mod times;
 
 pub use arrivals::{ArrivalFigures, Arrivals};
-pub use bins::{BIN, Bins, FINE_BIN, quantile};
+pub use bins::{BIN, Bins, FINE_BIN, median, quantile};
 pub use echo::Echo;
 pub use received::{Bulk, Received};
 pub use schedule::Schedule;

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+/// The shortest time between two: without any, something would be due for ever.
+const SHORTEST: Duration = Duration::from_nanos(1);
+
 /// Something is due again and again, at times that were fixed at the start.
 ///
 /// Who is late catches up, so that the load does not shrink when it is hardest to send: a loop that
@@ -14,24 +17,20 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The first is due at `start`, the next ones each `every` after it.
-    ///
-    /// # Panics
-    /// If `every` is zero.
+    /// The first is due at `start`, the next ones each `every` after it, which is a nanosecond at
+    /// least.
     #[must_use]
     pub fn new(every: Duration, start: Instant) -> Self {
-        assert!(!every.is_zero(), "something is due at any time");
+        let every = every.max(SHORTEST);
         let done = 0;
         Self { start, every, done }
     }
 
-    /// So many a second.
-    ///
-    /// # Panics
-    /// Unless the rate is more than zero and at most a billion.
+    /// So many a second, at most a billion; of no rate only the first is due.
     #[must_use]
     pub fn per_second(rate: f64, start: Instant) -> Self {
-        Self::new(Duration::from_secs_f64(1.0 / rate), start)
+        let every = Duration::try_from_secs_f64(1.0 / rate);
+        Self::new(every.unwrap_or(Duration::MAX), start)
     }
 
     /// When the next one is due.
@@ -61,6 +60,16 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_rate_has_a_schedule_and_its_time_goes_on() {
+        let start = Instant::now();
+        for rate in [0.0, -1.0, f64::NAN, f64::MIN_POSITIVE, 1e12, f64::INFINITY] {
+            let mut schedule = Schedule::per_second(rate, start);
+            assert_eq!(schedule.take(start), Some(start), "{rate}");
+            assert_eq!(schedule.take(start), None, "{rate}");
+        }
+    }
 
     #[test]
     fn who_was_late_catches_up() {

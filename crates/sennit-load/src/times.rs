@@ -55,9 +55,25 @@ impl Default for Times {
 impl Times {
     /// Takes a time into account; one of more than ten minutes counts as ten minutes.
     pub fn note(&mut self, time: Duration) {
+        self.note_many(time, 1);
+    }
+
+    /// Takes so many of a time into account.
+    pub(crate) fn note_many(&mut self, time: Duration, count: u32) {
         let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(LONGEST);
-        let recorded = self.0.record(micros.clamp(1, LONGEST));
+        let recorded = self.0.record_n(micros.clamp(1, LONGEST), count);
         recorded.expect("it grows as it needs to");
+    }
+
+    /// All times, each to a thousandth, and how many of each there are.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Duration, u32)> {
+        let values = self.0.iter_recorded();
+        values.map(|it| {
+            (
+                Duration::from_micros(it.value_iterated_to()),
+                it.count_at_value(),
+            )
+        })
     }
 
     /// The time below which a share of them lies; `None` for no times.

@@ -23,7 +23,9 @@ pub enum Queue {
     Time(Duration),
 }
 
-/// The distribution of jitter around the delay.
+/// The distribution that deviations are drawn from. Where packets overtake each other, theirs are
+/// spread like that. Where order holds, the delay walks on straight lines between draws, so it is
+/// nearer to its mean more often: its variance is two thirds of the distribution's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Evenly between minus and plus the spread.
@@ -35,7 +37,7 @@ pub enum Shape {
 /// How the delay varies from packet to packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Jitter {
-    /// Half width (uniform) or standard deviation (normal).
+    /// Half width (uniform) or standard deviation (normal) of what is drawn.
     pub spread: Duration,
     /// The distribution of the deviations.
     pub shape: Shape,

@@ -240,12 +240,10 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// What the packets are sent over.
-    pub fn medium(&self) -> Medium {
-        let ip = Ip {
-            v6: false,
-            mtu: self.mtu.into(),
-        };
+    /// What the packets are sent over, to an address of IPv6 or of IPv4.
+    pub fn medium(&self, v6: bool) -> Medium {
+        let mtu = self.mtu.into();
+        let ip = Ip { v6, mtu };
         Medium {
             counts: self.counts,
             ip,

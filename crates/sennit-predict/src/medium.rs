@@ -15,8 +15,10 @@ const PPPOE: usize = 8;
 const CHECK: usize = 4;
 /// Between two frames: 96 bit times.
 const GAP: usize = 12;
-/// A frame has at least so many bytes before its check sequence.
+/// A frame has at least so many bytes before its check sequence on the wire. What counts frames
+/// counts them as they are handed over, before the port pads them.
 const FRAME_LEAST: usize = 60;
+const PADDING: &str = "padding of a short frame";
 /// What Ethernet carries.
 pub(crate) const ETHERNET_MTU: usize = 1500;
 
@@ -56,6 +58,11 @@ impl Packet {
     /// All bytes.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes).sum()
+    }
+
+    /// Whether its frame is so short that a port pads it.
+    pub fn is_padded(&self) -> bool {
+        self.parts.iter().any(|part| part.what == PADDING)
     }
 }
 
@@ -131,9 +138,9 @@ impl Medium {
     /// An IP packet as the rate counts it.
     pub fn framed(&self, packet: Packet) -> Packet {
         let len = packet.bytes();
-        let (wire, frames) = match self.counts {
-            Counts::Wire => (true, true),
-            Counts::Frames => (false, true),
+        let wire = match self.counts {
+            Counts::Wire => true,
+            Counts::Frames => false,
             Counts::Packets => return packet,
         };
         let on_wire = |bytes| if wire { bytes } else { 0 };
@@ -145,8 +152,7 @@ impl Medium {
             ("PPPoE and PPP headers", if self.pppoe { PPPOE } else { 0 }),
         ]);
         framed.parts.extend(packet.parts);
-        let padding = if frames { FRAME_LEAST } else { 0 }.saturating_sub(header + len);
-        framed.push("padding of a short frame", padding);
+        framed.push(PADDING, on_wire(FRAME_LEAST.saturating_sub(header + len)));
         framed.push("frame check sequence", on_wire(CHECK));
         framed.push("gap between frames", on_wire(GAP));
         framed
@@ -178,5 +184,30 @@ impl Medium {
             ""
         };
         format!("{ip}{pppoe} {counts}{vlan}{duplex}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_frame_is_padded_on_the_wire_alone() {
+        let framed = |counts, bytes| {
+            let medium = Medium {
+                counts,
+                ..Medium::default()
+            };
+            let framed = medium.framed(Packet::new([("packet", bytes)]));
+            (framed.bytes(), framed.is_padded())
+        };
+        assert_eq!(
+            framed(Counts::Wire, 29),
+            (84, true),
+            "the least of Ethernet"
+        );
+        assert_eq!(framed(Counts::Wire, 46), (84, false));
+        assert_eq!(framed(Counts::Frames, 29), (43, false));
+        assert_eq!(framed(Counts::Packets, 29), (29, false));
     }
 }

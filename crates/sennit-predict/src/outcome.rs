@@ -67,6 +67,18 @@ pub struct LinkFigures {
     pub limited_by_answers: bool,
 }
 
+impl Prediction {
+    /// Whether a frame of it is so short that a port pads it.
+    pub fn is_padded(&self) -> bool {
+        let back = self.repairs.iter().chain(&self.answers);
+        let mut all = self
+            .packets
+            .iter()
+            .chain(back.map(|figures| &figures.packet));
+        all.any(Packet::is_padded)
+    }
+}
+
 /// What `links` carry together of `load` in a direction.
 pub fn predict(
     load: &Load,

@@ -51,9 +51,10 @@ pub struct Point {
 }
 
 impl Sweep {
-    /// What was asked for, with what the link should give if it is known.
-    pub fn new(args: &SweepArgs) -> Result<Self, PredictError> {
-        let medium = args.medium();
+    /// What was asked for, with what the link should give if it is known; the address of the far
+    /// end is one of IPv6 or of IPv4.
+    pub fn new(args: &SweepArgs, v6: bool) -> Result<Self, PredictError> {
+        let medium = args.medium(v6);
         let mut sizes = args.sizes.clone();
         sizes.sort_unstable();
         sizes.dedup();
@@ -95,6 +96,12 @@ impl Sweep {
         }
         self.fit = self.line(|point| point.measured_seconds);
         Ok(())
+    }
+
+    /// Whether some echo has a frame on this medium that is so short that a port pads it.
+    pub fn is_padded(&self, medium: &Medium) -> bool {
+        let mut echoes = self.points.iter().map(|it| echo(medium, it.payload_bytes));
+        echoes.any(|packets| packets.is_ok_and(|all| all.iter().any(Packet::is_padded)))
     }
 
     /// Whether anything came back.
@@ -211,11 +218,16 @@ fn millis(seconds: Option<f64>) -> String {
     seconds.map_or("-".into(), |seconds| format!("{:.3}", seconds * 1e3))
 }
 
-/// Bytes that an echo of so much payload takes on a link, fragments and all.
-pub(crate) fn echo_bytes(medium: &Medium, payload: usize) -> Result<usize, PredictError> {
+/// An echo of so much payload on a link, fragments and all.
+fn echo(medium: &Medium, payload: usize) -> Result<Vec<Packet>, PredictError> {
     let packets = datagram(medium.ip, ("ICMP header", ICMP), payload)?;
     let framed = packets.into_iter().map(|packet| medium.framed(packet));
-    Ok(framed.map(|packet| Packet::bytes(&packet)).sum())
+    Ok(framed.collect())
+}
+
+/// Bytes that an echo of so much payload takes on a link.
+pub(crate) fn echo_bytes(medium: &Medium, payload: usize) -> Result<usize, PredictError> {
+    Ok(echo(medium, payload)?.iter().map(Packet::bytes).sum())
 }
 
 /// The round trip of an echo with so much payload over an idle link, in seconds.
@@ -310,10 +322,27 @@ mod tests {
     #[test]
     fn a_page_has_the_curve_and_the_line_of_what_is_predicted() {
         let args = Line::parse_from(["sweep", "--link", "2/15"]).args;
-        let page = Sweep::new(&args).expect("it fits").page().html();
+        let page = Sweep::new(&args, false).expect("it fits").page().html();
         for part in ["<polyline", "line through them", "capacity 2.00 Mbit/s"] {
             assert!(page.contains(part), "{part}");
         }
+    }
+
+    /// RFC 8200 §3, §4.5: a header of 40 bytes, and one of 8 for each fragment.
+    #[test]
+    fn an_echo_to_an_address_of_ipv6_has_its_headers() {
+        let args = Line::parse_from(["sweep", "host", "--sizes", "56,1472"]).args;
+        let bytes = |v6| {
+            let sweep = Sweep::new(&args, v6).expect("it fits");
+            sweep
+                .points
+                .iter()
+                .map(|it| it.wire_bytes)
+                .collect::<Vec<_>>()
+        };
+        let frame = 38;
+        assert_eq!(bytes(false), [56 + 28 + frame, 1472 + 28 + frame]);
+        assert_eq!(bytes(true), [56 + 48 + frame, 1472 + 8 + 2 * (48 + frame)]);
     }
 
     #[test]

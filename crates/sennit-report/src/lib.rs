@@ -31,7 +31,7 @@ pub use bars::{Bar, Bars};
 pub use lines::{Curve, Lines, Mark};
 pub use points::{Cloud, Points};
 pub use stack::{Layer, Stack};
-pub use stats::{Ellipse, Interval, ccdf, cdf, ellipse, interval};
+pub use stats::{Ellipse, Interval, ccdf, cdf, difference, ellipse, interval};
 pub use table::{Cell, Table};
 
 /// A page.

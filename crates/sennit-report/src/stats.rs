@@ -7,7 +7,7 @@ const T: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 /// The normal distribution's, which many degrees of freedom come near.
-const T_MANY: f64 = 1.96;
+const T_MANY: f64 = 1.959_964;
 /// A curve of a distribution has at most so many points.
 const CURVE: usize = 500;
 
@@ -26,12 +26,44 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
     let mean = values.iter().sum::<f64>() / count;
     let freedom = values.len().checked_sub(1)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let half = freedom.checked_sub(1).map(|index| {
-        let t = T.get(index).copied().unwrap_or(T_MANY);
-        t * (squares / freedom as f64 / count).sqrt()
-    });
+    let half = (freedom > 0).then(|| t(freedom) * (squares / freedom as f64 / count).sqrt());
     let around = half.map(|half| (mean - half, mean + half));
     Some(Interval { mean, around })
+}
+
+/// How much more the mean of `after` is than that of `before`, and its interval (Welch's t);
+/// `None` if either has no values. Two intervals of means may meet, and this one leave out zero.
+pub fn difference(before: &[f64], after: &[f64]) -> Option<Interval> {
+    let [old, new] = [interval(before)?, interval(after)?];
+    let mean = new.mean - old.mean;
+    if before.len() < 2 || after.len() < 2 {
+        let around = None;
+        return Some(Interval { mean, around });
+    }
+    let variances = [(before, old.mean), (after, new.mean)].map(|(values, mean)| {
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let (count, freedom) = (values.len() as f64, (values.len() - 1) as f64);
+        (squares / freedom / count, freedom)
+    });
+    let [(old, old_freedom), (new, new_freedom)] = variances;
+    let sum = old + new;
+    // Values that are all alike leave nothing to chance.
+    let half = if sum > 0.0 {
+        let freedom = sum * sum / (old * old / old_freedom + new * new / new_freedom);
+        t(freedom.floor() as usize) * sum.sqrt()
+    } else {
+        0.0
+    };
+    let around = Some((mean - half, mean + half));
+    Some(Interval { mean, around })
+}
+
+/// Student's t of so many degrees of freedom, which is at least that of one. Beyond the table it is
+/// the beginning of the series by Cornish and Fisher, which is right to three digits there.
+fn t(freedom: usize) -> f64 {
+    let series = |freedom: f64| T_MANY + 2.372 / freedom + 2.823 / freedom.powi(2);
+    let listed = T.get(freedom.saturating_sub(1)).copied();
+    listed.unwrap_or_else(|| series(freedom as f64))
 }
 
 /// The share of values that are at most so large, as a curve.
@@ -121,6 +153,39 @@ mod tests {
         let one = interval(&[5.0]).expect("one value");
         assert_eq!((one.mean, one.around), (5.0, None));
         assert_eq!(interval(&[]), None);
+    }
+
+    /// By the tables of the distribution.
+    #[test]
+    fn students_t_goes_on_beyond_its_table() {
+        for (freedom, expected) in [(30, 2.042), (31, 2.0395), (60, 2.0003), (1000, 1.9623)] {
+            assert!((t(freedom) - expected).abs() < 1e-3, "{freedom}");
+        }
+    }
+
+    #[test]
+    fn means_whose_intervals_meet_may_differ() {
+        let (before, after) = ([9.0, 10.0, 11.0, 10.0], [11.3, 12.3, 13.3, 12.3]);
+        let [old, new] = [&before, &after].map(|it| interval(it).and_then(|it| it.around));
+        let meet = old.zip(new).map(|(old, new)| old.1 > new.0);
+        assert_eq!(meet, Some(true));
+
+        let found = difference(&before, &after).expect("there are values");
+
+        // Variances of 2/3 over four values each: six degrees of freedom.
+        let half = 2.447 * (2.0_f64 / 3.0 / 4.0 * 2.0).sqrt();
+        let (low, high) = found.around.expect("there are enough");
+        assert!((low - (2.3 - half)).abs() < 1e-3, "{low}");
+        assert!((high - (2.3 + half)).abs() < 1e-3, "{high}");
+        assert!(low > 0.0);
+    }
+
+    #[test]
+    fn an_interval_of_a_difference_needs_two_values_of_each() {
+        let around = |before: &[f64], after: &[f64]| difference(before, after).map(|it| it.around);
+        assert_eq!(around(&[1.0], &[3.0, 4.0]), Some(None));
+        assert_eq!(around(&[], &[3.0, 4.0]), None);
+        assert_eq!(around(&[2.0, 2.0], &[3.0, 3.0]), Some(Some((1.0, 1.0))));
     }
 
     #[test]

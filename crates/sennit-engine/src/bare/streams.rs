@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use noq_proto::{Dir, ReadError, SendDatagramError, VarInt, WriteError};
 
-use super::{Bare, Stream};
+use super::{Bare, Conn, Stream};
 use crate::ids::ConnId;
 
 impl Bare {
@@ -117,6 +117,24 @@ impl Bare {
             conn.datagrams().send(data, false),
             Err(SendDatagramError::Blocked(_))
         )
+    }
+
+    /// Hands a datagram over, to be sent once or never, unless as much waits as leaves
+    /// [soon](BareConfig::soon). `false` if it was not taken; where there is no room
+    /// [`BareEvent::DatagramRoom`] will follow.
+    pub fn send_datagram_soon(&mut self, id: ConnId, data: Bytes) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return false;
+        };
+        conn.wants_room = !conn.has_room();
+        self.roster.touch(id);
+        !conn.wants_room && conn.quic.datagrams().send(data, false).is_ok()
+    }
+
+    /// How many datagrams of `bytes` each were taken and have not left.
+    pub fn datagrams_waiting(&mut self, id: ConnId, bytes: usize) -> usize {
+        let waiting = self.conns.get_mut(&id).map_or(0, Conn::waiting);
+        waiting.div_ceil(bytes.max(1))
     }
 
     /// Whether a connection whose handshake is not complete may send already (0-RTT).

@@ -1,6 +1,6 @@
 //! What several edges did at the same time: together, and each beside the others.
 
-use sennit_load::{Bins, quantile};
+use sennit_load::{Bins, median, quantile};
 
 use super::{Figure, TrafficResult};
 use crate::traffic::{BulkFigures, Figures, PingFigures, UdpFigures};
@@ -38,9 +38,10 @@ impl TrafficResult {
         let at = |figure, values: &Option<Vec<f64>>, share| {
             Some((figure, quantile(values.as_ref()?, share)?))
         };
+        let middle = goodputs.as_ref().and_then(|all| median(all));
         let figures = [
             at(Figure::LeastGoodput, &goodputs, 0.0),
-            at(Figure::MedianGoodput, &goodputs, 0.5),
+            middle.map(|median| (Figure::MedianGoodput, median)),
             at(Figure::MostGoodput, &goodputs, 1.0),
             at(Figure::LeastLineShare, &shares, 0.0),
         ];
@@ -126,7 +127,7 @@ fn sum_of_pings(edges: &[&Figures]) -> PingFigures {
             sum.max_seconds = worse(sum.max_seconds, ping.max_seconds);
         }
     }
-    sum.p50_seconds = quantile(&medians, 0.5);
+    sum.p50_seconds = median(&medians);
     sum
 }
 

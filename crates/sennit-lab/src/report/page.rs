@@ -2,8 +2,8 @@
 
 use sennit_load::Bins;
 use sennit_report::{
-    Axis, Bar, Bars, Block, Cell, Cloud, Curve, Layer, Lines, Mark, Points, Report, Scale, Section,
-    Stack, Table, ccdf, cdf, interval,
+    Axis, Bar, Bars, Block, Cell, Cloud, Curve, Interval, Layer, Lines, Mark, Points, Report,
+    Scale, Section, Stack, Table, ccdf, cdf, difference, interval,
 };
 
 use super::{Figure, LinkResult, Results, StepResult};
@@ -163,7 +163,8 @@ fn differences(all: &[Named<'_>]) -> Section {
     };
     let head = ["step", "figure", before.name, after.name, "difference"];
     let mut table = Table::new(
-        "Means of the runs; no difference where the intervals meet.",
+        "Means of the runs. A difference is shown where its interval of 95 % (Welch's t) leaves out \
+         zero, as that of one row in twenty does by chance alone.",
         head,
     );
     for step in &before.results.summary {
@@ -173,31 +174,31 @@ fn differences(all: &[Named<'_>]) -> Section {
             Figure::P99Seconds,
             Figure::GapSeconds,
         ] {
-            let [old, new] =
-                [before, after].map(|it| interval(&it.results.values(&step.name, figure)));
-            let (Some(old), Some(new)) = (old, new) else {
+            let [old, new] = [before, after].map(|it| it.results.values(&step.name, figure));
+            let (Some(found), Some(mean)) = (difference(&old, &new), interval(&old)) else {
                 continue;
             };
-            let apart = match (old.around, new.around) {
-                (Some(old), Some(new)) => Some(old.1 < new.0 || new.1 < old.0),
-                _ => None,
-            };
-            let percent = match old.mean == 0.0 {
-                true => "from 0".into(),
-                false => format!("{:+.1} %", (new.mean / old.mean - 1.0) * 100.0),
-            };
-            let verdict = match apart {
-                Some(true) => percent,
-                Some(false) => "no difference".into(),
-                None if old.mean == new.mean => "no difference".into(),
-                None => format!("{percent} of single runs"),
-            };
-            let [old, new] = [old.mean, new.mean].map(|value| figure.text(value));
+            let verdict = verdict(&found, mean.mean);
+            let [old, new] = [mean.mean, mean.mean + found.mean].map(|value| figure.text(value));
             table.row([step.name.as_str(), figure.title(), &old, &new, &verdict]);
         }
     }
     section.blocks.push(Block::Table(table));
     section
+}
+
+/// A difference from what was there before, in words.
+fn verdict(difference: &Interval, before: f64) -> String {
+    let percent = match before == 0.0 {
+        true => "from 0".into(),
+        false => format!("{:+.1} %", difference.mean / before * 100.0),
+    };
+    match difference.around {
+        Some((low, high)) if low > 0.0 || high < 0.0 => percent,
+        Some(_) => "not shown".into(),
+        None if difference.mean == 0.0 => "none in single runs".into(),
+        None => format!("{percent} in single runs"),
+    }
 }
 
 /// What the links were asked to be and were measured to be.
@@ -443,4 +444,21 @@ fn point(bulk: &[(String, &Bins)], ping: &PingFigures, start: f64) -> Option<(f6
         .collect();
     let mean = answers.iter().sum::<f64>() / answers.len() as f64;
     (!answers.is_empty()).then_some((goodput, mean * 1e3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_shows_no_difference_and_does_not_deny_one() {
+        let words = |before: &[f64], after: &[f64]| {
+            let found = difference(before, after).expect("there are values");
+            verdict(&found, before[0])
+        };
+        assert_eq!(words(&[10.0, 10.2, 9.8], &[12.0, 12.2, 11.8]), "+20.0 %");
+        assert_eq!(words(&[10.0, 12.0, 8.0], &[11.0, 13.0, 9.0]), "not shown");
+        assert_eq!(words(&[10.0], &[11.0]), "+10.0 % in single runs");
+        assert_eq!(words(&[10.0], &[10.0]), "none in single runs");
+    }
 }

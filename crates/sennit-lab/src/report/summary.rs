@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sennit_load::quantile;
+use sennit_load::{median, quantile};
 use serde::{Deserialize, Serialize};
 
 use super::{EDGE, HUB, StepResult, TrafficResult};
@@ -84,7 +84,7 @@ impl Spread {
     /// `None` for no values.
     fn of(values: &[f64]) -> Option<Self> {
         Some(Self {
-            median: quantile(values, 0.5)?,
+            median: median(values)?,
             min: quantile(values, 0.0)?,
             max: quantile(values, 1.0)?,
             runs: values.len(),
@@ -321,6 +321,16 @@ mod tests {
             None,
             "never answered"
         );
+    }
+
+    #[test]
+    fn two_runs_have_their_median_between_them() {
+        let runs = [7, 1].map(|lost| run(Some(lost)));
+
+        let summary = StepSummary::of_runs(&runs, 1);
+
+        let lost = summary[0].figure(Figure::Lost).expect("there are pings");
+        assert_eq!((lost.min, lost.median, lost.max), (1.0, 4.0, 7.0));
     }
 
     #[test]

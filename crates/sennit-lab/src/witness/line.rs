@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sennit_load::quantile;
+use sennit_load::{median, quantile};
 use sennit_report::{Cell, Table};
 
 use super::ALIKE;
@@ -43,11 +43,7 @@ impl Found {
 
     /// That of the rounds.
     fn median(&self) -> f64 {
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
-        let count = sorted.len();
-        f64::midpoint(middle(count.saturating_sub(1) / 2), middle(count / 2))
+        median(&self.values).unwrap_or(f64::NAN)
     }
 
     /// From the least to the most of the rounds.

@@ -32,10 +32,14 @@ pub(super) fn run(args: &PredictArgs, log: Option<&str>) -> Result<Exit, Failure
 
 /// Only the host of the caller's choice hears of it.
 fn sweep(args: &SweepArgs) -> Result<Exit, Failure> {
-    let mut sweep = Sweep::new(args).map_err(impossible)?;
+    let host = args.address.as_ref();
+    let host = host.map(|host| Ok::<_, Failure>((host, resolve(host)?)));
+    let host = host.transpose()?;
+    let v6 = host.is_some_and(|(_, address)| address.is_ipv6());
+    let mut sweep = Sweep::new(args, v6).map_err(impossible)?;
     let page = args.report.as_deref().map(output::begin).transpose()?;
-    if let Some(host) = &args.address {
-        let mut echo = Echo::open(resolve(host)?).map_err(|error| no_socket(&error))?;
+    if let Some((host, address)) = host {
+        let mut echo = Echo::open(address).map_err(|error| no_socket(&error))?;
         let measured = sweep.measure(|payload| echo.fastest(payload, args.count, PATIENCE));
         measured.map_err(|error| Failure::runtime(format!("cannot reach {host}: {error}")))?;
         if !sweep.is_answered() {

@@ -114,7 +114,7 @@ struct ClientArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     streams: u16,
     /// Send messages of so many bytes, once or never (DATAGRAM frames), instead of streams
-    #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = clap::value_parser!(u16).range(17..=1100))]
+    #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = read::message_bytes())]
     message: Option<u16>,
     /// Payload of all connections, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
     #[arg(long, value_name = "RATE", value_parser = read::rate)]
@@ -258,7 +258,7 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
         concurrency: args.concurrency,
         per_second: args.requests_per_second,
     };
-    Ok(Plan {
+    let plan = Plan {
         token: args.token.clone(),
         up: loads && args.direction != Ways::Down,
         down: loads && args.direction != Ways::Up,
@@ -270,12 +270,21 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
         ramp_seconds: args.ramp.as_secs_f64(),
         bytes: args.bytes,
         message_bytes: args.message,
-        rate_bits_per_second: args.rate,
+        // Nothing else has a rate, also where --compare goes round what clap refuses.
+        rate_bits_per_second: args.rate.filter(|_| loads),
         requests: match args.responsiveness {
             true => Some(PROBES_OF_LOAD),
             false => args.requests.then_some(asked),
         },
-    })
+    };
+    if plan.has_too_many_messages() {
+        return Err(Failure::usage(format!(
+            "--rate: that is more than {} messages of {} bytes a second",
+            Plan::MOST_MESSAGES,
+            args.message.unwrap_or_default()
+        )));
+    }
+    Ok(plan)
 }
 
 fn options(args: &ClientArgs) -> Result<client::Options, Failure> {

@@ -53,7 +53,7 @@ const VISIT_EVERY: Duration = Duration::from_millis(100);
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// What to test, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The server.
     pub server: SocketAddr,
@@ -345,14 +345,14 @@ impl<'a, N: Network> Client<'a, N> {
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
         self.load.stop(&mut *self.quic);
-        self.asker.iter_mut().for_each(Asker::stop);
-        self.visits.iter_mut().for_each(Visits::stop);
+        self.asker.iter_mut().for_each(|all| all.stop(ended));
+        self.visits.iter_mut().for_each(|all| all.stop(ended));
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
         self.drain(ended)?;
         let control = self.control.ok_or_else(|| self.nonsense())?;
-        let span = ended.saturating_duration_since(begun);
+        let span = ended.saturating_duration_since(self.counted(begun));
         let stop = Ask::Stop {
-            messages: self.load.messages(),
+            messages: self.load.messages(&mut *self.quic),
             seconds: span.as_secs_f64(),
         };
         self.ask(control, stream, &stop);
@@ -365,7 +365,7 @@ impl<'a, N: Network> Client<'a, N> {
         let ours = self.load.side(&mut *self.quic, Some(sent), span, ended);
         let rtt = self.round_trips(quiet, self.counted(begun)..ended);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
-        self.add_questions(&mut report, &ours);
+        self.add_questions(&mut report, &ours, ended);
         Ok(report)
     }
 

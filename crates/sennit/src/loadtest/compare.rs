@@ -2,12 +2,13 @@
 //! one.
 //!
 //! Each round runs every configuration once, in an order drawn anew, so that what changes slowly
-//! changes all of them alike. Differences are taken within a round. Their median has an interval by
-//! the bootstrap (percentile method); where it holds zero there is no difference to speak of.
+//! changes all of them alike. Differences are taken within a round. Their median has an interval
+//! between two of the values themselves: how many of them lie below a median is binomial, whatever
+//! they are spread like. Where it holds zero, a difference is not shown.
 
 use std::fmt::{self, Display};
 
-use sennit_load::quantile;
+use sennit_load::median;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -19,12 +20,11 @@ use super::{
 /// The version of the document's shape.
 pub const SCHEMA: &str = "sennit.test.comparison/1";
 
-/// Samples that the bootstrap draws.
-const SAMPLES: usize = 2000;
-/// The share of them that lies within an interval.
-const CONFIDENCE: f64 = 0.95;
-/// Fewer rounds have no interval: with four, one in eight would miss by chance alone.
-const ENOUGH: usize = 5;
+/// An interval misses its median so often at most.
+const MISSES: f64 = 0.05;
+/// Fewer rounds have no interval: even from the least to the greatest of five values, one in 16
+/// would miss by chance alone.
+const ENOUGH: usize = 6;
 
 /// Figures that are compared in words; the document has all.
 pub(super) const TOLD: [&str; 5] = ["goodput", "p50_rtt", "p95_rtt", "loss", "handshake"];
@@ -34,7 +34,7 @@ pub(super) const TOLD: [&str; 5] = ["goodput", "p50_rtt", "p95_rtt", "loss", "ha
 pub struct Interval {
     /// The median.
     pub median: f64,
-    /// The bounds of 95 %; `None` if there were too few rounds.
+    /// The lower bound of 95 %; `None` if there were too few rounds.
     pub low: Option<f64>,
     /// The upper one.
     pub high: Option<f64>,
@@ -65,7 +65,7 @@ pub struct Comparison {
     /// Whether somebody ended it before all rounds were whole.
     #[serde(default)]
     pub interrupted: bool,
-    /// Decides orders and samples.
+    /// Decides orders.
     pub seed: u64,
     /// What was found.
     pub lines: Vec<Line>,
@@ -109,25 +109,15 @@ impl Draws {
 impl Interval {
     /// The median of values, and what it may be by chance; `None` without any.
     #[must_use]
-    pub fn new(values: &[f64], draws: &mut Draws) -> Option<Self> {
-        let median = middle(values)?;
-        if values.len() < ENOUGH {
-            return Some(Self {
-                median,
-                low: None,
-                high: None,
-            });
-        }
-        let mut sample = || {
-            let drawn = (0..values.len()).map(|_| values[draws.below(values.len())]);
-            middle(&drawn.collect::<Vec<_>>())
-        };
-        let medians: Vec<f64> = (0..SAMPLES).filter_map(|_| sample()).collect();
-        let tail = (1.0 - CONFIDENCE) / 2.0;
+    pub fn new(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let median = median(&sorted)?;
+        let low = outside(sorted.len());
         Some(Self {
             median,
-            low: quantile(&medians, tail),
-            high: quantile(&medians, 1.0 - tail),
+            low: low.map(|index| sorted[index]),
+            high: low.map(|index| sorted[sorted.len() - 1 - index]),
         })
     }
 
@@ -138,15 +128,21 @@ impl Interval {
     }
 }
 
-/// The median; of an even number the mean of both middle ones.
-fn middle(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    Some(match sorted.len() % 2 {
-        0 => f64::midpoint(sorted[sorted.len() / 2 - 1], upper),
-        _ => upper,
-    })
+/// How many of so many values lie outside of an interval of their median on each side; `None` if
+/// all of them are too few.
+fn outside(count: usize) -> Option<usize> {
+    // How likely none lies below the median, as a logarithm: of many values it is next to nothing.
+    let mut likely = 0.5_f64.ln() * count as f64;
+    let (mut tail, mut below) = (0.0, 0);
+    while below < count {
+        tail += likely.exp();
+        if 2.0 * tail > MISSES {
+            break;
+        }
+        likely += ((count - below) as f64 / (below + 1) as f64).ln();
+        below += 1;
+    }
+    below.checked_sub(1)
 }
 
 impl Comparison {
@@ -189,17 +185,18 @@ impl Comparison {
     /// What whole rounds say; the names are those of the configurations.
     #[must_use]
     pub fn new(names: &[String], reports: Vec<Vec<Report>>, seed: u64) -> Self {
-        let mut draws = Draws::new(seed);
         let mut lines = Vec::new();
         for metric in METRICS {
             for (index, name) in names.iter().enumerate() {
-                lines.extend(line(metric, name, index, &reports, &mut draws));
+                lines.extend(line(metric, name, index, &reports));
             }
         }
         let runs = || reports.iter().flatten();
         let mut notes = alike(runs().count(), runs().flat_map(|report| &report.notes));
         if reports.len() < ENOUGH {
-            notes.push(format!("fewer than {ENOUGH} rounds have no intervals"));
+            notes.push(format!(
+                "no interval of 95 % can be given for fewer than {ENOUGH} rounds"
+            ));
         }
         Self {
             schema: SCHEMA.into(),
@@ -230,21 +227,15 @@ fn alike<'a>(runs: usize, notes: impl Iterator<Item = &'a String>) -> Vec<String
     told.into_iter().map(words).collect()
 }
 
-fn line(
-    metric: &Metric,
-    name: &str,
-    index: usize,
-    rounds: &[Vec<Report>],
-    draws: &mut Draws,
-) -> Option<Line> {
+fn line(metric: &Metric, name: &str, index: usize, rounds: &[Vec<Report>]) -> Option<Line> {
     let of = |round: &Vec<Report>, index: usize| metric.of(round.get(index)?);
     let values: Vec<f64> = rounds.iter().filter_map(|round| of(round, index)).collect();
     let pairs = rounds
         .iter()
         .filter_map(|round| Some(of(round, index)? - of(round, 0)?));
     let pairs: Vec<f64> = pairs.collect();
-    let value = Interval::new(&values, draws)?;
-    let difference = (index > 0).then(|| Interval::new(&pairs, draws)).flatten();
+    let value = Interval::new(&values)?;
+    let difference = (index > 0).then(|| Interval::new(&pairs)).flatten();
     Some(Line {
         configuration: name.to_owned(),
         metric: metric.name.to_owned(),
@@ -292,7 +283,7 @@ impl Line {
         };
         let verdict = match self.differs {
             None => "",
-            Some(false) => "no difference",
+            Some(false) => "not shown to differ",
             Some(true) if (difference.median > 0.0) == metric.more_is_better => "better",
             Some(true) => "worse",
         };
@@ -333,41 +324,46 @@ impl Display for Signed {
 mod tests {
     use super::*;
 
+    /// Of six values all lie on one side of the median in one of 32 cases.
     #[test]
-    fn an_interval_holds_the_median_and_narrows_with_rounds() {
-        let mut draws = Draws::new(1);
-        let values =
-            |count: usize| -> Vec<f64> { (0..count).map(|n| 100.0 + (n % 7) as f64).collect() };
-        let few = Interval::new(&values(7), &mut draws).expect("there are some");
-        let many = Interval::new(&values(700), &mut draws).expect("there are some");
-        let width =
-            |interval: &Interval| interval.high.expect("enough") - interval.low.expect("enough");
+    fn an_interval_reaches_from_one_value_to_another() {
+        let values = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
+        let bounds = |count| {
+            let found = Interval::new(&values(count)).expect("there are some");
+            found.low.zip(found.high)
+        };
+        assert_eq!(bounds(5), None, "1 of 16 would miss");
+        assert_eq!(bounds(6), Some((1.0, 6.0)));
+        assert_eq!(bounds(9), Some((2.0, 8.0)));
+        assert_eq!(bounds(20), Some((6.0, 15.0)));
+        assert_eq!(bounds(50), Some((18.0, 33.0)));
+        assert_eq!(bounds(10_000), Some((4902.0, 5099.0)));
+        assert_eq!(Interval::new(&[]), None);
+    }
 
-        assert_eq!((few.median, many.median), (103.0, 103.0));
-        assert!(width(&many) < width(&few), "{few:?} {many:?}");
-        assert_eq!(
-            Interval::new(&values(4), &mut draws).expect("some").low,
-            None
-        );
-        assert_eq!(Interval::new(&[], &mut draws), None);
+    /// Medians of nothing but chance are found to differ in one of twenty comparisons at most.
+    #[test]
+    fn an_interval_misses_as_seldom_as_it_says() {
+        let mut draws = Draws::new(1);
+        for rounds in 6..=12 {
+            let mut missed = 0;
+            for _ in 0..4000 {
+                let mut draw = || draws.below(2001) as f64 - 1000.0;
+                let values: Vec<f64> = (0..rounds).map(|_| draw().powi(3)).collect();
+                let found = Interval::new(&values).expect("there are some");
+                missed += u32::from(found.leaves_out_zero() == Some(true));
+            }
+            assert!(missed <= 220, "{rounds} rounds: {missed} of 4000");
+        }
     }
 
     #[test]
-    fn zero_within_the_interval_is_no_difference() {
-        let mut draws = Draws::new(2);
+    fn zero_within_the_interval_shows_no_difference() {
         let noise = [3.0, -2.0, 1.0, -4.0, 2.0, -1.0, 4.0, -3.0];
-        let differs = |values: &[f64], draws: &mut Draws| {
-            Interval::new(values, draws).and_then(|interval| interval.leaves_out_zero())
-        };
-        assert_eq!(differs(&noise, &mut draws), Some(false));
-        assert_eq!(
-            differs(&noise.map(|value| value + 9.0), &mut draws),
-            Some(true)
-        );
-        assert_eq!(
-            differs(&noise.map(|value| value - 9.0), &mut draws),
-            Some(true)
-        );
+        let differs = |values: &[f64]| Interval::new(values).and_then(|it| it.leaves_out_zero());
+        assert_eq!(differs(&noise), Some(false));
+        assert_eq!(differs(&noise.map(|value| value + 9.0)), Some(true));
+        assert_eq!(differs(&noise.map(|value| value - 9.0)), Some(true));
     }
 
     #[test]

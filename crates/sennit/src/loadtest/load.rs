@@ -1,5 +1,6 @@
 //! The load of one end: streams and messages, sent and counted.
 
+mod message;
 mod tally;
 
 use std::{
@@ -7,7 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
+use message::Head;
 use sennit_engine::{BareEvent, BareStats, Stream};
 use sennit_load::{Arrivals, Schedule};
 pub(super) use tally::Tally;
@@ -20,11 +22,6 @@ const BLOCK: usize = 64 << 10;
 /// At a rate, streams get so much at once, or what is due in [`TICK`] if that is less.
 const PIECE: f64 = 16_384.0;
 const TICK: f64 = 0.005;
-/// First octet of a message, and of one that is not counted, as it leaves in the warm-up.
-const MESSAGE: u8 = 3;
-const WARM: u8 = 4;
-/// Octet, number, time of sending.
-pub(super) const HEAD: usize = 17;
 
 /// The connections of a load at one end.
 pub(super) struct Load {
@@ -303,29 +300,38 @@ impl Load {
             return false;
         };
         run.turn += 1;
-        let count = run.begun.len();
-        let (id, round) = (run.begun[run.turn % count], run.turn / count);
+        let (turn, count) = (run.turn, run.begun.len());
+        let (id, round) = (run.begun[turn % count], turn / count);
         if self.plan.message_bytes.is_some() {
-            return self.send_message(id, quic, now);
+            return self.send_message_somewhere(turn, quic, now);
         }
         let streams = self.members.get(&id).map(|member| &member.streams);
         let stream = streams.and_then(|all| all.get(round % all.len().max(1)).copied());
         stream.is_some_and(|stream| self.write(id, stream, piece, quic))
     }
 
-    /// Whether there was room.
+    /// Whether a connection had room, from the one whose turn it is on.
+    fn send_message_somewhere(&mut self, turn: usize, quic: &mut dyn Stack, now: Instant) -> bool {
+        let count = self.run.as_ref().map_or(0, |run| run.begun.len());
+        (turn..turn + count).any(|turn| {
+            let id = self.run.as_ref().map(|run| run.begun[turn % count]);
+            id.is_some_and(|id| self.send_message(id, quic, now))
+        })
+    }
+
+    /// Whether there was room. A message says when it leaves, so no more is handed over than leaves
+    /// soon.
     fn send_message(&mut self, id: Id, quic: &mut dyn Stack, now: Instant) -> bool {
         let (Some(run), Some(member)) = (&self.run, self.members.get_mut(&id)) else {
             return false;
         };
-        let bytes = usize::from(self.plan.message_bytes.unwrap_or_default()).max(HEAD);
-        let since = now.saturating_duration_since(run.start);
-        let mut message = BytesMut::with_capacity(bytes);
-        message.put_u8(if run.counts { MESSAGE } else { WARM });
-        message.put_u64(member.messages);
-        message.put_u64(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        message.resize(bytes, 0x5a);
-        let sent = quic.send_datagram(id, message.freeze());
+        let bytes = usize::from(self.plan.message_bytes.unwrap_or_default());
+        let head = Head {
+            counts: run.counts,
+            number: member.messages,
+            sent: now.saturating_duration_since(run.start),
+        };
+        let sent = quic.send_datagram_soon(id, head.message(bytes));
         member.messages += u64::from(sent && run.counts);
         sent
     }
@@ -363,16 +369,14 @@ impl Load {
     }
 
     fn handle_message(&mut self, id: Id, bytes: &[u8], arrived: Instant) {
-        let Some((kind @ (MESSAGE | WARM), number, sent)) = read_head(bytes) else {
-            return;
-        };
+        let Some(head) = Head::of(bytes) else { return };
         let (Some(run), Some(member)) = (&self.run, self.members.get_mut(&id)) else {
             return;
         };
-        if kind == MESSAGE {
+        if head.counts {
             let since = arrived.saturating_duration_since(run.start);
             let arrivals = member.arrivals.get_or_insert_default();
-            arrivals.note(number, bytes.len(), sent, since);
+            arrivals.note(head.number, bytes.len(), head.sent, since);
         }
         self.count((id, None), bytes.len(), arrived);
     }
@@ -403,9 +407,14 @@ impl Load {
         self.run.as_ref().is_some_and(|run| run.tally.is_complete())
     }
 
-    /// Messages that this end sent so far.
-    pub(super) fn messages(&self) -> u64 {
-        self.members.values().map(|member| member.messages).sum()
+    /// Messages that left this end so far.
+    pub(super) fn messages(&self, quic: &mut dyn Stack) -> u64 {
+        let bytes = usize::from(self.plan.message_bytes.unwrap_or_default());
+        let of_each = self.members.iter().map(|(&id, member)| {
+            let waiting = quic.datagrams_waiting(id, bytes);
+            member.messages.saturating_sub(waiting as u64)
+        });
+        of_each.sum()
     }
 
     /// Looks at the connections while they are there.
@@ -456,7 +465,7 @@ impl Load {
                 ..bulk
             },
             sent: Sent {
-                messages: self.messages(),
+                messages: self.messages(quic),
                 packets: of_all(|stats| stats.sent_packets),
                 lost: of_all(|stats| stats.lost_packets),
                 controllers: self.controllers(),
@@ -482,12 +491,4 @@ impl Load {
         let words: BTreeSet<&String> = words.filter_map(|m| m.controller.as_ref()).collect();
         words.into_iter().cloned().collect()
     }
-}
-
-fn read_head(bytes: &[u8]) -> Option<(u8, u64, Duration)> {
-    let (kind, rest) = bytes.split_first()?;
-    let (number, rest) = rest.split_first_chunk()?;
-    let (nanos, _) = rest.split_first_chunk()?;
-    let sent = Duration::from_nanos(u64::from_be_bytes(*nanos));
-    Some((*kind, u64::from_be_bytes(*number), sent))
 }

@@ -69,7 +69,11 @@ pub const METRICS: &[Metric] = &[
         Unit::Rate,
         true,
         "payload at its receiver, both ways together",
-        |r| Some(r.goodput_bits_per_second),
+        // Handshakes over and over carry no payload.
+        |r| {
+            let carries = ways(r).next().is_some() || r.requests.is_some();
+            carries.then_some(r.goodput_bits_per_second)
+        },
     ),
     metric(
         "goodput_up",
@@ -182,8 +186,8 @@ pub const METRICS: &[Metric] = &[
         "messages that arrived after a later one",
         |r| {
             worst(r, |way| {
-                let messages = way.messages.as_ref()?;
-                Some(messages.reordered as f64 / messages.received.max(1) as f64)
+                let messages = way.messages.as_ref().filter(|all| all.received > 0)?;
+                Some(messages.reordered as f64 / messages.received as f64)
             })
         },
     ),
@@ -207,9 +211,9 @@ pub const METRICS: &[Metric] = &[
         true,
         "Jain's index over flows",
         |r| {
-            let least = |a: f64, way: &Way| way.fairness.map_or(a, |b| a.min(b));
-            let all = ways(r).fold(f64::INFINITY, least);
-            all.is_finite().then_some(all)
+            each(r, |way| way.fairness)?
+                .into_iter()
+                .min_by(f64::total_cmp)
         },
     ),
     metric(
@@ -306,14 +310,93 @@ fn ways(report: &Report) -> impl Iterator<Item = &Way> {
     [&report.up, &report.down].into_iter().flatten()
 }
 
+/// That of each direction. `None` if it is missing in one: a direction in which nothing arrived
+/// must not be judged by the other.
+fn each(report: &Report, value: impl Fn(&Way) -> Option<f64>) -> Option<Vec<f64>> {
+    ways(report).map(value).collect()
+}
+
 /// The greater of both directions.
 fn worst(report: &Report, value: impl Fn(&Way) -> Option<f64>) -> Option<f64> {
-    ways(report).filter_map(value).max_by(f64::total_cmp)
+    each(report, value)?.into_iter().max_by(f64::total_cmp)
 }
 
 #[cfg(test)]
 mod tests {
+    use sennit_load::{ArrivalFigures, TimeFigures};
+
     use super::*;
+    use crate::loadtest::requests::RequestFigures;
+
+    /// A test that went both ways, and nothing arrived upward.
+    fn half_dead() -> Report {
+        let way = Way {
+            goodput_bits_per_second: 5e6,
+            bytes: 5_000_000,
+            seconds: 8.0,
+            bins: None,
+            flows: 2,
+            fairness: Some(0.99),
+            messages: Some(ArrivalFigures {
+                sent: 100,
+                received: 99,
+                reordered: 3,
+                ipdv: TimeFigures {
+                    p95_seconds: Some(0.001),
+                    ..TimeFigures::default()
+                },
+                ..ArrivalFigures::default()
+            }),
+            sent_packets: 100,
+            lost_packets: 1,
+            controllers: Vec::new(),
+        };
+        let dead = Way {
+            goodput_bits_per_second: 0.0,
+            bytes: 0,
+            fairness: None,
+            messages: Some(ArrivalFigures {
+                sent: 100,
+                lost: 100,
+                loss_ratio: 1.0,
+                ..ArrivalFigures::default()
+            }),
+            ..way.clone()
+        };
+        Report {
+            up: Some(dead),
+            down: Some(way),
+            ..Report::example()
+        }
+    }
+
+    fn of(name: &str, report: &Report) -> Option<f64> {
+        Metric::named(name).expect(name).of(report)
+    }
+
+    #[test]
+    fn a_direction_in_which_nothing_arrived_is_not_judged_by_the_other() {
+        let mut report = half_dead();
+        for name in ["reordered", "fairness", "ipdv_p95"] {
+            assert_eq!(of(name, &report), None, "{name}");
+        }
+        assert_eq!(of("loss", &report), Some(1.0));
+        assert_eq!(of("goodput_up", &report), Some(0.0));
+
+        report.up = None;
+        assert_eq!(of("reordered", &report), Some(3.0 / 99.0));
+        assert_eq!(of("fairness", &report), Some(0.99));
+    }
+
+    #[test]
+    fn goodput_is_not_measured_where_nothing_is_carried() {
+        let mut report = half_dead();
+        assert!(of("goodput", &report).is_some());
+        (report.up, report.down) = (None, None);
+        assert_eq!(of("goodput", &report), None);
+        report.requests = Some(RequestFigures::default());
+        assert!(of("goodput", &report).is_some());
+    }
 
     #[test]
     fn each_name_is_there_once() {

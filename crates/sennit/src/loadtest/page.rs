@@ -155,7 +155,7 @@ impl Comparison {
         let mut page = sennit_report::Report::new(format!("Tests of {server}, beside each other"))
             .lede(format!(
                 "Medians of {rounds} rounds, in each of which every configuration ran once, in random order. \
-                 Differences are taken within a round. In brackets: the interval of 95 %, by the bootstrap."
+                 Differences are taken within a round. In brackets: the interval of 95 %."
             ))
             .fact("command", sennit_report::shell_command(std::env::args()))
             .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")))

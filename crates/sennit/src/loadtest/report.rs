@@ -451,6 +451,50 @@ fn seconds(seconds: Option<f64>) -> String {
 }
 
 #[cfg(test)]
+impl Report {
+    /// Of a test that measured nothing.
+    pub(super) fn example() -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            protocol: String::new(),
+            client_stack: StackName::Sennit,
+            server_stack: None,
+            server: String::new(),
+            plan: Plan {
+                token: None,
+                up: false,
+                down: false,
+                connections: 1,
+                streams: 1,
+                congestion: "auto".into(),
+                seconds: 8.0,
+                warmup_seconds: 0.0,
+                ramp_seconds: 0.0,
+                bytes: None,
+                message_bytes: None,
+                rate_bits_per_second: None,
+                requests: None,
+            },
+            interrupted: false,
+            goodput_bits_per_second: 0.0,
+            up: None,
+            down: None,
+            rtt: RoundTrips::default(),
+            handshake: Handshakes::default(),
+            cpu: Cpu::default(),
+            emulated: None,
+            requests: None,
+            handshakes: None,
+            responsiveness: None,
+            client_memory: PerConnection::default(),
+            server_memory: PerConnection::default(),
+            gates: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::stack::Stack;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use super::{responsiveness::with_waiting, stack::Stack};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use sennit_engine::{ConnId, Stream};
 use sennit_load::{Bucket, Schedule, TimeFigures, Times};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub const HEAD: usize = 4;
 pub const LONGEST: u32 = 64 << 20;
 /// Requests that are due and find no room wait here; what comes on top is not asked.
 const MOST_WAITING: usize = 100_000;
-/// Times that are kept one by one.
+/// Times that are kept one by one: so many of the last at least, and twice as many at most.
 const MOST_TIMED: usize = 10_000;
 /// An answer is written in pieces of this size.
 const PIECE: usize = 64 << 10;
@@ -62,14 +62,18 @@ pub(super) struct Asker {
     /// How many each connection waits for.
     open: BTreeMap<ConnId, u16>,
     asked: BTreeMap<(ConnId, Stream), Instant>,
+    /// What is left to write of requests that found no room for all of it.
+    unwritten: BTreeMap<(ConnId, Stream), Bytes>,
     schedule: Option<Schedule>,
     /// When requests were due that have not been asked.
     waiting: VecDeque<Instant>,
     turn: usize,
     counted_from: Instant,
     times: Times,
-    /// The first of them, each with the time at which it was known.
+    /// The last of them, each with the time at which it was known.
     timed: Vec<(Instant, Duration)>,
+    /// Those that were waited for at the end.
+    unanswered: Vec<(Instant, Duration)>,
     bytes: u64,
     asks: bool,
 }
@@ -91,6 +95,7 @@ impl Asker {
             request: request.freeze(),
             open: BTreeMap::new(),
             asked: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
             schedule: schedule.map(|rate| Schedule::per_second(rate, now)),
             waiting: VecDeque::new(),
             members,
@@ -99,6 +104,7 @@ impl Asker {
             counted_from,
             times: Times::default(),
             timed: Vec::new(),
+            unanswered: Vec::new(),
             bytes: 0,
             asks: true,
         }
@@ -111,8 +117,11 @@ impl Asker {
     }
 
     /// No more is asked.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&mut self, now: Instant) {
         self.asks = false;
+        let waits = |due: &Instant| (now, now.saturating_duration_since(*due));
+        let all = self.asked.values().chain(&self.waiting);
+        self.unanswered = all.map(waits).collect();
     }
 
     /// Asks what is due.
@@ -156,9 +165,26 @@ impl Asker {
         };
         *open += 1;
         self.asked.insert((id, stream), due);
-        quic.write(id, stream, &self.request);
-        quic.finish(id, stream);
+        self.unwritten.insert((id, stream), self.request.clone());
+        self.write(quic, id, stream);
         true
+    }
+
+    /// Goes on with a request that the stream has room for.
+    pub(super) fn write(&mut self, quic: &mut dyn Stack, id: ConnId, stream: Stream) {
+        let Some(left) = self.unwritten.get_mut(&(id, stream)) else {
+            return;
+        };
+        while !left.is_empty() {
+            match quic.write(id, stream, left) {
+                Some(0) => return,
+                Some(written) => left.advance(written),
+                // Nobody wants it, so nobody answers it.
+                None => break,
+            }
+        }
+        quic.finish(id, stream);
+        self.unwritten.remove(&(id, stream));
     }
 
     /// Takes what arrived on a stream, if it is an answer.
@@ -178,21 +204,25 @@ impl Asker {
         self.bytes += if counts { bytes as u64 } else { 0 };
         if over {
             self.asked.remove(&(id, stream));
+            // The answer to half of a request is none.
+            let counts = counts && self.unwritten.remove(&(id, stream)).is_none();
             self.open.entry(id).and_modify(|open| *open -= 1);
             if counts {
                 let time = now.saturating_duration_since(due);
                 self.times.note(time);
-                if self.timed.len() < MOST_TIMED {
-                    self.timed.push((now, time));
+                if self.timed.len() >= 2 * MOST_TIMED {
+                    self.timed.drain(..MOST_TIMED);
                 }
+                self.timed.push((now, time));
             }
         }
         true
     }
 
-    /// The first times, each with the moment at which it was known.
-    pub(super) fn timed(&self) -> &[(Instant, Duration)] {
-        &self.timed
+    /// The last times, those among them that were waited for at the end, each with the moment at
+    /// which it was known.
+    pub(super) fn timed(&self) -> Vec<(Instant, Duration)> {
+        with_waiting(self.timed.clone(), &self.unanswered)
     }
 
     /// Payload bytes of answers that count.

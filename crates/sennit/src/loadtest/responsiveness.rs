@@ -2,16 +2,21 @@
 //! draft-ietf-ippm-responsiveness.
 //!
 //! Foreign probes are new connections, each with one question; probes of the load's own connections
-//! are short requests on them. Of each the longest 5 % are left out, as the draft says, and told
-//! apart from it. Where the draft has handshakes of TCP and of TLS, QUIC has one of a single round
-//! trip.
+//! are short requests on them. What was known in the last four seconds counts, when buffers are as
+//! full as they get. Of each the longest 5 % are left out, as the draft says, and told apart.
+//! A probe that was waited for at the end has the time that it had waited, and one that failed the
+//! time for which it would have been waited. Where the draft has handshakes of TCP and of TLS, QUIC
+//! has one of a single round trip.
 
 use std::time::{Duration, Instant};
 
+use sennit_load::median;
 use serde::{Deserialize, Serialize};
 
 /// Intervals over which the draft looks for stability (MAD), of a second each (ID).
 const INTERVALS: usize = 4;
+/// So long they take together, and what is known in the last of them counts.
+const COUNTED: Duration = Duration::from_secs(INTERVALS as u64);
 /// Standard deviation over the mean, up to which figures are stable (SDT).
 const STABLE: f64 = 0.05;
 /// The share of times that the trimmed mean leaves out (TMP).
@@ -21,12 +26,12 @@ const TRIMMED: f64 = 0.05;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// Neither goodput nor responsiveness was stable at the end.
+    /// The load did not count for four intervals.
     #[default]
     Low,
-    /// One of them was.
+    /// It did, and goodput or responsiveness was not stable at the end.
     Medium,
-    /// Both were.
+    /// Both were stable.
     High,
 }
 
@@ -53,9 +58,9 @@ pub struct Responsiveness {
     pub worst_rpm: f64,
     /// How sure it is.
     pub confidence: Confidence,
-    /// New connections that were timed.
+    /// New connections that count.
     pub foreign_probes: u64,
-    /// Requests that were timed.
+    /// Requests that count.
     pub loaded_probes: u64,
 }
 
@@ -63,38 +68,51 @@ pub struct Responsiveness {
 type Timed<'a> = &'a [(Instant, Duration)];
 
 impl Responsiveness {
-    /// By handshakes, the questions after them, and requests; `rates` are bits a second, one for
-    /// each second. Without one of each there is none.
+    /// By handshakes, the questions after them, and requests, of a load that ended then; `rates`
+    /// are bits a second, one for each second. Without one of each there is none.
     #[must_use]
-    pub fn new(
-        handshakes: Timed<'_>,
-        questions: Timed<'_>,
-        requests: Timed<'_>,
-        rates: &[f64],
-    ) -> Option<Self> {
-        let all = [handshakes, questions, requests];
+    pub fn new(times: [Timed<'_>; 3], rates: &[f64], ended: Instant) -> Option<Self> {
+        let counts = |(at, _): &&(Instant, _)| *at + COUNTED >= ended;
+        let last = times.map(|times| times.iter().filter(counts).copied().collect::<Vec<_>>());
+        let [.., requests] = times;
         let by = |mean: fn(&[f64]) -> Option<f64>| {
-            let [handshake, question, request] = all.map(|times| mean(&sorted(times)));
+            let [handshake, question, request] = last.each_ref().map(|times| mean(&sorted(times)));
             let foreign = 60.0 / ((handshake? + question?) / 2.0);
             Some([foreign, 60.0 / request?])
         };
         let [foreign, loaded] = by(trimmed_mean)?;
         let [worst_foreign, worst_loaded] = by(mean_of_longest)?;
-        let stable = [is_stable(rates), is_stable(&by_second(requests))];
+        let is_stable = is_stable(rates) && is_stable(&by_second(requests));
         Some(Self {
             rpm: f64::midpoint(foreign, loaded),
             foreign_rpm: foreign,
             loaded_rpm: loaded,
             worst_rpm: f64::midpoint(worst_foreign, worst_loaded),
-            confidence: match stable {
-                [true, true] => Confidence::High,
-                [false, false] => Confidence::Low,
-                [true, false] | [false, true] => Confidence::Medium,
+            confidence: if rates.len() < INTERVALS {
+                Confidence::Low
+            } else if is_stable {
+                Confidence::High
+            } else {
+                Confidence::Medium
             },
-            foreign_probes: questions.len() as u64,
-            loaded_probes: requests.len() as u64,
+            foreign_probes: last[1].len() as u64,
+            loaded_probes: last[2].len() as u64,
         })
     }
+}
+
+/// Times of what is complete, and of what is still waited for if it has waited for longer than half
+/// of the others took: of what has just begun nobody knows how long it takes.
+pub(super) fn with_waiting(
+    mut complete: Vec<(Instant, Duration)>,
+    waiting: Timed<'_>,
+) -> Vec<(Instant, Duration)> {
+    let usual = median(&sorted(&complete)).unwrap_or(0.0);
+    let long = waiting
+        .iter()
+        .filter(|(_, time)| time.as_secs_f64() > usual);
+    complete.extend(long);
+    complete
 }
 
 fn sorted(times: Timed<'_>) -> Vec<f64> {
@@ -166,11 +184,13 @@ mod tests {
 
     #[test]
     fn the_longest_twentieth_is_left_out_and_told_apart() {
-        // 95 of 20 ms and 5 of a second.
+        // Of the last forty two took a second.
         let times = timed((0..100).map(|n| if n % 20 == 7 { 1000 } else { 20 }));
         let steady = [1e6; 10];
 
-        let found = Responsiveness::new(&times, &times, &times, &steady).expect("there are some");
+        let ended = times[0].0 + Duration::from_secs(10);
+        let new = |times| Responsiveness::new(times, &steady, ended);
+        let found = new([&times; 3]).expect("there are some");
 
         let close =
             |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 1e-6, "{value}");
@@ -178,20 +198,34 @@ mod tests {
         close(found.foreign_rpm, 3000.0);
         close(found.loaded_rpm, 3000.0);
         close(found.worst_rpm, 60.0);
-        assert_eq!(Responsiveness::new(&times, &[], &times, &steady), None);
+        assert_eq!(new([&times, &[], &times]), None);
+    }
+
+    /// Buffers fill for six seconds, and are full for the last four.
+    #[test]
+    fn what_is_known_in_the_last_four_intervals_counts() {
+        let times = timed((0..100).map(|n| if n < 60 { 20 } else { 200 }));
+        let ended = times[0].0 + Duration::from_secs(10);
+
+        let found = Responsiveness::new([&times; 3], &[1e6; 10], ended).expect("there are some");
+
+        assert!((found.rpm - 300.0).abs() < 1e-6, "{found:?}");
+        assert_eq!((found.foreign_probes, found.loaded_probes), (40, 40));
     }
 
     #[test]
-    fn confidence_is_what_was_stable() {
+    fn confidence_is_that_of_the_draft() {
         let (steady, rising) = ([1e6; 10], [1e6, 2e6, 3e6, 4e6, 5e6, 6e6, 7e6, 8e6]);
         let (calm, worse) = (timed([20; 100]), timed((0..100).map(|n| 20 + 10 * n)));
         let confidence = |requests: &[(Instant, Duration)], rates: &[f64]| {
-            let found = Responsiveness::new(&calm, &calm, requests, rates);
+            let ended = calm[0].0 + Duration::from_secs(10);
+            let found = Responsiveness::new([&calm, &calm, requests], rates, ended);
             found.expect("there are some").confidence
         };
         assert_eq!(confidence(&calm, &steady), Confidence::High);
         assert_eq!(confidence(&worse, &steady), Confidence::Medium);
         assert_eq!(confidence(&calm, &rising), Confidence::Medium);
-        assert_eq!(confidence(&worse, &rising[..3]), Confidence::Low);
+        assert_eq!(confidence(&worse, &rising), Confidence::Medium);
+        assert_eq!(confidence(&calm, &steady[..3]), Confidence::Low);
     }
 }

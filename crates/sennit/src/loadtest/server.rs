@@ -1,12 +1,18 @@
 //! The server of tests: it does what clients plan, within its limits.
 
 mod limits;
+mod session;
 
 use std::{
     collections::BTreeMap,
     io,
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -16,9 +22,9 @@ use sennit_core::Congestion;
 use sennit_engine::{BareConfig, BareEvent, ConnId, Stream};
 
 use limits::MOST_CONNECTIONS;
+use session::{Session, network_of};
 
 use super::{
-    load::Load,
     perf::Responder,
     probe,
     requests::Answerer,
@@ -32,10 +38,10 @@ use super::{
 const LONGEST_ASK: usize = 16 << 10;
 /// Whoever says nothing for so long is sent away.
 const SILENCE: Duration = Duration::from_secs(15);
-/// A session may last so much longer than its load.
-const AROUND: Duration = Duration::from_secs(60);
 /// Without a sign of life a connection is over; an outage of a moment is none.
 pub(super) const IDLE: Duration = Duration::from_secs(30);
+/// After a fault nothing is done for so long: one that comes again at once fills no processor.
+const RESPITE: Duration = Duration::from_millis(100);
 /// Between two looks for clients that should be gone.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -69,7 +75,9 @@ pub(super) struct Serving<N> {
     quic: Box<dyn Stack>,
     net: N,
     options: Options,
+    tls: Arc<rustls::ServerConfig>,
     fingerprint: String,
+    reset_key: [u8; 32],
     peers: BTreeMap<ConnId, Peer>,
     sessions: BTreeMap<ConnId, Session>,
     /// What each connection says, on the one stream that it may have for it.
@@ -84,15 +92,6 @@ struct Peer {
     since: Instant,
     /// The control connection of the session that it belongs to, perhaps itself.
     session: Option<ConnId>,
-}
-
-struct Session {
-    name: String,
-    plan: Plan,
-    load: Load,
-    since: Instant,
-    /// The client knows that all bytes have arrived.
-    told_complete: bool,
 }
 
 impl Server {
@@ -123,10 +122,7 @@ impl Server {
     /// # Errors
     /// If the host refuses the sockets.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            self.0.turn()?;
-        }
-        self.0.leave()
+        self.0.run(stop)
     }
 }
 
@@ -134,21 +130,16 @@ impl<N: Network> Serving<N> {
     /// A server on a network.
     pub(super) fn over(net: N, options: Options) -> Result<Self, String> {
         let (tls, fingerprint) = tls::server(options.perf)?;
-        let config = BareConfig {
-            congestion: Congestion::Auto,
-            idle: IDLE,
-            seed: random()?,
-            reset_key: random()?,
-            most: options.most_clients * usize::from(MOST_CONNECTIONS + 1),
-            most_per_address: usize::from(MOST_CONNECTIONS + 1) * 2,
-        };
-        let quic = options.stack.server(config, tls)?;
+        let reset_key = random()?;
+        let quic = endpoint(&options, reset_key, Arc::clone(&tls))?;
         let swept = net.now();
         Ok(Self {
             quic,
             net,
             options,
+            tls,
             fingerprint,
+            reset_key,
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             lines: BTreeMap::new(),
@@ -156,6 +147,31 @@ impl<N: Network> Serving<N> {
             responder: Responder::default(),
             swept,
         })
+    }
+
+    /// Serves until `stop`. A fault in the middle of a test ends all tests, and no more: whoever
+    /// comes after it is served.
+    fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+                Ok(turn) => turn?,
+                Err(_) => self.begin_anew().map_err(io::Error::other)?,
+            }
+        }
+        self.leave()
+    }
+
+    /// Forgets all tests. Clients learn it by the resets of an endpoint that does not know them.
+    fn begin_anew(&mut self) -> Result<(), String> {
+        tracing::error!(tests = self.sessions.len(), "a fault ended all tests");
+        thread::sleep(RESPITE);
+        self.quic = endpoint(&self.options, self.reset_key, Arc::clone(&self.tls))?;
+        self.peers.clear();
+        self.sessions.clear();
+        self.lines.clear();
+        self.answerer = Answerer::default();
+        self.responder = Responder::default();
+        Ok(())
     }
 
     fn turn(&mut self) -> io::Result<()> {
@@ -229,19 +245,16 @@ impl<N: Network> Serving<N> {
         let silent = self.peers.iter().filter(|(_, peer)| {
             peer.session.is_none() && now.saturating_duration_since(peer.since) > SILENCE
         });
-        let late = self.sessions.iter().filter(|(_, session)| {
-            let plan = &session.plan;
-            let most = Duration::from_secs_f64(plan.seconds + plan.warmup_seconds) + AROUND;
-            now.saturating_duration_since(session.since) > most
-        });
-        let silent: Vec<_> = silent.map(|(&id, _)| id).collect();
-        let late: Vec<_> = late.map(|(&id, _)| id).collect();
-        let late = [late, self.responder.late(self.options.most_seconds, now)].concat();
-        for id in silent {
-            self.send_away(id, "nothing was asked for");
-        }
-        for id in late {
-            self.send_away(id, "the time for this test is up");
+        let silent = silent.map(|(&id, _)| (id, "nothing was asked for"));
+        let sessions = self.sessions.iter();
+        let late = sessions.filter_map(|(&id, session)| Some((id, session.overstays(now)?)));
+        let perf = self.responder.late(self.options.most_seconds, now);
+        let perf = perf
+            .into_iter()
+            .map(|id| (id, "the time for this test is up"));
+        let gone: Vec<_> = silent.chain(late).chain(perf).collect();
+        for (id, reason) in gone {
+            self.send_away(id, reason);
         }
     }
 
@@ -374,16 +387,18 @@ impl<N: Network> Serving<N> {
     fn answer(&mut self, id: ConnId, ask: Ask, now: Instant) -> Result<Answer, String> {
         match ask {
             Ask::Run(plan) => self.begin(id, plan, now).map(Answer::Ready),
-            Ask::Join(name) => self.join(id, &name).map(|()| Answer::Joined),
+            Ask::Join(name) => self.join(id, &name, now).map(|()| Answer::Joined),
             Ask::Echo => Ok(Answer::Echo),
             Ask::Start => {
                 let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
+                session.start()?;
                 let sends = session.plan.down;
                 session.load.start(&mut *self.quic, sends, now);
                 Ok(Answer::Started)
             }
             Ask::Stop { messages, seconds } => {
                 let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
+                session.end(now)?;
                 session.load.stop(&mut *self.quic);
                 let span = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 let side = session
@@ -401,24 +416,25 @@ impl<N: Network> Serving<N> {
             return Err("there are as many clients as this server takes: try later".into());
         }
         let peer = self.peers.get_mut(&id).ok_or("the connection is over")?;
+        let network = network_of(peer.remote.ip());
+        let sessions = self.sessions.values();
+        let of_network = sessions.filter(|other| other.network == network).count();
+        // Or one host could keep all others away.
+        if of_network >= self.options.most_clients.div_ceil(2) {
+            return Err("your address has half of the places of this server: try later".into());
+        }
         if peer.session.replace(id).is_some() {
             return Err("a connection has one test".into());
         }
         tracing::info!(client = %peer.remote, ?plan.up, ?plan.down, plan.seconds, "test");
         let name: String = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
-        let session = Session {
-            name: name.clone(),
-            load: Load::new(&plan),
-            plan,
-            since: now,
-            told_complete: false,
-        };
+        let session = Session::new(name.clone(), plan, network, now);
         self.quic.set_urgent(id);
         self.sessions.insert(id, session);
         Ok(name)
     }
 
-    fn join(&mut self, id: ConnId, name: &str) -> Result<(), String> {
+    fn join(&mut self, id: ConnId, name: &str, now: Instant) -> Result<(), String> {
         let mut sessions = self.sessions.iter_mut();
         let (&control, session) = sessions
             .find(|(_, session)| session.name == name)
@@ -431,6 +447,7 @@ impl<N: Network> Serving<N> {
             return Err("a connection belongs to one session".into());
         }
         session.load.add(id);
+        session.note_joined(now);
         if let Ok(word) = session.plan.congestion.parse() {
             self.quic.set_congestion(id, word);
         }
@@ -438,8 +455,118 @@ impl<N: Network> Serving<N> {
     }
 }
 
+/// An endpoint for so many clients as a server has, and that no peer knows yet.
+fn endpoint(
+    options: &Options,
+    reset_key: [u8; 32],
+    tls: Arc<rustls::ServerConfig>,
+) -> Result<Box<dyn Stack>, String> {
+    let config = BareConfig {
+        congestion: Congestion::Auto,
+        idle: IDLE,
+        seed: random()?,
+        reset_key,
+        most: options.most_clients * usize::from(MOST_CONNECTIONS + 1),
+        most_per_address: usize::from(MOST_CONNECTIONS + 1) * 2,
+    };
+    options.stack.server(config, tls)
+}
+
 pub(super) fn random() -> Result<[u8; 32], String> {
     let mut bytes = [0; 32];
     rand::fill(&mut bytes).map_err(|_| "the operating system gives no random numbers")?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A network that stands still. In its first turn something goes wrong, and in the third it is
+    /// over.
+    struct Faulty<'a> {
+        turns: u32,
+        stop: &'a AtomicBool,
+    }
+
+    impl Network for Faulty<'_> {
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn turn(&mut self, _: &mut dyn Stack, _: Instant) -> io::Result<()> {
+            self.turns += 1;
+            assert!(self.turns > 1, "as a fault of ours would");
+            self.stop.store(self.turns == 3, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn flush(&mut self, _: &mut dyn Stack) -> io::Result<bool> {
+            Ok(false)
+        }
+    }
+
+    fn serving(stop: &AtomicBool, most_clients: usize) -> Serving<Faulty<'_>> {
+        let options = Options {
+            listen: None,
+            token: None,
+            most_seconds: Duration::from_secs(300),
+            most_clients,
+            perf: false,
+            stack: StackName::Sennit,
+        };
+        let net = Faulty { turns: 0, stop };
+        Serving::over(net, options).expect("it needs random numbers only")
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            token: None,
+            up: false,
+            down: true,
+            connections: 1,
+            streams: 1,
+            congestion: "auto".into(),
+            seconds: 8.0,
+            warmup_seconds: 0.0,
+            ramp_seconds: 0.0,
+            bytes: None,
+            message_bytes: None,
+            rate_bits_per_second: None,
+            requests: None,
+        }
+    }
+
+    /// A client at such an address plans a test.
+    fn come(serving: &mut Serving<Faulty<'_>>, number: u64, host: u8) -> Result<Answer, String> {
+        let (id, now) = (ConnId(number), Instant::now());
+        let peer = Peer {
+            remote: ([192, 0, 2, host], 1000).into(),
+            since: now,
+            session: None,
+        };
+        serving.peers.insert(id, peer);
+        serving.answer(id, Ask::Run(plan()), now)
+    }
+
+    #[test]
+    fn a_fault_in_a_test_ends_the_tests_and_not_the_server() {
+        let stop = AtomicBool::new(false);
+        let mut serving = serving(&stop, 4);
+        assert!(come(&mut serving, 1, 1).is_ok());
+
+        serving.run(&stop).expect("the network has no fault");
+
+        assert_eq!((serving.net.turns, serving.sessions.len()), (3, 0));
+    }
+
+    #[test]
+    fn one_address_leaves_places_for_others() {
+        let stop = AtomicBool::new(false);
+        let mut serving = serving(&stop, 4);
+        let mut comes = |number, host| come(&mut serving, number, host).is_ok();
+
+        assert_eq!([comes(1, 1), comes(2, 1), comes(3, 1)], [true, true, false]);
+        assert_eq!([comes(4, 2), comes(5, 3), comes(6, 4)], [true, true, false]);
+    }
 }

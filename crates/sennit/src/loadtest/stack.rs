@@ -118,6 +118,8 @@ pub(super) trait Stack {
     fn read(&mut self, id: ConnId, stream: Stream, sink: &mut dyn FnMut(&[u8])) -> bool;
     fn drain(&mut self, id: ConnId, stream: Stream, sink: &mut dyn FnMut(&[u8])) -> bool;
     fn send_datagram(&mut self, id: ConnId, data: Bytes) -> bool;
+    fn send_datagram_soon(&mut self, id: ConnId, data: Bytes) -> bool;
+    fn datagrams_waiting(&mut self, id: ConnId, bytes: usize) -> usize;
 
     /// How many bytes have arrived on a stream since the last call, in whatever order.
     fn count(&mut self, id: ConnId, stream: Stream) -> usize {
@@ -200,6 +202,14 @@ impl Stack for Bare {
 
     fn send_datagram(&mut self, id: ConnId, data: Bytes) -> bool {
         Self::send_datagram(self, id, data)
+    }
+
+    fn send_datagram_soon(&mut self, id: ConnId, data: Bytes) -> bool {
+        Self::send_datagram_soon(self, id, data)
+    }
+
+    fn datagrams_waiting(&mut self, id: ConnId, bytes: usize) -> usize {
+        Self::datagrams_waiting(self, id, bytes)
     }
 
     fn may_send_early(&self, id: ConnId) -> bool {

@@ -1,6 +1,8 @@
 //! Whole tests in virtual time: what they say of links that the test draws must be what such links
 //! do.
 
+mod pitfalls;
+
 use std::{
     cell::Cell,
     io,
@@ -147,16 +149,18 @@ fn test(spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
 
 /// What a test between such ends over such a link says.
 fn test_by(ends: Ends, spec: &LinkSpec, seed: u64, plan: Plan) -> Report {
-    follow(ends, spec, seed, plan, &mut |_| {})
+    let stop = AtomicBool::new(false);
+    follow(ends, spec, seed, plan, &mut |_| {}, &stop)
 }
 
-/// What a test between such ends over such a link says, also while it runs.
+/// What a test between such ends over such a link says until `stop`, also while it runs.
 fn follow(
     ends: Ends,
     spec: &LinkSpec,
     seed: u64,
     plan: Plan,
     progress: &mut dyn FnMut(&Second),
+    stop: &AtomicBool,
 ) -> Report {
     let clock = Clock(Rc::new(Cell::new(Instant::now())));
     let options = server::Options {
@@ -185,8 +189,7 @@ fn follow(
         perf: ends.perf,
         stack: ends.client,
     };
-    let stop = AtomicBool::new(false);
-    client::run_over(net, &options, Vec::new(), &stop, progress).expect("the link is not dead")
+    client::run_over(net, &options, Vec::new(), stop, progress).expect("the link is not dead")
 }
 
 /// A plan that sends downward.
@@ -344,7 +347,8 @@ fn what_is_sent_in_the_warm_up_counts_nowhere() {
         let mut seconds = Vec::new();
 
         let tell = &mut |second: &Second| seconds.push(second.clone());
-        let report = follow(Ends::default(), &spec, 1, plan, tell);
+        let stop = AtomicBool::new(false);
+        let report = follow(Ends::default(), &spec, 1, plan, tell, &stop);
 
         for way in [&report.up, &report.down].into_iter().flatten() {
             assert_eq!(way.lost_packets, 0, "{way:?}");
@@ -361,28 +365,6 @@ fn what_is_sent_in_the_warm_up_counts_nowhere() {
         let near = |rate: Option<f64>| rate.is_some_and(|rate| (rate / 2e6 - 1.0).abs() < 0.05);
         let good = |it: &Second| rates(it).into_iter().all(near);
         assert!(counted.iter().all(good), "{counted:?}");
-    }
-}
-
-/// What the connections of earlier ones say when they are closed takes its time on a slow link.
-#[test]
-fn no_timed_handshake_is_held_up_by_the_one_before() {
-    let spec = LinkSpec::symmetric(Config {
-        rate: Bitrate::from_mbit(0.5),
-        delay: MS * 25,
-        ..Config::default()
-    });
-
-    let report = test(&spec, 1, plan("auto", 1.0, 0.0));
-
-    let told = report.handshake;
-    let first = told.post_quantum_seconds.expect("it was the first");
-    for later in [
-        told.classic_seconds,
-        told.resumed_seconds,
-        told.zero_rtt_answer_seconds,
-    ] {
-        assert!(later.is_some_and(|later| later < first + 0.005), "{told:?}");
     }
 }
 

@@ -10,6 +10,8 @@ use sennit_engine::ConnId;
 use sennit_load::{Bucket, Schedule, TimeFigures, Times};
 use serde::{Deserialize, Serialize};
 
+use super::responsiveness::with_waiting;
+
 /// A newcomer that is not through after so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -48,6 +50,10 @@ pub(super) struct Visits {
     counted_from: Instant,
     handshakes: Vec<(Instant, Duration)>,
     answers: Vec<(Instant, Duration)>,
+    /// Handshakes and answers that there never were, as if they had been waited for to the last.
+    in_vain: [Vec<(Instant, Duration)>; 2],
+    /// Those that were waited for at the end.
+    waiting: [Vec<(Instant, Duration)>; 2],
     failed: u64,
     stopped: bool,
 }
@@ -71,6 +77,8 @@ impl Visits {
             counted_from,
             handshakes: Vec::new(),
             answers: Vec::new(),
+            in_vain: [Vec::new(), Vec::new()],
+            waiting: [Vec::new(), Vec::new()],
             failed: 0,
             stopped: false,
         }
@@ -94,8 +102,10 @@ impl Visits {
     }
 
     /// Nobody comes any more.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&mut self, now: Instant) {
         self.stopped = true;
+        let waits = |since: &Instant| (now, now.saturating_duration_since(*since));
+        self.waiting = [&self.knocking, &self.asking].map(|all| all.values().map(waits).collect());
     }
 
     pub(super) fn knock(&mut self, id: ConnId, now: Instant) {
@@ -130,10 +140,16 @@ impl Visits {
     }
 
     /// Whether a newcomer was lost.
-    pub(super) fn lose(&mut self, id: ConnId) -> bool {
+    pub(super) fn lose(&mut self, id: ConnId, now: Instant) -> bool {
         let knocked = self.knocking.remove(&id).is_some();
+        let asked = self.asking.remove(&id).is_some();
         self.failed += u64::from(knocked && !self.stopped);
-        knocked || self.asking.remove(&id).is_some()
+        if now >= self.counted_from && !self.stopped {
+            for (lost, all) in [knocked, asked].into_iter().zip(&mut self.in_vain) {
+                all.extend(lost.then_some((now, PATIENCE)));
+            }
+        }
+        knocked || asked
     }
 
     /// Newcomers that have waited too long.
@@ -143,9 +159,20 @@ impl Visits {
         tired.map(|(&id, _)| id).collect()
     }
 
-    /// Handshakes and answers so far, each with the time at which it was complete.
-    pub(super) fn times(&self) -> [&[(Instant, Duration)]; 2] {
-        [&self.handshakes, &self.answers]
+    /// Handshakes and answers, those among them that there were not, each with the time at which
+    /// that was known.
+    pub(super) fn times(&self) -> [Vec<(Instant, Duration)>; 2] {
+        let [handshakes, answers] = &self.in_vain;
+        let all = [
+            [&self.handshakes[..], handshakes].concat(),
+            [&self.answers[..], answers].concat(),
+        ];
+        let [handshakes, answers] = all;
+        let [knocking, asking] = &self.waiting;
+        [
+            with_waiting(handshakes, knocking),
+            with_waiting(answers, asking),
+        ]
     }
 
     pub(super) fn figures(&self, span: Duration) -> VisitFigures {
@@ -161,5 +188,40 @@ impl Visits {
             time,
             time_histogram: times.buckets(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Four are through at once, one is turned away, one waits for a second and one has just come.
+    #[test]
+    fn who_never_came_through_counts_as_one_who_waited() {
+        let now = Instant::now();
+        let mut visits = Visits::each(MS * 100, now, now);
+        for id in 0..4 {
+            visits.knock(ConnId(id), now);
+            assert!(visits.enter(ConnId(id), true, now + MS * 20));
+            assert!(visits.hear(ConnId(id), now + MS * 40));
+        }
+        visits.knock(ConnId(4), now);
+        assert!(visits.lose(ConnId(4), now + MS * 10));
+        visits.knock(ConnId(5), now);
+        visits.knock(ConnId(6), now + MS * 995);
+
+        visits.stop(now + MS * 1000);
+        assert!(
+            visits.enter(ConnId(5), true, now + MS * 1100),
+            "in the drain"
+        );
+
+        let [handshakes, answers] = visits.times();
+        let times: Vec<_> = handshakes.iter().map(|(_, time)| *time).collect();
+        assert_eq!(times[..4], [MS * 20; 4]);
+        assert_eq!(times[4..], [PATIENCE, MS * 1000]);
+        assert_eq!(answers.len(), 4);
     }
 }

@@ -5,6 +5,8 @@
 //! ([`Ask::Join`]) and is answered [`Answer::Joined`]. Then [`Ask::Start`] and [`Answer::Started`]
 //! begin the load at both ends, [`Ask::Stop`] and [`Answer::Done`] end it.
 
+use std::ops::RangeInclusive;
+
 use sennit_load::{ArrivalFigures, Bins};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -42,6 +44,22 @@ pub struct Plan {
     pub requests: Option<Requests>,
 }
 
+impl Plan {
+    /// Messages a second that a plan may ask for in each direction. No thread of either end sends
+    /// so many.
+    pub const MOST_MESSAGES: f64 = 1e7;
+    /// Bytes of a message: it has a head, and fits any path of QUIC.
+    pub const MESSAGE_BYTES: RangeInclusive<u16> = 17..=1100;
+
+    /// Whether its rate is more messages a second than [`Self::MOST_MESSAGES`].
+    #[must_use]
+    pub fn has_too_many_messages(&self) -> bool {
+        let planned = self.rate_bits_per_second.zip(self.message_bytes);
+        let per_second = planned.map(|(rate, bytes)| rate / 8.0 / f64::from(bytes.max(1)));
+        per_second.is_some_and(|messages| messages > Self::MOST_MESSAGES)
+    }
+}
+
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,9 +69,11 @@ pub(super) enum Ask {
     Start,
     /// Is answered at once, as the first thing of a connection.
     Echo,
-    /// With what the server cannot know: the messages that the client sent, and for how long.
+    /// With what the server cannot know.
     Stop {
+        /// Those that left the client.
         messages: u64,
+        /// How long it sent what counts: the warm-up is over before.
         seconds: f64,
     },
 }

@@ -32,7 +32,8 @@ const SPANS: std::ops::RangeInclusive<u32> = 1_000..=30_000;
 const CONNECTIONS: u16 = 4;
 /// For the server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A direction takes no longer than its load and this: to connect, and to hear what arrived.
+/// The other links rest for a load and this: to connect before it, or from its beginning on to hear
+/// what arrived.
 const AROUND: Duration = Duration::from_secs(15);
 /// Paths of a link that rests close within a round trip.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -127,14 +128,23 @@ impl Course {
                 bits_per_second: None,
             };
             lock(last).test.now = Some(progress);
-            let _resting = match link {
+            let mut resting = match link {
                 Some(link) => Some(Resting::all_but(&*self.edge, link, self.span + AROUND)?),
                 None => None,
             };
+            let mut begun = false;
             let report = client::run(&self.options(down), stop, &mut |second| {
+                // To connect may have taken most of the time for which the others rest.
+                if let Some(resting) = resting.as_mut().filter(|_| !begun) {
+                    resting.renew(Instant::now());
+                }
+                begun = true;
                 tell(last, second, down);
             });
             let report = report.map_err(|error| trouble(&error, first && down))?;
+            if let Some(resting) = &resting {
+                resting.check(Instant::now())?;
+            }
             let mut last = lock(last);
             if let Some(measured) = last.test.measured.last_mut() {
                 let found = Way::of(&report, down);
@@ -303,6 +313,11 @@ fn agree(edge: &dyn Ask, wish: &SpeedtestWish, status: &Status) -> Result<bool, 
 struct Resting<'a> {
     edge: &'a dyn Ask,
     names: Vec<String>,
+    /// They carry again after this time, unless it is renewed.
+    span: Duration,
+    until: Instant,
+    /// They did, or may have done.
+    lapsed: bool,
 }
 
 impl<'a> Resting<'a> {
@@ -315,16 +330,39 @@ impl<'a> Resting<'a> {
         };
         let status = edge.status(&Request::Summary).map_err(failed)?;
         let others = status.links.iter().map(|it| it.name.clone());
+        let now = Instant::now();
         let resting = Self {
             edge,
             names: others.filter(|name| name != link).collect(),
+            span,
+            until: now + span,
+            lapsed: false,
         };
         resting.rest(span).map_err(failed)?;
-        let deadline = Instant::now() + SETTLED;
+        let deadline = now + SETTLED;
         while resting.is_any_up() && Instant::now() < deadline {
             thread::sleep(LOOK);
         }
         Ok(resting)
+    }
+
+    /// They rest for that time once more, from now on.
+    fn renew(&mut self, now: Instant) {
+        self.lapsed |= now >= self.until || self.rest(self.span).is_err();
+        self.until = now + self.span;
+    }
+
+    /// Whether they rested until now.
+    fn check(&self, now: Instant) -> Result<(), Trouble> {
+        if !self.lapsed && now < self.until {
+            return Ok(());
+        }
+        Err(Trouble {
+            code: "failed".into(),
+            message: "the other links carried again before the measurement was over, because it \
+                      took too long to connect"
+                .into(),
+        })
     }
 
     fn rest(&self, span: Duration) -> Result<(), Refused> {
@@ -351,5 +389,82 @@ impl Drop for Resting<'_> {
     fn drop(&mut self) {
         // If the edge is stopping, there is nobody who rests.
         let _ = self.rest(Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::status::{LinkStatus, LinkTraffic};
+
+    /// An edge that does as it is told, and counts.
+    struct Obedient(AtomicU32);
+
+    impl Ask for Obedient {
+        fn status(&self, _: &Request) -> Result<Status, Refused> {
+            Err(Refused::new("internal", "nobody asks"))
+        }
+
+        fn answer(&self, request: Request) -> Response {
+            assert!(matches!(request, Request::Link { .. }), "{request:?}");
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Response::document(&LinkAnswer {
+                schema: String::new(),
+                link: LinkStatus {
+                    name: "lte".into(),
+                    interface: "wwan0".into(),
+                    address: None,
+                    tier: 1,
+                    weight: 1,
+                    state: LinkState::Up,
+                    cause: None,
+                    reason: None,
+                    hub: None,
+                    since_seconds: 0.0,
+                    up_limit_bytes_per_second: None,
+                    down_limit_bytes_per_second: None,
+                    limited_by_operator: false,
+                    traffic: LinkTraffic::default(),
+                },
+                hub_inside: Vec::new(),
+            })
+        }
+    }
+
+    fn resting(edge: &Obedient, now: Instant) -> Resting<'_> {
+        let span = Duration::from_secs(23);
+        Resting {
+            edge,
+            names: vec!["lte".into()],
+            span,
+            until: now + span,
+            lapsed: false,
+        }
+    }
+
+    #[test]
+    fn the_others_rest_anew_when_the_load_begins() {
+        let (edge, now) = (Obedient(AtomicU32::new(0)), Instant::now());
+        let mut resting = resting(&edge, now);
+        let late = now + Duration::from_secs(20);
+
+        resting.renew(late);
+
+        assert_eq!(edge.0.load(Ordering::Relaxed), 1);
+        assert!(resting.check(late + Duration::from_secs(22)).is_ok());
+        assert!(resting.check(late + Duration::from_secs(23)).is_err());
+    }
+
+    #[test]
+    fn a_measurement_beside_others_that_carry_again_is_none() {
+        let (edge, now) = (Obedient(AtomicU32::new(0)), Instant::now());
+        let mut resting = resting(&edge, now);
+        let late = now + Duration::from_secs(24);
+
+        resting.renew(late);
+
+        assert!(resting.check(late).is_err());
     }
 }

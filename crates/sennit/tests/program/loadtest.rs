@@ -229,7 +229,7 @@ fn configurations_are_compared_round_by_round() {
         "--duration",
         "0.3",
         "--repeat",
-        "5",
+        "6",
         "--compare",
         "rate=1M,4M",
         "--gate",
@@ -244,11 +244,11 @@ fn configurations_are_compared_round_by_round() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{stderr}");
     let page = std::fs::read_to_string(&page).unwrap();
-    for part in ["rate=4M", "whisker", "better", "5 of 10 runs"] {
+    for part in ["rate=4M", "whisker", "better", "6 of 12 runs"] {
         assert!(page.contains(part), "{part}");
     }
     let found: Comparison = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((found.rounds, found.reports[0].len()), (5, 2));
+    assert_eq!((found.rounds, found.reports[0].len()), (6, 2));
     let line = |name: &str| {
         let mut lines = found.lines.iter();
         let line = lines.find(|line| line.metric == "goodput" && line.configuration == name);
@@ -258,7 +258,7 @@ fn configurations_are_compared_round_by_round() {
     let faster = line("rate=4M");
     assert_eq!(faster.differs, Some(true), "{faster:?}");
     assert!(faster.difference.unwrap().median > 1e6);
-    assert_eq!(found.gates(), [("goodput>2Mbit", 5, 10)]);
+    assert_eq!(found.gates(), [("goodput>2Mbit", 6, 12)]);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
+use clap::builder::RangedI64ValueParser;
 use sennit_core::Congestion;
 
 use crate::exit::{Exit, Failure};
-use crate::loadtest::PORT;
+use crate::loadtest::{PORT, Plan};
 
 /// The first address of a server that is written as `host`, `host:port`, `v6` or `[v6]:port`.
 pub(super) fn resolve(text: &str) -> Result<SocketAddr, Failure> {
@@ -77,6 +78,12 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     let sane = |rate: &f64| (1e3..=1e12).contains(rate);
     rate.filter(sane)
         .ok_or_else(|| "write 1k to 1000G bit/s, like 500k, 5Mbit or 1.5G".into())
+}
+
+/// Bytes of a message.
+pub(super) fn message_bytes() -> RangedI64ValueParser<u16> {
+    let (least, most) = Plan::MESSAGE_BYTES.into_inner();
+    clap::value_parser!(u16).range(i64::from(least)..=i64::from(most))
 }
 
 /// How many a second.

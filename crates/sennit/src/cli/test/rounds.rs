@@ -101,7 +101,26 @@ fn configurations(args: &ClientArgs) -> Result<Vec<(String, Options)>, Failure> 
         set.map_err(|reason| Failure::usage(format!("--compare {word}={value}: {reason}")))?;
         Ok((format!("{word}={value}"), options(&args)?))
     };
-    compared.values.iter().map(one).collect()
+    let configurations: Vec<_> = compared.values.iter().map(one).collect::<Result<_, _>>()?;
+    of_one_server(configurations)
+}
+
+/// Configurations that differ, all against the server of the first: a name may have many addresses.
+fn of_one_server(
+    mut configurations: Vec<(String, Options)>,
+) -> Result<Vec<(String, Options)>, Failure> {
+    let server = configurations.first().map(|(_, options)| options.server);
+    for index in 0..configurations.len() {
+        let (before, rest) = configurations.split_at_mut(index);
+        let (name, options) = &mut rest[0];
+        options.server = server.unwrap_or(options.server);
+        if let Some((same, _)) = before.iter().find(|(_, other)| other == options) {
+            let message =
+                format!("--compare: {same} and {name} are one test, by what else is said");
+            return Err(Failure::usage(message));
+        }
+    }
+    Ok(configurations)
 }
 
 /// Runs all rounds, or those until somebody stops it.
@@ -203,6 +222,43 @@ mod tests {
         ] {
             let error = text.parse::<Compared>().expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    /// The client's arguments, as they are written.
+    fn args(text: &str) -> ClientArgs {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ClientArgs,
+        }
+        let words = "client 192.0.2.1 --repeat 6 ".to_owned() + text;
+        let line: Line = clap::Parser::try_parse_from(words.split_whitespace()).expect(text);
+        line.args
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_compared() {
+        for text in [
+            "--compare cc=cubic,bbr3,cubic",
+            "--compare rate=1M,1000k",
+            "--compare rate=1M,2M --requests",
+            "--compare rate=1M,2M --handshakes 4",
+            "--compare streams=1,4 --message 100",
+            "--compare streams=1,4 --requests",
+        ] {
+            let error = configurations(&args(text)).expect_err(text);
+            assert!(
+                error.to_string().contains("are one test"),
+                "{text}: {error}"
+            );
+        }
+        for text in [
+            "--compare streams=1,4",
+            "--compare rate=1M,2M --message 100",
+        ] {
+            let found = configurations(&args(text)).expect(text);
+            assert_eq!(found.len(), 2, "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The figures of both ends, put together.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sennit_load::{BIN, Bins, TimeFigures, fairness};
 
@@ -82,7 +82,7 @@ impl<N: Network> Client<'_, N> {
 
 impl<N: Network> Client<'_, N> {
     /// What requests and newcomers found, beside the load or without any.
-    pub(super) fn add_questions(&self, report: &mut Report, ours: &Side) {
+    pub(super) fn add_questions(&self, report: &mut Report, ours: &Side, ended: Instant) {
         let plan = &self.options.plan;
         let seconds = ours.received.seconds;
         let span = Duration::from_secs_f64(seconds);
@@ -102,8 +102,8 @@ impl<N: Network> Client<'_, N> {
                     .chunks_exact(BINS_A_SECOND)
                     .map(|bins| bins.iter().sum::<f64>() * 8.0 / bins.len() as f64)
                     .collect();
-                report.responsiveness =
-                    Responsiveness::new(handshakes, answers, asker.timed(), &rates);
+                let times = [&handshakes[..], &answers, &asker.timed()];
+                report.responsiveness = Responsiveness::new(times, &rates, ended);
             }
             (Some(visits), _) => report.handshakes = Some(visits.figures(span)),
             (None, _) => {}

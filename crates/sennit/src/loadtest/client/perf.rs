@@ -81,7 +81,7 @@ impl<N: Network> Client<'_, N> {
         interrupted: bool,
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
-        let span = ended.saturating_duration_since(begun);
+        let span = ended.saturating_duration_since(self.counted(begun));
         let received = self.perf.as_mut().map(|perf| {
             perf.stop(&mut *self.quic);
             perf.received(span, ended)

@@ -282,7 +282,7 @@ impl<N: Network> Client<'_, N> {
             return Ok(());
         };
         for id in visits.tired(now) {
-            visits.lose(id);
+            visits.lose(id, now);
             self.quic.close(id, DONE, "", now);
         }
         while visits.is_due(now) {
@@ -330,7 +330,10 @@ impl<N: Network> Client<'_, N> {
         match event {
             BareEvent::Connected(id) if self.welcome(id) => {}
             BareEvent::Lost(id, _)
-                if self.visits.as_mut().is_some_and(|visits| visits.lose(id)) => {}
+                if self
+                    .visits
+                    .as_mut()
+                    .is_some_and(|visits| visits.lose(id, now)) => {}
             BareEvent::Connected(id) => {
                 self.connected.insert(id, now);
             }
@@ -342,6 +345,11 @@ impl<N: Network> Client<'_, N> {
                 let asker = self.asker.as_mut();
                 if !asker.is_some_and(|all| all.handle_readable(&mut *self.quic, id, stream, now)) {
                     self.read_answers(id, stream)?;
+                }
+            }
+            BareEvent::Writable(id, stream) if stream.goes_both_ways() => {
+                if let Some(asker) = &mut self.asker {
+                    asker.write(&mut *self.quic, id, stream);
                 }
             }
             BareEvent::Datagram(id, bytes, arrived) if self.control == Some(id) => {

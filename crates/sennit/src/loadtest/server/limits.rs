@@ -3,13 +3,13 @@
 use aws_lc_rs::constant_time;
 
 use super::{
-    super::{load::HEAD, requests::LONGEST, words::Plan},
+    super::{requests::LONGEST, words::Plan},
     Options,
 };
 
 /// Connections of one client at once, those of its load and one more.
 pub(super) const MOST_CONNECTIONS: u16 = 1024;
-/// Connections of one client with messages, whose histograms take 200 KB for each.
+/// Connections of one client with messages: histograms and delays of each take 500 KB.
 const MOST_WITH_MESSAGES: u16 = 64;
 /// Streams of a connection, in each direction.
 const MOST_STREAMS: u16 = 256;
@@ -39,11 +39,10 @@ impl Options {
                 "messages go over at most {MOST_WITH_MESSAGES} connections"
             ));
         }
-        if plan
-            .message_bytes
-            .is_some_and(|bytes| usize::from(bytes) < HEAD)
-        {
-            return Err(format!("a message has at least {HEAD} bytes"));
+        let fits = |bytes| Plan::MESSAGE_BYTES.contains(&bytes);
+        if plan.message_bytes.is_some_and(|bytes| !fits(bytes)) {
+            let (least, most) = Plan::MESSAGE_BYTES.into_inner();
+            return Err(format!("a message has {least} to {most} bytes"));
         }
         let asks = plan.requests.as_ref();
         if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
@@ -52,6 +51,12 @@ impl Options {
         let sane = |rate: f64| (1.0..=1e12).contains(&rate);
         if plan.rate_bits_per_second.is_some_and(|rate| !sane(rate)) {
             return Err("a rate is 1 bit/s to 1 Tbit/s".into());
+        }
+        if plan.has_too_many_messages() {
+            return Err(format!(
+                "at most {} messages a second are allowed",
+                Plan::MOST_MESSAGES
+            ));
         }
         let (stack, word) = (self.stack, &plan.congestion);
         match word.parse() {
@@ -82,4 +87,58 @@ fn too_long(plan: &Plan, most: f64) -> String {
     format!(
         "a test lasts {most} s at most here{warm_up}, and this one would last {wanted} s: {instead}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::loadtest::stack::StackName;
+
+    fn options() -> Options {
+        Options {
+            listen: None,
+            token: None,
+            most_seconds: Duration::from_secs(300),
+            most_clients: 4,
+            perf: false,
+            stack: StackName::Sennit,
+        }
+    }
+
+    fn messages(bytes: u16, rate: f64) -> Plan {
+        Plan {
+            token: None,
+            up: true,
+            down: true,
+            connections: 1,
+            streams: 0,
+            congestion: "auto".into(),
+            seconds: 8.0,
+            warmup_seconds: 0.0,
+            ramp_seconds: 0.0,
+            bytes: None,
+            message_bytes: Some(bytes),
+            rate_bits_per_second: Some(rate),
+            requests: None,
+        }
+    }
+
+    /// One each 0.1 ns would never be done with.
+    #[test]
+    fn more_messages_than_any_machine_sends_are_refused() {
+        let refused = options().allow(&messages(17, 1e12));
+
+        assert!(refused.is_err_and(|why| why.contains("10000000 messages a second")));
+        assert_eq!(options().allow(&messages(17, 1e9)), Ok(()));
+    }
+
+    /// One that fits no packet would be refused by the stack for ever.
+    #[test]
+    fn a_message_fits_a_packet() {
+        let allowed = |bytes| options().allow(&messages(bytes, 1e6)).is_ok();
+        let sizes = [16, 17, 1100, 1101, u16::MAX].map(allowed);
+        assert_eq!(sizes, [false, true, true, false, false]);
+    }
 }

@@ -18,8 +18,8 @@ use aws_lc_rs::hmac;
 use bytes::{Bytes, BytesMut};
 use congestion::Wanted;
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint,
-    Endpoint, EndpointConfig, EndpointEvent, Event, IdleTimeout, Incoming, ReadError,
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, Datagram, DatagramEvent, Dir,
+    EcnCodepoint, Endpoint, EndpointConfig, EndpointEvent, Event, IdleTimeout, Incoming, ReadError,
     SendDatagramError, ServerConfig, StreamEvent, StreamId, Transmit, TransportConfig,
     TransportErrorCode, VarInt, WriteError,
     crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig},
@@ -45,6 +45,24 @@ struct Conn {
     congestion: Wanted,
     /// When the datagrams arrived that it was given last.
     arrived: Option<Instant>,
+    /// A datagram that was to leave soon found no room.
+    wants_room: bool,
+}
+
+impl Conn {
+    /// Bytes of datagrams that have not left, each with what quinn needs to keep it.
+    fn waiting(&mut self) -> usize {
+        let space = self.quic.datagrams().send_buffer_space();
+        // quinn counts the place of the next one as taken.
+        let waiting = BareConfig::DATAGRAM_BUFFER.saturating_sub(space);
+        waiting.saturating_sub(size_of::<Datagram>())
+    }
+
+    /// Whether a datagram would leave soon.
+    fn has_room(&mut self) -> bool {
+        let path = self.quic.stats().path;
+        self.waiting() < BareConfig::soon(path.cwnd, path.rtt)
+    }
 }
 
 /// An endpoint of quinn: a client, or a server.
@@ -131,6 +149,7 @@ impl Quinn {
             client,
             congestion,
             arrived: None,
+            wants_room: false,
         };
         self.conns.insert(id, conn);
         self.by_handle.insert(handle.0, id);
@@ -248,6 +267,10 @@ impl Quinn {
             return self.roster.forget(id);
         };
         let events = &mut self.events;
+        if conn.wants_room && conn.has_room() {
+            conn.wants_room = false;
+            events.push_back(BareEvent::DatagramRoom(id));
+        }
         while let Some(event) = conn.quic.poll() {
             match event {
                 Event::Connected if conn.client => events.push_back(BareEvent::Connected(id)),

@@ -93,6 +93,20 @@ impl Stack for Quinn {
         )
     }
 
+    fn send_datagram_soon(&mut self, id: ConnId, data: Bytes) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return false;
+        };
+        conn.wants_room = !conn.has_room();
+        self.roster.touch(id);
+        !conn.wants_room && conn.quic.datagrams().send(data, false).is_ok()
+    }
+
+    fn datagrams_waiting(&mut self, id: ConnId, bytes: usize) -> usize {
+        let waiting = self.conns.get_mut(&id).map_or(0, Conn::waiting);
+        waiting.div_ceil(bytes + size_of::<Datagram>())
+    }
+
     fn may_send_early(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_some_and(|conn| conn.quic.has_0rtt())
     }
@@ -176,6 +190,9 @@ impl Stack for Quinn {
                     return Some(outgoing(&transmit));
                 }
                 wake = conn.quic.poll_timeout();
+                if conn.wants_room && conn.has_room() {
+                    wake = Some(now);
+                }
             }
             self.roster.rest(id, wake);
         }

@@ -1,0 +1,121 @@
+//! Mistakes that a measurement is easily led to, each of which this one once made.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::loadtest::requests::Requests;
+
+/// A link of so many Mbit/s and 20 ms, without loss.
+fn link(mbit: f64) -> LinkSpec {
+    LinkSpec::symmetric(Config {
+        rate: Bitrate::from_mbit(mbit),
+        delay: MS * 20,
+        queue: Queue::Time(MS * 100),
+        ..Config::default()
+    })
+}
+
+/// What is on its way is waited for, but the time for that is no time of the load.
+#[test]
+fn who_interrupts_a_test_with_a_warm_up_gets_the_goodput_until_then() {
+    let stop = AtomicBool::new(false);
+    let plan = Plan {
+        up: true,
+        down: false,
+        rate_bits_per_second: Some(2e6),
+        ..plan("cubic", 60.0, 3.0)
+    };
+    let mut interrupt = |second: &Second| {
+        stop.store(second.elapsed_seconds > 4.5, Ordering::Relaxed);
+    };
+
+    let report = follow(Ends::default(), &link(5.0), 1, plan, &mut interrupt, &stop);
+
+    let up = report.up.expect("there was load");
+    assert!(
+        report.interrupted && (up.seconds - 2.0).abs() < 0.1,
+        "{up:?}"
+    );
+    let error = up.goodput_bits_per_second / 2e6 - 1.0;
+    assert!(error.abs() < 0.05, "{error}");
+}
+
+/// A request that finds no room for all of it goes on when there is some.
+#[test]
+fn the_latency_of_a_large_request_is_that_of_all_of_its_bytes() {
+    const BYTES: u32 = 48 << 20;
+    let requests = Requests {
+        request_bytes: BYTES,
+        answer_bytes: 1,
+        concurrency: 1,
+        per_second: None,
+    };
+    let plan = Plan {
+        down: false,
+        streams: 0,
+        requests: Some(requests),
+        ..plan("cubic", 12.0, 0.0)
+    };
+
+    let report = test(&link(100.0), 1, plan);
+
+    let found = report.requests.expect("some were asked");
+    let least = f64::from(BYTES) * 8.0 / 100e6;
+    assert!(found.answered > 0, "{found:?}");
+    assert!(found.latency.min_seconds > Some(least), "{found:?}");
+}
+
+/// Whoever offers more than there is room for is not told of losses and delays of his own buffer.
+#[test]
+fn messages_beyond_the_rate_of_a_link_wait_at_nobody() {
+    let (ours, quinn) = (StackName::Sennit, StackName::Quinn);
+    for (stack, up) in [(ours, false), (ours, true), (quinn, false)] {
+        let ends = Ends {
+            client: stack,
+            server: stack,
+            perf: false,
+        };
+        for rate in [Some(20e6), None] {
+            let plan = Plan {
+                up,
+                down: !up,
+                message_bytes: Some(1000),
+                rate_bits_per_second: rate,
+                ..plan("cubic", 8.0, 2.0)
+            };
+
+            let report = test_by(ends, &link(5.0), 1, plan);
+
+            let way = report.up.or(report.down).expect("there was load");
+            let found = way.messages.expect("they were sent");
+            // The queue holds 100 ms, and overflows as CUBIC looks for more.
+            assert!(found.loss_ratio < 0.02, "{stack} {rate:?}: {found:?}");
+            let longest = found.delay_variation.max_seconds.expect("some arrived");
+            assert!(longest < 0.130, "{stack} {rate:?}: {found:?}");
+            let rate = way.goodput_bits_per_second;
+            assert!(rate > 4.4e6, "{stack}: {rate}");
+        }
+    }
+}
+
+/// What the connections of earlier ones say when they are closed takes its time on a slow link.
+#[test]
+fn no_timed_handshake_is_held_up_by_the_one_before() {
+    let spec = LinkSpec::symmetric(Config {
+        rate: Bitrate::from_mbit(0.5),
+        delay: MS * 25,
+        ..Config::default()
+    });
+
+    let report = test(&spec, 1, plan("auto", 1.0, 0.0));
+
+    let told = report.handshake;
+    let first = told.post_quantum_seconds.expect("it was the first");
+    for later in [
+        told.classic_seconds,
+        told.resumed_seconds,
+        told.zero_rtt_answer_seconds,
+    ] {
+        assert!(later.is_some_and(|later| later < first + 0.005), "{told:?}");
+    }
+}
