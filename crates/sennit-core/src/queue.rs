@@ -76,6 +76,11 @@ impl Queued {
     pub fn packet_len(&self) -> usize {
         self.buffer.len() - HEADROOM
     }
+
+    /// That, if it has to leave again.
+    fn returned_len(&self) -> usize {
+        if self.returned { self.packet_len() } else { 0 }
+    }
 }
 
 /// Which packet of its flow may leave.
@@ -155,6 +160,9 @@ pub struct FqCodel {
     quantum: i64,
     limit: usize,
     bytes: usize,
+    /// Of packets that had left and have to leave again, which count for no limit: they were in
+    /// flight, and that was bounded.
+    returned: usize,
     stats: QueueStats,
 }
 
@@ -181,6 +189,7 @@ impl Default for FqCodel {
             quantum: QUANTUM,
             limit: LIMIT,
             bytes: 0,
+            returned: 0,
             stats: QueueStats::default(),
         }
     }
@@ -202,7 +211,7 @@ impl FqCodel {
             self.new_flows.push_back(index as u16);
         }
         self.stats.enqueued += 1;
-        while self.bytes > self.limit && self.drops_from_fattest() {}
+        while self.bytes - self.returned > self.limit && self.drops_from_fattest() {}
     }
 
     /// The queue of the flow with this hash: its own, or else the first of its choice that is
@@ -254,7 +263,7 @@ impl FqCodel {
             return Some(Turn::Changes);
         }
         // Flows take turns.
-        let backlog = self.bytes.min(flow.bytes * flows);
+        let backlog = self.bytes.min(flow.within_reach() * flows);
         if let Some(head) = flow.head() {
             let popped = match start(head, backlog) {
                 Start::Nowhere => {
@@ -311,11 +320,13 @@ impl FqCodel {
 
     fn put_back(&mut self, seq: u32, packet: Queued, since: Instant) {
         let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
+        let returned = packet.returned_len();
         let flow = &mut self.flows[index];
         if !flow.put_back(seq, packet, since) {
             return;
         }
         self.bytes += len;
+        self.returned += returned;
         flow.deficit += len as i64;
         if !flow.listed {
             flow.listed = true;
@@ -411,6 +422,7 @@ impl FqCodel {
         let flow = &mut self.flows[usize::from(index)];
         while let Some((since, mut packet)) = flow.pop() {
             self.bytes -= packet.packet_len();
+            self.returned -= packet.returned_len();
             let stood = now.saturating_duration_since(since);
             let too_old = stood >= self.kept_for;
             if !too_old {
@@ -447,6 +459,7 @@ impl FqCodel {
         let flow = &mut self.flows[usize::from(index)];
         let (since, packet, seq, ahead) = flow.take_behind(bytes)?;
         self.bytes -= packet.packet_len();
+        self.returned -= packet.returned_len();
         let mut popped = Popped {
             ahead,
             ..Popped::new(packet, seq, since)

@@ -71,7 +71,7 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
 pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<(), Error> {
     privilege::require_net_admin()?;
     let blocked = Routing::open(device)?.find_blocked()?;
-    Footprint::begin_blocking(device, directory, &blocked)?.remove_but_block()
+    Footprint::begin_blocking(device, directory, &blocked)?.remove_for_restart()
 }
 
 impl Footprint {
@@ -260,8 +260,15 @@ impl Footprint {
     }
 
     /// Removes all of it, but what was to be unreachable without a tunnel is so from now on, and
-    /// the nftables table and the kernel's switches stay for the next start.
+    /// the nftables table stays.
     pub fn remove_but_block(mut self) -> Result<(), Error> {
+        self.removed = true;
+        self.reserve.clear();
+        self.clear_network().and(self.sysctls.restore())
+    }
+
+    /// The same before a restart: the kernel's switches stay for the next start too.
+    pub fn remove_for_restart(mut self) -> Result<(), Error> {
         self.removed = true;
         self.reserve.clear();
         self.clear_network()

@@ -2,8 +2,9 @@
 //!
 //! Each changed switch is written down before it is changed, in a file per daemon, so that it is
 //! put back at the end, or after a crash or a restart at the end of the next run. Several daemons
-//! of one host may need the same switch: the last of them that runs puts it back. What an
-//! administrator changed in the meantime stays.
+//! of one host may need the same switch: the last of them that runs puts it back, to what it was
+//! before the first, also of one that is about to start again. What an administrator changed in the
+//! meantime stays.
 //!
 //! The file names the boot and the network namespace it is about; in any other it means nothing.
 
@@ -64,7 +65,7 @@ impl Sysctls {
         }
         let _lock = self.lock()?;
         let current = read(key)?;
-        let shared = self.claim_of_another(key);
+        let shared = self.claim_of_another(key, |_| true);
         if current == value && shared.is_none() {
             return Ok(());
         }
@@ -91,7 +92,7 @@ impl Sysctls {
     }
 
     fn put_back(&self, claim: &Claim) -> Result<(), Error> {
-        if self.claim_of_another(&claim.key).is_some() {
+        if self.claim_of_another(&claim.key, is_running).is_some() {
             return Ok(());
         }
         match read(&claim.key) {
@@ -101,8 +102,8 @@ impl Sysctls {
         }
     }
 
-    /// What another running daemon of this network namespace says about a switch.
-    fn claim_of_another(&self, key: &str) -> Option<Claim> {
+    /// What another daemon of this network namespace says about a switch, of those that `count`.
+    fn claim_of_another(&self, key: &str, count: impl Fn(&DeviceName) -> bool) -> Option<Claim> {
         let entries = fs::read_dir(&self.directory).ok()?;
         let prefix = format!("{}-", self.namespace);
         let names = entries
@@ -113,7 +114,7 @@ impl Sysctls {
             device.parse::<DeviceName>().ok()
         });
         devices
-            .filter(|device| *device != self.device && is_running(device))
+            .filter(|device| *device != self.device && count(device))
             .flat_map(|device| self.read_claims(&device))
             .find(|claim| claim.key == key)
     }

@@ -15,6 +15,9 @@ const WINDOW: u64 = 1 << 16;
 /// 16 ms of a million messages a second.
 const KEPT: u64 = 1 << 14;
 
+/// Delays are not kept by their distance to one that is longer than the least by more than this.
+const FAR: Duration = Duration::from_millis(10);
+
 /// Messages of one sender.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
@@ -36,12 +39,12 @@ pub struct Arrivals {
 }
 
 /// Delays by both clocks. Which was the least is known at the end only, so they are kept by their
-/// distance to the first.
+/// distance to one that is not much longer than that, each to a thousandth of the distance.
 #[derive(Clone, Debug)]
 struct Offsets {
-    first: i64,
+    anchor: i64,
     least: i64,
-    /// Of those that are as long as the first or longer.
+    /// Of those that are as long as the anchor or longer.
     above: Times,
     below: Times,
 }
@@ -198,7 +201,7 @@ impl Arrivals {
 impl Offsets {
     fn new(first: i64) -> Self {
         Self {
-            first,
+            anchor: first,
             least: first,
             above: Times::default(),
             below: Times::default(),
@@ -207,21 +210,35 @@ impl Offsets {
 
     fn note(&mut self, delay: i64) {
         self.least = self.least.min(delay);
-        let side = match delay >= self.first {
+        if delay < self.anchor && apart(delay, self.anchor) > FAR {
+            self.anchor_at(delay);
+        }
+        let side = match delay >= self.anchor {
             true => &mut self.above,
             false => &mut self.below,
         };
-        side.note(apart(delay, self.first));
+        side.note(apart(delay, self.anchor));
+    }
+
+    /// Keeps all by their distance to this delay, which is the least of them.
+    fn anchor_at(&mut self, least: i64) {
+        let mut above = Times::default();
+        self.add_to(&mut above, least);
+        *self = Self {
+            anchor: least,
+            above,
+            ..Self::new(least)
+        };
     }
 
     /// Adds how much longer than the least each was.
     fn add_to(&self, delays: &mut Times, least: i64) {
-        let first = apart(self.first, least);
+        let anchor = apart(self.anchor, least);
         for (above, count) in self.above.each() {
-            delays.note_many(first + above, count);
+            delays.note_many(anchor + above, count);
         }
         for (below, count) in self.below.each() {
-            delays.note_many(first.saturating_sub(below), count);
+            delays.note_many(anchor.saturating_sub(below), count);
         }
     }
 }

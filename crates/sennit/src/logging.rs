@@ -46,18 +46,26 @@ pub(crate) fn start(asked: Option<&str>, default: &str) -> Result<(), String> {
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(targets))
         .try_init();
-    // A peer may cause some, and their lines are to be bounded as well.
-    panic::set_hook(Box::new(tell_of_panic));
+    // A peer may cause some of the library's, and their lines are to be bounded as well.
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if sennit_engine::is_contained() {
+            tell_of_panic(panic);
+        } else {
+            usual(panic);
+        }
+    }));
     Ok(())
 }
 
+/// Tells of one that ends a connection and nothing else.
 fn tell_of_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     tracing::error!(
         thread = thread.name().unwrap_or("?"),
         at = panic.location().map(tracing::field::display),
         why = panic.payload_as_str().unwrap_or("?"),
-        "a fault of this program"
+        "the QUIC library failed; its connection is given up"
     );
 }
 

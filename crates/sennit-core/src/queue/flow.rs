@@ -15,8 +15,9 @@ pub(super) const QUIET: Duration = Duration::from_secs(1);
 const MOST_BACK: u32 = 1 << 16;
 
 /// A packet leaves before so many others of its flow at most: the far end tells repeated numbers
-/// from new ones among the newest 4096 ([`crate::dedup`]).
-const MOST_EARLY: usize = 2048;
+/// from new ones among twice as many ([`crate::dedup`]), and others have left since one that is
+/// missing.
+const MOST_EARLY: usize = 4096;
 
 /// One flow queue.
 #[derive(Debug)]
@@ -118,24 +119,33 @@ impl Flow {
         Some(taken)
     }
 
-    /// Takes out the oldest packet, or the newest where later ones have left with their numbers:
-    /// the far end waits for what is missing before them, but not for what is missing after.
+    /// Takes out the oldest packet that is new, or the newest where later ones have left with their
+    /// numbers: the far end waits for what is missing before them, but not for what is missing
+    /// after.
     pub(super) fn drop_one(&mut self) -> Option<Queued> {
         if !self.has_spare() {
             return None;
         }
-        if !self.has_given_away() {
-            return Some(self.pop()?.1);
-        }
-        let (_, packet) = self.packets.pop_back()??;
+        let place = if self.has_given_away() {
+            self.packets.len() - 1
+        } else {
+            self.packets.iter().position(is_new)?
+        };
+        let (_, packet) = self.packets.remove(place)??;
         self.account(&packet);
         Some(packet)
     }
 
-    /// Whether a packet waits that the far end would not wait for.
+    /// Whether a packet waits that is new, and that the far end would not wait for.
     pub(super) fn has_spare(&self) -> bool {
         let awaited = self.given.wrapping_sub(self.next) as usize;
-        self.waiting > 0 && self.packets.len() > awaited
+        self.packets.len() > awaited && self.packets.back().is_some_and(is_new)
+    }
+
+    /// Bytes that wait before the last packet that may leave ahead of its turn, about.
+    pub(super) fn within_reach(&self) -> usize {
+        let mean = self.bytes.checked_div(self.waiting).unwrap_or_default();
+        self.bytes.min(mean * MOST_EARLY)
     }
 
     /// The number of what was the first place.
@@ -178,4 +188,9 @@ impl Flow {
         self.bytes -= packet.packet_len();
         self.waiting -= 1;
     }
+}
+
+/// Whether there is a packet that has not left before.
+fn is_new(place: &Option<(Instant, Queued)>) -> bool {
+    place.as_ref().is_some_and(|(_, packet)| !packet.returned)
 }

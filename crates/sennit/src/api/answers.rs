@@ -218,6 +218,8 @@ pub(super) async fn history(call: Call) -> Result<Response, Problem> {
         call.query.get("series").cloned(),
     );
     let read = move || archive.read(step, since, series.as_deref());
+    // A year of all series is millions of rows.
+    call.shared.watch.wait_apart().await?;
     json(
         &call
             .shared

@@ -18,7 +18,8 @@ pub(super) struct CleanupArgs {
     #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
     device: String,
     /// Let stay unreachable what belongs into the tunnel of an edge that was killed, and let the
-    /// addresses be translated that a hub translated: connections go on when it is back
+    /// addresses be translated that a hub translated: connections go on when it is back. The
+    /// kernel's switches stay as well
     #[arg(long)]
     keep_block: bool,
 }
@@ -44,7 +45,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
         sennit_linux::cleanup_but_block(&device, directory)?;
         daemon::edge::restore_dns(&device);
         output::say!(
-            "Nothing of {device} is left on this host, but what it had made unreachable or translated."
+            "Nothing of {device} is left on this host, but what it had made unreachable or translated, and switches of the kernel."
         );
         return Ok(Exit::Ok);
     }

@@ -138,10 +138,10 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     tracing::info!("edge stops");
     journal.note(Event::Stopped);
     drop(workers);
-    let keep = reloader.running().config.leak_when_stopped == Leak::Block || signals.is_restart();
+    let keeps_block = reloader.running().config.leak_when_stopped == Leak::Block;
     // Dropped after a failure, it keeps its block.
     outcome.map_err(Failure::runtime)?;
-    put_away(host, keep)
+    put_away(host, keeps_block, signals.is_restart())
 }
 
 /// Takes over what is unreachable without a tunnel, before anything else of the host.
@@ -201,10 +201,12 @@ fn open_watch(config: &EdgeConfig, running: &Running, first: &Io) -> Result<Watc
     Ok(watch)
 }
 
-/// Takes from the host what the edge added to it; `keep` leaves what is unreachable so.
-fn put_away(host: Host, keep: bool) -> Result<(), Failure> {
+/// Takes from the host what the edge added to it, but what is unreachable if it `keeps_block`, or
+/// `restarts`.
+fn put_away(host: Host, keeps_block: bool, restarts: bool) -> Result<(), Failure> {
     match Arc::into_inner(host).and_then(Deputy::end) {
-        Some(footprint) if keep => footprint.remove_but_block()?,
+        Some(footprint) if restarts => footprint.remove_for_restart()?,
+        Some(footprint) if keeps_block => footprint.remove_but_block()?,
         Some(footprint) => footprint.remove()?,
         None => {}
     }

@@ -81,7 +81,9 @@ impl File {
 }
 
 /// Forgets the series that has been idle for longest if a new one finds no room: never the total,
-/// nor one that goes on. What is not summed up yet is the last that is known of a series.
+/// nor one that goes on, and those that were there for an hour after all others, lest names that
+/// somebody makes up displace them. What is not summed up yet is the last that is known of a
+/// series.
 fn make_room(db: &Connection, row: &Row) -> rusqlite::Result<()> {
     let is_full: bool = db.query_row(
         "SELECT count(*) >= ?2 AND NOT EXISTS (SELECT 1 FROM series WHERE name = ?1) FROM series",
@@ -96,7 +98,8 @@ fn make_room(db: &Connection, row: &Row) -> rusqlite::Result<()> {
                            AS last
                     FROM (SELECT 1 AS step UNION SELECT 60 UNION SELECT 3600) AS steps)) AS seen
                 FROM series WHERE name <> ?1 AND coalesce(seen, 0) < ?2
-                ORDER BY seen LIMIT 1";
+                ORDER BY EXISTS (SELECT 1 FROM samples WHERE step = 3600 AND series = id), seen
+                LIMIT 1";
     let found = db.query_row(
         idle,
         params![TOTAL, row.time as i64 - IDLE_AFTER],
@@ -105,7 +108,9 @@ fn make_room(db: &Connection, row: &Row) -> rusqlite::Result<()> {
     let Some(id): Option<i64> = found.optional()? else {
         return Ok(());
     };
-    db.execute("DELETE FROM samples WHERE series = ?1", [id])?;
+    // With its step a series is found without a look at all others.
+    let samples = "DELETE FROM samples WHERE step IN (1, 60, 3600) AND series = ?1";
+    db.execute(samples, [id])?;
     db.execute("DELETE FROM series WHERE id = ?1", [id])?;
     Ok(())
 }
@@ -313,6 +318,23 @@ mod tests {
 
         assert!(told("class/bulk") && told("class/voice") && told(TOTAL));
         assert!(!told("class/x0") && told("class/x1"));
+    }
+
+    #[test]
+    fn names_that_somebody_makes_up_displace_none_that_was_there_for_an_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let mut file = File::open(&path).unwrap();
+        file.write(&[row("class/office", 3500, 1.0)], 3500).unwrap();
+        file.write(&[], 3700).unwrap();
+        for n in 0..300 {
+            let at = 4000 + 100 * n;
+            let made_up = [row(&format!("class/x{n}"), at, 1.0)];
+            file.write(&made_up, at).unwrap();
+        }
+
+        let office = read(&path, Step::Hour, 0..=99_999, Some("class/office"));
+        assert!(!office.unwrap().is_empty());
     }
 
     #[test]

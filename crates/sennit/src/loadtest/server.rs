@@ -420,8 +420,10 @@ impl<N: Network> Serving<N> {
         let sessions = self.sessions.values();
         let of_network = sessions.filter(|other| other.network == network).count();
         // Or one host could keep all others away.
-        if of_network >= self.options.most_clients.div_ceil(2) {
-            return Err("your address has half of the places of this server: try later".into());
+        let most = self.options.most_clients;
+        if of_network >= (most - (most / 4).max(1)).max(1) {
+            let most = "your address has as many places of this server as one may have: try later";
+            return Err(most.into());
         }
         if peer.session.replace(id).is_some() {
             return Err("a connection has one test".into());
@@ -566,7 +568,8 @@ mod tests {
         let mut serving = serving(&stop, 4);
         let mut comes = |number, host| come(&mut serving, number, host).is_ok();
 
-        assert_eq!([comes(1, 1), comes(2, 1), comes(3, 1)], [true, true, false]);
-        assert_eq!([comes(4, 2), comes(5, 3), comes(6, 4)], [true, true, false]);
+        let of_one = [1, 2, 3, 4].map(|number| comes(number, 1));
+        assert_eq!(of_one, [true, true, true, false]);
+        assert_eq!([comes(5, 2), comes(6, 3)], [true, false]);
     }
 }

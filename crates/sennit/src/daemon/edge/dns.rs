@@ -235,7 +235,10 @@ impl Host {
             Way::Resolvconf => run("resolvconf", &["-d", device], ""),
             Way::File => put_back(&self.file, device),
         };
-        if let Err(error) = done {
+        // It may be tried again every few seconds.
+        if let Err(error) = done
+            && !self.complained
+        {
             tracing::warn!(%error, "the host may still know our name servers");
         }
     }
@@ -286,10 +289,18 @@ fn lines(servers: &[IpAddr]) -> String {
     lines.collect()
 }
 
-/// Whether a file is a link to one in this directory.
+/// Whether a file is a link to one in this directory, which need not be there yet.
 fn leads_into(file: &Path, directory: &Path) -> bool {
-    let [file, directory] = [file, directory].map(fs::canonicalize);
-    matches!((&file, &directory), (Ok(file), Ok(directory)) if file.starts_with(directory))
+    let there = fs::canonicalize(file).or_else(|_| {
+        let link = file.parent().unwrap_or(file).join(fs::read_link(file)?);
+        let (folder, name) = (link.parent(), link.file_name());
+        let nowhere = || io::Error::from(io::ErrorKind::NotFound);
+        Ok::<_, io::Error>(
+            fs::canonicalize(folder.ok_or_else(nowhere)?)?.join(name.ok_or_else(nowhere)?),
+        )
+    });
+    let directory = fs::canonicalize(directory);
+    matches!((&there, &directory), (Ok(there), Ok(directory)) if there.starts_with(directory))
 }
 
 /// Writes our servers into the file, and keeps what was there.

@@ -186,7 +186,7 @@ impl Gateway {
     /// translated, or the host would reset the connections.
     pub(super) fn remove(&self, restarting: bool) -> Result<(), Failure> {
         match self.state().take() {
-            Some((footprint, _)) if restarting => footprint.remove_but_block()?,
+            Some((footprint, _)) if restarting => footprint.remove_for_restart()?,
             Some((footprint, _)) => footprint.remove()?,
             None => {}
         }

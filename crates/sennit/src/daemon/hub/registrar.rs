@@ -78,16 +78,19 @@ struct Registrar {
     tickets: Arc<Tickets>,
     neighbours: Neighbours,
     generation: i64,
-    /// Something that followed from a change could not be done, and is tried at the next look.
+    /// Something that followed from a change could not be done, and is tried again then.
     is_behind: bool,
+    retry_at: Instant,
+    /// How often that was in vain.
+    tries: u32,
     /// The log knows already that the host does not keep sites to what they may reach.
     is_open: bool,
     /// What tunnels were granted to; those that have ended stay until they are not good any more.
     admitted: BTreeMap<Proof, Admission>,
     /// Sites that may reach something else than the config says of all, and their addresses.
     confined: BTreeMap<SiteName, (Vec<Prefix>, Reach)>,
-    /// Revoked sites that were confined, and their addresses: they reach nothing until the next
-    /// look, when workers have cut their tunnels.
+    /// Revoked sites that were confined, and their addresses: they reach nothing until workers have
+    /// cut their tunnels.
     departing: BTreeMap<SiteName, Vec<Prefix>>,
     /// What those may reach by name, also without an address in the tunnel.
     reaches: BTreeMap<String, Reach>,
@@ -149,6 +152,8 @@ impl Registrar {
             tickets,
             neighbours,
             is_behind: false,
+            retry_at: now,
+            tries: 0,
             is_open: false,
             admitted: BTreeMap::new(),
             confined: BTreeMap::new(),
@@ -311,12 +316,11 @@ impl Registrar {
             self.next_look = now + LOOK_EVERY;
             let wall = SystemTime::now();
             self.tickets.rotate(wall);
-            let departed = std::mem::take(&mut self.departing);
             self.look_for_changes(wall);
-            if self.is_behind {
+            if self.is_behind && now >= self.retry_at {
                 self.follow_changes(wall);
             }
-            self.forget_departed(&departed);
+            self.forget_departed();
             self.look_after_filter();
             let time = self.clock.time(wall, now);
             self.review(wall, |admission| {
@@ -368,6 +372,10 @@ impl Registrar {
         }
         self.is_behind |= !self.decide_lans();
         self.change_relay();
+        self.tries = if self.is_behind { self.tries + 1 } else { 0 };
+        // At the next look, and then after ever more of them.
+        let looks = (1 << self.tries.min(5)) / 2;
+        self.retry_at = self.next_look + LOOK_EVERY * (looks.max(1) - 1);
     }
 
     /// Sees to it that the host still keeps sites to what they may reach.
@@ -389,8 +397,9 @@ impl Registrar {
     fn review(&mut self, now: SystemTime, concerns: impl Fn(&Admission) -> bool) {
         let now = self.clock.time(now, Instant::now());
         let admitted = std::mem::take(&mut self.admitted);
+        let mut is_answered = true;
         for (proof, admission) in admitted {
-            let standing = if concerns(&admission) {
+            let standing = if is_answered && concerns(&admission) {
                 identity::reauthorize(&self.store, &proof, now)
             } else {
                 Ok(admission.clone())
@@ -399,10 +408,10 @@ impl Registrar {
                 Ok(admission) => {
                     self.admitted.insert(proof, admission);
                 }
-                // It is asked again at the next look.
+                // It is asked again later, and so are the others.
                 Err(refusal) if refusal.is_transient() => {
-                    log(&refusal, "cannot review a site");
-                    self.is_behind = true;
+                    log(&refusal, "cannot review the sites");
+                    (self.is_behind, is_answered) = (true, false);
                     self.admitted.insert(proof, admission);
                 }
                 Err(refusal) => self.expel(&admission, &refusal),

@@ -1,7 +1,7 @@
 //! What each site may reach, and which LANs are routed to it: at the host, at the workers, and in
 //! the store.
 
-use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
+use std::{net::IpAddr, time::SystemTime};
 
 use ipnet::IpNet;
 use sennit_packet::Prefix;
@@ -34,9 +34,15 @@ impl Registrar {
         Ok(())
     }
 
-    /// Lets go of what revoked sites were kept from at the last look.
-    pub(super) fn forget_departed(&mut self, departed: &BTreeMap<SiteName, Vec<Prefix>>) {
-        if departed.is_empty() {
+    /// Lets go of the addresses of revoked sites of which no tunnel is left.
+    pub(super) fn forget_departed(&mut self) {
+        let before = self.departing.len();
+        let directory = &self.neighbours.directory;
+        let has =
+            |site: &SiteName, address| directory.holder(address).as_deref() == Some(site.as_str());
+        self.departing
+            .retain(|site, addresses| addresses.iter().any(|it| has(site, it.first())));
+        if self.departing.len() == before {
             return;
         }
         if let Err(error) = self.apply_filter() {
