@@ -71,7 +71,6 @@ pub use hub::{
 pub use ids::{ConnId, LinkId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;
-pub use mishap::is_contained;
 pub use node::{Received, Transmit};
 pub use renewal::Rekey;
 pub use sennit_fec::{BadCode, Code, Fec};

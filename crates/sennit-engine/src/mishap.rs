@@ -5,23 +5,12 @@
 //! it is asked nothing more and given up; the endpoint and other connections were not touched.
 
 use std::{
-    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Instant,
 };
 
 /// Why a connection is gone after one.
 pub(crate) const REASON: &str = "the QUIC library failed in the middle of it; this is a fault here";
-
-thread_local! {
-    /// Whether a panic now would be of noq alone.
-    static CONTAINED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether a panic of this thread ends a connection now, and nothing else.
-pub fn is_contained() -> bool {
-    CONTAINED.get()
-}
 
 /// Whether noq has panicked in a connection.
 #[derive(Debug, Default)]
@@ -33,9 +22,7 @@ impl Mishap {
         if self.0.is_some() {
             return None;
         }
-        CONTAINED.set(true);
         let done = catch_unwind(AssertUnwindSafe(act)).ok();
-        CONTAINED.set(false);
         if done.is_none() {
             self.0 = Some(now);
         }

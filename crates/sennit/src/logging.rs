@@ -4,9 +4,8 @@ mod lines;
 
 use std::fmt;
 use std::io;
-use std::panic::{self, PanicHookInfo};
+use std::panic;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use tracing::field::{Field, Visit};
@@ -46,27 +45,26 @@ pub(crate) fn start(asked: Option<&str>, default: &str) -> Result<(), String> {
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(targets))
         .try_init();
-    // A peer may cause some of the library's, and their lines are to be bounded as well.
-    let usual = panic::take_hook();
-    panic::set_hook(Box::new(move |panic| {
-        if sennit_engine::is_contained() {
-            tell_of_panic(panic);
-        } else {
-            usual(panic);
-        }
-    }));
+    bound_panics();
     Ok(())
 }
 
-/// Tells of one that ends a connection and nothing else.
-fn tell_of_panic(panic: &PanicHookInfo<'_>) {
-    let thread = thread::current();
-    tracing::error!(
-        thread = thread.name().unwrap_or("?"),
-        at = panic.location().map(tracing::field::display),
-        why = panic.payload_as_str().unwrap_or("?"),
-        "the QUIC library failed; its connection is given up"
-    );
+/// Has panics told of as usual, but so many of each place: a peer may bring about some that end its
+/// connection and nothing else.
+fn bound_panics() {
+    let (usual, lines) = (panic::take_hook(), Mutex::new(Lines::default()));
+    panic::set_hook(Box::new(move |panic| {
+        let place = panic.location().map(ToString::to_string);
+        let place = place.unwrap_or_default();
+        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let fate = lines.admit(&place, Instant::now());
+        drop(lines);
+        match fate {
+            Fate::Written => usual(panic),
+            Fate::LeftOutFirst => tracing::error!(place, "more panics there are left out"),
+            Fate::LeftOut => {}
+        }
+    }));
 }
 
 /// `Targets` alone would take a misspelt level for a target.
