@@ -220,12 +220,17 @@ fn what_was_translated_stays_so_until_the_next_daemon_has_rules_of_its_own() {
     assert!(!translates(), "the next one has none");
 
     let tun = site.apply(&mut footprint);
-    site.edge.run(|| footprint.remove_but_block().unwrap());
+    site.edge.run(|| footprint.remove_for_restart().unwrap());
     drop(tun);
     assert!(translates() && forwards(), "while it is restarted");
-    let next = site.begin().unwrap();
+    let mut next = site.begin().unwrap();
     assert!(translates() && forwards(), "while the next one starts");
-    site.edge.run(|| next.remove().unwrap());
+    let tun = site.apply(&mut next);
+    site.edge.run(|| next.remove_but_block().unwrap());
+    drop(tun);
+    assert!(translates() && !forwards(), "stopped, but for its block");
+    let last = site.begin().unwrap();
+    site.edge.run(|| last.remove().unwrap());
     assert!(!translates() && !forwards());
 }
 
