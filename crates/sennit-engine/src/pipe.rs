@@ -147,10 +147,6 @@ impl Pipe {
         bytes: &[u8],
         now: Instant,
     ) -> Option<Packet> {
-        // Sent again in vain, it would wait for the other half of a packet that is complete.
-        if self.resequencer.has_had(header) {
-            return None;
-        }
         let bytes = self.halves.handle_half(header, half, bytes, now)?;
         let checksum = codec::progress(half.partial);
         Some(Packet { bytes, checksum })

@@ -24,8 +24,11 @@ use crate::{
     treatment::Treatment,
 };
 
+/// Why a site gets no tunnel that has as many classes as any edge may have.
+const TOO_MANY: &str = "the site has too many tunnels";
+
 impl Hub {
-    /// Grants a tunnel.
+    /// Grants a tunnel, unless the site has as many as it may have.
     pub fn grant(&mut self, request: RequestId, grant: Grant, now: Instant) {
         let RequestId { conn: id, stream } = request;
         let Some(conn) = self.node.get_mut(id) else {
@@ -41,6 +44,12 @@ impl Hub {
         };
         if *asked != stream {
             return;
+        }
+        let class = hello
+            .as_ref()
+            .map_or_else(ClassId::default, |hello| hello.index);
+        if !self.sites.has_room(&grant.site, class) {
+            return self.refuse(request, 429, TOO_MANY, now);
         }
         let is_sennit = hello.is_some();
         let asks = hello
@@ -89,7 +98,12 @@ impl Hub {
         let hello = hello.take().map(|hello| hello.known(self.shares));
         let stream = *stream;
         let index = hello.as_ref().map(|hello| hello.index);
-        let run = self.run_of(&grant.site, index.unwrap_or_default());
+        let index = index.unwrap_or_default();
+        if !self.sites.has_room(&grant.site, index) {
+            // Others were faster that were granted meanwhile.
+            return self.fail(id, TOO_MANY, now);
+        }
+        let run = self.run_of(&grant.site, index);
         if numbers.is_some_and(|numbers| !numbers.fit(run)) {
             let reason = "the class's numbers have changed since it was answered";
             return self.fail(id, reason, now);
