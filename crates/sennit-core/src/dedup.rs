@@ -44,16 +44,6 @@ impl Dedup {
         newest.wrapping_sub(seq) < WINDOW && self.set(seq)
     }
 
-    /// Whether `seq` was seen, or is so old that it is taken for it.
-    pub fn has_seen(&self, seq: u32) -> bool {
-        let Some(newest) = self.newest else {
-            return false;
-        };
-        let behind = newest.wrapping_sub(seq);
-        let (word, bit) = slot(seq);
-        behind < u32::MAX / 2 && (behind >= WINDOW || self.seen[word] & bit != 0)
-    }
-
     /// Clears the slots between the old newest number and the new one.
     fn advance(&mut self, newest: u32, ahead: u32) {
         if ahead >= WINDOW {

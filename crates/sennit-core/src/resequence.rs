@@ -197,12 +197,6 @@ impl<T> Resequencer<T> {
         Some(last.newest.wrapping_add(since.as_micros() as u32))
     }
 
-    /// Whether this packet has arrived before.
-    pub fn has_had(&self, header: &Header) -> bool {
-        let flow = self.flows.get(&header.flow);
-        flow.is_some_and(|flow| flow.seen.has_seen(header.seq))
-    }
-
     /// Holds a packet or passes it on, with what is in order by it; false if it is a second copy.
     fn place(
         &mut self,

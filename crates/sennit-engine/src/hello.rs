@@ -51,6 +51,11 @@ use crate::{
 /// Header name.
 pub(crate) const NAME: &str = "sennit";
 const VERSION: &str = "1";
+/// Numbers that classes of a site may have, and so how many tunnels it may have. The config of an
+/// edge has 64 classes; it gives the lowest numbers that are free, to those that a reload brings
+/// beside those that it takes away, and its former tunnels may still be there when it has begun
+/// anew.
+const CLASS_NUMBERS: u8 = 2 * 64;
 const FALLBACK: &str = ";fallback=1";
 const INSIDE: &str = ";inside=";
 /// One address for each family.
@@ -125,7 +130,10 @@ impl Hello {
         for part in parts {
             match part.split_once('=')? {
                 ("class", name) => class = Some(name).filter(|name| is_name(name)),
-                ("index", number) => index = Some(ClassId(number.parse().ok()?)),
+                ("index", number) => {
+                    let number = number.parse().ok()?;
+                    index = (number < CLASS_NUMBERS).then_some(ClassId(number));
+                }
                 ("policy", word) => treatment.policy = word.parse().ok()?,
                 ("delivery", word) => treatment.delivery = word.parse().ok()?,
                 ("copies", number) => treatment.copies = copies_of(number)?,
@@ -336,6 +344,7 @@ mod tests {
             "1;class=a",
             "1;class=A;index=0",
             "1;class=;index=0",
+            "1;class=a;index=128",
             "1;class=a;index=256",
             "1;class=a;index=0;policy=fast",
             "1;class=a;index=0;copies=0",

@@ -111,6 +111,12 @@ impl Protection {
         Some(sending)
     }
 
+    /// Whether repairs have to leave before more is protected.
+    pub(crate) fn is_full(&self) -> bool {
+        let sending = self.sending.as_ref();
+        sending.is_some_and(|sending| sending.due.len() >= MOST_DUE / 2)
+    }
+
     /// The side that feeds a decoder, now that something is there for it.
     pub(crate) fn receiving(&mut self, now: Instant) -> &mut Receiving {
         self.receiving

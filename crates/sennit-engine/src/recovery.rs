@@ -26,8 +26,9 @@ const REPAIR_FOR: Duration = Duration::from_millis(500);
 /// A loss on a long path is noticed late, so a packet is sent again for as many of its round trips.
 const REPAIR_ROUNDS: u32 = 3;
 /// Packets of a class of reliable delivery that may have left since the oldest one that is neither
-/// acknowledged nor given up: the far end holds 8192 of a flow for one that is missing. Until that
-/// has arrived, others wait in the queue, where their senders notice.
+/// acknowledged nor given up: the far end holds 8192 of a flow for one that is missing, and one
+/// may have left 4096 places ahead of its turn. Until that has arrived, others wait in the queue,
+/// where their senders notice.
 const MOST_AHEAD: u64 = 3500;
 /// How exactly it is remembered when they left.
 const MARK_EVERY: Duration = Duration::from_millis(5);

@@ -119,9 +119,11 @@ impl Ledger {
         self.staged.push_back(payload);
     }
 
-    /// The batch is over; what noq did not send, as far as can be told, is not in flight.
-    pub(crate) fn end_batch(&mut self) -> VecDeque<Payload> {
-        std::mem::take(&mut self.staged)
+    /// The batch is over; what noq did not send, as far as can be told, is not in flight. Of twins
+    /// that is one, if none has left.
+    pub(crate) fn end_batch(&mut self) -> Vec<Payload> {
+        let left = std::mem::take(&mut self.staged).into_iter();
+        left.filter(Payload::is_missing).collect()
     }
 
     /// What was lost since the last call.

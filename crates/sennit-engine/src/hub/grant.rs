@@ -24,11 +24,8 @@ use crate::{
     treatment::Treatment,
 };
 
-/// Why a site gets no tunnel that has as many classes as any edge may have.
-const TOO_MANY: &str = "the site has too many tunnels";
-
 impl Hub {
-    /// Grants a tunnel, unless the site has as many as it may have.
+    /// Grants a tunnel.
     pub fn grant(&mut self, request: RequestId, grant: Grant, now: Instant) {
         let RequestId { conn: id, stream } = request;
         let Some(conn) = self.node.get_mut(id) else {
@@ -44,12 +41,6 @@ impl Hub {
         };
         if *asked != stream {
             return;
-        }
-        let class = hello
-            .as_ref()
-            .map_or_else(ClassId::default, |hello| hello.index);
-        if !self.sites.has_room(&grant.site, class) {
-            return self.refuse(request, 429, TOO_MANY, now);
         }
         let is_sennit = hello.is_some();
         let asks = hello
@@ -98,12 +89,7 @@ impl Hub {
         let hello = hello.take().map(|hello| hello.known(self.shares));
         let stream = *stream;
         let index = hello.as_ref().map(|hello| hello.index);
-        let index = index.unwrap_or_default();
-        if !self.sites.has_room(&grant.site, index) {
-            // Others were faster that were granted meanwhile.
-            return self.fail(id, TOO_MANY, now);
-        }
-        let run = self.run_of(&grant.site, index);
+        let run = self.run_of(&grant.site, index.unwrap_or_default());
         if numbers.is_some_and(|numbers| !numbers.fit(run)) {
             let reason = "the class's numbers have changed since it was answered";
             return self.fail(id, reason, now);

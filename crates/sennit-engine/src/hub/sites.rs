@@ -15,12 +15,6 @@ use crate::ids::ConnId;
 
 /// Prefixes that one site may announce: more than any LAN has.
 const MAX_PREFIXES: usize = 64;
-/// Classes of one site that may have tunnels at once: the config of an edge has no more.
-const MAX_CLASSES: usize = 64;
-/// Numbers that classes may have. An edge gives the lowest that are free, to those that a reload
-/// brings beside those that it takes away; and the workers of a hub, each of which has tunnels of
-/// its own, have no more classes of a site together.
-const CLASS_NUMBERS: u8 = 2 * MAX_CLASSES as u8;
 
 /// All sites with at least one tunnel.
 #[derive(Debug, Default)]
@@ -88,15 +82,6 @@ impl Sites {
             site.names.retain(|_, known| *known != class);
             site.names.insert(called.to_owned(), class);
         }
-    }
-
-    /// Whether a site may have a tunnel for a class, in place of the one before or as one more.
-    pub(super) fn has_room(&self, name: &str, class: ClassId) -> bool {
-        let tunnels = self.sites.get(name).map(|site| &site.tunnels);
-        let others = tunnels.map_or(0, |tunnels| {
-            tunnels.len() - usize::from(tunnels.contains_key(&class))
-        });
-        class.0 < CLASS_NUMBERS && others < MAX_CLASSES
     }
 
     /// A site has a tunnel; returns the one that it replaces.
@@ -327,37 +312,6 @@ mod tests {
     fn routed(sites: &mut Sites, dst: [u8; 4]) -> Option<ConnId> {
         let packet = packet([9, 9, 9, 9], dst);
         sites.route(&IpPacket::parse(&packet).unwrap(), 28, Instant::now())
-    }
-
-    #[test]
-    fn a_site_has_as_many_tunnels_as_an_edge_has_classes_and_each_may_be_replaced() {
-        let mut sites = Sites::default();
-        let enter = |sites: &mut Sites, class| {
-            let there_was = sites.has_room("van", ClassId(class));
-            if there_was {
-                let conn = ConnId(u64::from(class));
-                sites.enter(grant("van", "10.200.0.2"), ClassId(class), conn);
-            }
-            there_was
-        };
-
-        let entered = (0..=255).filter(|&class| enter(&mut sites, class));
-
-        assert_eq!(entered.count(), MAX_CLASSES);
-        assert!(
-            sites.has_room("van", ClassId(7)),
-            "it takes the place of another"
-        );
-        assert!(
-            sites.has_room("ship", ClassId(100)),
-            "another site has its own"
-        );
-        sites.leave("van", ClassId(7), ConnId(7));
-        assert!(sites.has_room("van", ClassId(127)));
-        assert!(
-            !sites.has_room("van", ClassId(128)),
-            "no edge gives such a number"
-        );
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! How a batch leaves: in noq's queue, on one path after the other.
 
-use std::collections::VecDeque;
-
 use noq_proto::PathStatus;
 use sennit_core::{PathSet, Worth, health::Copies};
 
@@ -92,7 +90,7 @@ impl Tunnel {
 
     /// Sends again what noq keeps of a batch: it may leave by another path one day, and then nobody
     /// knows by which packet.
-    fn send_left(&self, pipe: &mut Pipe, left: VecDeque<Payload>) {
+    fn send_left(&self, pipe: &mut Pipe, left: Vec<Payload>) {
         if !self.repairs(pipe) {
             return;
         }

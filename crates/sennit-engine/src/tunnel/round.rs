@@ -288,7 +288,7 @@ impl Tunnel {
         let fit = self.fit(paths);
         self.stage(pipe, first, choice, paths, fit, now);
         // Many small packets fit into one on the wire.
-        while self.round.sent.bytes < full {
+        while self.round.sent.bytes < full && !pipe.protection.is_full() {
             let Some((packet, next)) = self.next_packet(pipe, now) else {
                 break;
             };
