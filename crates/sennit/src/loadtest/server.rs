@@ -523,19 +523,8 @@ mod tests {
 
     fn plan() -> Plan {
         Plan {
-            token: None,
-            up: false,
             down: true,
-            connections: 1,
-            streams: 1,
-            congestion: "auto".into(),
-            seconds: 8.0,
-            warmup_seconds: 0.0,
-            ramp_seconds: 0.0,
-            bytes: None,
-            message_bytes: None,
-            rate_bits_per_second: None,
-            requests: None,
+            ..Plan::example()
         }
     }
 

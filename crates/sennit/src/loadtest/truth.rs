@@ -195,19 +195,11 @@ fn follow(
 /// A plan that sends downward.
 fn plan(congestion: &str, seconds: f64, warmup_seconds: f64) -> Plan {
     Plan {
-        token: None,
-        up: false,
         down: true,
-        connections: 1,
-        streams: 1,
         congestion: congestion.into(),
         seconds,
         warmup_seconds,
-        ramp_seconds: 0.0,
-        bytes: None,
-        message_bytes: None,
-        rate_bits_per_second: None,
-        requests: None,
+        ..Plan::example()
     }
 }
 

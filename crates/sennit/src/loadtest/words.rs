@@ -188,6 +188,28 @@ pub(super) fn line(message: &impl Serialize) -> Vec<u8> {
 }
 
 #[cfg(test)]
+impl Plan {
+    /// Of a test that sends nothing.
+    pub(super) fn example() -> Self {
+        Self {
+            token: None,
+            up: false,
+            down: false,
+            connections: 1,
+            streams: 1,
+            congestion: "auto".into(),
+            seconds: 8.0,
+            warmup_seconds: 0.0,
+            ramp_seconds: 0.0,
+            bytes: None,
+            message_bytes: None,
+            rate_bits_per_second: None,
+            requests: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

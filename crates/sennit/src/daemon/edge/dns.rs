@@ -291,16 +291,16 @@ fn lines(servers: &[IpAddr]) -> String {
 
 /// Whether a file is a link to one in this directory, which need not be there yet.
 fn leads_into(file: &Path, directory: &Path) -> bool {
-    let there = fs::canonicalize(file).or_else(|_| {
-        let link = file.parent().unwrap_or(file).join(fs::read_link(file)?);
-        let (folder, name) = (link.parent(), link.file_name());
-        let nowhere = || io::Error::from(io::ErrorKind::NotFound);
-        Ok::<_, io::Error>(
-            fs::canonicalize(folder.ok_or_else(nowhere)?)?.join(name.ok_or_else(nowhere)?),
-        )
-    });
+    let there = fs::canonicalize(file).or_else(|_| end_of(file));
     let directory = fs::canonicalize(directory);
     matches!((&there, &directory), (Ok(there), Ok(directory)) if there.starts_with(directory))
+}
+
+/// Where a link leads to that leads to nothing.
+fn end_of(link: &Path) -> io::Result<PathBuf> {
+    let end = link.parent().unwrap_or(link).join(fs::read_link(link)?);
+    let folder = fs::canonicalize(end.parent().unwrap_or(&end))?;
+    Ok(folder.join(end.file_name().unwrap_or_default()))
 }
 
 /// Writes our servers into the file, and keeps what was there.
@@ -359,6 +359,20 @@ mod tests {
 
     fn servers() -> Vec<IpAddr> {
         vec!["10.200.0.1".parse().unwrap(), "fd5e:1::1".parse().unwrap()]
+    }
+
+    #[test]
+    fn a_link_into_the_directory_of_another_program_is_told_also_before_its_file_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, theirs) = (dir.path().join("resolv.conf"), dir.path().join("run"));
+        fs::create_dir(&theirs).unwrap();
+        std::os::unix::fs::symlink("run/stub.conf", &link).unwrap();
+        assert!(leads_into(&link, &theirs));
+        fs::write(theirs.join("stub.conf"), PLAIN).unwrap();
+        assert!(leads_into(&link, &theirs));
+        fs::remove_file(&link).unwrap();
+        fs::write(&link, PLAIN).unwrap();
+        assert!(!leads_into(&link, &theirs));
     }
 
     #[test]

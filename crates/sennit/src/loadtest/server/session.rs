@@ -104,19 +104,9 @@ mod tests {
 
     fn session(now: Instant) -> Session {
         let plan = Plan {
-            token: None,
-            up: false,
-            down: true,
             connections: 2,
-            streams: 1,
-            congestion: "auto".into(),
             seconds: 300.0,
-            warmup_seconds: 0.0,
-            ramp_seconds: 0.0,
-            bytes: None,
-            message_bytes: None,
-            rate_bits_per_second: None,
-            requests: None,
+            ..Plan::example()
         };
         Session::new("name".into(), plan, [192, 0, 2, 1].into(), now)
     }
