@@ -1,8 +1,9 @@
 //! Solves for the sources that are missing.
 
 use crate::{
-    MOST_BYTES, Repair,
+    MOST_BYTES, MOST_COVERED, Repair,
     rows::{Row, Rows},
+    symbol::Symbol,
     unwrap,
 };
 
@@ -56,7 +57,7 @@ pub struct Decoder {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     state: State,
-    bytes: Vec<u8>,
+    symbol: Symbol,
 }
 
 /// What is known of a source.
@@ -120,11 +121,9 @@ impl Decoder {
                 return;
             }
         }
-        slot.bytes.clear();
-        slot.bytes.extend_from_slice(head);
-        slot.bytes.extend_from_slice(body);
+        slot.symbol.set(head, body);
         if !self.rows.is_empty() {
-            self.rows.substitute(id, &self.slots[index(id)].bytes);
+            self.rows.substitute(id, &self.slots[index(id)].symbol);
             self.solve(recovered);
         }
     }
@@ -144,37 +143,52 @@ impl Decoder {
             self.stats.unneeded += 1;
             return;
         }
-        let mut row = Row {
-            unknowns: Vec::new(),
-            sum: symbol.to_vec(),
-        };
+        let mut unknowns = Vec::new();
         for place in 0..repair.covered {
             let id = first + u64::from(place);
-            let (slot, factor) = (&self.slots[index(id)], repair.key.factor(place));
+            let slot = &self.slots[index(id)];
             match slot.state {
                 State::Before => {
                     self.stats.unneeded += 1;
                     return;
                 }
-                State::Missing => row.unknowns.push((id, factor)),
-                State::Arrived | State::Recovered if slot.bytes.len() > symbol.len() => {
+                State::Missing => unknowns.push((id, repair.key.factor(place))),
+                State::Arrived | State::Recovered if slot.symbol.len() > symbol.len() => {
                     self.stats.malformed += 1;
                     return;
                 }
-                State::Arrived | State::Recovered => row.add_known(&slot.bytes, factor),
+                State::Arrived | State::Recovered => {}
             }
         }
-        if row.unknowns.is_empty() {
+        // As a rule: nothing is worked out then.
+        if unknowns.is_empty() {
             self.stats.unneeded += 1;
             return;
         }
+        let sum = self.without_known(repair, first, symbol);
+        let row = Row { unknowns, sum };
         self.stats.failed += self.rows.insert(row) as u64;
         self.solve(recovered);
     }
 
+    /// What is left of a repair without the sources that are known.
+    fn without_known(&self, repair: &Repair, first: u64, symbol: &[u8]) -> Symbol {
+        let slot = |place: usize| &self.slots[index(first + place as u64)];
+        let mut factors = [0; MOST_COVERED];
+        let factors = &mut factors[..repair.covered.into()];
+        for (place, factor) in factors.iter_mut().enumerate() {
+            if slot(place).state != State::Missing {
+                *factor = repair.key.factor(place as u8);
+            }
+        }
+        let mut sum = Symbol::of(symbol);
+        sum.add_products(factors, |place| &slot(place).symbol);
+        sum
+    }
+
     /// Memory that sources and equations take, in bytes.
     pub fn memory(&self) -> usize {
-        let slots = self.slots.iter().map(|slot| slot.bytes.capacity());
+        let slots = self.slots.iter().map(|slot| slot.symbol.capacity());
         slots.sum::<usize>() + self.rows.len() * MOST_BYTES
     }
 
@@ -231,7 +245,8 @@ impl Decoder {
 
     /// Hands on whatever is solved.
     fn solve(&mut self, mut recovered: impl FnMut(Recovered<'_>)) {
-        while let Some((id, bytes)) = self.rows.take_solved() {
+        while let Some((id, symbol)) = self.rows.take_solved() {
+            let bytes = symbol.bytes();
             let slot = &mut self.slots[index(id)];
             // Zeros behind it are of a longer source that was in the same sum, and later sums may
             // be shorter.
@@ -239,13 +254,12 @@ impl Decoder {
                 .iter()
                 .rposition(|&byte| byte != 0)
                 .map_or(0, |last| last + 1);
-            slot.bytes.clear();
-            slot.bytes.extend_from_slice(&bytes[..len]);
+            slot.symbol.set(&bytes[..len], &[]);
             slot.state = State::Recovered;
             self.stats.recovered += 1;
             recovered(Recovered {
                 id: id as u16,
-                bytes: &bytes,
+                bytes,
             });
         }
     }
@@ -253,4 +267,43 @@ impl Decoder {
 
 fn index(id: u64) -> usize {
     (id % HISTORY as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::Key;
+
+    /// What the sum of two sources brings back, of which the second was lost, when so many more
+    /// have been sent meanwhile and the last of them has arrived.
+    fn back_after(more: u16, first: u16) -> Vec<(u16, Vec<u8>)> {
+        let lost = first.wrapping_add(1);
+        let mut decoder = Decoder::new();
+        decoder.handle_source(first, b"", b"a", |_| {});
+        if more > 0 {
+            decoder.handle_source(lost.wrapping_add(more), b"", b"c", |_| {});
+        }
+        let repair = Repair {
+            key: Key::Sum,
+            last: lost,
+            covered: 2,
+        };
+        let mut back = Vec::new();
+        decoder.handle_repair(&repair, &[b'a' ^ b'b'], |it| {
+            back.push((it.id, it.bytes.to_vec()));
+        });
+        back
+    }
+
+    #[test]
+    fn a_repair_brings_back_what_is_among_the_newest_and_nothing_older_wherever_numbers_wrap() {
+        for first in [0, u16::MAX - 1000, u16::MAX - 1, u16::MAX] {
+            for more in 0..HISTORY as u16 + 3 {
+                let is_kept = usize::from(more) + 2 <= HISTORY;
+                let lost = (first.wrapping_add(1), b"b".to_vec());
+                let expected: Vec<_> = is_kept.then_some(lost).into_iter().collect();
+                assert_eq!(back_after(more, first), expected, "{more} after {first}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Code, MOST_BYTES, code::Key, field::add_product};
+use crate::{Code, MOST_BYTES, MOST_COVERED, code::Key, symbol::Symbol};
 
 /// A group is closed, and a repair of a window made, when its oldest unprotected source is this
 /// old: a packet of a thin flow that is lost comes back in a time that a call bears.
@@ -55,18 +55,18 @@ pub struct Encoder {
     unprotected: usize,
     since: Option<Instant>,
     /// One sum for each repair of a group.
-    sums: Vec<Vec<u8>>,
+    sums: Vec<Symbol>,
     /// The newest sources, of a code with a window.
-    window: VecDeque<(Instant, Vec<u8>)>,
+    window: VecDeque<(Instant, Symbol)>,
     /// Memory of a source that has left the window.
-    spare: Vec<u8>,
+    spare: Symbol,
     /// Repairs that follow each other when a window is closed because nothing more comes, and how
     /// many of them are left.
     tail: u8,
     left: u8,
     /// The repair that is made next, while some are due.
     due: Option<u16>,
-    symbol: Vec<u8>,
+    symbol: Symbol,
 }
 
 impl Encoder {
@@ -79,11 +79,11 @@ impl Encoder {
             since: None,
             sums: Vec::new(),
             window: VecDeque::new(),
-            spare: Vec::new(),
+            spare: Symbol::default(),
             tail: 1,
             left: 0,
             due: None,
-            symbol: Vec::new(),
+            symbol: Symbol::default(),
         }
     }
 
@@ -124,9 +124,7 @@ impl Encoder {
             return None;
         }
         let mut source = std::mem::take(&mut self.spare);
-        source.clear();
-        source.extend_from_slice(head);
-        source.extend_from_slice(body);
+        source.set(head, body);
         if let Code::Rlc { .. } = self.code {
             self.spare = self.slide(source, now);
         } else {
@@ -145,23 +143,21 @@ impl Encoder {
     }
 
     /// Adds a source to the sums of its group.
-    fn add(&mut self, source: &[u8]) {
+    fn add(&mut self, source: &Symbol) {
         if self.unprotected == 0 {
-            self.sums.resize_with(self.code.repairs().into(), Vec::new);
-            self.sums.iter_mut().for_each(Vec::clear);
+            self.sums
+                .resize_with(self.code.repairs().into(), Symbol::default);
+            self.sums.iter_mut().for_each(|sum| sum.reset(0));
         }
         let place = self.unprotected as u8;
         for (row, sum) in self.sums.iter_mut().enumerate() {
-            if sum.len() < source.len() {
-                sum.resize(source.len(), 0);
-            }
-            add_product(sum, source, group_key(self.code, row as u16).factor(place));
+            sum.add_product(source, group_key(self.code, row as u16).factor(place));
         }
     }
 
     /// Puts a source at the end of the window; returns memory that is free.
-    fn slide(&mut self, source: Vec<u8>, now: Instant) -> Vec<u8> {
-        let mut spare = Vec::new();
+    fn slide(&mut self, source: Symbol, now: Instant) -> Symbol {
+        let mut spare = Symbol::default();
         let is_old = |at: Instant| now.saturating_duration_since(at) > WINDOW_TIME;
         while self
             .window
@@ -171,7 +167,7 @@ impl Encoder {
             spare = self
                 .window
                 .pop_front()
-                .map_or_else(Vec::new, |(_, old)| old);
+                .map_or_else(Symbol::default, |(_, old)| old);
         }
         self.window.push_back((now, source));
         spare
@@ -207,18 +203,20 @@ impl Encoder {
             let next = self.since.filter(|_| goes_on).map(|since| since + PATIENCE);
             (self.due, self.unprotected, self.since) = (None, 0, next);
         }
-        Some((repair, &self.symbol))
+        Some((repair, self.symbol.bytes()))
     }
 
     /// A combination of the window.
     fn combine(&mut self) -> Repair {
         let key = Key::Random(self.last());
-        let longest = self.window.iter().map(|(_, source)| source.len()).max();
-        self.symbol.clear();
-        self.symbol.resize(longest.unwrap_or_default(), 0);
-        for (place, (_, source)) in self.window.iter().enumerate() {
-            add_product(&mut self.symbol, source, key.factor(place as u8));
+        let mut factors = [0; MOST_COVERED];
+        let factors = &mut factors[..self.window.len()];
+        for (factor, place) in factors.iter_mut().zip(0..) {
+            *factor = key.factor(place);
         }
+        self.symbol.reset(0);
+        let window = &self.window;
+        self.symbol.add_products(factors, |place| &window[place].1);
         self.header(key, self.window.len())
     }
 

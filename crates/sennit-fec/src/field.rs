@@ -1,14 +1,10 @@
 //! Arithmetic in GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (RFC 8681 §3.7.1).
-//!
-//! [`add_product`] is where the time goes. It multiplies by doubling, eight times at most, without
-//! a table: all lanes of a vector register do the same, and the compiler sees that.
 
 /// What x^8 is, without the carry.
 const REDUCED: u8 = 0x1d;
-/// Bytes that are worked on at once: four registers of the least x86-64.
-const LANES: usize = 64;
 
-const fn double(x: u8) -> u8 {
+/// Twice an element.
+pub(crate) const fn double(x: u8) -> u8 {
     // All ones if the highest bit is set.
     let carry = ((x as i8) >> 7) as u8;
     (x << 1) ^ (carry & REDUCED)
@@ -38,57 +34,6 @@ pub(crate) const fn inverse(a: u8) -> u8 {
     power
 }
 
-/// Adds `factor` times `from` to `to`, which is at least as long.
-pub(crate) fn add_product(to: &mut [u8], from: &[u8], factor: u8) {
-    debug_assert!(to.len() >= from.len());
-    let to = &mut to[..from.len()];
-    match factor {
-        0 => {}
-        1 => {
-            for (to, from) in to.iter_mut().zip(from) {
-                *to ^= from;
-            }
-        }
-        factor => {
-            let (blocks, rest) = from.as_chunks::<LANES>();
-            let (to_blocks, to_rest) = to.as_chunks_mut::<LANES>();
-            for (to, from) in to_blocks.iter_mut().zip(blocks) {
-                add_block(to, from, factor);
-            }
-            for (to, from) in to_rest.iter_mut().zip(rest) {
-                *to ^= mul(*from, factor);
-            }
-        }
-    }
-}
-
-/// Horner's rule on all lanes at once.
-fn add_block(to: &mut [u8; LANES], from: &[u8; LANES], factor: u8) {
-    let mut sum = [0; LANES];
-    for bit in (0..8 - factor.leading_zeros()).rev() {
-        for lane in &mut sum {
-            *lane = double(*lane);
-        }
-        if factor >> bit & 1 == 1 {
-            for (lane, from) in sum.iter_mut().zip(from) {
-                *lane ^= from;
-            }
-        }
-    }
-    for (to, sum) in to.iter_mut().zip(&sum) {
-        *to ^= sum;
-    }
-}
-
-/// Multiplies all bytes by `factor`.
-pub(crate) fn scale(bytes: &mut [u8], factor: u8) {
-    if factor != 1 {
-        for byte in bytes {
-            *byte = mul(*byte, factor);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,17 +58,5 @@ mod tests {
             powers.collect::<std::collections::BTreeSet<u8>>().len(),
             255
         );
-    }
-
-    #[test]
-    fn blocks_are_what_their_bytes_are() {
-        let from: Vec<u8> = (0..200).map(|byte: u32| (byte * 7 + 3) as u8).collect();
-        for factor in 0..=255 {
-            let mut to = vec![0x5a; 210];
-            add_product(&mut to, &from, factor);
-            let expected = from.iter().map(|byte| mul(*byte, factor) ^ 0x5a);
-            assert!(to[..200].iter().copied().eq(expected), "{factor}");
-            assert_eq!(to[200..], [0x5a; 10]);
-        }
     }
 }

@@ -18,6 +18,7 @@ mod decoder;
 mod encoder;
 mod field;
 mod rows;
+mod symbol;
 
 pub use self::{
     code::{BadCode, Code, Fec},
@@ -34,4 +35,33 @@ pub const MOST_COVERED: usize = 255;
 fn unwrap(wire: u16, near: u64) -> u64 {
     let ahead = wire.wrapping_sub(near as u16) as i16;
     near.saturating_add_signed(ahead.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The decoder takes the first number for one beyond the first wrap.
+    #[test]
+    fn a_number_is_known_exactly_if_it_is_within_half_a_wrap() {
+        for wrap in [1 << 16, 1 << 17, 1 << 32, 1 << 48, u64::MAX - (1 << 16)] {
+            for near in [wrap - 1, wrap, wrap + 1, wrap - (1 << 15), wrap + (1 << 15)] {
+                for ahead in -(1 << 16)..1 << 16 {
+                    let full = near.wrapping_add_signed(ahead);
+                    let is_near = (-(1 << 15)..1 << 15).contains(&ahead);
+                    assert_eq!(unwrap(full as u16, near) == full, is_near, "{near} {ahead}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_overflows_at_either_end_of_all_numbers() {
+        for wire in 0..=u16::MAX {
+            for near in [0, 1, u64::MAX - 1, u64::MAX] {
+                let full = unwrap(wire, near);
+                assert!(full.abs_diff(near) <= u64::from(u16::MAX), "{wire} {near}");
+            }
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! Equations with unknowns, kept so that each unknown which stands first in one stands in no other.
 
-use crate::field::{add_product, inverse, scale};
+use crate::{
+    field::{inverse, mul},
+    symbol::Symbol,
+};
 
 /// Equations that are kept at most; the oldest is given up for a new one.
 pub(crate) const MOST_ROWS: usize = 64;
@@ -10,7 +13,7 @@ pub(crate) const MOST_ROWS: usize = 64;
 pub(crate) struct Row {
     /// Unknowns in order; none has factor zero.
     pub(crate) unknowns: Vec<(u64, u8)>,
-    pub(crate) sum: Vec<u8>,
+    pub(crate) sum: Symbol,
 }
 
 impl Row {
@@ -32,7 +35,7 @@ impl Row {
             return;
         }
         for &(id, of_other) in &other.unknowns {
-            let more = crate::field::mul(of_other, factor);
+            let more = mul(of_other, factor);
             match self.place(id) {
                 Ok(place) if self.unknowns[place].1 == more => {
                     self.unknowns.remove(place);
@@ -41,15 +44,7 @@ impl Row {
                 Err(place) => self.unknowns.insert(place, (id, more)),
             }
         }
-        self.add_known(&other.sum, factor);
-    }
-
-    /// Adds `factor` times something that is known to the sum.
-    pub(crate) fn add_known(&mut self, known: &[u8], factor: u8) {
-        if self.sum.len() < known.len() {
-            self.sum.resize(known.len(), 0);
-        }
-        add_product(&mut self.sum, known, factor);
+        self.sum.add_product(&other.sum, factor);
     }
 
     /// Makes the first factor one.
@@ -58,9 +53,9 @@ impl Row {
             return;
         };
         let factor = inverse(first);
-        scale(&mut self.sum, factor);
+        self.sum.scale(factor);
         for unknown in &mut self.unknowns {
-            unknown.1 = crate::field::mul(unknown.1, factor);
+            unknown.1 = mul(unknown.1, factor);
         }
     }
 }
@@ -104,12 +99,12 @@ impl Rows {
     }
 
     /// An unknown is known by now.
-    pub(crate) fn substitute(&mut self, id: u64, known: &[u8]) {
+    pub(crate) fn substitute(&mut self, id: u64, known: &Symbol) {
         let mut again = None;
         for (index, row) in self.rows.iter_mut().enumerate() {
             let Ok(place) = row.place(id) else { continue };
             let (_, factor) = row.unknowns.remove(place);
-            row.add_known(known, factor);
+            row.sum.add_product(known, factor);
             if place == 0 {
                 again = Some(index);
             }
@@ -121,7 +116,7 @@ impl Rows {
     }
 
     /// An unknown that is solved, and what it is.
-    pub(crate) fn take_solved(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn take_solved(&mut self) -> Option<(u64, Symbol)> {
         let solved = |row: &Row| row.unknowns.len() == 1;
         let index = self.rows.iter().position(solved)?;
         let row = self.rows.remove(index);
