@@ -101,6 +101,45 @@ mod tests {
         }
     }
 
+    /// Numbers that have a slot in common, are at both ends of a window, or lie beyond it.
+    const NUMBERS: [u32; 8] = [
+        0,
+        1,
+        64,
+        WINDOW - 1,
+        WINDOW,
+        WINDOW + 1,
+        2 * WINDOW,
+        3 * WINDOW + 1,
+    ];
+
+    /// Whether a number is new after these: it is none of them, and none is a window ahead of it.
+    fn is_new(number: u32, came: &[u32]) -> bool {
+        came.iter()
+            .all(|&other| other != number && other < number + WINDOW)
+    }
+
+    /// Lets each of the numbers come next, and each of them again after it, `left` in all.
+    fn come(dedup: &Dedup, came: &mut Vec<u32>, left: u32) {
+        if left == 0 {
+            return;
+        }
+        for number in NUMBERS {
+            let mut dedup = dedup.clone();
+            // They wrap in the middle of the first window.
+            let first = dedup.first(number.wrapping_sub(WINDOW / 2));
+            assert_eq!(first, is_new(number, came), "{number} after {came:?}");
+            came.push(number);
+            come(&dedup, came, left - 1);
+            came.pop();
+        }
+    }
+
+    #[test]
+    fn in_every_order_a_number_passes_once_and_only_while_it_is_in_the_window() {
+        come(&Dedup::default(), &mut Vec::new(), 7);
+    }
+
     #[test]
     fn a_long_jump_ahead_forgets_everything_older() {
         let mut dedup = Dedup::default();

@@ -6,7 +6,11 @@
 //! that of all values but those of one moment. A path that has really become shorter is known to be
 //! so a moment later.
 
-use std::time::{Duration, Instant};
+use std::{
+    iter,
+    ops::Add,
+    time::{Duration, Instant},
+};
 
 /// Values this close to each other may be wrong for the same reason: all that a thread reads after
 /// it was held up, which is seldom for more than a tenth of this.
@@ -14,7 +18,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 
 /// The least value that was borne out; of the only moment, as long as there is no other.
 #[derive(Clone, Copy, Debug)]
-pub struct Least<T> {
+struct Least<T> {
     value: T,
     /// When it was seen first.
     at: Instant,
@@ -23,8 +27,7 @@ pub struct Least<T> {
 }
 
 impl<T: Copy + PartialOrd> Least<T> {
-    /// That of one value.
-    pub fn new(value: T, now: Instant) -> Self {
+    fn new(value: T, now: Instant) -> Self {
         Self {
             value,
             at: now,
@@ -32,13 +35,11 @@ impl<T: Copy + PartialOrd> Least<T> {
         }
     }
 
-    /// The least value.
-    pub fn get(&self) -> T {
+    fn get(&self) -> T {
         self.other.unwrap_or(self.value)
     }
 
-    /// Takes one more value into account.
-    pub fn update(&mut self, value: T, now: Instant) {
+    fn update(&mut self, value: T, now: Instant) {
         let is_apart = now.saturating_duration_since(self.at) >= MOMENT;
         if value < self.value {
             if is_apart {
@@ -100,6 +101,17 @@ impl<T: Copy + PartialOrd> Floor<T> {
         }
         self.before = (age < 2 * span).then_some(self.least);
         (self.since, self.least) = (now, Least::new(value, now));
+    }
+
+    /// All values so far were this much greater.
+    pub fn shift(&mut self, by: T)
+    where
+        T: Add<Output = T>,
+    {
+        for least in iter::once(&mut self.least).chain(&mut self.before) {
+            least.value = least.value + by;
+            least.other = least.other.map(|other| other + by);
+        }
     }
 }
 
@@ -165,6 +177,20 @@ mod tests {
     fn a_path_that_becomes_shorter_is_known_to_be_so_after_a_moment() {
         let values = [(0, 20), (500, 10), (540, 10), (600, 11), (800, 10)];
         assert_eq!(floors(&values), [20, 20, 20, 11, 10]);
+    }
+
+    #[test]
+    fn what_is_shifted_is_forgotten_as_if_it_had_been_so() {
+        let start = Instant::now();
+        let mut floor = Floor::new(15, start);
+        for (at, value) in [(1, 15), (11, 30), (12, 30)] {
+            floor.update(value, SPAN, start + Duration::from_secs(at));
+        }
+        floor.shift(500);
+        assert_eq!(floor.get(), 515);
+        floor.update(540, SPAN, start + Duration::from_secs(21));
+        floor.update(540, SPAN, start + Duration::from_secs(22));
+        assert_eq!(floor.get(), 530);
     }
 
     #[test]

@@ -204,6 +204,9 @@ pub struct PathReport {
     /// Why the sender's end of it is out of use, if it is: only in a report of items, and only of a
     /// path that is not heard.
     pub away: Option<Away>,
+    /// How far apart full packets of the receiver's arrive on it; zero if it is not slow. In
+    /// milliseconds, only in a report of items.
+    pub spacing: Duration,
 }
 
 /// Why one end of a path is out of use.
@@ -249,6 +252,7 @@ impl PathReport {
             heard: flags != 0,
             shrunk: flags & Self::SHRUNK != 0,
             away: None,
+            spacing: Duration::ZERO,
         }
     }
 
@@ -256,10 +260,28 @@ impl PathReport {
     fn of_item(value: &[u8]) -> Option<Self> {
         let (entry, rest) = value.split_first_chunk()?;
         let away = rest.first().and_then(|&code| Away::of(code));
+        let millis = rest
+            .get(1..3)
+            .map_or(0, |it| u16::from_be_bytes([it[0], it[1]]));
         Some(Self {
             away,
+            spacing: Duration::from_millis(millis.into()),
             ..Self::decode(*entry)
         })
+    }
+
+    /// The bytes of an item, and how many of them say something.
+    fn to_item(self) -> ([u8; 8], usize) {
+        let [a, b, c, d] = self.path.to_be_bytes();
+        let millis = u16::try_from(self.spacing.as_millis()).unwrap_or(u16::MAX);
+        let [high, low] = millis.to_be_bytes();
+        let away = Away::code(self.away);
+        let len = match (millis, away) {
+            (0, 0) => Report::ENTRY,
+            (0, _) => Report::ENTRY + 1,
+            (_, _) => Report::ENTRY + 3,
+        };
+        ([a, b, c, d, self.flags(), away, high, low], len)
     }
 }
 
@@ -270,7 +292,7 @@ impl Report {
     /// An item that holds the time of sending: four bytes.
     const ITEM_TIME: u8 = 0;
     /// An item that holds one path: its id, four bytes; flags, one byte; why it is out of use, one
-    /// byte, which may be missing; more may follow.
+    /// byte, and how far apart packets arrive, two bytes, which may be missing; more may follow.
     const ITEM_PATH: u8 = 1;
     /// An item that holds flow and edition of templates, a byte each.
     const ITEM_TEMPLATES: u8 = 18;
@@ -296,9 +318,7 @@ impl Report {
         };
         item(Self::ITEM_TIME, &self.sent_micros.to_be_bytes());
         for entry in self.paths.iter().take(Self::MAX_PATHS) {
-            let [a, b, c, d] = entry.path.to_be_bytes();
-            let value = [a, b, c, d, entry.flags(), Away::code(entry.away)];
-            let len = Self::ENTRY + usize::from(entry.away.is_some());
+            let (value, len) = entry.to_item();
             item(Self::ITEM_PATH, &value[..len]);
         }
         if !self.templates.is_empty() {
@@ -414,12 +434,14 @@ mod tests {
                     heard: true,
                     shrunk: true,
                     away: None,
+                    spacing: Duration::ZERO,
                 },
                 PathReport {
                     path: 7,
                     heard: false,
                     shrunk: false,
                     away: None,
+                    spacing: Duration::ZERO,
                 },
             ],
             ..Report::default()
@@ -440,6 +462,7 @@ mod tests {
                 heard: true,
                 shrunk: true,
                 away: None,
+                spacing: Duration::ZERO,
             }],
             templates: vec![(7, 1), (255, 0)],
             fares: vec![Fare::default(); Report::MAX_FARES],
@@ -469,6 +492,12 @@ mod tests {
             told.encode_items(&mut again);
             assert_eq!(again == further, away.is_some());
         }
+        let mut slow = report.clone();
+        slow.paths[0].spacing = Duration::from_millis(370);
+        let mut told = Vec::new();
+        slow.encode_items(&mut told);
+        assert_eq!(told[7..16], [8, 0, 0, 0, 3, 3, 0, 1, 114]);
+        assert_eq!(Report::decode_items(&told), Some(slow));
         for cut in 1..wire.len() {
             let read = Report::decode_items(&wire[..cut]);
             assert_ne!(read.as_ref(), Some(&report));

@@ -4,7 +4,7 @@
 //! and a copy of either will do. What waits for its other half is bounded, in number and in time.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
@@ -27,8 +27,11 @@ const MOST_FOR_LONG: usize = 4096;
 /// The halves whose other half is missing.
 #[derive(Debug)]
 pub struct Halves {
-    /// In the order of their arrival.
-    waiting: VecDeque<Waiting>,
+    waiting: BTreeMap<Key, Waiting>,
+    /// When each of them came, by the number of its arrival.
+    arrivals: BTreeMap<u64, (Instant, Key)>,
+    /// The number of the next arrival.
+    next: u64,
     most: usize,
     patience: Duration,
 }
@@ -36,20 +39,23 @@ pub struct Halves {
 impl Default for Halves {
     fn default() -> Self {
         Self {
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            next: 0,
             most: MOST,
             patience: PATIENCE,
         }
     }
 }
 
+/// The flow and number of a packet.
+type Key = (u8, u32);
+
 #[derive(Debug)]
 struct Waiting {
-    flow: u8,
-    seq: u32,
-    half: Half,
+    last: bool,
     bytes: Bytes,
-    since: Instant,
+    arrival: u64,
 }
 
 impl Halves {
@@ -74,16 +80,15 @@ impl Halves {
         now: Instant,
     ) -> Option<Bytes> {
         self.forget_old(now);
-        let is_of_packet = |it: &Waiting| (it.seq, it.flow) == (header.seq, header.flow);
-        // The other half came just before, as a rule.
-        let Some(index) = self.waiting.iter().rposition(is_of_packet) else {
-            self.wait(header, half, bytes, now);
+        let key = (header.flow, header.seq);
+        let Some(other) = self.waiting.get(&key) else {
+            self.wait(key, half.last, bytes, now);
             return None;
         };
-        if self.waiting[index].half.last == half.last {
+        if other.last == half.last {
             return None;
         }
-        let other = self.waiting.remove(index)?;
+        let other = self.take(key)?;
         let (first, last) = if half.last {
             (&other.bytes[..], bytes)
         } else {
@@ -95,23 +100,39 @@ impl Halves {
         Some(packet.freeze())
     }
 
-    fn wait(&mut self, header: &Header, half: Half, bytes: &[u8], now: Instant) {
+    fn wait(&mut self, key: Key, last: bool, bytes: &[u8], now: Instant) {
         if self.waiting.len() >= self.most {
-            self.waiting.pop_front();
+            self.forget_oldest();
         }
-        self.waiting.push_back(Waiting {
-            flow: header.flow,
-            seq: header.seq,
-            half,
+        let waiting = Waiting {
+            last,
             bytes: Bytes::copy_from_slice(bytes),
-            since: now,
-        });
+            arrival: self.next,
+        };
+        self.arrivals.insert(self.next, (now, key));
+        self.waiting.insert(key, waiting);
+        self.next += 1;
+    }
+
+    fn take(&mut self, key: Key) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&key)?;
+        self.arrivals.remove(&waiting.arrival);
+        Some(waiting)
     }
 
     fn forget_old(&mut self, now: Instant) {
         let patience = self.patience;
-        let is_old = |it: &mut Waiting| now.saturating_duration_since(it.since) >= patience;
-        while self.waiting.pop_front_if(is_old).is_some() {}
+        let is_old =
+            |&(since, _): &(Instant, Key)| now.saturating_duration_since(since) >= patience;
+        while self.arrivals.values().next().is_some_and(is_old) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, (_, key))) = self.arrivals.pop_first() {
+            self.waiting.remove(&key);
+        }
     }
 }
 
@@ -152,6 +173,39 @@ mod tests {
         assert!(halves.waiting.is_empty());
     }
 
+    /// The halves of two packets of a flow, and of one of another with the number of the first.
+    #[test]
+    fn in_every_order_of_halves_and_copies_a_packet_is_there_once_both_its_halves_are() {
+        const HALVES: u32 = 6;
+        let now = Instant::now();
+        for order in 0..HALVES.pow(6) {
+            let mut halves = Halves::default();
+            let mut waiting = [None; 3];
+            for arrival in 0..6 {
+                let which = order / HALVES.pow(arrival) % HALVES;
+                let (packet, last) = (which / 2, which % 2 == 1);
+                let header = Header {
+                    flow: packet as u8 / 2,
+                    ..header(packet % 2)
+                };
+                let bytes = [packet as u8, u8::from(last)];
+                let joined = halves.handle_half(&header, half(last, &bytes), &bytes, now);
+
+                let place = &mut waiting[packet as usize];
+                let is_whole = *place == Some(!last);
+                *place = (!is_whole).then_some(last);
+                let whole = [packet as u8, 0, packet as u8, 1];
+                let expected = is_whole.then_some(&whole[..]);
+                assert_eq!(joined.as_deref(), expected, "{order}, {arrival}");
+            }
+            let count = waiting.iter().flatten().count();
+            assert_eq!(
+                (halves.waiting.len(), halves.arrivals.len()),
+                (count, count)
+            );
+        }
+    }
+
     #[test]
     fn where_the_other_half_is_sent_again_until_it_arrives_one_waits_as_long_as_others_are_held() {
         let start = Instant::now();
@@ -169,6 +223,27 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_halves_the_one_that_came_first_is_forgotten() {
+        let now = Instant::now();
+        let mut halves = Halves::default();
+        let mut handle = |seq, last| {
+            let joined = halves.handle_half(&header(seq), half(last, b"a"), b"a", now);
+            assert_eq!(halves.waiting.len(), halves.arrivals.len());
+            joined.is_some()
+        };
+        for seq in (0..MOST as u32).rev() {
+            assert!(!handle(seq, false));
+        }
+        // One that is joined makes room for another.
+        assert!(handle(7, true));
+        assert!(!handle(5000, false));
+        assert!(handle(MOST as u32 - 1, true) && !handle(5001, false));
+        assert!(!handle(5002, false));
+        assert!(!handle(MOST as u32 - 2, true), "it was the first of those");
+        assert!(handle(0, true) && handle(5000, true) && handle(5002, true));
+    }
+
+    #[test]
     fn a_half_waits_for_a_time_and_only_so_many_do() {
         let start = Instant::now();
         let mut halves = Halves::default();
@@ -182,6 +257,6 @@ mod tests {
             halves.handle_half(&newest, half(true, b"b"), b"b", late),
             None
         );
-        assert_eq!(halves.waiting.len(), 1);
+        assert_eq!((halves.waiting.len(), halves.arrivals.len()), (1, 1));
     }
 }

@@ -17,6 +17,8 @@
 //! is suspected after twice the longest silence that it had lately, so one that is steady is given
 //! up within a few probes and one that stutters is not.
 //!
+//! On a slow path both ends are patient by the time that a full packet takes ([`spacing`]).
+//!
 //! While a tunnel is idle its probes only keep the mappings of NATs, and cost money: one end asks
 //! rarely ([`Keep`]) and the other answers. What other tunnels hear on the same way counts as heard
 //! here ([`Company`]), so that all of them together need no more probes than one. How an idle path
@@ -25,6 +27,7 @@
 
 mod falls;
 mod keep;
+mod spacing;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -32,9 +35,10 @@ mod timing;
 
 use std::time::{Duration, Instant};
 
-use self::{falls::Falls, timing::Gaps};
+use self::{falls::Falls, spacing::Spacing, timing::Gaps};
 pub use self::{
     keep::Keep,
+    spacing::Arrivals,
     state::{Copies, PathState, Reason},
     timing::{PROBE_ACTIVE, PROBE_BUSY, PROBE_DOWN, SILENCE},
 };
@@ -122,6 +126,7 @@ pub struct Health {
     keep: Keep,
     company: Option<Company>,
     gaps: Gaps,
+    spacing: Spacing,
 }
 
 impl Health {
@@ -156,6 +161,7 @@ impl Health {
                 longest: Duration::ZERO,
                 before: Duration::ZERO,
             },
+            spacing: Spacing::default(),
         }
     }
 
@@ -258,21 +264,20 @@ impl Health {
         self.judged().is_some()
     }
 
-    /// Something arrived on the path.
-    pub fn handle_heard(&mut self, now: Instant) {
+    /// A packet of so many `bytes` of UDP payload arrived on the path.
+    pub fn handle_heard(&mut self, bytes: usize, now: Instant) {
         self.heard_count = self.heard_count.saturating_add(1);
+        let gap = now.saturating_duration_since(self.heard);
+        self.spacing.insert(gap, bytes);
         if now == self.heard {
             // One more packet of the same batch.
             return;
         }
-        if self.silent.take().is_some()
-            || now.saturating_duration_since(self.heard) > self.patience()
-        {
+        if self.silent.take().is_some() || gap > self.patience() {
             self.heard_since = now;
             self.heard_count = 1;
         }
         if self.state == PathState::Up {
-            let gap = now.saturating_duration_since(self.heard);
             self.gaps.insert(gap, now);
         }
         self.heard = now;
@@ -463,14 +468,13 @@ impl Health {
                 now
             };
             self.falls.handle_fall(since, now);
-            self.suspect_since = now;
         }
         if self.state == PathState::Probation {
             self.falls.handle_relapse(now);
         }
         if matches!(self.state, PathState::Up | PathState::Probation) {
             self.state = PathState::Suspect;
-            self.lost_since = now;
+            (self.suspect_since, self.lost_since) = (now, now);
         }
         self.reason = reason;
         let lost = now.saturating_duration_since(self.suspect_since) >= DOWN_AFTER;

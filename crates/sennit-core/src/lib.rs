@@ -29,7 +29,7 @@ pub mod schedule;
 
 pub use class::{ClassId, Classifier, FlowTable, FragmentTable, Rule};
 pub use dedup::Dedup;
-pub use floor::{Floor, Least};
+pub use floor::Floor;
 pub use flows::{FlowPattern, Flows};
 pub use halves::Halves;
 pub use health::{Health, Pace, PathState};

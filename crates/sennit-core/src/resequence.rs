@@ -98,7 +98,9 @@ struct Held<T> {
     bytes: usize,
     /// When the last of those before it was sent, at the latest.
     sent_micros: u32,
-    arrived: Instant,
+    /// When it arrived, or earlier one that follows it: what is missing before both of them is
+    /// waited for since then.
+    since: Instant,
 }
 
 impl<T> Resequencer<T> {
@@ -238,7 +240,7 @@ impl<T> Resequencer<T> {
                 packet,
                 bytes,
                 sent_micros: header.turn_micros(),
-                arrived: now,
+                since: now,
             };
             flow.hold(ahead as usize, held);
             self.stats.held += 1;
@@ -294,7 +296,7 @@ impl<T> Resequencer<T> {
     /// When the packets before this one that are missing will not come any more.
     fn hopeless_at(&self, held: &Held<T>, repair: Duration, now: Instant) -> Instant {
         if repair >= ENDLESS {
-            return held.arrived + repair;
+            return held.since + repair;
         }
         let late = self.late.longer(now);
         let (repairs, repair) = if repair.is_zero() {
@@ -309,12 +311,12 @@ impl<T> Resequencer<T> {
             .filter(|path| path.is_active(now))
             .map(|path| path.passes_at(held.sent_micros))
             .max()
-            .map_or(held.arrived, |at| at.max(held.arrived));
+            .map_or(held.since, |at| at.max(held.since));
         let apart = self.apart(now) + repair;
         let longest = (apart.max(LONGEST) + late).min(LONGEST_OF_ALL);
-        let at = (overtaken + repairs).min(held.arrived + longest);
+        let at = (overtaken + repairs).min(held.since + longest);
         match self.repairs {
-            Some((wait, until)) if now < until => at.max(held.arrived + wait),
+            Some((wait, until)) if now < until => at.max(held.since + wait),
             Some(_) | None => at,
         }
     }
@@ -341,34 +343,6 @@ impl<T> Resequencer<T> {
     /// A path is gone for good, with its number.
     pub fn forget_path(&mut self, path: u32) {
         self.paths.remove(&path);
-    }
-
-    /// Something that was sent then, by the sender's clock, arrived on `path`.
-    pub fn handle_clock(&mut self, path: u32, sent_micros: u32, now: Instant) {
-        let ours = now.saturating_duration_since(self.started).as_micros() as u32;
-        let passed = ours.wrapping_sub(sent_micros);
-        // Delays that are measured from anywhere else may lie where differences wrap.
-        let apart_by = *self.apart_by.get_or_insert(passed);
-        let delay = f64::from(passed.wrapping_sub(apart_by) as i32);
-        self.paths
-            .entry(path)
-            .or_insert_with(|| PathClock::new(delay, sent_micros, now))
-            .update(delay, sent_micros, now);
-    }
-
-    /// How much longer all packets took of late on `path` than the quickest one of any path that
-    /// `counts`.
-    pub fn lateness(&self, path: u32, counts: impl Fn(u32) -> bool, now: Instant) -> Duration {
-        let Some(clock) = self.paths.get(&path).filter(|clock| clock.is_active(now)) else {
-            return Duration::ZERO;
-        };
-        let least = self
-            .paths
-            .iter()
-            .filter(|(id, clock)| clock.is_active(now) && (**id == path || counts(**id)))
-            .map(|(_, clock)| clock.least.get());
-        let longer = clock.recent.get() - least.fold(f64::MAX, f64::min);
-        Duration::from_secs_f64((longer / 1e6).clamp(0.0, 10.0))
     }
 
     /// Places of packets held and missing; nothing where they are fewer than the limit anyway.
@@ -422,7 +396,9 @@ impl<T> Flow<T> {
         ahead < 0 || newest.is_some_and(left_after)
     }
 
-    fn hold(&mut self, ahead: usize, held: Held<T>) {
+    fn hold(&mut self, ahead: usize, mut held: Held<T>) {
+        let mut behind = self.held.range(ahead.min(self.held.len())..).flatten();
+        held.since = behind.next().map_or(held.since, |behind| behind.since);
         if self.held.len() <= ahead {
             self.held.resize_with(ahead + 1, || None);
         }

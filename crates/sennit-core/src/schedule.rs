@@ -452,11 +452,22 @@ fn is_due(
     time_for(backlog, faster.rate) >= wait
 }
 
+/// The fastest paths with room, of as few tiers as have so many. A higher tier stands in for paths
+/// that are down, and not for those that are full for a moment: it may be a dear one.
 fn fastest(paths: &[PathView], copies: usize) -> Choice {
+    let tiers = || {
+        paths
+            .iter()
+            .filter(|path| path.usable)
+            .map(|path| path.tier)
+    };
+    let are_enough = |&highest: &u8| tiers().filter(|&tier| tier <= highest).count() >= copies;
+    let highest = tiers().filter(are_enough).min().unwrap_or(u8::MAX);
     let rank = |&index: &usize| (paths[index].tier, paths[index].srtt, index);
     let next = |chosen: PathSet| {
         (0..paths.len())
             .filter(|&index| paths[index].usable && paths[index].budget > 0)
+            .filter(|&index| paths[index].tier <= highest)
             .filter(|&index| chosen.with(index) != chosen)
             .min_by_key(rank)
     };

@@ -17,7 +17,9 @@ mod paths;
 mod ports;
 mod race;
 mod session;
+mod slow;
 mod sort;
+mod won;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -105,6 +107,7 @@ pub struct Edge {
     /// Addresses of the hub as each link's resolver knows them, beside those of the config.
     resolved: BTreeMap<SocketId, Vec<SocketAddr>>,
     ports: ports::Ports,
+    slow: slow::SlowLinks,
     slots: Vec<Slot>,
     addresses: Said<Vec<Prefix>>,
     /// Those of our prefixes that the hub does not route, and why.
@@ -164,6 +167,7 @@ impl Edge {
             links: BTreeMap::new(),
             resolved: BTreeMap::new(),
             ports: ports::Ports::default(),
+            slow: slow::SlowLinks::default(),
             addresses: Said::new(Vec::new(), now),
             refused: Said::new(Vec::new(), now),
             hub_inside: Said::new(Vec::new(), now),
@@ -191,6 +195,7 @@ impl Edge {
         let before = self.links.insert(socket, update);
         let changes = before.as_ref().is_none_or(|it| sends(it) != after);
         if before.is_some() && changes {
+            self.slow.forget(socket);
             self.ask_again(socket, now);
         }
         // A handshake is bound to the address that it began with.
@@ -437,62 +442,5 @@ impl Edge {
             }
             NodeEvent::PathState(id, path) => self.handle_path_state(id, path, now),
         }
-    }
-
-    /// The first link to complete the handshake wins the race of its class. A tunnel that is only
-    /// cut off is replaced, unless it is heard again soon.
-    fn handle_connected(&mut self, id: ConnId, now: Instant) {
-        // An attempt may have been closed in the moment in which it won.
-        let conn = self.node.get_mut(id);
-        let Some(conn) = conn.filter(|conn| conn.role.stage == Stage::Handshake) else {
-            return;
-        };
-        conn.role.stage = Stage::Ready;
-        let (index, exchange) = (conn.role.slot, conn.role.exchange);
-        let is_first = self.slots[index].live.is_none();
-        if !is_first && !self.may_replace(index, now) {
-            return self.end_race(index, now);
-        }
-        match exchange {
-            race::Exchange::Classic => self.ask_once_more(id, now),
-            race::Exchange::Usual if is_first => self.promote(id, now),
-            race::Exchange::Usual => {
-                self.slots[index].dial.keep_spare(id, now);
-                self.settle(now);
-            }
-        }
-    }
-
-    /// A connection that is ready becomes that of its class.
-    fn promote(&mut self, id: ConnId, now: Instant) {
-        let Some(conn) = self.node.get(id) else {
-            return;
-        };
-        let (index, socket) = (conn.role.slot, conn.role.link);
-        if let Some(old) = self.slots[index].live {
-            let reason = "nothing was heard of it, but the hub answers a new connection";
-            self.node
-                .close(old, masque::Code::H3_NO_ERROR.0, reason, now);
-            self.lose(old, reason.into(), false, now);
-        }
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        conn.role.stage = Stage::Connected;
-        let slot = &mut self.slots[index];
-        slot.live = Some(id);
-        if !slot.dial.is_failing() {
-            slot.reason = "waiting for the hub's answer".into();
-        }
-        slot.dial.won(id, now);
-        self.end_race(index, now);
-        self.adopt(id, PathId::ZERO, socket, now);
-        self.go_on_with_early(id);
-        let conn = self.node.get(id);
-        let is_known = conn.is_some_and(|conn| conn.h3.http.peer_settings().is_some());
-        if is_known || matches!(self.purpose, Purpose::Enrol(_)) {
-            self.request(id, now);
-        }
-        self.settle(now);
     }
 }

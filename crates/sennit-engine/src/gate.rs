@@ -281,6 +281,7 @@ impl Controller for Gate {
             let ahead = self.state.way_back.take_off(rtt.max(least), least);
             self.state.way_back.note(rtt.saturating_sub(ahead));
             self.state.note_round_trip(ahead);
+            self.state.note_excess(rtt.saturating_sub(least));
         }
         let overflows = self.overflows();
         let mut ledger = self.state.ledger();

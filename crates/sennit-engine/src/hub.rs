@@ -25,7 +25,7 @@ use std::{
     time::Instant,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use noq_proto::ServerConfig;
 use sennit_core::{ClassId, Congestion};
 use sennit_masque::{Code, StreamId};
@@ -150,7 +150,7 @@ pub struct Hub {
     runs: Runs,
     errors: Errors,
     strangers: Strangers,
-    to_tun: VecDeque<Bytes>,
+    to_tun: VecDeque<Packet>,
     events: VecDeque<HubEvent>,
     /// It shares links as edges ask for.
     shares: bool,
@@ -265,14 +265,19 @@ impl Hub {
         else {
             return;
         };
-        self.to_tun
-            .extend(self.errors.about(packet, reason, source, now));
+        let error = self.errors.about(packet, reason, source, now);
+        self.to_tun.extend(error.map(Packet::from));
     }
 
     /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.node.handle_timeout(now);
-        while let Some(id) = self.strangers.poll_overdue(now) {
+        loop {
+            let node = &self.node;
+            let is_slow = |id| node.get(id).is_some_and(|conn| conn.tunnel.is_slow());
+            let Some(id) = self.strangers.poll_overdue(is_slow, now) else {
+                break;
+            };
             let reason = "nothing was granted in time";
             self.node
                 .close(id, Code::H3_REQUEST_REJECTED.0, reason, now);
@@ -365,9 +370,12 @@ impl Hub {
 
     /// The next packet for the TUN device.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        if let Some(error) = self.to_tun.pop_front() {
-            return Some(error.into());
-        }
+        let waiting = self.to_tun.pop_front();
+        waiting.or_else(|| self.next_admitted(now))
+    }
+
+    /// The next packet that arrived and may come from its site.
+    fn next_admitted(&mut self, now: Instant) -> Option<Packet> {
         while let Some((pipe, packet)) = self.node.poll_packet() {
             if self.admit(pipe, &packet.bytes, now) {
                 return Some(packet);

@@ -12,7 +12,7 @@ use sennit_core::{ClassId, frame::Fare};
 use crate::{
     facts::{LinkFacts, PathShare},
     ids::{ConnId, LinkId, SocketId},
-    sharing::{self, Grant, Load, Look, RoundTrips, Sharing, Tins},
+    sharing::{self, Grant, Load, Look, RoundTrips, Sharing, Spent, Tins},
     transport::MOST_LINKS,
 };
 
@@ -240,13 +240,13 @@ impl Links {
         }
     }
 
-    /// UDP packets of a class left on a link: with so many bytes, and this many more of headers
-    /// around them.
+    /// UDP packets of a class left on a link: with so many bytes, which with the headers around
+    /// them are `spent`.
     pub(crate) fn note_sent(
         &mut self,
         (link, class): (LinkId, ClassId),
         bytes: usize,
-        headers: usize,
+        spent: Spent,
         now: Instant,
     ) {
         let Some(link) = self.all.get_mut(&link) else {
@@ -254,7 +254,7 @@ impl Links {
         };
         link.sent_bytes += bytes as u64;
         if let Some(Shared { sharing, tins }) = &link.shared {
-            sharing.spend(tins, class, (bytes + headers) as u64, now);
+            sharing.spend(tins, class, spent, now);
         }
     }
 
@@ -312,6 +312,13 @@ mod tests {
     const CALLS: (ConnId, ClassId) = (ConnId(3), ClassId(0));
     const BULK: (ConnId, ClassId) = (ConnId(1), ClassId(1));
 
+    fn spent(bytes: u64) -> Spent {
+        Spent {
+            bytes,
+            granted: true,
+        }
+    }
+
     fn ours(socket: u32, name: &str) -> (Key, &str) {
         (Key::Socket(SocketId(socket)), name)
     }
@@ -332,8 +339,8 @@ mod tests {
         // Who has no path there says nothing of it.
         links.note_rate(of_calls[0], BULK.0, 7);
         let now = Instant::now();
-        links.note_sent((of_bulk[0], BULK.1), 1200, 28, now);
-        links.note_sent((of_calls[1], CALLS.1), 300, 28, now);
+        links.note_sent((of_bulk[0], BULK.1), 1200, spent(1228), now);
+        links.note_sent((of_calls[1], CALLS.1), 300, spent(328), now);
         links.note_received(of_calls[1], 80);
 
         let facts = links.facts();
@@ -352,7 +359,7 @@ mod tests {
     fn what_a_link_has_carried_does_not_pass_to_the_one_that_gets_its_place() {
         let mut links = Links::default();
         let before = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
-        links.note_sent((before[0], CALLS.1), 1200, 28, Instant::now());
+        links.note_sent((before[0], CALLS.1), 1200, spent(1228), Instant::now());
         links.note_received(before[0], 700);
         links.set_used(CALLS, std::iter::empty());
 
@@ -367,7 +374,7 @@ mod tests {
     fn an_edge_keeps_its_links_and_a_hub_forgets_those_of_sites_that_are_gone() {
         let mut links = Links::default();
         let before = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
-        links.note_sent((before[0], CALLS.1), 1200, 28, Instant::now());
+        links.note_sent((before[0], CALLS.1), 1200, spent(1228), Instant::now());
         links.set_used(CALLS, std::iter::empty());
         let after = links.set_used(CALLS, [ours(0, "dsl")].into_iter());
         assert_eq!(before, after);

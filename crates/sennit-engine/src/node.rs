@@ -36,6 +36,7 @@ use crate::{
     path::Path,
     pipe::{Pipe, Pipes},
     remotes::disguised,
+    sharing::Spent,
     transport::Settings,
     tunnel::Tunnel,
     turns::Turns,
@@ -215,7 +216,7 @@ impl<R> Node<R> {
         packet: BytesMut,
         now: Instant,
     ) -> Option<ConnId> {
-        let ecn = EcnCodepoint::from_bits(from.ecn);
+        let (ecn, came) = (EcnCodepoint::from_bits(from.ecn), (network, packet.len()));
         let mut buffer = Vec::new();
         let arrived = from.arrived.min(now);
         match self
@@ -234,7 +235,7 @@ impl<R> Node<R> {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let &id = self.by_handle.get(&handle.0)?;
                 if let Some((conn, pipe)) = self.get_with_pipe(id) {
-                    let handled = conn.tunnel.handle_event(pipe, event, network, arrived, now);
+                    let handled = conn.tunnel.handle_event(pipe, event, came, arrived, now);
                     if let Err(code) = handled {
                         conn.h3.http.close(code, "a datagram of no stream");
                     }
@@ -360,9 +361,14 @@ impl<R> Node<R> {
             conn.finish.note_sending(&conn.tunnel.conn);
             if let Some(transmit) = conn.tunnel.poll_transmit(pipe, &mut seat, now, buffer) {
                 if let Some(link) = conn.tunnel.link_of(network_of(&transmit)) {
-                    let headers = headers_of(&transmit);
+                    let bytes = transmit.size + headers_of(&transmit);
+                    let granted = conn.tunnel.sends_granted();
+                    let spent = Spent {
+                        bytes: bytes as u64,
+                        granted,
+                    };
                     self.links
-                        .note_sent((link, conn.class), transmit.size, headers, now);
+                        .note_sent((link, conn.class), transmit.size, spent, now);
                 }
                 let local = transmit
                     .src_ip

@@ -81,6 +81,8 @@ pub(crate) struct Path {
     informed: Option<(Instant, PathState)>,
     /// Bytes of inner packets that left on it of late.
     pub(crate) carried: Recent,
+    /// When a report last left on it.
+    pub(crate) reported: Option<Instant>,
     /// A packet of this size is to be sent along with the last probe.
     pub(crate) probes_size: Option<u16>,
     /// The peer says that it carries less than before in its direction.
@@ -153,6 +155,7 @@ impl Path {
             trusted: true,
             informed: None,
             carried: Recent::new(now),
+            reported: None,
             probes_size: None,
             peer_shrunk: false,
             least: 0,

@@ -6,6 +6,7 @@
 //! [`Receiving`] side feeds a decoder. Both start over with each connection. A class that is not
 //! protected has neither.
 
+mod back;
 mod chooser;
 mod status;
 
@@ -22,6 +23,7 @@ use sennit_core::{
 use sennit_fec::{Code, Decoder, Encoder, Fec, Recovered, Repair};
 use sennit_packet::checksum::Progress;
 
+use self::back::Back;
 pub(crate) use self::chooser::{Chooser, Outlook};
 pub use self::status::{FecReason, FecStatus, Symbols};
 use crate::{codec, inner::Packet, transport::MAX_PATHS};
@@ -141,8 +143,7 @@ pub(crate) struct Sending {
     carried: [u32; MAX_PATHS.get() as usize],
     /// The path that carried most of the sources of the repairs that are due.
     avoided: Option<usize>,
-    /// One bit for each number: it came back.
-    back: Vec<u64>,
+    back: Back,
     told: Tidings,
     pub(crate) symbols: Symbols,
     source_bytes: u64,
@@ -159,7 +160,7 @@ impl Sending {
             due: VecDeque::new(),
             carried: Default::default(),
             avoided: None,
-            back: vec![0; (1 << 16) / 64],
+            back: Back::default(),
             told: Tidings::default(),
             symbols: Symbols::default(),
             source_bytes: 0,
@@ -185,7 +186,7 @@ impl Sending {
             header: *header,
         };
         source.id = self.encoder.push(&source.head(), packet, now)?;
-        self.set_back(source.id, false);
+        self.back.note_sent(source.id, now);
         for path in paths.iter() {
             if let Some(carried) = self.carried.get_mut(path) {
                 *carried += 1;
@@ -242,19 +243,14 @@ impl Sending {
 
     pub(crate) fn handle_tidings(&mut self, tidings: Tidings) {
         for &id in &tidings.back {
-            self.set_back(id, true);
+            self.back.set(id, true);
         }
         self.told = tidings;
     }
 
-    /// Whether this source came back by a repair.
-    pub(crate) fn is_back(&self, id: u16) -> bool {
-        self.back[usize::from(id) / 64] >> (id % 64) & 1 == 1
-    }
-
-    fn set_back(&mut self, id: u16, back: bool) {
-        let word = &mut self.back[usize::from(id) / 64];
-        *word = *word & !(1 << (id % 64)) | u64::from(back) << (id % 64);
+    /// Whether the source with this number that first left at `first_sent` came back by a repair.
+    pub(crate) fn is_back(&self, id: u16, first_sent: Instant) -> bool {
+        self.back.has(id, first_sent)
     }
 
     /// Until when a source that first left at `first_sent` is not sent again, because its repair

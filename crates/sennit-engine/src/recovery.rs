@@ -268,6 +268,7 @@ mod tests {
             first_sent,
             repeats,
             twins: None,
+            half_of: None,
         }
     }
 

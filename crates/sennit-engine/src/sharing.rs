@@ -53,6 +53,15 @@ pub(crate) struct Load {
     pub(crate) under_way: u64,
 }
 
+/// What a class has sent on a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// In bytes, headers of all layers counted.
+    pub(crate) bytes: u64,
+    /// It was [granted](Sharing::grant). Acknowledgements, probes and reports leave without.
+    pub(crate) granted: bool,
+}
+
 /// What the path of a class on a link heard of it since it was asked last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrips {
@@ -270,15 +279,17 @@ impl Sharing {
         }
     }
 
-    /// A class has sent so many bytes on a link, headers of all layers counted.
-    pub(crate) fn spend(&self, tins: &Tins, class: ClassId, bytes: u64, now: Instant) {
-        let at = self.clock.at(now);
+    /// A class has sent something on a link. Its limit bounds what was granted to it: what nobody
+    /// can hold back may take more than all of a small limit, on all links together, and would
+    /// leave it nothing for good.
+    pub(crate) fn spend(&self, tins: &Tins, class: ClassId, spent: Spent, now: Instant) {
+        let (at, bytes) = (self.clock.at(now), spent.bytes);
         let slack = self.lateness.slack(at);
         tins.spend(class, bytes, slack, now);
         if let Some(total) = &self.total {
             total.spend(class, bytes, slack, now);
         }
-        if let Some(limit) = self.limits.get(&class) {
+        if let Some(limit) = self.limits.get(&class).filter(|_| spent.granted) {
             let least = tins.least(class);
             let leeway = Leeway { slack, least };
             limit.bucket.spend(limit.rate, bytes, leeway, at);

@@ -19,6 +19,7 @@ mod fitting;
 mod health;
 mod inbound;
 mod keys;
+mod lateness;
 mod launch;
 mod opening;
 mod padding;
@@ -36,12 +37,12 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{Connection, FourTuple, PathId, VarInt};
-use sennit_core::{Congestion, Policy, Scheduler, queue::Queued};
+use sennit_core::{Congestion, Policy, Scheduler, health::Arrivals, queue::Queued};
 use sennit_masque::StreamId;
 
 use self::{
-    early::Early, fares::Fares, health::Activity, opening::Opening, plan::Patience,
-    reports::Reports, round::Round,
+    early::Early, fares::Fares, health::Activity, lateness::Clocks, opening::Opening,
+    plan::Patience, reports::Reports, round::Round,
 };
 use crate::{
     codec::Codec,
@@ -61,6 +62,9 @@ use crate::{
 /// PATH_UNSTABLE_OR_POOR (RFC 10069 §4.3).
 pub(crate) const POOR: VarInt = VarInt::from_u32(0x3e76);
 
+/// A round trip of a slow connection takes at least this long: a satellite's takes 0.7 s.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// A QUIC connection that carries one class.
 pub(crate) struct Tunnel {
     pub(crate) conn: Connection,
@@ -74,6 +78,8 @@ pub(crate) struct Tunnel {
     packet_size: u64,
     /// What its datagrams look like, while it is plugged into a pipe: once CONNECT-IP is agreed.
     codec: Option<Codec>,
+    /// What arrived elsewhere than on its paths: the handshake, at first.
+    arrivals: Arrivals,
     /// What came before that.
     early: Early,
     opening: Opening,
@@ -84,6 +90,7 @@ pub(crate) struct Tunnel {
     activity: Activity,
     reports: Reports,
     fares: Fares,
+    clocks: Clocks,
     /// Room for halves of packets.
     chunk: BytesMut,
     /// The longest inner packet that some usable path carries.
@@ -116,6 +123,7 @@ impl Tunnel {
             congestion: treatment.congestion,
             packet_size: u64::from(settings.outer_mtu()),
             codec: None,
+            arrivals: Arrivals::default(),
             early,
             opening: Opening::default(),
             farewell: Farewell::default(),
@@ -125,6 +133,7 @@ impl Tunnel {
             activity: Activity::new(now),
             reports: Reports::new(now),
             fares: Fares::default(),
+            clocks: Clocks::default(),
             chunk: BytesMut::new(),
             longest: usize::MAX,
             unbound: None,
@@ -147,8 +156,7 @@ impl Tunnel {
     /// It is plugged into a pipe no longer.
     pub(crate) fn shut(&mut self) {
         self.codec = None;
-        self.round.abort();
-        self.open_gates();
+        self.abort_round();
     }
 
     /// The hub learns the treatment with the request.
@@ -204,9 +212,12 @@ impl Tunnel {
         now: Instant,
     ) {
         self.paths.retain(|path| path.id != id);
-        let path = Path::adopt(&self.conn, id, socket, link, now);
-        if let Some(path) = &path {
+        let mut path = Path::adopt(&self.conn, id, socket, link, now);
+        if let Some(path) = &mut path {
             path.gate.set_congestion(self.congestion);
+            if id == PathId::ZERO {
+                path.health.set_arrivals(self.arrivals);
+            }
         }
         self.paths.extend(path);
         self.paths.sort_by_key(|path| path.id);
@@ -229,9 +240,14 @@ impl Tunnel {
 
     /// Indices into the paths have changed: whatever was chosen is chosen anew.
     fn abort_batch(&mut self, pipe: &mut Pipe) {
-        self.round.abort();
+        self.abort_round();
         pipe.flows.forget_paths();
+    }
+
+    fn abort_round(&mut self) {
+        self.round.abort();
         self.open_gates();
+        self.say_statuses();
     }
 
     /// Closes the paths that noq sends no data on, so that the edge opens them anew. False if it
@@ -314,6 +330,17 @@ impl Tunnel {
     }
 
     // ---- without a pipe ------------------------------------------------------------------------
+
+    /// When anything last arrived before it had paths, and its round trip as far as it is known.
+    pub(crate) fn answered(&self) -> Option<(Instant, Duration)> {
+        Some((self.arrivals.last()?, self.conn.rtt(PathId::ZERO)?))
+    }
+
+    /// Whether the round trip of its first path takes so long that all else does.
+    pub(crate) fn is_slow(&self) -> bool {
+        let rtt = self.conn.rtt(PathId::ZERO);
+        rtt.is_some_and(|rtt| rtt >= SLOW)
+    }
 
     /// From now on datagrams that are of no tunnel are kept for [`Self::take_unbound`].
     pub(crate) fn keep_unbound(&mut self) {

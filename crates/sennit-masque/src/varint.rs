@@ -78,6 +78,72 @@ mod tests {
         }
     }
 
+    /// Miri takes one of so many cases.
+    const STEP: usize = if cfg!(miri) { 97 } else { 1 };
+
+    /// A value in so many bytes, as RFC 9000 §16 draws it.
+    fn drawn(value: u64, len: usize) -> Vec<u8> {
+        let tag = u64::from(len.ilog2()) << (8 * len - 2);
+        (value | tag).to_be_bytes()[8 - len..].to_vec()
+    }
+
+    #[test]
+    fn a_value_near_any_border_has_its_shortest_form_and_is_read_from_every_longer_one() {
+        let near = |bits: u32| (1_u64 << bits).saturating_sub(300)..=(1 << bits) + 300;
+        let values = (0..=62).flat_map(near).filter(|value| *value <= MAX);
+        for value in values.step_by(STEP) {
+            let holds = |len: &usize| value >> (8 * len - 2) == 0;
+            let lens = [1, 2, 4, 8].into_iter().filter(holds);
+            let forms: Vec<Vec<u8>> = lens.map(|len| drawn(value, len)).collect();
+            let mut out = Vec::<u8>::new();
+            put(&mut out, value);
+            assert_eq!((&out, size(value)), (&forms[0], forms[0].len()), "{value}");
+            for form in forms {
+                assert_eq!(decode(&form), Some((value, form.len())));
+                for cut in 0..form.len() {
+                    assert_eq!(decode(&form[..cut]), None, "{value} {cut}");
+                }
+            }
+        }
+    }
+
+    /// A string is read if all bytes are there that its first one promises, and is left alone
+    /// otherwise.
+    fn check(bytes: &[u8]) {
+        let mut rest = bytes;
+        let value = take(&mut rest);
+        let promised = bytes.first().map(|first| 1_usize << (first >> 6));
+        if let Some(len) = promised.filter(|len| *len <= bytes.len()) {
+            let (own, after) = bytes.split_at(len);
+            let again = value.map(|value| drawn(value, len));
+            assert_eq!((again.as_deref(), rest), (Some(own), after), "{bytes:?}");
+        } else {
+            assert_eq!((value, rest), (None, bytes), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn every_string_is_read_as_its_first_byte_says_or_not_at_all() {
+        check(&[]);
+        for first in 0..=u8::MAX {
+            check(&[first]);
+            for second in (0..=u8::MAX).step_by(STEP) {
+                check(&[first, second]);
+            }
+            for fill in [0, 0x5a, u8::MAX] {
+                let mut bytes = [fill; 9];
+                bytes[0] = first;
+                (3..=9).for_each(|len| check(&bytes[..len]));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "62 bits")]
+    fn a_value_of_63_bits_is_not_written() {
+        put(&mut Vec::<u8>::new(), MAX + 1);
+    }
+
     proptest! {
         #![proptest_config(crate::seeded())]
 

@@ -233,4 +233,27 @@ mod tests {
         }
         assert_eq!(widen(0xff_fff0, 24, 0xfff1), 0x00ff_fff0);
     }
+
+    /// Numbers about each at which some low bits wrap, and about both ends.
+    fn near_wraps() -> impl Iterator<Item = u32> {
+        let near = |bits: u32| [-2, -1, 0, 1, 2].map(|by| (1_u64 << bits).wrapping_add_signed(by));
+        (0..=32).flat_map(near).map(|number| number as u32)
+    }
+
+    #[test]
+    fn a_number_is_known_exactly_if_it_is_one_of_as_many_as_its_bits_tell_apart() {
+        // Miri takes one of so many.
+        let step = if cfg!(miri) { 97 } else { 1 };
+        for bits in 1..=32 {
+            for from in near_wraps().step_by(step) {
+                for ahead in near_wraps().chain(0..1024) {
+                    let full = from.wrapping_add(ahead);
+                    let low = full & (u32::MAX >> (32 - bits));
+                    let is_told = u64::from(ahead) < 1 << bits;
+                    let found = widen(low, bits, from);
+                    assert_eq!(found == full, is_told, "{bits} {from} {ahead}");
+                }
+            }
+        }
+    }
 }

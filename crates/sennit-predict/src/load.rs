@@ -126,10 +126,10 @@ impl Load {
             Self::Quic { .. } => "QUIC".into(),
             Self::Tunnel(tunnel) => {
                 let ip = if tunnel.ip.v6 { "IPv6" } else { "IPv4" };
-                let context = if tunnel.bare {
-                    "context 0"
-                } else {
-                    "context 2"
+                let context = match (tunnel.bare, tunnel.is_thin()) {
+                    (true, _) => "context 0",
+                    (false, true) => "context 20",
+                    (false, false) => "context 2",
                 };
                 let inner = tunnel.inner.name();
                 format!("{inner} over {ip} in the tunnel ({context}) over UDP")
@@ -326,8 +326,7 @@ impl Tunnel {
         };
         let whole = self.outer(ip, form, inner.clone());
         if whole.bytes() <= ip.mtu {
-            let may_be_thin = self.thin && !self.bare && self.fec == Fec::Off;
-            let thin = self.thin(inner).filter(|_| may_be_thin);
+            let thin = self.thin(inner).filter(|_| self.may_be_thin());
             return Ok(vec![
                 thin.map_or(whole, |thin| self.outer(ip, Form::Thin, thin)),
             ]);
@@ -347,6 +346,17 @@ impl Tunnel {
             });
         }
         Ok(vec![half.clone(), half])
+    }
+
+    fn may_be_thin(&self) -> bool {
+        self.thin && !self.bare && self.fec == Fec::Off
+    }
+
+    /// Whether packets that fit travel without what their flow's template tells.
+    fn is_thin(&self) -> bool {
+        let cell = self.inner.cell(self.ip);
+        let thin = |cell: Cell| cell.packets.iter().all(|it| self.thin(it).is_some());
+        self.may_be_thin() && cell.is_ok_and(thin)
     }
 
     /// The inner packet without what its flow's template tells; `None` for what travels whole.
@@ -451,6 +461,30 @@ mod tests {
         assert_eq!((whole.0, whole.1 - thin.1), (thin.0, 40));
         let [whole, thin] = [false, true].map(|thin| bytes(thin, Load::udp()));
         assert_eq!((whole.0, whole.1 - thin.1), (thin.0, 27));
+    }
+
+    #[test]
+    fn a_tunnel_is_named_after_the_context_of_its_packets() {
+        let name = |thin, bare, inner| {
+            let tunnel = Tunnel {
+                thin,
+                bare,
+                inner,
+                ..tunnel(1400)
+            };
+            Load::Tunnel(Box::new(tunnel)).name()
+        };
+        let fragments = Load::Udp {
+            payload: Some(3000),
+        };
+        for (name, context) in [
+            (name(true, false, Load::tcp()), "(context 20)"),
+            (name(false, false, Load::tcp()), "(context 2)"),
+            (name(true, false, fragments), "(context 2)"),
+            (name(true, true, Load::tcp()), "(context 0)"),
+        ] {
+            assert!(name.contains(context), "{name}");
+        }
     }
 
     #[test]

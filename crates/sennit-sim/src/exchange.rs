@@ -58,10 +58,10 @@ impl World {
     /// Drains both machines, or has them drained at their next turn.
     pub(crate) fn settle(&mut self) {
         if self.edge_turns.ask() {
-            self.settle_edge(self.now);
+            self.settle_edge(self.edge_turns.clock_at(self.now));
         }
         if self.hub_turns.ask() {
-            self.settle_hub(self.now);
+            self.settle_hub(self.hub_turns.clock_at(self.now));
         }
     }
 

@@ -48,6 +48,16 @@ impl World {
         turns.hold(self.now + span);
     }
 
+    /// The edge or the hub is suspended for so long: it stands still, and so does its clock.
+    pub fn suspend(&mut self, hub: bool, span: Duration) {
+        let turns = if hub {
+            &mut self.hub_turns
+        } else {
+            &mut self.edge_turns
+        };
+        turns.suspend(span, self.now);
+    }
+
     /// What the calendar of the edge or the hub says from now on, compared with the true one. Only
     /// TLS looks at it.
     pub fn set_calendar(&mut self, hub: bool, ahead_seconds: i64) {
@@ -80,7 +90,8 @@ impl World {
             mtu: None,
             paused: false,
         };
-        self.edge.handle_link(update, self.now);
+        let now = self.edge_turns.clock_at(self.now);
+        self.edge.handle_link(update, now);
         self.settle();
     }
 
@@ -154,13 +165,14 @@ impl World {
             site_limit,
             ..hub_config()
         };
-        self.hub.change(config, self.now);
+        self.hub.change(config, self.hub_turns.clock_at(self.now));
     }
 
     /// Replaces the hub by a fresh one with the same identity, as a restart does.
     pub fn restart_hub(&mut self) {
         self.seed += 1;
-        self.hub = new_hub(&self.authority, self.rekey, self.seed, self.now);
+        let now = self.hub_turns.clock_at(self.now);
+        self.hub = new_hub(&self.authority, self.rekey, self.seed, now);
     }
 
     /// Replaces the edge by a fresh one with the same identity, as a restart does. The hub does not
@@ -172,7 +184,7 @@ impl World {
             &self.authority,
             self.rekey,
             self.seed,
-            self.now,
+            self.edge_turns.clock_at(self.now),
         );
         for link in 0..self.cables.len() {
             self.rebind(link);

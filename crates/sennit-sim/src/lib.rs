@@ -25,13 +25,13 @@ mod trial;
 mod turns;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
-use sennit_core::{Classifier, Policy};
+use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Hub, HubEvent, LinkLabel,
     Local, Plan, Rekey, Sharing, SocketId, Treatment, facts::TunnelStatus,
@@ -133,6 +133,7 @@ pub fn class(name: &str, policy: Policy) -> ClassConfig {
             ..Treatment::default()
         },
         dscp: 0,
+        links: None,
     }
 }
 
@@ -190,14 +191,22 @@ impl World {
 
     /// The classes share the links by another plan from now on, as after a reload.
     pub fn share(&mut self, plan: Plan) {
-        self.config.sharing = Sharing::upward(plan, self.config.sharing.as_ref(), self.now);
+        let now = self.edge_turns.clock_at(self.now);
+        self.config.sharing = Sharing::upward(plan, self.config.sharing.as_ref(), now);
+        self.reload(|_| ());
+    }
+
+    /// The classes are otherwise from now on, as after a reload.
+    pub fn reload(&mut self, change: impl FnOnce(&mut BTreeMap<ClassId, ClassConfig>)) {
+        change(&mut self.config.classes);
         let change = EdgeChange {
             classes: self.config.classes.clone(),
             classifier: self.config.classifier.clone(),
             lan: self.config.lan.clone(),
             sharing: self.config.sharing.clone(),
         };
-        self.edge.handle_change(change, self.now);
+        let now = self.edge_turns.clock_at(self.now);
+        self.edge.handle_change(change, now);
     }
 
     /// A world of one class whose edge is told these addresses of the hub, where nobody is, before
@@ -209,6 +218,17 @@ impl World {
         start: Instant,
     ) -> Self {
         let classes = vec![class("default", Policy::Bond)];
+        Self::with_classes_and_dead_hubs(links, classes, dead, seed, start)
+    }
+
+    /// A world of several classes, of which the first takes everything, with such addresses.
+    pub fn with_classes_and_dead_hubs(
+        links: &[LinkSpec],
+        classes: Vec<ClassConfig>,
+        dead: &[SocketAddr],
+        seed: u64,
+        start: Instant,
+    ) -> Self {
         let mut config = edge_config(classes, Classifier::default());
         config.hubs.splice(0..0, dead.iter().copied());
         Self::with_edge(links, config, &[], seed, start)
@@ -339,16 +359,18 @@ impl World {
 
     /// Hands the edge an inner packet of which the kernel left something to do.
     pub fn offload_from_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
+        let now = self.edge_turns.clock_at(self.now);
         self.edge
-            .handle_packet(header, packet, None, self.now)
+            .handle_packet(header, packet, None, now)
             .expect("the edge carries all classes");
         self.settle();
     }
 
     /// Hands the hub an inner packet.
     pub fn send_from_hub(&mut self, packet: &[u8]) {
+        let now = self.hub_turns.clock_at(self.now);
         self.hub
-            .handle_packet(&VirtioNetHdr::default(), packet, self.now);
+            .handle_packet(&VirtioNetHdr::default(), packet, now);
         self.settle();
     }
 
@@ -437,8 +459,10 @@ impl World {
             .cables
             .iter()
             .filter_map(|cable| cable.up.poll_timeout());
-        let edge = down.chain(self.edge.poll_timeout()).min();
-        let hub = up.chain(self.hub.poll_timeout()).min();
+        let (edge, hub) = (&self.edge_turns, &self.hub_turns);
+        let timeouts = (self.edge.poll_timeout(), self.hub.poll_timeout());
+        let edge = down.chain(timeouts.0.map(|at| edge.when(at))).min();
+        let hub = up.chain(timeouts.1.map(|at| hub.when(at))).min();
         let turns = [self.edge_turns.at(edge), self.hub_turns.at(hub)];
         turns.into_iter().flatten().min()
     }
@@ -455,8 +479,9 @@ impl World {
             ecn: 0,
             bytes: bytes.clone(),
         };
+        let now = self.hub_turns.clock_at(self.now);
         self.hub
-            .handle_datagrams(received(local, &wire, self.now), wire.bytes, self.now);
+            .handle_datagrams(received(local, &wire, now), wire.bytes, now);
         self.settle();
     }
 }

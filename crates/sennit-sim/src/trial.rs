@@ -104,6 +104,7 @@ impl Trial {
             name: "default".into(),
             treatment,
             dscp: 0,
+            links: None,
         };
         let (classes, rules) = (vec![class], Classifier::default());
         let mut world = World::with_classes(links, classes, rules, self.seed, Instant::now());

@@ -20,6 +20,9 @@ pub(crate) struct Turns {
     /// How far apart they are, on average.
     pub(crate) every: Duration,
     pub(crate) clock: Clock,
+    /// How long its clock has stood still in all, and what it said the last time.
+    stood: Duration,
+    stood_at: Option<Instant>,
     /// What arrives until then is stamped so much too early.
     error: Option<(Instant, Duration)>,
     /// What the machine takes for the time.
@@ -37,6 +40,8 @@ impl Turns {
         Self {
             every: Duration::ZERO,
             clock: Clock::default(),
+            stood: Duration::ZERO,
+            stood_at: None,
             error: None,
             now,
             next: now,
@@ -62,6 +67,25 @@ impl Turns {
         self.held = Some(until);
     }
 
+    /// Nothing is done for so long, and its clock stands still, as that of a machine that is
+    /// suspended.
+    pub(crate) fn suspend(&mut self, span: Duration, now: Instant) {
+        self.stood_at = Some(self.clock_at(now));
+        self.stood += span;
+        self.hold(now + span);
+    }
+
+    /// What its clock says then.
+    pub(crate) fn clock_at(&self, now: Instant) -> Instant {
+        let at = now - self.stood;
+        self.stood_at.map_or(at, |stood_at| at.max(stood_at))
+    }
+
+    /// When its clock says so.
+    pub(crate) fn when(&self, clock: Instant) -> Instant {
+        clock + self.stood
+    }
+
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.next <= now && self.held.is_none_or(|until| until <= now)
     }
@@ -75,7 +99,7 @@ impl Turns {
                 self.every.mul_f64(0.5 * part)
             }
         };
-        self.now = now - behind;
+        self.now = self.clock_at(now) - behind;
         self.now
     }
 
@@ -87,7 +111,7 @@ impl Turns {
     /// When it thinks that a datagram arrived which did so at `at`.
     pub(crate) fn stamp(&self, at: Instant) -> Instant {
         let stamp = match self.clock {
-            Clock::Right => at.min(self.now),
+            Clock::Right => self.clock_at(at).min(self.now),
             Clock::OfTurn => self.now,
         };
         match self.error {

@@ -187,6 +187,31 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_comes_back_exactly_if_it_is_within_half_a_wrap_of_what_it_should_be() {
+        for near in [0, 63, 64, 1 << 21, 1 << 22, 1 << 31, u32::MAX] {
+            for ahead in -(1 << 16)..1 << 16 {
+                let sent = (near / 64).wrapping_add_signed(ahead).wrapping_mul(64);
+                let wire = source(sent).encode();
+                let (found, _) = SourceHeader::decode(&wire, near).unwrap();
+                let is_near = (-(1 << 15)..1 << 15).contains(&ahead);
+                assert_eq!(found == source(sent), is_near, "{near} {ahead}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_clock_within_two_seconds_comes_back_to_64_microseconds() {
+        for near in [0, u32::MAX] {
+            for apart in -2_000_000..=2_000_000 {
+                let sent = near.wrapping_add_signed(apart);
+                let wire = source(sent).encode();
+                let (found, _) = SourceHeader::decode(&wire, near).unwrap();
+                assert_eq!(found.header.sent_micros, sent / 64 * 64, "{near} {apart}");
+            }
+        }
+    }
+
+    #[test]
     fn what_comes_back_has_all_but_its_time() {
         let (header, partial) = SourceHeader::of_head(source(5).head());
         assert!(partial && header.ordered);

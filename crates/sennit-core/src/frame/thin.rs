@@ -133,6 +133,8 @@ impl Offer {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     fn header() -> Header {
@@ -163,6 +165,56 @@ mod tests {
             ..header()
         };
         assert_eq!(again.header(5, 70_001), expected);
+    }
+
+    /// Where low bits wrap, those of what is sent short and others, and the last number.
+    const WRAPS: [u32; 6] = [0, 1 << 22, 1 << 23, 1 << 24, 1 << 31, u32::MAX];
+
+    /// Whether a header comes back from its thin form where these are known.
+    fn is_restored(header: &Header, newest: u32, clock: u32) -> bool {
+        let wire = ThinHeader::encode(header, false);
+        let (thin, _) = ThinHeader::decode(&wire).unwrap();
+        thin.header(newest, clock) == *header
+    }
+
+    /// What is sent short comes back exactly if it is in this window about what is known: at every
+    /// distance from one number, and about both ends of the window from those where numbers wrap.
+    fn assert_window(window: &Range<i32>, is_back: impl Fn(u32, u32) -> bool) {
+        let check = |known: u32, ahead: i32| {
+            let number = known.wrapping_add_signed(ahead);
+            let is_near = window.contains(&ahead);
+            assert_eq!(is_back(number, known), is_near, "{known} {ahead}");
+        };
+        let Range { start, end } = *window;
+        let len = end - start;
+        for ahead in start - len / 2..end + len / 2 {
+            check(77, ahead);
+        }
+        let near = |at: u32| [-2, -1, 0, 1, 2].map(|by| at.wrapping_add_signed(by));
+        for known in WRAPS.into_iter().flat_map(near) {
+            for at in [start - len, start, 0, end, end + len] {
+                (at - 300..at + 300).for_each(|ahead| check(known, ahead));
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_comes_back_exactly_if_it_is_one_of_2_to_the_23_about_the_newest() {
+        assert_window(&(-(1 << 22)..1 << 22), |seq, newest| {
+            is_restored(&Header { seq, ..header() }, newest, 3)
+        });
+    }
+
+    #[test]
+    fn a_time_comes_back_exactly_if_it_is_at_most_12_s_old_or_ahead_by_the_rest_of_24_bits() {
+        let window = -12_000_000..(1 << 24) - 12_000_000;
+        assert_window(&window, |sent_micros, clock| {
+            let header = Header {
+                sent_micros,
+                ..header()
+            };
+            is_restored(&header, 5, clock)
+        });
     }
 
     #[test]

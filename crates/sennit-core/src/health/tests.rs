@@ -3,13 +3,15 @@
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+/// Bytes of a probe.
+const PROBE: usize = 30;
 
 /// An active path that was heard every probe interval for one second.
 fn lively(start: Instant) -> Health {
     let mut health = Health::new(start);
     health.set_pace(Pace::Active, Duration::ZERO, start);
     for step in 0..20 {
-        health.handle_heard(start + PROBE_ACTIVE * step);
+        health.handle_heard(PROBE, start + PROBE_ACTIVE * step);
     }
     health
 }
@@ -32,7 +34,7 @@ fn a_busy_path_is_suspected_by_how_steady_it_was() {
         let mut health = Health::new(start);
         health.set_pace(Pace::Busy, Duration::ZERO, start);
         for step in 0..500 {
-            health.handle_heard(start + step * gap * MS);
+            health.handle_heard(PROBE, start + step * gap * MS);
         }
         let last = start + 499 * gap * MS;
         (1..).find(|&ms| health.handle_timeout(last + ms * MS))
@@ -52,7 +54,7 @@ fn converse(ends: &mut [Health; 2], seconds: u32) -> [Vec<u32>; 2] {
             assert!(!ends[here].handle_timeout(now), "after {ms} ms");
             if ends[here].poll_probe(now) {
                 probes[here].push(ms / 1000);
-                ends[there].handle_heard(now);
+                ends[there].handle_heard(PROBE, now);
             }
         }
     }
@@ -186,7 +188,7 @@ fn what_others_hear_on_the_same_way_needs_no_probe_but_for_its_own_limit() {
         assert!(!health.handle_timeout(now));
         if health.poll_probe(now) {
             probes.push(ms / 1000);
-            health.handle_heard(now + 1 * MS);
+            health.handle_heard(PROBE, now + 1 * MS);
         }
     }
     assert_eq!(probes, [0, 300, 600, 900]);
@@ -223,7 +225,7 @@ fn a_path_that_was_idle_is_proven_once_it_is_heard() {
     let wake = start + 10_000 * MS;
     health.set_pace(Pace::Active, Duration::ZERO, wake);
     assert!(!health.is_proven());
-    health.handle_heard(wake + 20 * MS);
+    health.handle_heard(PROBE, wake + 20 * MS);
     assert!(health.is_proven());
 }
 
@@ -260,12 +262,12 @@ fn a_path_that_returns_is_trusted_after_a_few_probes() {
     let back = start + 10_000 * MS;
     health.handle_timeout(back);
     health.handle_timeout(back + 1 * MS);
-    health.handle_heard(back + 2 * MS);
+    health.handle_heard(PROBE, back + 2 * MS);
     assert!(health.handle_timeout(back + 3 * MS));
     assert_eq!(health.state(), (PathState::Probation, Reason::Returned));
     assert!(health.hears());
-    health.handle_heard(back + 52 * MS);
-    health.handle_heard(back + 102 * MS);
+    health.handle_heard(PROBE, back + 52 * MS);
+    health.handle_heard(PROBE, back + 102 * MS);
     assert!(health.handle_timeout(back + 123 * MS));
     assert_eq!(health.state(), (PathState::Up, Reason::Heard));
 }
@@ -276,7 +278,7 @@ fn a_single_packet_is_no_sign_of_life() {
     let mut health = lively(start);
     let back = start + 10_000 * MS;
     health.handle_timeout(back);
-    health.handle_heard(back);
+    health.handle_heard(PROBE, back);
     assert!(health.handle_timeout(back + 150 * MS));
     assert_eq!(health.state().0, PathState::Probation);
     assert!(health.handle_timeout(back + 161 * MS));
@@ -294,7 +296,7 @@ fn a_path_that_comes_and_goes_is_trusted_later_each_time() {
         let mut trusted = None;
         health.handle_timeout(back - 1 * MS);
         for ms in (0..2000).step_by(50) {
-            health.handle_heard(back + ms * MS);
+            health.handle_heard(PROBE, back + ms * MS);
             health.handle_timeout(back + ms * MS);
             if health.state().0 == PathState::Up {
                 trusted = trusted.or(Some(ms));
@@ -314,6 +316,56 @@ fn a_path_that_comes_and_goes_is_trusted_later_each_time() {
     assert_eq!(times, expected);
     // After a quiet while it counts as new.
     assert_eq!(trusted_after(30), Some(150));
+}
+
+/// It was down at once, as it had been suspected seconds before.
+#[test]
+fn a_path_that_falls_back_has_its_time_before_it_is_down() {
+    let start = Instant::now();
+    let mut health = lively(start);
+    health.handle_timeout(start + 2000 * MS);
+    let back = start + 6000 * MS;
+    health.handle_heard(PROBE, back);
+    health.handle_timeout(back);
+    assert_eq!(health.state().0, PathState::Probation);
+    health.handle_timeout(back + 161 * MS);
+    assert_eq!(health.state().0, PathState::Suspect);
+    health.handle_timeout(back + 161 * MS + DOWN_AFTER);
+    assert_eq!(health.state().0, PathState::Down);
+}
+
+/// At 64 kbit/s a full packet takes 185 ms.
+#[test]
+fn a_slow_path_may_be_silent_for_full_packets_and_no_longer() {
+    const FULL: Duration = Duration::from_millis(185);
+    for pace in [Pace::Active, Pace::Busy] {
+        let start = Instant::now();
+        let mut health = Health::new(start);
+        health.handle_heard(1450, start + FULL);
+        health.set_pace(pace, Duration::ZERO, start + FULL);
+        for step in 2..40 {
+            let now = start + step * FULL;
+            assert!(!health.handle_timeout(now - 1 * MS), "{pace:?}, {step}");
+            health.handle_heard(1450, now);
+        }
+        let last = start + 39 * FULL;
+        assert!(!health.handle_timeout(last + 3 * FULL - 1 * MS));
+        assert!(health.handle_timeout(last + 3 * FULL), "{pace:?}");
+    }
+}
+
+#[test]
+fn a_path_is_probed_as_often_as_the_peer_hears_full_packets_at_most() {
+    let start = Instant::now();
+    let probes = |told: u64| {
+        let mut health = lively(start);
+        health.set_pace(Pace::Busy, Duration::ZERO, start);
+        health.set_spacing(Duration::from_millis(told));
+        let due = |&ms: &u32| health.poll_probe(start + ms * MS);
+        (0..10_000).filter(due).count()
+    };
+    assert_eq!(probes(0), 500);
+    assert_eq!(probes(370), 19);
 }
 
 #[test]
@@ -343,7 +395,7 @@ fn what_the_peer_does_not_repeat_is_not_believed_for_good() {
         health.handle_timeout(now);
         assert_eq!(health.state().1, Reason::PeerHearsNothing);
         now += PROBE_ACTIVE;
-        health.handle_heard(now);
+        health.handle_heard(PROBE, now);
     }
     health.handle_timeout(now);
     assert_eq!(health.state(), (PathState::Up, Reason::Heard));
@@ -404,7 +456,7 @@ fn probes_are_quick_when_active_and_rare_when_idle() {
         for ms in from..to {
             let now = start + MS * ms;
             if health.poll_probe(now) {
-                health.handle_heard(now);
+                health.handle_heard(PROBE, now);
                 count += 1;
             }
         }

@@ -16,6 +16,11 @@ pub const SILENCE: f64 = 3.2;
 const SILENCE_BUSY: f64 = 3.2;
 /// The longest silence is that of at least this time, and of at most twice as long.
 const GAP_WINDOW: Duration = Duration::from_secs(2);
+/// What a slow path may be silent for beside the longest silence of late, and what of that counts
+/// at most, by the time that a full packet takes: one that is late, the next one, and two probes
+/// that are lost.
+const SLOW_PACKETS: u32 = 2;
+const SLOW_GAP: u32 = 3;
 /// An idle path whose probe was not answered is probed again after this, and suspected after
 /// [`CONFIRMS`] such intervals.
 const CONFIRM: Duration = Duration::from_secs(1);
@@ -54,20 +59,23 @@ impl Health {
     /// How long nothing may be heard; of an idle path, after a probe was due.
     pub(super) fn patience(&self) -> Duration {
         let active = PROBE_ACTIVE.mul_f64(SILENCE);
-        match self.pace {
+        let usual = match self.pace {
             Pace::Idle => CONFIRM * CONFIRMS,
             Pace::Active => active,
             Pace::Busy => (2 * self.gaps.longest() + PROBE_BUSY)
                 .clamp(PROBE_BUSY.mul_f64(SILENCE_BUSY), active),
-        }
+        };
+        let packet = self.spacing.here(self.heard);
+        usual.max(SLOW_PACKETS * packet + self.gaps.longest().min(SLOW_GAP * packet))
     }
 
     /// Time between probes that both ends should hear.
     pub(super) fn quick(&self) -> Duration {
-        match self.pace {
+        let usual = match self.pace {
             Pace::Idle | Pace::Active => PROBE_ACTIVE,
             Pace::Busy => PROBE_BUSY,
-        }
+        };
+        usual.max(self.spacing.probes_apart())
     }
 
     /// When the next probe is due.
@@ -102,7 +110,8 @@ impl Health {
         let lost = now.saturating_duration_since(self.lost_since) / LOST_FRACTION;
         match (self.state, self.pace) {
             (PathState::Suspect, Pace::Idle) | (PathState::Down, _) if silent => {
-                lost.clamp(PROBE_DOWN, most)
+                let least = PROBE_DOWN.max(self.quick());
+                lost.clamp(least, most.max(least))
             }
             (PathState::Up, Pace::Idle) => CONFIRM,
             (PathState::Up | PathState::Probation | PathState::Suspect | PathState::Down, _) => {

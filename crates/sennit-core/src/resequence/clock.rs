@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::Resequencer;
 use crate::Floor;
 
 /// Packets of one path overtake each other by this much without meaning anything.
@@ -86,6 +87,12 @@ impl PathClock {
         SLACK.as_micros() as f64 + 2.0 * self.deviation
     }
 
+    /// How much later its packets are of late than its quickest one.
+    fn standing(&self) -> Duration {
+        let longer = self.recent.get() - self.least.get();
+        Duration::from_secs_f64((longer / 1e6).clamp(0.0, 10.0))
+    }
+
     /// When something sent then, by the sender's clock, has surely arrived if it ever does.
     pub(super) fn passes_at(&self, sent_micros: u32) -> Instant {
         let slack = self.slack();
@@ -95,5 +102,52 @@ impl PathClock {
         }
         let after = ahead + self.early + 2.0 * self.deviation + slack;
         self.arrived + Duration::from_secs_f64((after / 1e6).clamp(0.0, 1.0))
+    }
+}
+
+impl<T> Resequencer<T> {
+    /// Something that was sent then, by the sender's clock, arrived on `path`.
+    pub fn handle_clock(&mut self, path: u32, sent_micros: u32, now: Instant) {
+        let ours = now.saturating_duration_since(self.started).as_micros() as u32;
+        let passed = ours.wrapping_sub(sent_micros);
+        // Delays that are measured from anywhere else may lie where differences wrap.
+        let apart_by = *self.apart_by.get_or_insert(passed);
+        let delay = f64::from(passed.wrapping_sub(apart_by) as i32);
+        self.paths
+            .entry(path)
+            .or_insert_with(|| PathClock::new(delay, sent_micros, now))
+            .update(delay, sent_micros, now);
+    }
+
+    /// How much longer all packets took of late on `path` than the quickest one of any path that
+    /// `counts`.
+    pub fn lateness(&self, path: u32, counts: impl Fn(u32) -> bool, now: Instant) -> Duration {
+        let Some(clock) = self.paths.get(&path).filter(|clock| clock.is_active(now)) else {
+            return Duration::ZERO;
+        };
+        let least = self
+            .paths
+            .iter()
+            .filter(|(id, clock)| clock.is_active(now) && (**id == path || counts(**id)))
+            .map(|(_, clock)| clock.least.get());
+        let longer = clock.recent.get() - least.fold(f64::MAX, f64::min);
+        Duration::from_secs_f64((longer / 1e6).clamp(0.0, 10.0))
+    }
+
+    /// How much longer what arrives now on `path` took than its own quickest packet, if its
+    /// time of sending is known.
+    pub fn standing(&self, path: u32, now: Instant) -> Option<Duration> {
+        let clock = self.paths.get(&path)?;
+        (clock.heard == now).then(|| clock.standing())
+    }
+
+    /// What seems to stand on `path` does not: the clock of one end was late. Whatever is measured
+    /// by them is so much more from now on, on all paths.
+    pub fn mend_clocks(&mut self, path: u32) {
+        let clock = self.paths.get(&path);
+        let late = clock.map_or(Duration::ZERO, PathClock::standing);
+        for clock in self.paths.values_mut() {
+            clock.least.shift(late.as_secs_f64() * 1e6);
+        }
     }
 }

@@ -1,3 +1,5 @@
+mod orders;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -320,6 +322,37 @@ fn a_queue_makes_packets_late_and_jitter_does_not() {
 }
 
 #[test]
+fn a_clock_that_stood_still_makes_no_path_late_once_that_is_known() {
+    let mut receiver = Receiver::new();
+    let start = receiver.start;
+    // The far path is 20 ms behind. At 1000 ms the sender's clock stands still for half a second.
+    let mut packet = |path: u32, arrives: u32| {
+        let stood = if arrives < 1000 { 0 } else { 500 };
+        let sent = sent_micros(arrives - 30 - 20 * path - stood);
+        let now = start + MS * arrives;
+        receiver.resequencer.handle_clock(path, sent, now);
+    };
+    for arrives in (600..1000).step_by(10) {
+        (0..2).for_each(|path| packet(path, arrives));
+    }
+    packet(0, 1500);
+    packet(0, 1510);
+    packet(1, 1510);
+    let lateness = |receiver: &Receiver| {
+        let of = |path| {
+            let now = start + MS * 1510;
+            receiver.resequencer.lateness(path, |_| true, now)
+        };
+        [of(0), of(1)]
+    };
+    assert_eq!(lateness(&receiver), [500 * MS, 520 * MS]);
+    let standing = |at| receiver.resequencer.standing(1, start + MS * at);
+    assert_eq!([standing(1510), standing(1511)], [Some(500 * MS), None]);
+    receiver.resequencer.mend_clocks(0);
+    assert_eq!(lateness(&receiver), [Duration::ZERO, 20 * MS]);
+}
+
+#[test]
 fn a_path_as_far_behind_as_a_satellite_is_waited_for() {
     let mut receiver = Receiver::new();
     let arrives = |seq: u32| seq + if seq.is_multiple_of(4) { 340 } else { 40 };
@@ -462,4 +495,15 @@ fn paths_are_compared_rightly_wherever_the_clocks_are() {
     resequencer.handle_clock(2, sent(30), start);
     let lateness = |path| resequencer.lateness(path, |_| true, start);
     assert_eq!((lateness(1), lateness(2)), (Duration::ZERO, 30 * MS));
+}
+
+#[test]
+fn no_packet_is_held_longer_because_older_ones_keep_coming() {
+    let mut receiver = Receiver::new();
+    receiver.repair = MS * 765;
+    for (step, seq) in (1..=6).rev().enumerate() {
+        receiver.packet(seq, 0, seq, 10 + 700 * step as u32, true);
+    }
+    receiver.expire(receiver.start + MS * 3600);
+    assert_eq!(receiver.released.iter().max(), Some(&6));
 }

@@ -309,6 +309,19 @@ fn redundant_takes_the_fastest_or_what_there_is() {
 }
 
 #[test]
+fn a_higher_tier_has_copies_where_lower_ones_are_down_and_not_where_they_are_full() {
+    let chosen = |paths: &[PathView]| {
+        let choice = Scheduler::new(Policy::Redundant, 2).choose(paths, 0, 0, false);
+        PathSet::from(choice).iter().collect::<Vec<_>>()
+    };
+    let (full, dear) = (path(1, 20, 0), path(2, 40, 9));
+    assert_eq!(chosen(&[full, path(1, 60, 9), dear]), [1]);
+    assert_eq!(chosen(&[down(full), path(1, 60, 9), dear]), [1, 2]);
+    assert_eq!(chosen(&[full, dear]), [1]);
+    assert_eq!(chosen(&[full, full, dear]), [0; 0]);
+}
+
+#[test]
 fn nothing_is_chosen_when_no_path_is_usable() {
     for &policy in Policy::ALL {
         let scheduler = Scheduler::new(policy, 2);

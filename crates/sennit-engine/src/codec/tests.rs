@@ -103,6 +103,7 @@ fn reports_take_the_form_that_the_peer_knows_and_either_is_understood() {
             heard: true,
             shrunk: false,
             away: None,
+            spacing: Duration::ZERO,
         }],
         ..Report::default()
     };

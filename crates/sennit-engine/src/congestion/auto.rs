@@ -13,12 +13,16 @@
 //! buffer that holds eight times what fits into the path, a tenth of the rate. To see it, time is
 //! cut into slices, long enough that every slice has a phase in which BBR takes back what it may
 //! have put into the queue. A slice is crowded if all the same no round trip of it was near the
-//! least ever seen, if a queue stands in most rounds, if less than half as much arrived as in the
+//! least of late, if a queue stands in most rounds, if less than half as much arrived as in the
 //! best slice of the last minute, and if there was enough to send. After the first such slice the
 //! least round trip is measured anew, with little in flight: on a path that has only become longer
 //! no queue stands by that. After three in a row CUBIC takes over, and takes its share as everyone
 //! does. A path that loses would not let it grow, and gets BBR 1, which also holds its place beside
 //! CUBIC.
+//!
+//! The least of late is that of a minute or two, because a mobile link becomes longer step by
+//! step. Where others fill the queue for longer that is their queue: so much BBR then keeps in
+//! flight that it is not starved.
 //!
 //! CUBIC fills the queue itself and so cannot see that the others have left, unless they leave it
 //! empty. So BBR 3 is tried again after 15 s; each time that it is crowded out within a minute the
@@ -32,7 +36,7 @@
 
 use std::time::{Duration, Instant};
 
-use sennit_core::{Congestion, Least};
+use sennit_core::{Congestion, Floor};
 
 use super::{
     Ack, Acked, Choice, CongestionEvent, Control, Reason,
@@ -51,7 +55,7 @@ use super::{
 const SLICE_ROUNDS: u32 = 10;
 /// No slice is shorter, so that a link's short troubles do not fill three of them.
 const MIN_SLICE: Duration = Duration::from_secs(1);
-/// No round trip of a crowded slice was shorter than this times the least ever.
+/// No round trip of a crowded slice was shorter than this times the least.
 const INFLATED: f64 = 1.5;
 /// Every round trip of a crowded slice is longer than the least by this: less queue is no buffer in
 /// which BBR starves.
@@ -59,6 +63,8 @@ const MIN_QUEUE: Duration = Duration::from_millis(10);
 /// Less than this part of the best rate of late: two flows would have half each.
 const STARVED: f64 = 0.5;
 const BEST_OF: Duration = Duration::from_secs(60);
+/// The least round trip is one of this time, or twice that: it belongs to the best rate.
+const LEAST_OF: Duration = BEST_OF;
 /// Crowded slices in a row after which CUBIC takes over.
 const CROWDED_SLICES: u32 = 3;
 /// Crowded slices in a row after which CUBIC takes over where it was crowded a minute ago.
@@ -93,8 +99,8 @@ pub(super) struct Auto {
     trial_after: Duration,
     slice: Slice,
     rounds: Rounds,
-    /// The least round trip of any slice ever, by this way.
-    least_rtt: Option<Least<Duration>>,
+    /// The least round trip of the slices of late, by this way.
+    least_rtt: Option<Floor<Duration>>,
     /// Bytes per second of the best slice of late.
     best: WindowedMax,
     crowded: u32,
@@ -221,8 +227,8 @@ impl Auto {
     fn judge(&mut self, slice: &Slice, in_flight: u64, now: Instant) {
         let rate = slice.rate(now);
         self.least_rtt
-            .get_or_insert_with(|| Least::new(slice.shortest, now))
-            .update(slice.shortest, now);
+            .get_or_insert_with(|| Floor::new(slice.shortest, now))
+            .update(slice.shortest, LEAST_OF, now);
         let least = self.least_rtt();
         let queued = slice.shortest > least.mul_f64(INFLATED).max(least + MIN_QUEUE);
         let starved = (rate as f64) < STARVED * self.best.get() as f64;

@@ -3,7 +3,7 @@
 //! Its window is not paced by a model; the driver sends it a little faster than once per round
 //! trip.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Ack, CongestionEvent, Control};
 
@@ -29,6 +29,8 @@ pub(super) struct Cubic {
     state: State,
     /// What it was before the last loss, which may turn out to have been none.
     before: Option<State>,
+    /// Up to then it is known how long the window was not used.
+    seen: Option<Instant>,
 }
 
 /// In bytes.
@@ -42,6 +44,8 @@ struct State {
     /// What Reno would have by now.
     reno: f64,
     reduced: Option<Instant>,
+    /// How long the window was not used since then, in which it does not grow (RFC 9438 §4.2).
+    unused: Duration,
 }
 
 impl Cubic {
@@ -56,8 +60,10 @@ impl Cubic {
                 most: 0.0,
                 reno: 0.0,
                 reduced: None,
+                unused: Duration::ZERO,
             },
             before: None,
+            seen: None,
         }
     }
 
@@ -75,8 +81,10 @@ impl Cubic {
                 most: share / BETA,
                 reno: share,
                 reduced: Some(now),
+                unused: Duration::ZERO,
             },
             before: None,
+            seen: Some(now),
         }
     }
 
@@ -89,8 +97,16 @@ impl Cubic {
         MIN_PACKETS * self.packet
     }
 
+    /// Time has passed, in which the window was or was not used.
+    fn pass(&mut self, unused: bool, now: Instant) {
+        let before = self.seen.replace(now).unwrap_or(now);
+        if unused && self.state.reduced.is_some() {
+            self.state.unused += now.saturating_duration_since(before);
+        }
+    }
+
     /// Grows for `acked` bytes; `ahead` is the time from the last reduction to when what is sent
-    /// now will be acknowledged.
+    /// now will be acknowledged, as far as the window was used.
     fn avoid(&mut self, acked: f64, ahead: f64) {
         let packet = self.packet;
         let state = &mut self.state;
@@ -105,7 +121,12 @@ impl Cubic {
 }
 
 impl Control for Cubic {
+    fn on_restart(&mut self, now: Instant) {
+        self.pass(true, now);
+    }
+
     fn on_ack(&mut self, ack: &Ack, now: Instant) {
+        self.pass(ack.window_unused, now);
         let Some(acked) = ack.acked.filter(|_| !ack.window_unused) else {
             return;
         };
@@ -119,7 +140,8 @@ impl Control for Cubic {
             return;
         }
         let reduced = *self.state.reduced.get_or_insert(now);
-        let ahead = now.saturating_duration_since(reduced) + acked.rtt;
+        let since = now.saturating_duration_since(reduced);
+        let ahead = since.saturating_sub(self.state.unused) + acked.rtt;
         self.avoid(bytes, ahead.as_secs_f64());
     }
 
@@ -129,6 +151,7 @@ impl Control for Cubic {
         }
         let least = self.least();
         self.before = (!event.marked).then_some(self.state);
+        self.seen = Some(now);
         let state = &mut self.state;
         // Other flows shall have what this one gives up (RFC 9438 §4.7).
         state.most = if state.window < state.most {
@@ -139,7 +162,7 @@ impl Control for Cubic {
         state.window = (BETA * state.window).max(least);
         state.threshold = state.window;
         state.reno = state.window;
-        state.reduced = Some(now);
+        (state.reduced, state.unused) = (Some(now), Duration::ZERO);
         if event.persistent {
             // RFC 9002 §7.6.2.
             state.window = least;
@@ -168,5 +191,82 @@ impl Control for Cubic {
 
     fn clone_box(&self) -> Box<dyn Control> {
         Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::Acked;
+
+    const MTU: u16 = 1400;
+    const RTT: Duration = Duration::from_millis(40);
+
+    /// A quarter of what is in flight is acknowledged.
+    fn ack(cubic: &mut Cubic, unused: bool, now: Instant) {
+        let acked = Acked {
+            bytes: cubic.window() / 4,
+            total: 0,
+            prior: 0,
+            lost: 0,
+            sampled: 0,
+            interval: RTT,
+            limited: unused,
+            rtt: RTT,
+            train: 0,
+        };
+        let ack = Ack {
+            acked: Some(acked),
+            in_flight: 0,
+            window_unused: unused,
+        };
+        cubic.on_ack(&ack, now);
+    }
+
+    /// The window after so many round trips in which it is used, which follow a loss and what
+    /// `pause` does meanwhile.
+    fn window(round_trips: u32, pause: impl Fn(&mut Cubic, Instant) -> Instant) -> u64 {
+        let start = Instant::now();
+        let mut cubic = Cubic::new(MTU);
+        while cubic.window() < 200 * u64::from(MTU) {
+            ack(&mut cubic, false, start);
+        }
+        let event = CongestionEvent {
+            sent: start,
+            lost: u64::from(MTU),
+            persistent: false,
+            marked: false,
+        };
+        cubic.on_congestion(&event, start);
+        let mut now = start + 2 * RTT;
+        ack(&mut cubic, false, now);
+        now = pause(&mut cubic, now);
+        for _ in 0..4 * round_trips {
+            now += RTT / 4;
+            ack(&mut cubic, false, now);
+        }
+        cubic.window()
+    }
+
+    /// Ten minutes of it had the window grow by half in each round trip of what followed.
+    #[test]
+    fn the_window_does_not_grow_for_time_in_which_it_is_not_used() {
+        let without = window(25, |_, now| now);
+        let thin = window(25, |cubic, mut now| {
+            for _ in 0..6000 {
+                now += Duration::from_millis(100);
+                ack(cubic, true, now);
+            }
+            now
+        });
+        let silent = window(25, |cubic, mut now| {
+            now += Duration::from_secs(600);
+            cubic.on_restart(now);
+            now
+        });
+        assert_eq!((thin, silent), (without, without));
+        // Otherwise this could not fail.
+        let used = window(25, |_, now| now + Duration::from_secs(600));
+        assert!(used > 4 * without, "{used} {without}");
     }
 }

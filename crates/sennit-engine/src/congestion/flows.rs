@@ -210,6 +210,11 @@ impl Flows {
         (shares.collect(), self.queued[self.queued.len() / 2])
     }
 
+    /// How long each packet of the last run stood in the queue.
+    pub(super) fn queued(&self) -> &[Duration] {
+        &self.queued
+    }
+
     fn send(&mut self, index: usize) {
         while self.flows[index].may_send() {
             let unlucky = self.is_unlucky();

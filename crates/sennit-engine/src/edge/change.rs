@@ -35,7 +35,7 @@ pub struct EdgeChange {
 }
 
 /// Why a path is closed whose link is gone; the hub need not know more.
-const GONE: VarInt = VarInt::from_u32(0);
+pub(super) const GONE: VarInt = VarInt::from_u32(0);
 
 /// What handshakes with this configuration need.
 pub(super) fn crypto(tls: Arc<ClientConfig>) -> Result<Arc<Crypto>, NoInitialCipherSuite> {
@@ -77,7 +77,11 @@ impl Edge {
             // The hub was told which class takes what the others leave.
             let falls_otherwise =
                 fallback != other_fallback && [fallback, other_fallback].contains(&id);
-            match self.config.classes.get(&id).cloned() {
+            let class = self.config.classes.get(&id).cloned();
+            if let Some(class) = &class {
+                self.slots[index].set_links(class.links.clone(), now);
+            }
+            match class {
                 _ if gone => {}
                 None => self.remove_class(index, now),
                 Some(class) if self.slots[index].class != class => {
@@ -154,6 +158,7 @@ impl Edge {
             return;
         }
         self.resolved.remove(&socket);
+        self.slow.forget(socket);
         self.end_attempts_over(socket, "the link is gone", now);
         self.ask_again(socket, now);
         self.ports.look(socket, None, now);
@@ -215,7 +220,7 @@ impl Edge {
         slot.dial = Dial::new(now);
     }
 
-    fn retire_tunnel(&mut self, index: usize, reason: &str, now: Instant) {
+    pub(super) fn retire_tunnel(&mut self, index: usize, reason: &str, now: Instant) {
         self.end_race(index, now);
         if let Some(id) = self.slots[index].live {
             self.node
@@ -268,6 +273,10 @@ impl Slot {
         pipe: crate::ids::PipeId,
         now: Instant,
     ) -> Self {
+        let reason = match &class.links {
+            None => "no link is up".into(),
+            Some(links) => format!("none of its links is up: {}", links.join(", ")),
+        };
         Self {
             id,
             class,
@@ -276,8 +285,16 @@ impl Slot {
             live: None,
             bridge: None,
             dial: Dial::new(now),
-            reason: "no link is up".into(),
+            reason,
             since: now,
+        }
+    }
+
+    /// The class may use these links from now on; [`Edge::settle`] leaves the others.
+    fn set_links(&mut self, links: Option<Vec<String>>, now: Instant) {
+        if self.class.links != links {
+            self.class.links = links;
+            self.dial.retry_soon(now);
         }
     }
 }

@@ -22,6 +22,16 @@ pub struct ClassConfig {
     pub treatment: Treatment,
     /// The code point of its outer packets, at both ends (RFC 2474).
     pub dscp: u8,
+    /// The names of the links that it may use; without a list it may use all.
+    pub links: Option<Vec<String>>,
+}
+
+impl ClassConfig {
+    /// Whether its packets may go over a link.
+    pub(super) fn may_use(&self, link: &str) -> bool {
+        let links = self.links.as_ref();
+        links.is_none_or(|links| links.iter().any(|name| name == link))
+    }
 }
 
 /// What an edge needs to know.

@@ -39,6 +39,8 @@ const RACED: usize = 4;
 /// A hub that is there answers the post-quantum handshake within this time and is never asked for a
 /// classic one.
 const CLASSIC_AFTER: Duration = Duration::from_secs(1);
+/// An attempt that is kept for longer than usual is looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Edge {
     /// Starts whatever should be running and is not.
@@ -99,6 +101,28 @@ impl Edge {
         }
     }
 
+    /// Closes the handshakes of a class over links that it may not use any more.
+    fn end_attempts_elsewhere(&mut self, index: usize, links: &[SocketId], now: Instant) {
+        let attempts = self.slots[index].dial.attempts.keys();
+        let elsewhere = attempts.map(|(socket, _, _)| *socket);
+        let elsewhere: BTreeSet<SocketId> = elsewhere.filter(|it| !links.contains(it)).collect();
+        for socket in elsewhere {
+            for id in self.slots[index].dial.take_attempts_over(socket) {
+                let reason = "the class may not use the link any more";
+                close_attempt(&mut self.node, id, reason, now);
+            }
+        }
+    }
+
+    /// The links that a class may use. An enrolment is of no class, and may use all.
+    pub(super) fn links_of(&self, index: usize) -> Vec<SocketId> {
+        let class = &self.slots[index].class;
+        let any = matches!(self.purpose, Purpose::Enrol(_));
+        let links = self.links.iter();
+        let links = links.filter(|(_, link)| any || class.may_use(&link.label.name));
+        links.map(|(&socket, _)| socket).collect()
+    }
+
     /// Whether anything passes on a link, for any class; `None` if nothing is expected to.
     fn passes(&self, socket: SocketId, now: Instant) -> Option<bool> {
         if !self.links.get(&socket)?.is_up() {
@@ -107,7 +131,8 @@ impl Edge {
         let is_up = |path: &Path| path.health.state().0 == PathState::Up;
         let found = self.slots.iter().filter_map(|slot| {
             let Some(conn) = slot.live.and_then(|id| self.node.get(id)) else {
-                return slot.dial.is_tried(socket).then_some(false);
+                let tried = slot.dial.is_tried(socket);
+                return tried.then(|| self.slow.passes(socket, now));
             };
             let mut paths = conn.paths().iter().filter(|path| path.socket == socket);
             match paths.next() {
@@ -169,16 +194,16 @@ impl Edge {
     /// joining is spent with the first request that arrives.
     fn is_overdue(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
-        let Some(answer_by) = slot.dial.answer_by else {
+        if slot.dial.answer_by.is_none() {
             return false;
-        };
+        }
         let conn = slot.live.and_then(|id| self.node.get(id));
         let Some(conn) = conn.filter(|_| !matches!(self.purpose, Purpose::Enrol(_))) else {
             return false;
         };
         let round = conn.paths().iter().map(Path::srtt).max();
         let patience = OVERDUE.max(OVERDUE_ROUNDS * round.unwrap_or_default());
-        let due = answer_by + patience - ATTEMPT;
+        let due = slot.dial.asked + patience;
         if now < due {
             slot.dial.look_at(due);
         }
@@ -237,14 +262,21 @@ impl Edge {
     /// One handshake per link that is up.
     fn race(&mut self, index: usize, now: Instant) {
         self.drop_stale_attempts(index, now);
-        let links: Vec<SocketId> = self.links.keys().copied().collect();
+        let links = self.links_of(index);
+        self.end_attempts_elsewhere(index, &links, now);
         for socket in links {
             let dial = &self.slots[index].dial;
             if dial.is_tried(socket) {
                 self.join_classic(index, socket, now);
                 continue;
             }
+            if !self.may_begin(socket, now) {
+                continue;
+            }
             if dial.may_try(socket, now) {
+                if self.begin_slowly(index, socket, now) {
+                    continue;
+                }
                 let turn = self.slots[index].dial.next_turn(socket);
                 for remote in self.hubs_for(socket, turn) {
                     self.attempt(index, (socket, remote, Exchange::Usual), now, now);
@@ -260,7 +292,7 @@ impl Edge {
         let dial = &mut self.slots[index].dial;
         let Some(since) = dial
             .without_classic(socket)
-            .filter(|_| self.classic.is_some())
+            .filter(|_| self.classic.is_some() && !self.slow.has(socket, now))
         else {
             return;
         };
@@ -296,28 +328,38 @@ impl Edge {
     }
 
     fn drop_stale_attempts(&mut self, index: usize, now: Instant) {
-        let dial = &mut self.slots[index].dial;
-        let stale: Vec<(Attempt, ConnId)> = dial
-            .attempts
-            .iter()
-            .filter(|(_, (_, since))| now.saturating_duration_since(*since) >= ATTEMPT)
-            .map(|(&to, &(id, _))| (to, id))
+        self.find_slow(index, now);
+        let (slow, dial) = (&self.slow, &mut self.slots[index].dial);
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= ATTEMPT;
+        let attempts = dial.attempts.iter();
+        let stale: Vec<(Attempt, ConnId)> = attempts
+            .map(|(&to, &(id, since))| (to, id, since))
+            .filter(|&(to, id, since)| is_old(since) && !slow.keeps(to.0, id, now))
+            .map(|(to, id, _)| (to, id))
             .collect();
         // Whoever looks for another reason in between must not forget when these are due.
         let left = dial.attempts.values().map(|&(_, since)| since + ATTEMPT);
-        if let Some(due) = left.filter(|&due| due > now).min() {
+        let next = left.map(|due| if due > now { due } else { now + LOOK_AGAIN });
+        if let Some(due) = next.min() {
             dial.look_at(due);
+        }
+        for id in dial.take_too_late(now) {
+            close_attempt(&mut self.node, id, "no answer in time", now);
         }
         let silent: BTreeSet<SocketId> = stale.iter().map(|((socket, _, _), _)| *socket).collect();
         for socket in silent {
             *dial.stalled.entry(socket).or_default() += 1;
         }
         for (to, id) in stale {
+            let is_slow = self.slow.has(to.0, now);
+            self.slow.give_up(to.0, id);
             let dial = &mut self.slots[index].dial;
-            dial.attempts.remove(&to);
             dial.unanswered.insert(to.0);
             dial.failures += 1;
-            close_attempt(&mut self.node, id, "no answer in time", now);
+            if is_slow || !dial.is_kept_late(to) {
+                dial.attempts.remove(&to);
+                close_attempt(&mut self.node, id, "no answer in time", now);
+            }
             let silent = self.slots[index].dial.unanswered.iter();
             let links = silent.filter_map(|socket| self.links.get(socket));
             let names: Vec<&str> = links.map(|link| link.label.name.as_str()).collect();
@@ -330,7 +372,7 @@ impl Edge {
     }
 
     /// Begins a handshake of the race that began at `since`.
-    fn attempt(&mut self, index: usize, to: Attempt, since: Instant, now: Instant) {
+    pub(super) fn attempt(&mut self, index: usize, to: Attempt, since: Instant, now: Instant) {
         let (socket, remote, exchange) = to;
         let crypto = match (exchange, &self.classic) {
             (Exchange::Classic, Some(classic)) => classic,
@@ -341,7 +383,11 @@ impl Edge {
         let settings = self.node.settings();
         let mut config = ClientConfig::new(crypto.clone());
         config.initial_dst_cid_provider(Arc::new(move || first_id));
-        config.transport_config(Arc::new(settings.transport(class.treatment.congestion)));
+        let mut transport = settings.transport(class.treatment.congestion);
+        if let Some(rtt) = self.slow.rtt(socket, now) {
+            transport.initial_rtt(rtt);
+        }
+        config.transport_config(Arc::new(transport));
         let role = Role {
             slot: index,
             link: socket,
@@ -406,7 +452,7 @@ impl Edge {
 }
 
 /// Ends a handshake that nobody needs any more.
-fn close_attempt(node: &mut Node<Role>, id: ConnId, reason: &str, now: Instant) {
+pub(super) fn close_attempt(node: &mut Node<Role>, id: ConnId, reason: &str, now: Instant) {
     node.close(id, masque::Code::H3_NO_ERROR.0, reason, now);
     if let Some(conn) = node.get_mut(id) {
         conn.role.stage = Stage::Closing;

@@ -12,7 +12,7 @@ use sennit_masque::{
     capsule::{LinkInfo, LinkState},
 };
 
-use super::{Edge, EdgeEvent, Stage};
+use super::{Edge, EdgeEvent, Stage, change::GONE, race::Dial};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},
@@ -72,11 +72,13 @@ impl Edge {
         if !ready || !conn.tunnel.conn.is_multipath_negotiated() {
             return;
         }
+        if !self.leave_links(index, id, now) {
+            return;
+        }
         self.drop_small_paths(index, id, now);
         self.drop_dead_paths(id, now);
         self.steer_attempts(index, id, now);
-        let links: Vec<SocketId> = self.links.keys().copied().collect();
-        for socket in links {
+        for socket in self.links_of(index) {
             let Some(conn) = self.node.get(id) else {
                 return;
             };
@@ -218,6 +220,36 @@ impl Edge {
             // Fails only for a path that is closed already.
             let _ = conn.tunnel.conn.close_path(now, path, POOR);
         }
+    }
+
+    /// Leaves the links that a class may not use any more; false if that ended its tunnel, because
+    /// no path elsewhere works.
+    fn leave_links(&mut self, index: usize, id: ConnId, now: Instant) -> bool {
+        let (of_class, all) = (self.links_of(index), &self.links);
+        let is_left = |socket| all.contains_key(&socket) && !of_class.contains(&socket);
+        let Some(conn) = self.node.get_mut(id) else {
+            return false;
+        };
+        for attempt in conn.role.opening.values_mut() {
+            attempt.ends |= is_left(attempt.socket);
+        }
+        let tunnel = &mut conn.tunnel;
+        let mut paths = tunnel.paths.iter();
+        if !paths.any(|path| is_left(path.socket)) {
+            return true;
+        }
+        let works = |path: &Path| matches!(path.state().0, PathState::Up | PathState::Probation);
+        let mut paths = tunnel.paths.iter();
+        if paths.any(|path| !is_left(path.socket) && works(path)) {
+            for path in tunnel.paths.iter().filter(|path| is_left(path.socket)) {
+                // Fails only for a path that is closed already.
+                let _ = tunnel.conn.close_path(now, path.id, GONE);
+            }
+            return true;
+        }
+        self.retire_tunnel(index, "the class may not use its link any more", now);
+        self.slots[index].dial = Dial::new(now);
+        false
     }
 
     /// Closes paths that are down and cost much, while another is up.

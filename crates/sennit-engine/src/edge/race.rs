@@ -9,10 +9,13 @@ use std::{
 use crate::ids::{ConnId, SocketId};
 
 /// A handshake that is not answered by then is begun anew, perhaps to another address of the hub;
-/// and so is a connection whose request is not answered. A hub that could not validate an address
-/// that changed after the handshake says nothing for good (RFC 9000 §8.2), but its acknowledgements
-/// keep the connection alive.
+/// and so is a connection whose request is not answered. `slow.rs` has the exceptions. A hub that
+/// could not validate an address that changed after the handshake says nothing for good (RFC 9000
+/// §8.2), but its acknowledgements keep the connection alive.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
+/// An attempt that is not answered is kept for so long, and so is one on a slow link after
+/// something last arrived. A slow link has so much time for the hub's answer to the request, too.
+pub(super) const LONGEST: Duration = Duration::from_secs(32);
 /// A hub that answers a new connection gets so much time to answer on the old one as well, which is
 /// probed four times a second: both were cut off, and the new one's packet was the first to pass.
 const OLD_FIRST: Duration = Duration::from_millis(600);
@@ -51,6 +54,8 @@ pub(super) type Attempt = (SocketId, SocketAddr, Exchange);
 #[derive(Debug)]
 pub(super) struct Dial {
     pub(super) attempts: BTreeMap<Attempt, (ConnId, Instant)>,
+    /// The first of those that nobody answered in time, beside those that took their places.
+    pub(super) late: BTreeMap<Attempt, (ConnId, Instant)>,
     /// Links on which a whole attempt went by without an answer.
     pub(super) unanswered: BTreeSet<SocketId>,
     /// How many whole attempts in a row that was on each link, since the hub last granted anything.
@@ -64,6 +69,8 @@ pub(super) struct Dial {
     pub(super) failures: u32,
     /// How often the hub has turned us away since it last let us in.
     pub(super) refusals: u32,
+    /// When the last connection won.
+    pub(super) asked: Instant,
     /// The connection that won is of no use unless the hub has answered by then.
     pub(super) answer_by: Option<Instant>,
     /// Since when all paths are down while no link came.
@@ -79,12 +86,14 @@ impl Dial {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             attempts: BTreeMap::new(),
+            late: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             stalled: BTreeMap::new(),
             not_before: BTreeMap::new(),
             turns: BTreeMap::new(),
             failures: 0,
             refusals: 0,
+            asked: now,
             answer_by: None,
             cut_off: None,
             waits_until: None,
@@ -93,19 +102,61 @@ impl Dial {
         }
     }
 
-    /// One attempt has won, and waits for the hub's answer.
-    pub(super) fn won(&mut self, winner: ConnId, now: Instant) {
+    /// One attempt has won, and waits for the hub's answer for at most so long.
+    pub(super) fn won(&mut self, winner: ConnId, patience: Duration, now: Instant) {
         self.forget(winner);
         self.unanswered.clear();
         self.cut_off = None;
-        self.answer_by = Some(now + ATTEMPT);
+        (self.asked, self.answer_by) = (now, Some(now + patience));
     }
 
     /// The attempts that nobody needs any more, to be closed.
     pub(super) fn take_attempts(&mut self) -> Vec<ConnId> {
-        self.spare = None;
-        let attempts = std::mem::take(&mut self.attempts);
-        attempts.into_values().map(|(id, _)| id).collect()
+        self.take_if(|_, _| true)
+    }
+
+    /// All attempts, those that are late as well, and when each began.
+    pub(super) fn tries(&self) -> impl Iterator<Item = (Attempt, ConnId, Instant)> {
+        let all = self.attempts.iter().chain(&self.late);
+        all.map(|(&to, &(id, since))| (to, id, since))
+    }
+
+    /// An attempt was not answered in time. It is kept if it is the first of its kind; otherwise it
+    /// is to be closed.
+    pub(super) fn is_kept_late(&mut self, to: Attempt) -> bool {
+        let attempt = self.attempts.remove(&to);
+        let first = to.2 == Exchange::Usual && !self.late.contains_key(&to);
+        self.late
+            .extend(attempt.filter(|_| first).map(|attempt| (to, attempt)));
+        first
+    }
+
+    /// An attempt that is late is answered after all; the one in its place is to be closed.
+    pub(super) fn revive(&mut self, to: Attempt, id: ConnId) -> Option<ConnId> {
+        let late = self.late.remove(&to)?;
+        if late.0 != id {
+            self.late.insert(to, late);
+            return None;
+        }
+        self.attempts.insert(to, late).map(|(id, _)| id)
+    }
+
+    /// The attempts of which this is so, to be closed.
+    pub(super) fn take_if(&mut self, ends: impl Fn(&Attempt, ConnId) -> bool) -> Vec<ConnId> {
+        let mut taken = Vec::new();
+        for attempts in [&mut self.attempts, &mut self.late] {
+            let found = attempts.extract_if(.., |to, (id, _)| ends(to, *id));
+            taken.extend(found.map(|(_, (id, _))| id));
+        }
+        self.spare = self.spare.filter(|(spare, _)| !taken.contains(spare));
+        taken
+    }
+
+    /// The attempts that are late by more than can be hoped for, to be closed.
+    pub(super) fn take_too_late(&mut self, now: Instant) -> Vec<ConnId> {
+        let is_past = |since: Instant| now.saturating_duration_since(since) >= LONGEST;
+        let past = self.late.extract_if(.., |_, (_, since)| is_past(*since));
+        past.map(|(_, (id, _))| id).collect()
     }
 
     /// One attempt has won while the connection before it may still come back.
@@ -133,12 +184,7 @@ impl Dial {
 
     /// The attempts over a link, to be closed.
     pub(super) fn take_attempts_over(&mut self, socket: SocketId) -> Vec<ConnId> {
-        let over = self
-            .attempts
-            .extract_if(.., |(link, _, _), _| *link == socket);
-        let over: Vec<ConnId> = over.map(|(_, (id, _))| id).collect();
-        self.spare = self.spare.filter(|(spare, _)| !over.contains(spare));
-        over
+        self.take_if(|(link, _, _), _| *link == socket)
     }
 
     /// Whether an attempt over a link is under way.
@@ -185,6 +231,7 @@ impl Dial {
 
     fn forget(&mut self, id: ConnId) {
         self.attempts.retain(|_, (attempt, _)| *attempt != id);
+        self.late.retain(|_, (attempt, _)| *attempt != id);
         self.spare = self.spare.filter(|(spare, _)| *spare != id);
     }
 

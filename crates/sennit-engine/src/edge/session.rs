@@ -172,6 +172,7 @@ impl Edge {
         };
         let slot = &mut self.slots[conn.role.slot];
         slot.dial.granted();
+        self.slow.granted(conn.role.link, id, now);
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return;
         }

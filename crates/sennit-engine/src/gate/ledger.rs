@@ -47,6 +47,9 @@ pub(crate) struct Payload {
     pub(crate) repeats: u8,
     /// What it shares with others that left at the same time and are the same.
     pub(crate) twins: Option<Twins>,
+    /// The datagram that it is half of, under reliable delivery: the far end may forget the other
+    /// half after it has acknowledged it.
+    pub(crate) half_of: Option<Arc<Bytes>>,
 }
 
 /// Shared by datagrams that are the same and leave at the same time: whether one has arrived. What
@@ -365,6 +368,7 @@ mod tests {
                 first_sent: Instant::now(),
                 repeats: 0,
                 twins: None,
+                half_of: None,
             });
         }
         ledger
@@ -429,6 +433,7 @@ mod tests {
                     first_sent: now(),
                     repeats: 1,
                     twins: Some(twins.clone()),
+                    half_of: None,
                 });
                 ledger.on_sent(pn.into(), 1430, now());
             }
@@ -524,6 +529,7 @@ mod tests {
                 first_sent: start,
                 repeats: 0,
                 twins: None,
+                half_of: None,
             });
             jittery.on_sent(100 + u64::from(index), 1430, ms(200 + 4 * u64::from(index)));
         }

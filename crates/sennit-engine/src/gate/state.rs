@@ -34,6 +34,9 @@ pub(crate) struct GateState {
     pub(super) min_rtt_micros: AtomicU64,
     /// The least round trip since somebody asked, or 0.
     pub(super) round_trip_micros: AtomicU64,
+    /// By how much the round trip was longer than the least that is measured now, and one more; 0
+    /// if none is.
+    pub(super) excess_micros: AtomicU64,
     pub(super) held_up_micros: AtomicU64,
     /// Bytes per second at which the first packets that left at once arrived; 0 before.
     pub(super) opening_rate: AtomicU64,
@@ -211,6 +214,19 @@ impl GateState {
         self.round_trip_micros.store(least, Relaxed);
     }
 
+    /// A round trip was longer than the least by so much.
+    pub(super) fn note_excess(&self, excess: Duration) {
+        self.excess_micros
+            .store(excess.as_micros() as u64 + 1, Relaxed);
+    }
+
+    /// By how much the round trip was longer than the least, wherever it was held up, that the
+    /// acknowledgements show which arrived last, if they show any.
+    pub(crate) fn excess(&self) -> Option<Duration> {
+        let excess = self.excess_micros.load(Relaxed).checked_sub(1)?;
+        Some(Duration::from_micros(excess))
+    }
+
     /// How far apart acknowledgements come because somebody holds them up.
     pub(crate) fn held_up(&self) -> Duration {
         Duration::from_micros(self.held_up_micros.load(Relaxed))
@@ -227,6 +243,7 @@ impl GateState {
     /// The acknowledgements that arrive now are so late.
     pub(crate) fn set_acks_late(&self, late: Duration) {
         self.way_back.set(late);
+        self.excess_micros.store(0, Relaxed);
     }
 
     /// How late the acknowledgements were that arrived last, as far as their round trip shows it.

@@ -46,6 +46,7 @@ fn what_is_known_to_be_lost_takes_no_room() {
             first_sent: start,
             repeats: 0,
             twins: None,
+            half_of: None,
         });
         controller.on_packet_sent(sent(pn), 1200, pn);
     }

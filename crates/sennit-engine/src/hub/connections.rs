@@ -54,6 +54,11 @@ impl Hub {
 
     pub(super) fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
         self.node.unplug(id, now);
+        // What was held for a missing packet is handed on now: nobody knows whose addresses are
+        // whose once the site is forgotten.
+        while let Some(packet) = self.next_admitted(now) {
+            self.to_tun.push_back(packet);
+        }
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };

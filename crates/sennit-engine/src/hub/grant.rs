@@ -128,7 +128,11 @@ impl Hub {
         };
         self.strangers.remove(id);
         let replaced = self.sites.enter(grant, class, id);
-        self.sites.name_class(&site, class, &name);
+        // An edge has no two classes of one name, so this one is gone there. Whoever reads of both
+        // could not tell them apart.
+        if let Some(namesake) = self.sites.name_class(&site, class, &name) {
+            self.replace(&site, namesake, now);
+        }
         self.share(&site, (class, &name), wishes, now);
         if is_fallback {
             self.sites.set_fallback(&site, class);

@@ -76,12 +76,16 @@ impl Sites {
         names.map(|(name, &class)| (class, name.clone())).collect()
     }
 
-    /// The site calls a class so.
-    pub(super) fn name_class(&mut self, name: &str, class: ClassId, called: &str) {
-        if let Some(site) = self.sites.get_mut(name) {
-            site.names.retain(|_, known| *known != class);
-            site.names.insert(called.to_owned(), class);
-        }
+    /// The site calls a class so; returns another one that it called so before.
+    pub(super) fn name_class(
+        &mut self,
+        name: &str,
+        class: ClassId,
+        called: &str,
+    ) -> Option<ClassId> {
+        let site = self.sites.get_mut(name)?;
+        site.names.retain(|_, known| *known != class);
+        site.names.insert(called.to_owned(), class)
     }
 
     /// A site has a tunnel; returns the one that it replaces.

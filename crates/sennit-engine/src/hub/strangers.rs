@@ -16,6 +16,8 @@ use crate::ids::ConnId;
 /// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake,
 /// and for as long for the answer.
 const STRANGER_FOR: Duration = Duration::from_secs(10);
+/// Who answers, but takes seconds for that, has so long: a handshake at 9600 bit/s takes twelve.
+const SLOW_FOR: Duration = Duration::from_secs(40);
 /// The part of the places that is for those whose address is not proven.
 const UNPROVEN: usize = 16;
 /// The part of the places that one network gets: a fleet may stand behind one address.
@@ -42,6 +44,15 @@ pub struct StrangerCounts {
     pub refused: u64,
 }
 
+/// The place that somebody has.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    network: IpAddr,
+    /// When it arrived, or was last given more time: one that is a stranger again has another.
+    since: Instant,
+    first: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Strangers {
     most: usize,
@@ -50,8 +61,7 @@ pub(super) struct Strangers {
     refused: u64,
     /// In the order in which they came; some of them are not strangers any more.
     arrivals: VecDeque<(Instant, ConnId)>,
-    /// With the time of its arrival: one that is a stranger again has another.
-    networks: BTreeMap<ConnId, (Instant, IpAddr)>,
+    networks: BTreeMap<ConnId, Place>,
     /// How many there are of each network.
     counts: BTreeMap<IpAddr, usize>,
 }
@@ -108,7 +118,12 @@ impl Strangers {
     pub(super) fn add(&mut self, id: ConnId, address: IpAddr, now: Instant) {
         let network = network(address);
         self.arrivals.push_back((now, id));
-        self.networks.insert(id, (now, network));
+        let place = Place {
+            network,
+            since: now,
+            first: now,
+        };
+        self.networks.insert(id, place);
         *self.counts.entry(network).or_default() += 1;
     }
 
@@ -122,7 +137,7 @@ impl Strangers {
 
     /// It is granted something, or nothing is kept of it any more.
     pub(super) fn remove(&mut self, id: ConnId) {
-        let Some((_, network)) = self.networks.remove(&id) else {
+        let Some(Place { network, .. }) = self.networks.remove(&id) else {
             return;
         };
         if let Some(count) = self.counts.get_mut(&network) {
@@ -140,23 +155,39 @@ impl Strangers {
             && self
                 .networks
                 .get(first)
-                .is_none_or(|(since, _)| since != at)
+                .is_none_or(|place| place.since != *at)
         {
             self.arrivals.pop_front();
         }
     }
 
-    /// Somebody who has been a stranger for too long. It has its place until it is
-    /// [removed](Self::remove).
-    pub(super) fn poll_overdue(&mut self, now: Instant) -> Option<ConnId> {
-        let id = self
-            .arrivals
-            .front()
-            .filter(|it| now >= it.0 + STRANGER_FOR)?
-            .1;
-        self.arrivals.pop_front();
-        self.forget_arrivals();
-        Some(id)
+    /// Somebody who has been a stranger for too long, for one that `is_slow` or not. It has its
+    /// place until it is [removed](Self::remove).
+    pub(super) fn poll_overdue(
+        &mut self,
+        is_slow: impl Fn(ConnId) -> bool,
+        now: Instant,
+    ) -> Option<ConnId> {
+        let is_due = |at: Instant| now >= at + STRANGER_FOR;
+        while let Some((_, id)) = self.arrivals.pop_front_if(|(at, _)| is_due(*at)) {
+            let waits = is_slow(id) && self.has_more_time(id, now);
+            self.forget_arrivals();
+            if !waits {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Gives somebody more time, unless it has had enough.
+    fn has_more_time(&mut self, id: ConnId, now: Instant) -> bool {
+        let place = self.networks.get_mut(&id);
+        let Some(place) = place.filter(|place| now < place.first + SLOW_FOR) else {
+            return false;
+        };
+        place.since = now;
+        self.arrivals.push_back((now, id));
+        true
     }
 
     /// When [`Self::poll_overdue`] may have somebody.
@@ -186,6 +217,11 @@ mod tests {
     use super::*;
 
     const MOST: usize = 64;
+
+    /// Nobody takes seconds for an answer.
+    fn quick(_: ConnId) -> bool {
+        false
+    }
 
     fn at(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -247,13 +283,13 @@ mod tests {
         strangers.take_back(ConnId(1), at("192.0.2.1"), again);
 
         assert_eq!(
-            strangers.poll_overdue(start + STRANGER_FOR),
+            strangers.poll_overdue(quick, start + STRANGER_FOR),
             Some(ConnId(0))
         );
-        assert_eq!(strangers.poll_overdue(start + STRANGER_FOR), None);
+        assert_eq!(strangers.poll_overdue(quick, start + STRANGER_FOR), None);
         assert_eq!(strangers.poll_timeout(), Some(again + STRANGER_FOR));
         assert_eq!(
-            strangers.poll_overdue(again + STRANGER_FOR),
+            strangers.poll_overdue(quick, again + STRANGER_FOR),
             Some(ConnId(1))
         );
     }
@@ -267,7 +303,7 @@ mod tests {
             strangers.take_back(ConnId(0), at("192.0.2.0"), now);
         }
 
-        let overdue = strangers.poll_overdue(start + STRANGER_FOR);
+        let overdue = strangers.poll_overdue(quick, start + STRANGER_FOR);
         assert_eq!(overdue, Some(ConnId(0)));
         strangers.take_back(ConnId(0), at("192.0.2.0"), start + STRANGER_FOR);
         assert_eq!(strangers.poll_timeout(), None, "its connection closes");
@@ -281,12 +317,26 @@ mod tests {
         strangers.remove(ConnId(0));
 
         assert_eq!(strangers.poll_timeout(), Some(start + STRANGER_FOR));
-        assert_eq!(strangers.poll_overdue(start), None);
+        assert_eq!(strangers.poll_overdue(quick, start), None);
         let later = start + STRANGER_FOR;
-        assert_eq!(strangers.poll_overdue(later), Some(ConnId(1)));
-        assert_eq!(strangers.poll_overdue(later), None);
+        assert_eq!(strangers.poll_overdue(quick, later), Some(ConnId(1)));
+        assert_eq!(strangers.poll_overdue(quick, later), None);
         strangers.remove(ConnId(9));
         assert_eq!(strangers.poll_timeout(), None);
+    }
+
+    #[test]
+    fn who_answers_slowly_has_more_time_and_not_for_good() {
+        let start = Instant::now();
+        let mut strangers = crowd(2, start);
+        let slow = |id| id == ConnId(0);
+        let mut left = Vec::new();
+        for second in 0..60 {
+            let now = start + Duration::from_secs(second);
+            let id = strangers.poll_overdue(slow, now);
+            left.extend(id.map(|id| (second, id.0)));
+        }
+        assert_eq!(left, [(10, 1), (50, 0)]);
     }
 
     #[test]
@@ -294,7 +344,7 @@ mod tests {
         let start = Instant::now();
         let mut strangers = crowd(MOST as u64, start);
         let now = start + STRANGER_FOR;
-        while strangers.poll_overdue(now).is_some() {}
+        while strangers.poll_overdue(quick, now).is_some() {}
 
         let one = at("198.51.100.1");
         assert_eq!(strangers.receive(one, true), Verdict::Refuse);

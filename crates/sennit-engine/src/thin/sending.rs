@@ -12,7 +12,7 @@ use sennit_packet::{
     thin::{Sight, Template, Thin},
 };
 
-use super::{is_odd, place, rush::Rush};
+use super::{is_odd, rush::Rush};
 
 /// A flow gets its first template with this packet: shorter ones save less than the offer costs.
 const FIRST_AFTER: u16 = 8;
@@ -43,11 +43,12 @@ pub(crate) struct Sending {
 
 #[derive(Debug)]
 struct Flow {
-    /// The last two editions, those of even and of odd number.
-    editions: [Option<Box<Edition>>; 2],
-    /// The one that packets are made with.
-    current: Option<bool>,
-    /// When it last was.
+    /// The edition that packets are made with, which the other end is known to have.
+    current: Option<Box<Edition>>,
+    /// The one of the other parity: it is offered, or was refused, or packets were made with it
+    /// before. The next one takes its place, and never that of the current one.
+    other: Option<Box<Edition>>,
+    /// When a packet was last made with the current one.
     used: Option<Instant>,
     /// Number of the next edition.
     next: u8,
@@ -98,8 +99,8 @@ impl Default for Sending {
 impl Default for Flow {
     fn default() -> Self {
         Self {
-            editions: [None, None],
             current: None,
+            other: None,
             used: None,
             next: 0,
             next_at: None,
@@ -134,8 +135,8 @@ impl Sending {
         } else {
             flow.handle_fitting(out.inner);
         }
-        let (odd, thin) = thin?;
-        Some((ThinHeader::encode(out.header, odd), thin))
+        let (number, thin) = thin?;
+        Some((ThinHeader::encode(out.header, is_odd(number)), thin))
     }
 
     /// Whether an offer is to leave.
@@ -147,7 +148,7 @@ impl Sending {
     pub(crate) fn poll_offer(&mut self, now: Instant) -> Option<&[u8]> {
         let index = self.due.pop()?;
         let flow = &mut self.flows[usize::from(index)];
-        let edition = flow.editions[place(is_odd(flow.next.wrapping_sub(1)))].as_mut()?;
+        let edition = flow.other.as_mut()?;
         let (offer, tries) = edition.offer.as_mut()?;
         edition.again = now + AGAIN_AFTER * (1 << *tries);
         *tries += 1;
@@ -157,11 +158,9 @@ impl Sending {
     /// The other end has this template.
     pub(crate) fn handle_known(&mut self, flow: u8, number: u8, now: Instant) {
         let flow = &mut self.flows[usize::from(flow)];
-        let odd = is_odd(number);
-        let edition = flow.editions[place(odd)].as_mut();
-        if let Some(edition) = edition.filter(|it| it.number == number && it.offer.is_some()) {
+        if let Some(edition) = flow.offered().filter(|it| it.number == number) {
             edition.offer = None;
-            flow.current = Some(odd);
+            std::mem::swap(&mut flow.current, &mut flow.other);
             flow.used = Some(now);
         }
     }
@@ -176,10 +175,9 @@ impl Sending {
     ) -> Option<(Progress, Vec<u8>)> {
         let (thin, rest) = ThinHeader::decode(payload)?;
         let flow = &self.flows[usize::from(thin.flow)];
-        let edition = flow.editions[place(thin.odd)].as_ref();
         let header = thin.header(flow.newest, clock);
-        let packet = edition
-            .filter(|edition| edition.offered <= first_sent)
+        let packet = flow
+            .edition_of(&thin, first_sent)
             .and_then(|edition| edition.template.expand(rest, header.seq));
         let Some(packet) = packet else {
             return Some((Progress::Whole, header.encode().to_vec()));
@@ -192,21 +190,28 @@ impl Sending {
     pub(crate) fn is_known(&self, payload: &[u8], first_sent: Instant) -> bool {
         ThinHeader::decode(payload).is_some_and(|(thin, _)| {
             let flow = &self.flows[usize::from(thin.flow)];
-            let edition = flow.editions[place(thin.odd)].as_ref();
-            edition.is_some_and(|edition| edition.offered <= first_sent)
+            flow.edition_of(&thin, first_sent).is_some()
         })
     }
 }
 
 impl Flow {
-    fn shrink(&mut self, out: &Outgoing<'_>, now: Instant) -> Option<(bool, Thin)> {
-        let odd = self.current?;
-        let edition = self.editions[place(odd)].as_ref()?;
+    /// The thin form of a packet, and the number of the edition that it is made with.
+    fn shrink(&mut self, out: &Outgoing<'_>, now: Instant) -> Option<(u8, Thin)> {
+        let edition = self.current.as_ref()?;
         let thin = edition
             .template
             .shrink(out.packet, out.header.seq, out.checksum)?;
         self.used = Some(now);
-        Some((odd, thin))
+        Some((edition.number, thin))
+    }
+
+    /// The edition that a thin packet was made with which first left at this time, if it is here.
+    fn edition_of(&self, thin: &ThinHeader, first_sent: Instant) -> Option<&Edition> {
+        let mut editions = [&self.current, &self.other].into_iter().flatten();
+        let edition = editions.find(|edition| is_odd(edition.number) == thin.odd)?;
+        // It was offered at least a round trip before, or the packet is of an older one.
+        (edition.offered < first_sent).then_some(edition)
     }
 
     fn handle_fitting(&mut self, inner: u32) {
@@ -252,10 +257,8 @@ impl Flow {
 
     /// Whether another inner flow uses the template.
     fn is_owned_by_other(&self, inner: u32, now: Instant) -> bool {
-        let owner = self
-            .current
-            .and_then(|odd| self.editions[place(odd)].as_ref());
         let is_used = |at| now.saturating_duration_since(at) < OWNED_FOR;
+        let owner = self.current.as_ref();
         owner.is_some_and(|owner| owner.inner != inner) && self.used.is_some_and(is_used)
     }
 
@@ -271,8 +274,7 @@ impl Flow {
     }
 
     fn offer(&mut self, template: Template, out: &Outgoing<'_>, now: Instant) -> bool {
-        let number = self.next;
-        self.next = number.wrapping_add(1);
+        let number = self.take_number();
         let offer = Offer {
             header: *out.header,
             edition: number,
@@ -280,7 +282,7 @@ impl Flow {
         };
         let mut bytes = Vec::new();
         offer.encode(&mut bytes);
-        self.editions[place(is_odd(number))] = Some(Box::new(Edition {
+        self.other = Some(Box::new(Edition {
             template: offer.template,
             inner: out.inner,
             number,
@@ -291,10 +293,22 @@ impl Flow {
         true
     }
 
+    /// The number of another edition. The other end keeps one of each parity, so the next number
+    /// is left out if the edition would take the place of the current one there.
+    fn take_number(&mut self) -> u8 {
+        let taken = self.current.as_ref().map(|it| is_odd(it.number));
+        let mut number = self.next;
+        if taken == Some(is_odd(number)) {
+            number = number.wrapping_add(1);
+        }
+        self.next = number.wrapping_add(1);
+        number
+    }
+
     /// The edition that is not answered yet.
     fn offered(&mut self) -> Option<&mut Edition> {
-        let last = self.editions[place(is_odd(self.next.wrapping_sub(1)))].as_deref_mut();
-        last.filter(|edition| edition.offer.is_some())
+        let other = self.other.as_deref_mut();
+        other.filter(|edition| edition.offer.is_some())
     }
 
     fn is_offering(&mut self) -> bool {

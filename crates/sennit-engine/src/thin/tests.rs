@@ -170,6 +170,52 @@ fn a_flow_that_changes_gets_another_template_and_late_packets_are_restored() {
     assert!(matches!(ends.restore(&late), Restored::Unknown));
 }
 
+/// The edition after the refused one took the place of the one in use before the other end had it:
+/// packets came out with the headers of another flow, and checksums that were right.
+#[test]
+fn an_edition_stays_in_use_after_an_offer_was_refused_until_another_is_acknowledged() {
+    let (mut ends, mut seq) = Ends::settled(1, 64);
+    let mut send = |ends: &mut Ends, flow, ttl| {
+        seq += 1;
+        let packet = datagram(flow, seq, ttl);
+        let Some(thin) = ends.send(&packet, seq) else {
+            return false;
+        };
+        let Restored::Packet(header, restored) = ends.restore(&thin) else {
+            panic!("{seq} is not known");
+        };
+        assert_eq!(header.seq, ends.header(seq).seq);
+        assert_eq!(restored.bytes, packet);
+        true
+    };
+    let mut lost = 0;
+    while lost < 5 {
+        send(&mut ends, 1, 63);
+        lost += u32::from(ends.offer().is_some());
+    }
+    // It is refused for a minute.
+    for _ in 0..76 {
+        ends.now += 1000 * MS;
+        send(&mut ends, 1, 63);
+        assert!(ends.offer().is_none());
+    }
+    assert!(send(&mut ends, 1, 64), "the first edition is still known");
+    ends.now += 3000 * MS;
+    let offer = loop {
+        send(&mut ends, 2, 64);
+        if let Some(offer) = ends.offer() {
+            break offer;
+        }
+    };
+    assert!(!send(&mut ends, 2, 64), "the other end has nothing of it");
+    assert!(send(&mut ends, 1, 64), "it is in use until the other is");
+    ends.hand_over(&offer);
+    assert!(send(&mut ends, 1, 64));
+    ends.acknowledge();
+    assert!(send(&mut ends, 2, 64));
+    assert!(!send(&mut ends, 1, 64));
+}
+
 #[test]
 fn an_old_offer_that_comes_late_takes_no_newer_ones_place() {
     let mut ends = Ends::new();

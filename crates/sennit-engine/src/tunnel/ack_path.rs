@@ -29,6 +29,7 @@ impl Tunnel {
             first_sent: now,
             repeats: NEVER,
             twins: None,
+            half_of: None,
         });
         Some(PathSet::default().with(index))
     }

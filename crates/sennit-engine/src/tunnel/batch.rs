@@ -1,6 +1,6 @@
 //! Datagrams that leave together.
 
-use std::{iter::zip, time::Instant};
+use std::{iter::zip, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
@@ -10,8 +10,8 @@ use crate::gate::{Payload, Twins};
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
 
-/// When a datagram was first sent, how often again, and its twins in the batch.
-type History = (Instant, u8, Option<Twins>);
+/// When a datagram was first sent, how often again, its twins in the batch, and what it is half of.
+type History = (Instant, u8, Option<Twins>, Option<Arc<Bytes>>);
 
 /// Datagrams that leave together, as noq takes them, and the history of each.
 #[derive(Debug, Default)]
@@ -28,10 +28,11 @@ impl Batch {
             first_sent,
             repeats,
             twins,
+            half_of,
         } = payload;
         self.load.add(bytes.len());
         self.datagrams.push(bytes);
-        self.histories.push((first_sent, repeats, twins));
+        self.histories.push((first_sent, repeats, twins, half_of));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -69,11 +70,12 @@ impl Batch {
     }
 }
 
-fn payload((bytes, (first_sent, repeats, twins)): (Bytes, History)) -> Payload {
+fn payload((bytes, (first_sent, repeats, twins, half_of)): (Bytes, History)) -> Payload {
     Payload {
         bytes,
         first_sent,
         repeats,
         twins,
+        half_of,
     }
 }

@@ -5,6 +5,8 @@
 //! all of it together fits into one packet of the path, or each piece is so long that noq puts no
 //! two into one.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sennit_core::PathSet;
 
@@ -89,11 +91,14 @@ impl Tunnel {
             self.round.batch.push(payload);
             return;
         };
+        let is_reliable = pipe.recovery.is_reliable();
+        let half_of = is_reliable.then(|| Arc::new(payload.bytes));
         for bytes in halves {
             self.charge(bytes.len(), paths);
             self.round.batch.push(Payload {
                 bytes,
                 twins: None,
+                half_of: half_of.clone(),
                 ..payload
             });
         }

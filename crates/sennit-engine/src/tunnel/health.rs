@@ -274,4 +274,22 @@ impl Tunnel {
             }
         }
     }
+
+    /// Tells noq anew what to schedule by: a path that it measures anew is available to it, and so
+    /// is one that was lent to a batch.
+    pub(super) fn say_statuses(&mut self) {
+        for path in &self.paths {
+            // Fails only for a path that is closing.
+            let _ = self.conn.set_path_status(path.id, path.status());
+        }
+    }
+
+    /// Whether noq schedules by what is trusted, as it has to unless a batch is leaving.
+    pub(super) fn agrees_on_statuses(&self) -> bool {
+        let agrees = |path: &Path| {
+            let said = self.conn.path_status(path.id).ok();
+            said.is_none_or(|said| said == path.status())
+        };
+        !self.conn.is_multipath_negotiated() || self.paths.iter().all(agrees)
+    }
 }

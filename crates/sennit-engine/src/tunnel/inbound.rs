@@ -16,18 +16,18 @@ use crate::{
 };
 
 impl Tunnel {
-    /// A QUIC packet has `arrived` on `network` and is read now. A datagram without a stream id is
-    /// an error of the connection (RFC 9297 §2.1).
+    /// A QUIC packet of so many bytes has `arrived` on `network` and is read now. A datagram
+    /// without a stream id is an error of the connection (RFC 9297 §2.1).
     pub(crate) fn handle_event(
         &mut self,
         pipe: &mut Pipe,
         event: ConnectionEvent,
-        network: FourTuple,
+        (network, bytes): (FourTuple, usize),
         arrived: Instant,
         now: Instant,
     ) -> Result<(), Code> {
         let path = self.paths.iter().position(|path| path.network == network);
-        self.note_lateness(pipe, path, arrived);
+        let late = self.note_lateness(pipe, path, arrived);
         self.note_waited(now.saturating_duration_since(arrived));
         let conn = &mut self.conn;
         let heard = self.mishap.contain(now, || conn.handle_event(event));
@@ -36,9 +36,12 @@ impl Tunnel {
         }
         self.farewell.note_heard(&self.conn);
         self.note_waited(Duration::ZERO);
+        if path.is_none() {
+            self.arrivals.handle_heard(bytes, arrived);
+        }
         let id = path.map_or(u32::MAX, |index| {
             let path = &mut self.paths[index];
-            path.health.handle_heard(arrived);
+            path.health.handle_heard(bytes, arrived);
             number(path.id)
         });
         let (mut empty, mut matters) = (true, false);
@@ -51,6 +54,9 @@ impl Tunnel {
         if let Some(index) = index {
             self.paths[index].owed.handle_packet(matters, arrived);
         }
+        if let Some(index) = path {
+            self.doubt_clocks(pipe, index, late, arrived);
+        }
         self.round.only_acks = Some(self.round.only_acks.unwrap_or(true) && index.is_some());
         Ok(())
     }
@@ -60,22 +66,6 @@ impl Tunnel {
     fn note_waited(&self, waited: Duration) {
         for path in &self.paths {
             path.gate.set_waited(waited);
-        }
-    }
-
-    /// Tells all paths how late acknowledgements are that arrive on this one now.
-    fn note_lateness(&self, pipe: &Pipe, path: Option<usize>, now: Instant) {
-        let Some(index) = path else {
-            return;
-        };
-        let id = number(self.paths[index].id);
-        let trusted = |id| {
-            let mut paths = self.paths.iter();
-            paths.any(|path| number(path.id) == id && path.is_trusted())
-        };
-        let late = pipe.resequencer.lateness(id, trusted, now);
-        for path in &self.paths {
-            path.gate.set_acks_late(late);
         }
     }
 

@@ -7,6 +7,11 @@ use super::{Tunnel, round::Sending};
 use crate::{gate::Payload, pipe::Pipe, recovery::NEVER};
 
 impl Tunnel {
+    /// Whether what leaves now is of a batch that the links granted.
+    pub(crate) fn sends_granted(&self) -> bool {
+        self.round.sends_granted()
+    }
+
     /// Whether what leaves on a path that is not known yet, or not trusted, is not missed there,
     /// because it leaves on another one where it is.
     fn is_spare(&self, path: usize, left: PathSet) -> bool {

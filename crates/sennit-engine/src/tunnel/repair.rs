@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::{
-    Halves, PathSet, Policy, Worth,
+    PathSet, Policy, Worth,
     frame::{HEADROOM, Header},
     queue::Queued,
     resequence::ENDLESS,
@@ -21,6 +21,9 @@ use crate::{
     transport::IDLE,
 };
 
+/// Half a packet is joined if it arrives within this time after it first left: under reliable
+/// delivery the other half is kept for twice as long ([`ENDLESS`]).
+const SURELY_JOINED: Duration = Duration::from_secs(5);
 /// A round trip is taken for usual up to this many times the least.
 const USUAL_RTT: f64 = 1.5;
 
@@ -56,7 +59,7 @@ impl Tunnel {
                 if let Some(sending) = &mut pipe.protection.sending
                     && let Some(id) = codec.and_then(|codec| codec.source_id(&payload.bytes))
                 {
-                    if sending.is_back(id) {
+                    if sending.is_back(id, payload.first_sent) {
                         sending.spared += 1;
                         continue;
                     }
@@ -110,9 +113,9 @@ impl Tunnel {
             let (bytes, checksum) = (Bytes::new(), Default::default());
             (header, Packet { bytes, checksum })
         };
-        let (mut halves, mut alone) = (Halves::for_long(), Vec::new());
         let packets = payloads.into_iter().filter_map(|payload| {
-            let bytes = codec.again(&payload.bytes, false, payload.first_sent, 0)?;
+            let whole = payload.half_of.as_deref().unwrap_or(&payload.bytes);
+            let bytes = codec.again(whole, false, payload.first_sent, 0)?;
             let (_, context, content) = codec::split(bytes).ok()?;
             let forgotten = now.saturating_duration_since(payload.first_sent) >= IDLE;
             match codec.decode(context, content, None, now)? {
@@ -123,19 +126,8 @@ impl Tunnel {
                     let checksum = codec::progress(source.partial);
                     Some((source.header, Packet { bytes, checksum }))
                 }
-                Inbound::Half(header, ..) if forgotten => {
-                    alone.push(header);
-                    None
-                }
-                Inbound::Half(header, half, bytes) => {
-                    let joined = halves.handle_half(&header, half, &bytes, now);
-                    let checksum = codec::progress(half.partial);
-                    let Some(bytes) = joined else {
-                        alone.push(header);
-                        return None;
-                    };
-                    Some((header, Packet { bytes, checksum }))
-                }
+                // It left before delivery was to be reliable.
+                Inbound::Half(header, ..) => Some(nothing(header)),
                 Inbound::Bare(_)
                 | Inbound::Report(_)
                 | Inbound::Repair(..)
@@ -147,8 +139,6 @@ impl Tunnel {
             }
         });
         let mut packets: Vec<(Header, Packet)> = packets.collect();
-        // Of a packet whose other half has arrived there is not enough left.
-        packets.extend(alone.into_iter().map(nothing));
         // Numbers begin just before they wrap.
         packets.sort_by_key(|(header, _)| (header.flow, header.seq.wrapping_sub(Header::FIRST)));
         packets.dedup_by_key(|(header, _)| (header.flow, header.seq));
@@ -161,7 +151,7 @@ impl Tunnel {
             let id = self.codec().and_then(|it| it.source_id(&payload.bytes));
             let sending = pipe.protection.sending.as_mut();
             if let Some((sending, id)) = sending.zip(id)
-                && sending.is_back(id)
+                && sending.is_back(id, payload.first_sent)
             {
                 sending.spared += 1;
             } else if !pipe.recovery.handle_lost(payload, slowest, now) {
@@ -218,6 +208,7 @@ impl Tunnel {
                 first_sent: payload.first_sent,
                 repeats: payload.repeats.saturating_add(1).min(NEVER - 1),
                 twins: None,
+                half_of: payload.half_of,
             };
             pipe.stats.repaired += 1;
             let copies = copies(payload.repeats, loss);
@@ -255,14 +246,19 @@ impl Tunnel {
     }
 
     /// What is sent again for a payload: a thin one is whole on a path that carries no packets of
-    /// full size, and where the other end could not restore it. `None` if it is malformed.
+    /// full size, and where the other end could not restore it; so is half a packet that the other
+    /// end may have forgotten the other half of. `None` if it is malformed.
     fn in_form(
         &self,
         pipe: &Pipe,
-        payload: Payload,
+        mut payload: Payload,
         may_be_thin: bool,
         now: Instant,
     ) -> Option<Payload> {
+        let age = now.saturating_duration_since(payload.first_sent);
+        if let Some(whole) = payload.half_of.take_if(|_| age >= SURELY_JOINED) {
+            payload.bytes = whole.as_ref().clone();
+        }
         let Some(codec) = self.codec() else {
             return Some(payload);
         };

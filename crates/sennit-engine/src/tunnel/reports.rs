@@ -25,6 +25,9 @@ const REPORT_AGAIN: Duration = Duration::from_secs(1);
 const REPORT_IDLE: Duration = Duration::from_secs(100);
 /// A path that is not to be used for longer than this gets no news any more.
 const NEWS_FOR: Duration = Duration::from_secs(60);
+/// Reports leave a slow path once in so many probes: one is longer than a probe, and as good a
+/// sign of life.
+const SLOW_EVERY: u32 = 3;
 /// No copy of a report is under way for longer.
 const REPORT_OLD: Duration = Duration::from_secs(10);
 
@@ -117,12 +120,16 @@ impl Tunnel {
                 path.gate
                     .set_floor(path.gate.in_flight() + 2 * self.packet_size);
             }
-            if news || view.budget > 0 {
+            let apart = SLOW_EVERY * path.health.probes_apart();
+            if news || view.budget > 0 && !within(path.reported, apart, now) {
                 paths = paths.with(index);
             }
         }
         if paths == PathSet::default() {
             return None;
+        }
+        for index in paths.iter() {
+            self.paths[index].reported = Some(now);
         }
         let report = self.report(pipe, now)?;
         self.put_aside(report, paths);
@@ -130,21 +137,20 @@ impl Tunnel {
     }
 
     fn report(&mut self, pipe: &Pipe, now: Instant) -> Option<Bytes> {
-        let paths = self
-            .paths
-            .iter()
-            .map(|path| PathReport {
+        let halves = self.takes_halves();
+        let paths = self.paths.iter_mut().map(|path| {
+            let heard = path.health.hears();
+            PathReport {
                 path: number(path.id),
-                heard: path.health.hears(),
-                shrunk: self.takes_halves()
-                    && path.health.hears()
-                    && path.gate.size_source() == SizeSource::BlackHole,
-                away: path.away.filter(|_| !path.health.hears()),
-            })
-            .collect();
+                heard,
+                shrunk: halves && heard && path.gate.size_source() == SizeSource::BlackHole,
+                away: path.away.filter(|_| !heard),
+                spacing: path.health.tell_spacing(now),
+            }
+        });
         let mut report = Report {
             sent_micros: pipe.numbering.clock(now),
-            paths,
+            paths: paths.collect(),
             templates: self.codec.as_mut()?.poll_templates(),
             ..Report::default()
         };
@@ -182,6 +188,7 @@ impl Tunnel {
             let id = PathId::from(entry.path);
             if let Some(path) = self.paths.iter_mut().find(|path| path.id == id) {
                 path.health.handle_report(entry.heard, entry.away, now);
+                path.health.set_spacing(entry.spacing);
                 if entry.shrunk && !path.peer_shrunk {
                     path.gate.doubt_size();
                 }

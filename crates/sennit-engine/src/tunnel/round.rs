@@ -64,6 +64,8 @@ pub(super) struct Round {
     pub(super) launched: Option<usize>,
     /// What is lost of the batch on one of its paths is missed.
     pub(super) is_missed: bool,
+    /// The batch holds what the links granted, and not what is said or found out of paths.
+    granted: bool,
     /// The paths as the scheduler sees them in this round.
     pub(super) views: Vec<PathView>,
     pub(super) batch: Batch,
@@ -84,6 +86,7 @@ impl Round {
             only_acks: None,
             launched: None,
             is_missed: false,
+            granted: false,
             views: Vec::new(),
             batch: Batch::default(),
             sent: Sent::default(),
@@ -97,6 +100,10 @@ impl Round {
         self.sending = Sending::Control;
         self.batch.clear();
         self.views.clear();
+    }
+
+    pub(super) fn sends_granted(&self) -> bool {
+        self.granted && matches!(self.sending, Sending::Batch(_))
     }
 
     /// When there is more to send.
@@ -188,6 +195,7 @@ impl Tunnel {
         {
             return Some(transmit);
         }
+        debug_assert!(self.agrees_on_statuses());
         self.refresh_views(pipe, seat, now);
         self.round.sending = Sending::Data;
         None
@@ -269,11 +277,13 @@ impl Tunnel {
     /// go.
     fn fill_batch(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
         self.round.batch.clear();
-        let other = self
+        let aside = self
             .report_due(pipe, now)
             .or_else(|| self.size_probe_due())
             .or_else(|| self.trial_due(now))
-            .or_else(|| self.opening_due())
+            .or_else(|| self.opening_due());
+        self.round.granted = aside.is_none();
+        let other = aside
             .or_else(|| self.repair_due(pipe, now))
             .or_else(|| self.template_due(now))
             .or_else(|| self.protection_due(pipe, now));
@@ -381,6 +391,7 @@ impl Tunnel {
             first_sent: now,
             repeats: 0,
             twins: None,
+            half_of: None,
         };
         self.push(pipe, payload, paths, fit);
     }
@@ -481,6 +492,7 @@ impl Tunnel {
             first_sent: self.round.polled,
             repeats: NEVER,
             twins: None,
+            half_of: None,
         });
     }
 }

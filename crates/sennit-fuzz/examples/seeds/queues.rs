@@ -29,6 +29,7 @@ fn frames() -> Vec<Seed> {
         heard: path % 2 == 0,
         shrunk: false,
         away: None,
+        spacing: std::time::Duration::ZERO,
     };
     let report = |count| {
         let paths = (0..count).map(entry).collect();

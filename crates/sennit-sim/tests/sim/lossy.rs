@@ -31,6 +31,7 @@ fn world(links: &[&str], treatment: Treatment, seed: u64) -> World {
         .collect();
     let class = ClassConfig {
         dscp: 0,
+        links: None,
         name: "default".into(),
         treatment,
     };

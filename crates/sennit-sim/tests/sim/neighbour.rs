@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::{ClassId, Policy};
+use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{EdgeEvent, HubEvent};
 use sennit_netem::{Bitrate, Config};
 use sennit_packet::Prefix;
-use sennit_sim::{CREDENTIAL, EDGE, LinkSpec, SERVER, World, udp};
+use sennit_sim::{CREDENTIAL, EDGE, LinkSpec, SERVER, World, class, udp};
 
 use crate::MS;
 
@@ -233,4 +233,21 @@ fn a_path_is_called_by_its_link_at_the_hub_however_often_it_is_opened() {
         told.iter().all(|name| !name.starts_with("path-")),
         "{told:?}"
     );
+}
+
+/// Who reads of them could not tell them apart: a scrape of metrics with both is refused.
+#[test]
+fn a_site_has_no_two_tunnels_of_one_name() {
+    let classes = vec![class("bulk", Policy::Bond), class("bulk", Policy::Bond)];
+    let rule = Classifier::default();
+    let mut world = World::with_classes(&[link(10)], classes, rule, 1, Instant::now());
+    let mut both_up = 0;
+    for _ in 0..100 {
+        world.run(MS * 100);
+        both_up += usize::from(world.hub.status().len() > 1);
+    }
+    let ups = world.hub_events.iter();
+    let ups = ups.filter(|(_, event)| matches!(event, HubEvent::TunnelUp { .. }));
+    assert!(ups.count() >= 2);
+    assert_eq!(both_up, 0);
 }

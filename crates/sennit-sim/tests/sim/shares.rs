@@ -399,6 +399,38 @@ fn a_limit_holds_and_what_it_leaves_others_take() {
     assert!(default > 30.0, "{default:.1}");
 }
 
+/// Probes, reports and acknowledgements on four links take more than this limit. All that was
+/// charged to it, so after a few seconds the class sent nothing for good.
+#[test]
+fn a_small_limit_on_many_links_holds_and_leaves_the_class_something() {
+    const LIMIT: u64 = 12_500;
+    let terms = Terms {
+        share: None,
+        limit: Some(LIMIT),
+    };
+    for direction in [Direction::Up, Direction::Down] {
+        let plan = Plan {
+            classes: [(ClassId(0), terms)].into(),
+            names: [(ClassId(0), "slow".into())].into(),
+            ..Plan::default()
+        };
+        let classes = vec![class("slow", Policy::Bond)];
+        let (all, now) = (Classifier::default(), Instant::now());
+        let mut world = World::with_plan(&[(); 4].map(|()| link()), classes, all, plan, 1, now);
+        assert!(world.connect(4));
+        let now = world.now();
+        let mut flow = Transfer::new(Kind::Tcp, direction, 1, now).with_ping(1000 * MS, now);
+        flow.run(&mut world, 10_000 * MS);
+        let spans: Vec<f64> = (0..12)
+            .map(|_| flow.measure(&mut world, 10_000 * MS) * 1e6)
+            .collect();
+        println!("{direction:?}: {spans:.0?} bit/s");
+        let mean = spans.iter().sum::<f64>() / spans.len() as f64;
+        assert!(spans.iter().all(|&rate| rate > 20e3), "{spans:.0?}");
+        assert!(mean < LIMIT as f64 * 8.0, "{spans:.0?}");
+    }
+}
+
 #[test]
 fn a_link_is_bounded_and_freed_without_a_cut() {
     let (classes, classifier) = classes();

@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::Policy;
+use sennit_core::{Delivery, Policy};
 use sennit_engine::facts::{PathStatus, SizeSource};
-use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World};
+use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, World, class};
 
 use crate::{BOTH, MS, SECOND};
 
@@ -101,6 +101,65 @@ fn packets_of_every_size_pass_a_small_path() {
             stream.finish(&mut world);
             assert_eq!(stream.lost(), 0, "{policy} {len}");
         }
+    }
+}
+
+/// A world of a class of reliable delivery over a lossy link on which full packets leave in halves,
+/// and a stream of them.
+fn reliable_halves(seed: u64) -> (World, Stream) {
+    let mut link: LinkSpec = "20/20/20%".parse().expect("a link");
+    (link.up.mtu, link.down.mtu) = (1300, 1300);
+    let mut class = class("default", Policy::Bond);
+    class.treatment.delivery = Delivery::Reliable;
+    let begin = Instant::now();
+    let mut world = World::with_classes(&[link], vec![class], Default::default(), seed, begin);
+    assert!(world.connect(1), "{:?}", world.edge.status());
+    let stream = Stream::new(5 * MS, 1400, world.now());
+    (world, stream)
+}
+
+/// All packets of a stream arrive once that its queue did not drop.
+fn assert_nothing_lost(world: &mut World, stream: &mut Stream) {
+    world.run(20 * SECOND);
+    stream.finish(world);
+    let queue = world.edge.status()[0].queue;
+    let dropped = queue.dropped + queue.overflowed;
+    println!("{} sent, {dropped} dropped before they left", stream.sent());
+    assert!(stream.arrived() > 100 && path(world, false, 0).small);
+    assert_eq!((stream.lost() as u64, stream.duplicates), (dropped, 0));
+}
+
+/// Of a packet of which one half had arrived the far end got the number alone. What it held for a
+/// missing packet was refused, since nobody knew any more whose addresses it had.
+#[test]
+fn what_left_in_halves_is_reliable_over_the_next_connection() {
+    for seed in 1..4 {
+        let (mut world, mut stream) = reliable_halves(seed);
+        let site = world.hub.status()[0].site.clone();
+        let site = site.expect("it has a name");
+        for _ in 0..4 {
+            stream.run(&mut world, 500 * MS);
+            let now = world.now();
+            world.hub.expel(&site, "to be sure", now);
+            for up in [false, true] {
+                let turns = |world: &mut World| world.edge.status()[0].up == up;
+                assert!(world.run_until(9 * SECOND, turns));
+            }
+        }
+        assert_nothing_lost(&mut world, &mut stream);
+    }
+}
+
+/// The far end had forgotten the half that had arrived, and the other one alone was sent again.
+#[test]
+fn what_left_in_halves_is_reliable_over_a_silence_that_no_half_is_kept_for() {
+    for seed in 1..4 {
+        let (mut world, mut stream) = reliable_halves(seed);
+        stream.run(&mut world, SECOND);
+        world.blackhole(0, true);
+        world.run(15 * SECOND);
+        world.blackhole(0, false);
+        assert_nothing_lost(&mut world, &mut stream);
     }
 }
 

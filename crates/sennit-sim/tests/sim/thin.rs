@@ -30,6 +30,7 @@ fn world(links: &[&str], policy: Policy, headers: Headers) -> World {
             ..Treatment::default()
         },
         dscp: 0,
+        links: None,
     };
     let classifier = Classifier::default();
     let mut world = World::with_classes(&links, vec![class], classifier, 1, Instant::now());

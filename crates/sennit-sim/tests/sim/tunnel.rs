@@ -562,6 +562,33 @@ fn bulk_flows_go_on_when_a_nat_changes_the_address() {
     assert_outlived(moves, [MS * 200; 2]);
 }
 
+/// noq took a path for available that had another address, while it was still on probation: the
+/// tunnel asserts that both agree.
+#[test]
+fn a_path_that_returns_with_another_address_is_on_probation() {
+    for direction in [Direction::Up, Direction::Down] {
+        let mut world = world(&[link(50, 10), link(30, 30)], Policy::Bond);
+        let mut flows = Transfer::new(Kind::Tcp, direction, 2, world.now());
+        for round in 1..=3 {
+            flows.run(&mut world, MS * 1000);
+            world.blackhole(0, true);
+            flows.run(&mut world, MS * 1500);
+            world.move_to(0, [192, 0, 2, round].into());
+            world.blackhole(0, false);
+            let returned = world.run_until(MS * 3000, |world| {
+                let hub = &world.hub.status()[0];
+                hub.paths
+                    .iter()
+                    .any(|path| path.state == PathState::Probation)
+            });
+            assert!(returned, "{:?}", world.hub.status());
+        }
+        flows.run(&mut world, MS * 5000);
+        let rate = flows.measure(&mut world, MS * 1000);
+        assert!(rate > 40.0, "{rate}");
+    }
+}
+
 /// noq validates a new address of the edge for some seconds and never again, and sends no data to
 /// it until then: nothing of a transfer arrived any more over one link, and nothing over this one
 /// of two.

@@ -7,6 +7,8 @@ use crate::congestion::flows::{Flows, Link, MTU, link, mbit};
 struct Path {
     flows: Flows,
     history: Vec<Choice>,
+    /// How long packets of the last run stood in the link's queue.
+    queued: Vec<Duration>,
 }
 
 impl Path {
@@ -15,7 +17,11 @@ impl Path {
         let mut flows = Flows::new(link, now);
         flows.add(Box::new(Auto::new(MTU as u16, now)));
         let history = Vec::from_iter(flows.flows[0].control.choice());
-        Self { flows, history }
+        Self {
+            flows,
+            history,
+            queued: Vec::new(),
+        }
     }
 
     fn other(&mut self) {
@@ -25,9 +31,11 @@ impl Path {
     /// Share of the link that `auto` gets within `seconds`.
     fn run(&mut self, seconds: u32) -> f64 {
         let mut delivered = 0;
+        self.queued.clear();
         for _ in 0..10 * seconds {
             self.flows.run(Duration::from_millis(100));
             delivered += self.flows.flows[0].delivered;
+            self.queued.extend(self.flows.queued());
             let choice = self.flows.flows[0].control.choice();
             if choice.as_ref() != self.history.last() {
                 self.history.extend(choice);
@@ -195,6 +203,57 @@ fn a_link_whose_rate_moves_is_followed_until_it_is_steady() {
     assert_eq!(path.controllers(), changes);
     assert!(
         shares[0] > 0.93 && queue < Duration::from_millis(5),
+        "{shares:?} {queue:?}"
+    );
+}
+
+/// How long packets stand in the queue of a link whose rate swings, but for one in twenty.
+fn queue_of_swings(path: &mut Path) -> Duration {
+    let mut queued = Vec::new();
+    for (round, rate) in STEPS.iter().cycle().take(30).enumerate() {
+        path.flows.link.rate = mbit(*rate);
+        path.run(1);
+        if round >= STEPS.len() {
+            queued.append(&mut path.queued);
+        }
+    }
+    queued.sort_unstable();
+    queued[queued.len() * 19 / 20]
+}
+
+/// The least round trip was that of any time, so that of a link that had become longer by less than
+/// half at a time was taken for a queue that others fill, for good.
+#[test]
+fn a_moving_link_that_became_longer_is_followed_as_a_fresh_one() {
+    let mut path = Path::new(link(50.0, 20, 200.0));
+    for rtt in [20, 28, 39, 54] {
+        path.flows.link.rtt = Duration::from_millis(rtt);
+        path.run(140);
+    }
+    let mut fresh = Path::new(link(50.0, 54, 200.0));
+    fresh.run(5);
+
+    let (queue, usual) = (queue_of_swings(&mut path), queue_of_swings(&mut fresh));
+
+    assert!(path.controllers().contains(&Congestion::Follow));
+    assert!(!path.controllers().contains(&Congestion::Cubic));
+    assert!(queue < usual.mul_f64(1.1), "{queue:?}, {usual:?} as a rule");
+}
+
+/// Their queue, or CUBIC's own, is by then the least round trip that is known.
+#[test]
+fn others_that_stay_for_long_take_no_more_and_are_seen_to_have_left() {
+    let mut path = Path::new(deep());
+    path.run(5);
+    path.other();
+    path.run(600);
+    let share = path.run(60);
+    assert!(share > 0.3, "{share:.2} {:?}", path.history);
+    path.flows.set_demand(1, 0.0);
+    path.run(70);
+    let (shares, queue) = path.flows.shares(Duration::from_secs(10));
+    assert!(
+        shares[0] > 0.95 && queue < Duration::from_millis(5),
         "{shares:?} {queue:?}"
     );
 }
