@@ -21,13 +21,16 @@
 # make packages
 #              deb, rpm and a static program, for x86_64 and aarch64, under packages/
 # make page    web/dist, the page that the daemon shows to browsers: the next build takes it into the program;
-#              needs Node, and without it the program says where the page would be that it is not built
+#              needs Node 20.19, and without it the program says where the page would be that it is not built
 # make page-test
 #              the page in Chromium: what it shows, with a keyboard, on a phone, by the rules of accessibility
 # make fuzz    each fuzz target for a minute (SECONDS=60), from the corpus that is committed
 # make miri    tests of what reads packets and capsules, and of what threads share, under Miri; needs rustup, which
 #              installs it
-# make install the program without its lab, and its systemd units, under PREFIX
+# make install the program without its lab, and its systemd units, under PREFIX: what a user may not write, sudo
+#              copies; `sudo make install` copies what `make build` has built
+# make uninstall
+#              what `make install` has copied goes; configs and keys stay
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
 # build takes eight minutes instead of three and needs root. bench and bench-linerate do so unless told TUNED=.
@@ -43,6 +46,8 @@ BUILD = $(shell git describe --always --dirty 2>/dev/null || echo unknown)$(if $
 COMMA := ,
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/$(if $(TUNED),tuned,release)
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# To copy files to where they are used.
+TO_COPY := $(if $(DESTDIR),,$(ROOT))
 
 # The commit of 2026-05-22.
 WIREGUARD_GO := golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446
@@ -58,7 +63,7 @@ TO_BUILD_PAGE := node:nodejs npm:npm
 OPERATE ?= operate killed page
 CHAOS ?= chaos-starved chaos-interfaces chaos-failovers chaos-reconnects chaos-edges
 
-.PHONY: demo test lint bench bench-linerate bench-operate chaos seeds build packages install page page-test fuzz miri
+.PHONY: demo test lint bench bench-linerate bench-operate chaos seeds build packages install uninstall page page-test fuzz miri
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -145,15 +150,25 @@ seeds: build
 
 build:
 	@tools/need cargo $(TO_BUILD) $(if $(TUNED),$(TO_MEASURE))
-	@tools/page build || echo "the program will have no page for browsers"
+	@tools/page build || true
 	tools/build
+	@tools/page missing
 
 packages:
 	@tools/need cargo $(TO_BUILD) aarch64-linux-gnu-g++:g++-aarch64-linux-gnu musl-gcc:musl-tools $(TO_BUILD_PAGE)
-	@tools/page build || echo "the programs will have no page for browsers"
-	tools/packages
+	@tools/page build || true
+	tools/packages; status=$$?; tools/page missing; exit $$status
 
-install: build
-	install -d $(DESTDIR)/etc/sennit
-	install -D $(RELEASE)/sennit $(DESTDIR)$(PREFIX)/bin/sennit
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service
+# The units of packages name /usr/bin/sennit. Under sudo, which does not find the cargo of who has built it, the
+# program is taken as it is there.
+install: $(if $(and $(SUDO_USER),$(wildcard $(RELEASE)/sennit)),,build)
+	$(TO_COPY) install -d $(DESTDIR)/etc/sennit
+	$(TO_COPY) install -D $(RELEASE)/sennit $(DESTDIR)$(PREFIX)/bin/sennit
+	@for unit in packaging/systemd/*.service; do \
+		sed 's|/usr/bin/sennit|$(PREFIX)/bin/sennit|' $$unit | $(TO_COPY) install -D -m 644 /dev/stdin \
+			"$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}" || exit 1; \
+	done
+	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || $(TO_COPY) systemctl daemon-reload
+
+uninstall:
+	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service
