@@ -13,8 +13,11 @@ export async function launch() {
   return chromium.launch({ executablePath, args: ["--no-sandbox"] });
 }
 
-/** A page that counts what it must not do: errors, what the policy forbids, and asking others. */
-export async function open(browser, url, options = {}) {
+/**
+ * A page that counts what it must not do: errors, what the policy forbids, and asking others.
+ * `prepare` has it before it is at the address.
+ */
+export async function open(browser, url, { prepare, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   const page = await context.newPage();
   const faults = [];
@@ -30,6 +33,7 @@ export async function open(browser, url, options = {}) {
     faults.push(`dialog ${dialog.message()}`);
     void dialog.dismiss();
   });
+  await prepare?.(page);
   await page.goto(url);
   return { page, faults, close: () => context.close() };
 }

@@ -35,7 +35,7 @@ export async function sendFile(pathname, response, status) {
 
 export class Daemon {
   /** `status` makes the document for a number of seconds since the start. */
-  constructor(status, { token, role = "read", answers = {}, speaks = true, tells = true } = {}) {
+  constructor(status, { token, role = "read", answers = {}, speaks = true, tells = true, refuses } = {}) {
     this.status = status;
     this.token = token;
     this.role = role;
@@ -45,6 +45,9 @@ export class Daemon {
     this.speaks = speaks;
     /** Whether the page comes with the status, as for whoever needs no token. */
     this.tells = tells && !token;
+    /** A problem document with which it refuses streams, and `after` how many seconds it will not. */
+    this.refuses = refuses;
+    this.refused = 0;
     this.seconds = 0;
     this.commands = [];
     /** What was asked for of each stream. */
@@ -67,6 +70,11 @@ export class Daemon {
       this.seconds += 1;
       for (const stream of this.streams.keys()) this.#tell(stream);
     }
+  }
+
+  /** What is no whole event, told to all who listen. */
+  mumble(bytes) {
+    for (const stream of this.streams.keys()) stream.write(bytes);
   }
 
   async stop() {
@@ -96,13 +104,17 @@ export class Daemon {
 
   async #api(path, request, response) {
     const allowed = !this.token || request.headers.authorization === `Bearer ${this.token}`;
-    const problem = (status, detail) => {
-      response.writeHead(status, { "content-type": "application/problem+json" });
-      response.end(JSON.stringify({ status, detail }));
+    const problem = (status, detail, { code, after } = {}) => {
+      const wait = after === undefined ? {} : { "retry-after": after };
+      response.writeHead(status, { "content-type": "application/problem+json", ...wait });
+      response.end(JSON.stringify({ status, detail, code }));
     };
     if (!allowed) return problem(401, "a token is needed");
     if (path === "/v1") {
       response.end(JSON.stringify({ schema: "sennit.api/1", version: "test", role: this.role }));
+    } else if (path === "/v1/live" && this.refuses) {
+      this.refused += 1;
+      problem(this.refuses.status, this.refuses.detail, this.refuses);
     } else if (path === "/v1/live") {
       response.writeHead(200, { "content-type": "text/event-stream" });
       const asked = new URL(request.url, "http://localhost").searchParams;

@@ -260,8 +260,14 @@ export function edge(seconds, { hostile = "", lostAt = Infinity } = {}) {
   };
 }
 
-/** A hub with this many sites of two links each. */
-export function hub(seconds, { sites = 5, links = 2, hostile = "" } = {}) {
+/** A site that has no tunnel, and left so many hours ago. */
+function absent(name, hours) {
+  const last_seen = new Date(START - hours * 3.6e6).toISOString().replace(".000", "");
+  return { name, state: "down", last_seen, classes: [], sent_bytes: 0, received_bytes: 0, links: [] };
+}
+
+/** A hub with this many sites of two links each, and others that are away. */
+export function hub(seconds, { sites = 5, links = 2, away = 0, hostile = "" } = {}) {
   const traffic = (index) => ({
     sent_bytes: carried(seconds, (3 + (index % 7)) * MB, 2 * MB, 20 + (index % 5), index),
     received_bytes: carried(seconds, (1 + (index % 3)) * MB, 0.5 * MB, 20, index),
@@ -287,20 +293,23 @@ export function hub(seconds, { sites = 5, links = 2, hostile = "" } = {}) {
         ),
       }),
     ),
-    sites: names.map((name, index) => ({
-      name,
-      state: index === 3 ? "degraded" : "up",
-      classes: ["default"],
-      ...traffic(index),
-      links: Array.from({ length: links }, (_, at) => ({
-        name: kinds[at] ?? `link-${at}`,
-        state: index === 3 && at === 1 ? "down" : "up",
-        sent_bytes: 1,
-        received_bytes: 1,
-        delivered_bytes_per_second: 0,
-        rtt_seconds: wave(seconds, 0.03 + at / 100, 0.004, 17, index),
-        loss_ratio: 0.001,
+    sites: [
+      ...Array.from({ length: away }, (_, index) => absent(`gone-${String(index).padStart(3, "0")}`, away - index)),
+      ...names.map((name, index) => ({
+        name,
+        state: index === 3 ? "degraded" : "up",
+        classes: ["default"],
+        ...traffic(index),
+        links: Array.from({ length: links }, (_, at) => ({
+          name: kinds[at] ?? `link-${at}`,
+          state: index === 3 && at === 1 ? "down" : "up",
+          sent_bytes: 1,
+          received_bytes: 1,
+          delivered_bytes_per_second: 0,
+          rtt_seconds: wave(seconds, 0.03 + at / 100, 0.004, 17, index),
+          loss_ratio: 0.001,
+        })),
       })),
-    })),
+    ],
   };
 }

@@ -1,42 +1,11 @@
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync } from "node:fs";
-import { after, before, test } from "node:test";
-import { launch, open, violations } from "./browser.mjs";
+import { readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { violations } from "./browser.mjs";
 import { Daemon } from "./daemon.mjs";
 import { edge, hub } from "./documents.mjs";
 import { complaints } from "./fit.mjs";
-
-const HOSTILE = `<script>alert(1)</script><img src=x onerror=alert(2)>&amp;`;
-/** Where pictures are kept, if anywhere. */
-const PICTURES = process.env.PICTURES;
-
-let browser;
-before(async () => (browser = await launch()));
-after(() => browser?.close());
-
-/** A page on a daemon that has run for this many seconds before it, and as many after. */
-async function look(t, status, { options, daemon = {}, seconds = 60 } = {}) {
-  const there = await new Daemon(status, daemon).start();
-  const seen = await open(browser, there.url, options);
-  t.after(async () => {
-    await seen.close();
-    await there.stop().catch(() => {});
-  });
-  if (!daemon.token) {
-    await seen.page.waitForSelector("h1");
-    // Asking for flows opens the stream anew.
-    await seen.page.waitForTimeout(200);
-    there.tick(seconds);
-    await seen.page.waitForTimeout(100);
-  }
-  return { ...seen, daemon: there };
-}
-
-async function picture(page, name) {
-  if (!PICTURES) return;
-  mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: `${PICTURES}/${name}.png`, fullPage: true });
-}
+import { HOSTILE, editable, look, overflow, picture, section } from "./pages.mjs";
 
 test("it is less than 200 KB compressed", () => {
   const dist = new URL("../dist/", import.meta.url);
@@ -49,7 +18,7 @@ test("it is less than 200 KB compressed", () => {
 test("the documents of these tests fit the schema, and a wrong one does not", () => {
   const file = new URL("../../docs/src/schemas/sennit.status-1.json", import.meta.url);
   const schema = JSON.parse(readFileSync(file, "utf8"));
-  for (const document of [edge(5), edge(50, { lostAt: 40 }), hub(5)]) {
+  for (const document of [edge(5), edge(50, { lostAt: 40 }), hub(5, { away: 3 })]) {
     assert.deepEqual(complaints(schema, document), []);
   }
   assert.notDeepEqual(complaints(schema, { ...edge(5), state: "fine" }), []);
@@ -110,6 +79,36 @@ test("bounds of a link are shown, and whose they are", async (t) => {
   const { page } = await look(t, bounded, { seconds: 2 });
   const card = await page.locator(".card").first().textContent();
   assert.match(card, /at most 8(\.0+)? Mb\/s up, as the operator says/);
+});
+
+test("a class that may use some links names them, and a link that none may use is no trouble", async (t) => {
+  const confined = (s) => {
+    const status = edge(s);
+    status.links[2].name = "spare";
+    for (const tunnel of status.tunnels) {
+      tunnel.links = ["starlink", "lte-a"];
+      tunnel.paths = tunnel.paths.filter((path) => tunnel.links.includes(path.link));
+    }
+    return status;
+  };
+  const { page } = await look(t, confined, { seconds: 2 });
+  await section(page, "classes").getByText("over starlink, lte-a only").nth(1).waitFor();
+  const card = await page.locator(".card").nth(2).innerText();
+  assert.match(card, /spare.*unused.*no class may use it/s);
+});
+
+test("a link keeps its colour in the chart when another is taken away", async (t) => {
+  const shrinking = (s) => {
+    const status = edge(s);
+    if (s > 5) status.links.shift();
+    return status;
+  };
+  const { page } = await look(t, shrinking, { seconds: 10 });
+  const color = (element) => element.evaluate((it) => it.className.match(/\bc\d\b/)[0]);
+  const rows = await section(page, "throughput").locator("tbody tr").all();
+  const cards = await page.locator(".card").all();
+  assert.equal(rows.length, 3);
+  for (const [at, card] of cards.entries()) assert.equal(await color(rows[at]), await color(card));
 });
 
 test("a hub with many sites is asked once, and for no paths", async (t) => {
@@ -191,35 +190,6 @@ test("who may operate measures a link, sees how far it is, and what it carries",
   ]);
   assert.deepEqual(faults, []);
 });
-
-/** An edge's config as the daemon keeps, checks and tries it. */
-function editable(file) {
-  const kept = { file, trial: undefined, asked: [] };
-  const checked = ({ text }) => {
-    const wrong = text.includes("mtu = 12");
-    const findings = wrong
-      ? [{ severity: "error", line: 3, column: 7, message: "an MTU below 1280", help: "write at least 1280" }]
-      : [];
-    const changes = [{ what: "edge.mtu", before: "1400", after: "1300" }];
-    const diff = text === kept.file ? "" : `--- file\n+++ edited\n@@ -1,3 +1,3 @@\n-mtu = 1400\n+mtu = 1300\n`;
-    return { document: { valid: !wrong, findings, host: [], changes: wrong ? [] : changes, needs_restart: [], diff } };
-  };
-  const answers = {
-    "GET /v1/config": () => ({ document: { file: "/etc/sennit/edge.toml", text: kept.file, version: "v1" } }),
-    "POST /v1/config/check": checked,
-    "PUT /v1/config": (wish) => {
-      kept.asked.push(wish);
-      kept.trial = wish.text;
-      return { document: { applied: true, report: "" } };
-    },
-    "POST /v1/config/keep": () => {
-      kept.file = kept.trial;
-      return { document: {} };
-    },
-    "POST /v1/config/revert": () => ({ document: {} }),
-  };
-  return { kept, answers };
-}
 
 test("who administers edits the config, sees what is wrong, tries it and keeps it", async (t) => {
   const text = "# mine\n[edge]\nmtu = 1400\n";
@@ -318,26 +288,6 @@ test("who administers a hub invites a site, and gets a token and its QR code", a
   }
 });
 
-test("the addresses of sites are listed, also of those that are away", async (t) => {
-  const leases = [
-    { site: "ship-3", addresses: ["10.200.0.2", "fd5e:1::2"], last_seen: "2026-11-26T10:00:00Z" },
-    { site: "van-<b>", addresses: ["10.200.0.3"] },
-  ];
-  const pools = [{ prefix: "10.200.0.0/24", leased: 2, free: 251 }, { prefix: "fd5e:1::/64", leased: 1 }];
-  const answers = { "GET /v1/leases": () => ({ document: { pools, leases } }) };
-  const { page, faults } = await look(t, hub, { daemon: { role: "read", answers }, seconds: 2 });
-  await page.getByText("Addresses", { exact: true }).first().click();
-  await page.getByText("2 leased, 251 free").waitFor();
-  const table = page.getByRole("group", { name: "Table of addresses" });
-  assert.match(await table.innerText(), /ship-3\s+10\.200\.0\.2, fd5e:1::2\s+26 Nov 2026/);
-  assert.match(await table.innerText(), /van-<b>\s+10\.200\.0\.3\s+never/);
-  await page.getByPlaceholder("site or address").fill("fd5e");
-  assert.equal(await table.getByRole("row").count(), 2);
-  assert.deepEqual(await violations(page), []);
-  assert.equal(await overflow(page), 0);
-  assert.deepEqual(faults, []);
-});
-
 test("names are shown, not run", async (t) => {
   for (const status of [(s) => edge(s, { hostile: HOSTILE }), (s) => hub(s, { hostile: HOSTILE })]) {
     const { page, faults } = await look(t, status, { seconds: 5 });
@@ -347,11 +297,6 @@ test("names are shown, not run", async (t) => {
     assert.deepEqual(faults, []);
   }
 });
-
-/** Pixels by which the page is wider than its window. */
-function overflow(page) {
-  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-}
 
 test("a phone of 360 pixels needs no sideways scroll", async (t) => {
   for (const [name, status] of Object.entries({ edge, hub })) {
@@ -422,48 +367,4 @@ test("it asks for a token where one is needed, and keeps it in the tab", async (
   await page.reload();
   await page.waitForSelector(".card");
   assert.equal(await page.evaluate(() => localStorage.getItem("sennit-token")), null);
-});
-
-test("500 sites are shown in pages, those with trouble first, and are found by name", async (t) => {
-  const { page, daemon, faults } = await look(t, (s) => hub(s, { sites: 500, links: 16 }), { seconds: 2 });
-  const names = () => page.locator("section:has(#sites) tbody th").allTextContents();
-  const where = page.getByRole("navigation", { name: "Pages of sites" });
-  assert.deepEqual((await names()).slice(0, 2), ["site-003", "site-000"]);
-  assert.equal((await names()).length, 25);
-  await where.getByRole("button", { name: "Next" }).click();
-  await where.getByText("26 to 50 of 500").waitFor();
-  assert.equal((await names())[0], "site-025");
-  daemon.tick();
-  await page.waitForTimeout(100);
-  assert.equal((await names())[0], "site-025");
-  assert.deepEqual(await violations(page), []);
-  await page.getByLabel("Find").fill("site-49");
-  assert.equal((await names()).length, 10);
-  assert.equal(await where.count(), 0);
-  await page.getByLabel("Find").fill("");
-  await where.getByRole("button", { name: "Previous" }).click();
-  await where.getByText("1 to 25 of 500").waitFor();
-  assert.deepEqual(faults, []);
-});
-
-test("how long it takes to show 500 sites", async (t) => {
-  const first = await look(t, edge, { seconds: 0 });
-  await first.page.reload();
-  await first.page.waitForSelector(".card");
-  const painted = await first.page.evaluate(() => performance.now());
-  const many = await look(t, (s) => hub(s, { sites: 500, links: 16 }), { seconds: 2 });
-  assert.match(await many.page.textContent("h1"), /500 sites connected, 499 of them/);
-  await many.page.evaluate(() => {
-    window.longest = 0;
-    new PerformanceObserver((list) => {
-      for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
-    }).observe({ type: "longtask" });
-  });
-  for (let i = 0; i < 4; i += 1) {
-    many.daemon.tick();
-    await many.page.waitForTimeout(200);
-  }
-  const longest = await many.page.evaluate(() => window.longest);
-  // Machines differ: figures are printed, and none fails the test.
-  console.log(`first view after ${Math.round(painted)} ms; longest task with 500 sites ${Math.round(longest)} ms`);
 });

@@ -1,7 +1,7 @@
 /** What the page has seen since it was opened: a sample a second, and what changed. */
 
 import { standing, type Mood } from "./standing";
-import { tunnelKey, type Status, type Traffic } from "./status";
+import { isAway, tunnelKey, type Site, type Status, type Traffic } from "./status";
 
 type Column = (number | null)[];
 
@@ -43,7 +43,10 @@ interface Seen {
 
 export class History {
   times: number[] = [];
+  /** Those of now first, in the order of the status, which is that of the cards' colours. */
   sources: Source[] = [];
+  /** So many of the sources are those of now. */
+  current = 0;
   marks = $state.raw<Mark[]>([]);
   /** Of late, by link name, tunnel key or site name. */
   rates = $state.raw(new Map<string, Rates>());
@@ -82,6 +85,7 @@ export class History {
   #forget() {
     this.times = [];
     this.sources = [];
+    this.current = 0;
     this.#seen.clear();
   }
 
@@ -105,7 +109,7 @@ export class History {
     };
     for (const link of status.links) meter(`link ${link.name}`, link);
     for (const tunnel of status.tunnels) meter(`tunnel ${tunnelKey(tunnel)}`, tunnel);
-    for (const site of status.sites ?? []) meter(`site ${site.name}`, site);
+    for (const site of connected(status)) meter(`site ${site.name}`, site);
     this.#seen = seen;
     this.rates = rates;
   }
@@ -117,8 +121,10 @@ export class History {
     if (this.times.length <= KEEP + BLOCK) return;
     this.times.splice(0, BLOCK);
     for (const source of this.sources) {
-      for (const column of [source.down, source.up, source.rtt, source.loss]) column.splice(0, BLOCK);
+      for (const column of columns(source)) column.splice(0, BLOCK);
     }
+    const says = (source: Source) => columns(source).some((column) => column.some((it) => it !== null));
+    this.sources = this.sources.filter((source, index) => index < this.current || says(source));
   }
 
   #samples(status: Status) {
@@ -130,7 +136,7 @@ export class History {
       }
       return samples;
     }
-    const sites = status.sites ?? [];
+    const sites = connected(status);
     if (sites.length <= SITES) {
       for (const site of sites) {
         samples.set(site.name, { rates: this.rates.get(`site ${site.name}`), ...best(site.links) });
@@ -147,12 +153,12 @@ export class History {
   }
 
   #push(time: number, samples: Map<string, { rates?: Rates; rtt?: number; loss?: number }>) {
-    for (const name of samples.keys()) {
-      if (this.sources.some((source) => source.name === name)) continue;
-      const empty = () => this.times.map(() => null);
-      const added = { name, down: empty(), up: empty(), rtt: empty(), loss: empty() };
-      this.sources = [...this.sources, added];
-    }
+    const known = new Map(this.sources.map((source) => [source.name, source]));
+    const empty = () => this.times.map(() => null);
+    const added = (name: string) => ({ name, down: empty(), up: empty(), rtt: empty(), loss: empty() });
+    const now = [...samples.keys()].map((name) => known.get(name) ?? added(name));
+    this.sources = [...now, ...this.sources.filter((source) => !samples.has(source.name))];
+    this.current = now.length;
     this.times.push(time);
     for (const source of this.sources) {
       const sample = samples.get(source.name);
@@ -185,8 +191,8 @@ export class History {
   }
 
   #compareSites(before: Status, status: Status, time: number) {
-    const old = new Map((before.sites ?? []).map((site) => [site.name, site]));
-    for (const site of status.sites ?? []) {
+    const old = new Map(connected(before).map((site) => [site.name, site]));
+    for (const site of connected(status)) {
       const was = old.get(site.name);
       old.delete(site.name);
       if (!was) this.note(time, "good", `${site.name} joined`);
@@ -196,6 +202,15 @@ export class History {
     }
     for (const name of old.keys()) this.note(time, "bad", `${name} left`);
   }
+}
+
+function columns(source: Source): Column[] {
+  return [source.down, source.up, source.rtt, source.loss];
+}
+
+/** The sites that have a tunnel. */
+function connected(status: Status): Site[] {
+  return (status.sites ?? []).filter((site) => !isAway(site));
 }
 
 /** Of a site's links, the shortest round trip and the least loss. */

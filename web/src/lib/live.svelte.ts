@@ -1,6 +1,8 @@
 /** The status each second, as the daemon streams it. */
 
+import { session } from "./memory";
 import type { Status } from "./status";
+import { sentence } from "./units";
 
 type Role = "read" | "operate" | "admin";
 
@@ -16,11 +18,20 @@ export interface Answer<T> {
   problem?: Problem;
 }
 
-export type Phase = "connecting" | "live" | "lost" | "locked" | "refused";
+/** `waiting` is for a daemon that is there, and has nothing new for this page. */
+export type Phase = "connecting" | "live" | "waiting" | "lost" | "locked" | "refused";
 
 const TOKEN = "sennit-token";
 /** The daemon speaks each second; after this it is not there, or the way to it is not. */
 const SILENCE_MS = 5_000;
+/** If the clock says that it was silent for longer, this computer was asleep. */
+const ASLEEP_MS = 2 * SILENCE_MS;
+/** Between two looks at whether it is silent. */
+const LOOK_MS = 1_000;
+/** An answer that takes longer is lost, as when a config on trial has cut off the page. */
+const ANSWER_MS = 30_000;
+/** A wait that is asked for is not longer than this. */
+const LONGEST_WAIT_S = 60;
 /** Why the page itself ends a stream: to open another at once. */
 const AGAIN = "again";
 const SILENCE = "silence";
@@ -36,13 +47,28 @@ class Denied extends Error {
   }
 }
 
+/** The daemon answers, and not what it is asked for. */
+class Answered extends Error {}
+
+/** The daemon has no room now, and asks to wait for so long. */
+class Busy extends Error {
+  constructor(
+    readonly milliseconds: number,
+    detail: string,
+  ) {
+    super(detail);
+  }
+}
+
 export class Live {
   phase = $state<Phase>("connecting");
   status = $state.raw<Status>();
   /** Why there is nothing, or nothing new. */
   trouble = $state("");
-  /** When the daemon was lost, by this clock. */
-  lostAt = $state(0);
+  /** When the daemon told its status last, by this clock. */
+  toldAt = $state(Date.now());
+  /** What is shown may not be so any more. */
+  stale = $state(false);
   /** With the busiest flows, which cost the daemon a little more. */
   #flows = false;
   /** What the daemon lets this reader do; nothing before it has said so. */
@@ -53,12 +79,12 @@ export class Live {
   constructor(readonly onStatus: (status: Status) => void) {}
 
   token(): string | null {
-    return sessionStorage.getItem(TOKEN);
+    return session.read(TOKEN);
   }
 
   /** Tries this token at once. */
   unlock(token: string) {
-    sessionStorage.setItem(TOKEN, token);
+    session.write(TOKEN, token);
     this.phase = "connecting";
     void this.run();
   }
@@ -80,10 +106,11 @@ export class Live {
     let failures = 0;
     while (!this.#stopped) {
       this.#abort = new AbortController();
+      let asked = 0;
       try {
         await this.#follow(() => (failures = 0));
         if (this.#abort.signal.reason === AGAIN) continue;
-        this.#lose("It ended the connection.");
+        this.#miss("lost", "It ended the connection.");
       } catch (error) {
         if (error instanceof Denied) {
           this.phase = error.phase;
@@ -92,11 +119,13 @@ export class Live {
         }
         const { reason } = this.#abort.signal;
         if (reason === AGAIN) continue;
-        this.#lose(reason === SILENCE ? "It says nothing." : "It does not answer.");
+        if (error instanceof Busy) asked = this.#wait(error);
+        else if (error instanceof Answered) this.#miss("lost", sentence(error.message));
+        else this.#miss("lost", reason === SILENCE ? "It says nothing." : "It does not answer.");
       }
-      const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]!;
+      const retry = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]!;
       failures += 1;
-      await new Promise((done) => setTimeout(done, wait));
+      await new Promise((done) => setTimeout(done, Math.max(retry, asked)));
     }
   }
 
@@ -107,18 +136,24 @@ export class Live {
     if (block?.textContent) this.#show(block.textContent);
   }
 
-  #lose(trouble: string) {
-    if (this.phase !== "lost") this.lostAt = Date.now();
-    this.phase = "lost";
+  #miss(phase: "lost" | "waiting", trouble: string) {
+    this.phase = phase;
     this.trouble = trouble;
+    this.stale = true;
+  }
+
+  /** Says why, and for how many milliseconds. */
+  #wait({ message, milliseconds }: Busy): number {
+    const seconds = Math.round(milliseconds / 1e3);
+    const asks = seconds > 0 ? ` It asks to wait for ${seconds} s.` : "";
+    this.#miss("waiting", `${sentence(message)}${asks}`);
+    return milliseconds;
   }
 
   async #follow(onWord: () => void) {
-    const { signal } = this.#abort;
-    const controller = this.#abort;
-    let silence = setTimeout(() => controller.abort(SILENCE), SILENCE_MS);
+    const heard = this.#listen(this.#abort);
     try {
-      const response = await this.#open(signal);
+      const response = await this.#open(this.#abort.signal);
       // Without it the page shows all that it shows to those who may only look.
       void this.#learnRole().catch(() => {});
       const reader = response.pipeThrough(new TextDecoderStream()).getReader();
@@ -127,18 +162,45 @@ export class Live {
       for (;;) {
         const { done, value } = await reader.read();
         if (done) return;
-        clearTimeout(silence);
-        silence = setTimeout(() => controller.abort(SILENCE), SILENCE_MS);
+        heard.byte();
         const ends = parts.at(-1)?.endsWith("\n") ? value.startsWith("\n") : false;
         parts.push(value);
         if (!ends && !value.includes("\n\n")) continue;
         const events = parts.join("").split("\n\n");
         parts = [events.pop() ?? ""];
-        for (const event of events) this.#take(event, onWord);
+        for (const event of events) if (this.#take(event, onWord)) heard.word();
       }
     } finally {
-      clearTimeout(silence);
+      heard.stop();
     }
+  }
+
+  /**
+   * Ends a stream that is silent, and says so of one that never gets to the end of a status. By
+   * the clock a computer that was asleep is told from a daemon that says nothing.
+   */
+  #listen(stream: AbortController) {
+    let byte = performance.now();
+    let word = byte;
+    let clock = Date.now();
+    const look = () => {
+      const now = performance.now();
+      if (Date.now() - clock > ASLEEP_MS) {
+        this.phase = "connecting";
+        this.stale = true;
+        stream.abort(AGAIN);
+      } else if (now - byte > SILENCE_MS) stream.abort(SILENCE);
+      else if (now - word > SILENCE_MS) this.#miss("waiting", "What it says takes long to arrive.");
+    };
+    const looks = setInterval(look, LOOK_MS);
+    return {
+      byte() {
+        byte = performance.now();
+        clock = Date.now();
+      },
+      word: () => (word = performance.now()),
+      stop: () => clearInterval(looks),
+    };
   }
 
   async #open(signal: AbortSignal): Promise<ReadableStream<BufferSource>> {
@@ -147,14 +209,15 @@ export class Live {
     const response = await fetch(url, { signal, headers: this.headers(), cache: "no-store" });
     if (response.status === 401) {
       const wrong = this.token() !== null;
-      sessionStorage.removeItem(TOKEN);
+      session.forget(TOKEN);
       throw new Denied("locked", wrong ? "The daemon does not know this token." : "");
     }
-    if (response.status === 403 || response.status === 421) {
-      throw new Denied("refused", await detail(response));
-    }
-    if (!response.ok || !response.body) throw new Error(await detail(response));
-    return response.body as ReadableStream<BufferSource>;
+    if (response.ok && response.body) return response.body as ReadableStream<BufferSource>;
+    const { code, detail } = await problem(response);
+    if (response.status === 403 || response.status === 421) throw new Denied("refused", detail);
+    // A proxy whose daemon is away answers 503 too, but not with this code.
+    if (isBusy(code)) throw new Busy(wanted(response), detail);
+    throw new Answered(detail);
   }
 
   headers(): Record<string, string> {
@@ -188,7 +251,9 @@ export class Live {
     const headers = this.headers();
     if (body) headers["content-type"] = "application/json";
     try {
-      const response = await fetch(path, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
+      const signal = AbortSignal.timeout(ANSWER_MS);
+      const text = body && JSON.stringify(body);
+      const response = await fetch(path, { method, headers, signal, cache: "no-store", body: text });
       if (response.ok) return { document: (await response.json()) as T };
       return { problem: await problem(response) };
     } catch {
@@ -196,7 +261,8 @@ export class Live {
     }
   }
 
-  #take(event: string, onWord: () => void) {
+  /** Whether it is about the status. */
+  #take(event: string, onWord: () => void): boolean {
     const lines = event.split("\n");
     const field = (name: string) =>
       lines
@@ -205,34 +271,43 @@ export class Live {
         .join("\n");
     const kind = field("event");
     if (kind === "problem") {
-      this.#lose(JSON.parse(field("data")).detail ?? "It cannot tell its status.");
-      return;
+      const { code = "", detail = "it cannot tell its status" }: Partial<Problem> = JSON.parse(field("data"));
+      this.#miss(isBusy(code) ? "waiting" : "lost", sentence(detail));
+      return true;
     }
-    if (kind !== "status") return;
+    if (kind !== "status") return false;
     this.#show(field("data"));
+    this.phase = "live";
+    this.trouble = "";
+    this.stale = false;
     onWord();
+    return true;
   }
 
   #show(document: string) {
     this.status = JSON.parse(document) as Status;
-    this.phase = "live";
-    this.trouble = "";
+    this.toldAt = Date.now();
     this.onStatus(this.status);
   }
+}
+
+function isBusy(code: string): boolean {
+  return code === "busy" || code === "too_many_requests";
+}
+
+/** For how many milliseconds it wants to be left alone; 0 if it gives no seconds. */
+function wanted(response: Response): number {
+  const seconds = Number(response.headers.get("retry-after"));
+  return seconds > 0 ? 1e3 * Math.min(seconds, LONGEST_WAIT_S) : 0;
 }
 
 /** What a problem document says (RFC 9457). */
 async function problem(response: Response): Promise<Problem> {
   try {
     const { code, detail } = await response.json();
-    if (typeof detail === "string") return { code: String(code), detail };
+    if (typeof detail === "string") return { code: String(code ?? ""), detail };
   } catch {
     // It is none, and its number has to do.
   }
   return { code: "", detail: `It answers ${response.status}.` };
-}
-
-/** The sentence of a problem document. */
-export async function detail(response: Response): Promise<string> {
-  return (await problem(response)).detail;
 }

@@ -1,7 +1,7 @@
 /** How things stand, in words: the verdict on the whole, and the standing of each link. */
 
-import type { Link, Path, Status } from "./status";
-import { duration, list } from "./units";
+import { isAway, type Link, type Path, type Status } from "./status";
+import { duration, sentence, some } from "./units";
 
 export type Mood = "good" | "uneasy" | "bad" | "plain";
 
@@ -42,6 +42,10 @@ export function standing(status: Status, link: Link): Standing {
     return { word: "down", mood: "bad", why };
   }
   if (paths.length === 0) {
+    const barred = status.tunnels.every((tunnel) => tunnel.links && !tunnel.links.includes(link.name));
+    if (barred && status.tunnels.length > 0) {
+      return { word: "unused", mood: "plain", why: ["no class may use it, as the config says"] };
+    }
     const reason = status.tunnels.find((tunnel) => tunnel.reason)?.reason;
     return { word: "no path", mood: "uneasy", why: [link.hub ?? reason ?? "no tunnel uses it yet"] };
   }
@@ -86,11 +90,6 @@ export function verdict(status: Status): Verdict {
   return { mood, head, rest };
 }
 
-function sentence(text: string): string {
-  const first = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?]$/.test(first) ? first : `${first}.`;
-}
-
 function aboutLinks(status: Status): string {
   if (status.links.length === 0) return "No link is configured.";
   const groups = new Map<string, string[]>();
@@ -102,15 +101,18 @@ function aboutLinks(status: Status): string {
   const count = status.links.length;
   const parts = [`${working.length} of ${count} link${count === 1 ? "" : "s"} up`];
   for (const [word, names] of groups) {
-    if (word !== "up") parts.push(`${list(names.slice(0, 4))} ${word}`);
+    if (word !== "up") parts.push(`${some(names)} ${word}`);
   }
   return `${parts.join("; ")}.`;
 }
 
 function aboutSites(status: Status): string {
   const sites = status.sites ?? [];
-  if (sites.length === 0) return "No site has a tunnel.";
-  const well = sites.filter((site) => site.state === "up").length;
-  const all = `${sites.length} site${sites.length === 1 ? "" : "s"} connected`;
-  return well === sites.length ? `${all}.` : `${all}, ${well} of them with all their links.`;
+  const here = sites.filter((site) => !isAway(site));
+  const gone = sites.length - here.length;
+  const away = gone > 0 ? `; ${gone} away` : "";
+  if (here.length === 0) return `No site has a tunnel${away}.`;
+  const well = here.filter((site) => site.state === "up").length;
+  const all = `${here.length} site${here.length === 1 ? "" : "s"} connected`;
+  return `${all}${well === here.length ? "" : `, ${well} of them with all their links`}${away}.`;
 }

@@ -80,6 +80,8 @@ export interface Tunnel {
   delivery: string;
   state: State;
   reason?: string;
+  /** The links that it may use, if those are not all. */
+  links?: string[];
   sent_bytes: number;
   received_bytes: number;
   queue?: Queue;
@@ -94,6 +96,8 @@ export interface Tunnel {
 export interface Site {
   name: string;
   state: State;
+  /** Only while it is away. */
+  last_seen?: string;
   classes: string[];
   sent_bytes: number;
   received_bytes: number;
@@ -117,7 +121,23 @@ export interface Status {
   refused_lan?: { prefix: string; reason: string }[];
 }
 
+/** Whether a site has no tunnel. */
+export function isAway(site: Site): boolean {
+  return site.classes.length === 0;
+}
+
 /** A class of an edge, or of one site of a hub. */
 export function tunnelKey(tunnel: Tunnel): string {
   return JSON.stringify([tunnel.site, tunnel.class]);
+}
+
+/** Each with a key of its own: a site may give several classes the same name. */
+export function keyed<T>(items: T[], name: (item: T) => string): { key: string; item: T }[] {
+  const seen = new Map<string, number>();
+  return items.map((item) => {
+    const word = name(item);
+    const count = seen.get(word) ?? 0;
+    seen.set(word, count + 1);
+    return { key: `${count} ${word}`, item };
+  });
 }

@@ -1,5 +1,7 @@
 /** Dark or light: as the system has it, until the reader chooses. */
 
+import { lasting } from "./memory";
+
 export type Choice = "auto" | "light" | "dark";
 
 const KEY = "sennit-theme";
@@ -18,7 +20,7 @@ class Theme {
 
   next() {
     this.choice = CHOICES[(CHOICES.indexOf(this.choice) + 1) % CHOICES.length]!;
-    localStorage.setItem(KEY, this.choice);
+    lasting.write(KEY, this.choice);
     this.#apply();
     this.changes += 1;
   }
@@ -29,7 +31,7 @@ class Theme {
 }
 
 function stored(): Choice {
-  const kept = localStorage.getItem(KEY) as Choice;
+  const kept = lasting.read(KEY) as Choice;
   return CHOICES.includes(kept) ? kept : "auto";
 }
 

@@ -47,12 +47,52 @@ export function duration(seconds: number): string {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-export function clock(unix: number): string {
-  return new Date(unix * 1e3).toLocaleTimeString("en-GB");
+/** The zone in which times are shown, like `Europe/Berlin`. */
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+const TIME = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const MOMENT = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  timeZoneName: "short",
+});
+
+/** The time of day, after its date unless that is the day of `now`. */
+export function clock(unix: number, now = unix): string {
+  const date = new Date(unix * 1e3);
+  const isToday = date.toDateString() === new Date(now * 1e3).toDateString();
+  return `${isToday ? "" : `${DAY.format(date)} `}${TIME.format(date)}`;
+}
+
+/** Date, time and zone, to the minute. */
+export function moment(unix: number): string {
+  return Number.isFinite(unix) ? MOMENT.format(unix * 1e3) : NOT_KNOWN;
+}
+
+/** To the second and in UTC, as on the command line. */
+export function rfc3339(unix: number): string {
+  return Number.isFinite(unix) ? new Date(unix * 1e3).toISOString().replace(/\.\d+Z$/, "Z") : "";
 }
 
 /** `a`, `a and b`, `a, b and c`. */
 export function list(words: string[]): string {
   if (words.length < 2) return words.join("");
   return `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+}
+
+/** The first of them by name, and how many more there are. */
+export function some(words: string[]): string {
+  const SHOWN = 4;
+  if (words.length <= SHOWN + 1) return list(words);
+  return list([...words.slice(0, SHOWN), `${words.length - SHOWN} more`]);
+}
+
+/** A text of the daemon as a sentence. */
+export function sentence(text: string): string {
+  const first = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
 }
