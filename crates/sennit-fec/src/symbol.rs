@@ -1,8 +1,8 @@
 //! What is combined: bytes in whole blocks, filled up with zeros, so that no sum has a rest.
 //!
-//! [`Symbol::add_products`] is where the time goes. It follows Horner's rule for all terms together:
-//! a block of the sum is doubled eight times, whatever is added in between, where term by term it
-//! would be doubled eight times for each. All lanes of a vector register do the same, and the
+//! [`Symbol::add_products`] is where the time goes. It follows Horner's rule for all terms
+//! together: a block of the sum is doubled eight times, whatever is added in between. Term by term
+//! it would be doubled eight times for each. All lanes of a vector register do the same, and the
 //! compiler sees that.
 
 use crate::{

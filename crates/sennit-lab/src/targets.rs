@@ -160,7 +160,8 @@ pub(crate) fn page(text: &str, places: &[PathBuf], build: &str) -> Result<String
         .collect();
     let head = [
         "# Results\n".to_owned(),
-        "Written by `sennit lab table`, as `make bench` calls it; [Measuring](measuring.md) says how figures are made.\n"
+        "Written by `sennit lab table --markdown` from runs of the scenarios; [Measuring](measuring.md) says how \
+         figures are made.\n"
             .to_owned(),
         "| | |\n| --- | --- |".to_owned(),
         format!("| build | {build} |"),

@@ -86,6 +86,11 @@ impl Instance {
         }
     }
 
+    /// The priority of the rule by which a default route into the tunnel is found.
+    pub fn tunnel_priority(self) -> u32 {
+        self.priorities().tunnel
+    }
+
     pub(crate) fn tunnel_table(self) -> u32 {
         TABLES + (self.0 << 8)
     }
@@ -113,6 +118,31 @@ impl Instance {
 
     pub(crate) fn tables(self) -> RangeInclusive<u32> {
         self.tunnel_table()..=self.hub_table()
+    }
+
+    /// The instance that a routing table belongs to.
+    pub(crate) fn of_table(table: u32) -> Option<Self> {
+        Self::numbered(table.checked_sub(TABLES)? >> 8)
+    }
+
+    /// The instance whose routes in the main table have this metric.
+    pub(crate) fn of_metric(metric: u32) -> Option<Self> {
+        let numbers = [METRIC, BLOCK_METRIC].map(|first| metric.checked_sub(first));
+        numbers.into_iter().flatten().find_map(Self::numbered)
+    }
+
+    /// The instance whose rules have this priority.
+    pub(crate) fn of_priority(priority: u32) -> Option<Self> {
+        Self::numbered(priority.checked_sub(PRIORITY_TUNNEL)? / 3)
+    }
+
+    fn numbered(number: u32) -> Option<Self> {
+        (number < INSTANCES).then_some(Self(number))
+    }
+
+    /// Keeps daemons of this number from running until it is dropped; nothing if one runs.
+    pub(crate) fn hold(self) -> Option<UnixDatagram> {
+        hold(&number_lock(self)).ok()
     }
 
     pub(crate) fn priorities(self) -> Priorities {
@@ -151,7 +181,6 @@ pub(crate) struct InstanceLock {
 
 impl InstanceLock {
     pub(crate) fn acquire(device: &DeviceName) -> Result<Self, Error> {
-        let Instance(number) = Instance::of(device);
         let lock = |name: String, taken: Error| {
             hold(&name).map_err(|error| match error.kind() {
                 io::ErrorKind::AddrInUse => taken,
@@ -164,7 +193,7 @@ impl InstanceLock {
         Ok(Self {
             _device: lock(device_lock(device), Error::DeviceBusy(device.to_string()))?,
             _number: lock(
-                format!("sennit/instance/{number}"),
+                number_lock(Instance::of(device)),
                 Error::InstanceTaken(device.to_string()),
             )?,
         })
@@ -182,6 +211,10 @@ pub(crate) fn is_running(device: &DeviceName) -> bool {
 
 fn device_lock(device: &DeviceName) -> String {
     format!("sennit/device/{device}")
+}
+
+fn number_lock(Instance(number): Instance) -> String {
+    format!("sennit/instance/{number}")
 }
 
 fn hold(name: &str) -> io::Result<UnixDatagram> {

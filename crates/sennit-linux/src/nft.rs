@@ -19,6 +19,9 @@ use self::space::{NOT_PUBLIC_V4, NOT_PUBLIC_V6, PUBLIC_V6};
 pub(crate) use self::table::Table;
 use crate::{DeviceName, Error, error::Doing};
 
+/// So the name of a table begins, and that of the device follows.
+const PREFIX: &str = "sennit_";
+
 /// Which packets get the address of the interface they leave by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masquerade {
@@ -101,9 +104,22 @@ pub(crate) fn remove(device: &DeviceName) -> Result<(), Error> {
     }
 }
 
+/// The devices that have tables; none where they cannot be listed.
+pub(crate) fn devices() -> Vec<DeviceName> {
+    let listing = run(&["list", "tables", "inet"], "").unwrap_or_else(|error| {
+        tracing::debug!(%error, "cannot list tables");
+        String::new()
+    });
+    let names = listing
+        .lines()
+        .filter_map(|line| line.strip_prefix("table inet "));
+    let devices = names.filter_map(|name| name.trim().strip_prefix(PREFIX)?.parse().ok());
+    devices.collect()
+}
+
 /// What the table of `device` says; nothing if it is not there.
 fn list(device: &DeviceName) -> Result<Option<String>, Error> {
-    let name = format!("sennit_{device}");
+    let name = format!("{PREFIX}{device}");
     match run(&["list", "table", "inet", &name], "") {
         Ok(listing) => Ok(Some(listing)),
         Err(Error::NftRefused(_)) => Ok(None),
@@ -129,7 +145,7 @@ pub fn forward_blockers() -> Result<Vec<String>, Error> {
 }
 
 fn table(device: &DeviceName) -> String {
-    format!("inet sennit_{device}")
+    format!("inet {PREFIX}{device}")
 }
 
 /// Deleting fails for a table that does not exist, adding never does.

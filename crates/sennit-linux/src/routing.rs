@@ -31,6 +31,7 @@
 //! crash left behind is one more difference.
 
 mod classes;
+mod passage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +46,7 @@ use crate::{
     netlink::{Family, Interface, LinkState, Netlink, PROTOCOL, Route, Rule, Selector, TABLE_MAIN},
 };
 
-pub use self::classes::ClassRoute;
+pub use self::{classes::ClassRoute, passage::Passage};
 
 /// Metric of the routes that keep a hub's own packets out of the tunnels: the worst there is, so
 /// that any way that the main table knows comes first.
@@ -272,16 +273,20 @@ impl Routing {
             let route = Route::unreachable(prefix.net(), TABLE_MAIN, metric);
             self.want_into_tunnel(route, &mut state);
         }
+        self.want_links(&mut state);
+        state
+    }
+
+    fn want_links(&self, state: &mut State) {
         for (table, interface) in &self.links {
             for family in Family::BOTH {
                 // Without an address, or switched off, it has no use for routes, nor takes any.
                 let usable = interface.state != LinkState::AdminDown;
                 if usable && interface.source(family).is_some() {
-                    self.want_link(*table, interface, family, &mut state);
+                    self.want_link(*table, interface, family, state);
                 }
             }
         }
-        state
     }
 
     fn want_tunnel_route(&self, wanted: &TunnelRoute, state: &mut State) {

@@ -44,9 +44,7 @@ impl Sysctls {
     pub(crate) fn open(directory: &Path, device: &DeviceName) -> Result<Self, Error> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .doing(|| "read the boot id".into())?;
-        let namespace = fs::metadata("/proc/thread-self/ns/net")
-            .doing(|| "find the network namespace".into())?
-            .ino();
+        let namespace = namespace()?;
         let mut sysctls = Self {
             directory: directory.to_owned(),
             device: device.clone(),
@@ -104,16 +102,8 @@ impl Sysctls {
 
     /// What another daemon of this network namespace says about a switch, of those that `count`.
     fn claim_of_another(&self, key: &str, count: impl Fn(&DeviceName) -> bool) -> Option<Claim> {
-        let entries = fs::read_dir(&self.directory).ok()?;
-        let prefix = format!("{}-", self.namespace);
-        let names = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok());
-        let devices = names.filter_map(|name| {
-            let device = name.strip_prefix(&prefix)?.strip_suffix(SUFFIX)?;
-            device.parse::<DeviceName>().ok()
-        });
-        devices
+        devices_in(&self.directory, self.namespace)
+            .into_iter()
             .filter(|device| *device != self.device && count(device))
             .flat_map(|device| self.read_claims(&device))
             .find(|claim| claim.key == key)
@@ -159,6 +149,29 @@ impl Sysctls {
         self.directory
             .join(format!("{}-{device}{SUFFIX}", self.namespace))
     }
+}
+
+/// The devices of daemons of this network namespace that have changed switches, or had.
+pub(crate) fn devices(directory: &Path) -> Result<Vec<DeviceName>, Error> {
+    Ok(devices_in(directory, namespace()?))
+}
+
+fn devices_in(directory: &Path, namespace: u64) -> Vec<DeviceName> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let prefix = format!("{namespace}-");
+    let devices = names.filter_map(|name| {
+        let device = name.strip_prefix(&prefix)?.strip_suffix(SUFFIX)?;
+        device.parse().ok()
+    });
+    devices.collect()
+}
+
+fn namespace() -> Result<u64, Error> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net");
+    Ok(namespace
+        .doing(|| "find the network namespace".into())?
+        .ino())
 }
 
 /// Held while files of this directory are read and changed. Its own file goes with the last claim.

@@ -33,11 +33,15 @@ use std::{
     thread,
 };
 
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::sync::{mpsc, oneshot};
 
 use self::{access::Access, seats::Seats, watch::Watch};
 pub use self::{access::Role, describe::openapi};
 use crate::{config::ApiConfig, control::Ask, history::Archive, journal::Journal};
+
+/// Clients that wait to be accepted, as many as those of other listeners.
+const BACKLOG: i32 = 128;
 
 /// Why there is no API.
 #[derive(Debug, thiserror::Error)]
@@ -164,11 +168,65 @@ impl Api {
 
 fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ApiError> {
     let listeners = addresses.iter().map(|&address| {
-        let bound = TcpListener::bind(address).and_then(|listener| {
+        let bound = match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                let what = "this host does not have the address: the API answers there once it has";
+                tracing::warn!(%address, "{what}");
+                listen_early(address)
+            }
+            bound => bound,
+        };
+        let bound = bound.and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
         bound.map_err(|source| ApiError::Listen { address, source })
     });
     listeners.collect()
+}
+
+/// Listens at an address that the host may get later, as by DHCP after boot.
+fn listen_early(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    match address {
+        SocketAddr::V4(_) => sockopt::set_ip_freebind(&socket, true)?,
+        SocketAddr::V6(_) => sockopt::set_ipv6_freebind(&socket, true)?,
+    }
+    net::bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_the_host_does_not_have_yet_is_listened_at() {
+        // For documentation (RFC 5737, RFC 3849): no host has them.
+        let addresses = ["192.0.2.77:0", "[2001:db8::77]:0"].map(|it| it.parse().unwrap());
+
+        let listeners = listen(&addresses).unwrap();
+
+        for (listener, address) in listeners.iter().zip(addresses) {
+            let bound = listener.local_addr().unwrap();
+            assert_eq!(bound.ip(), address.ip());
+            assert_ne!(bound.port(), 0);
+        }
+    }
+
+    #[test]
+    fn an_address_that_somebody_else_has_is_an_error() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = other.local_addr().unwrap();
+
+        let error = listen(&[taken]).unwrap_err().to_string();
+
+        assert!(error.contains(&taken.to_string()), "{error}");
+    }
 }

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::config::{self, ConfigError, EdgeConfig, Loaded, Prefix};
+use crate::config::{self, ConfigError, EdgeConfig, Loaded, Prefix, Salvaged};
 use crate::described::DescribedPacket;
 pub use crate::exit::{Exit, Failure};
 use crate::remote::Remote;
@@ -60,15 +60,15 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 From nothing to a tunnel:
-  hub$  sennit hub init
-  hub$  sennit hub                             # or systemctl enable --now sennit-hub
-  hub$  sennit invite van-07 --hub 203.0.113.10:443
-  edge$ sennit join TOKEN --route-all
-  edge$ sennit edge                            # or systemctl enable --now sennit-edge
-  edge$ sennit status --wait up
+  hub#  sennit hub init
+  hub#  sennit hub                             # or systemctl enable --now sennit-hub
+  hub#  sennit invite van-07 --hub 203.0.113.10:443
+  edge# sennit join TOKEN --route-all
+  edge# sennit edge                            # or systemctl enable --now sennit-edge
+  edge# sennit status --wait usable
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config invalid,
-6 findings (check --strict, doctor, links drill), 7 permission denied, 8 timeout,
+6 findings (check --strict, doctor, links drill, test --gate), 7 permission denied, 8 timeout,
 130 interrupted";
 
 #[derive(Debug, Subcommand)]
@@ -88,7 +88,7 @@ enum Command {
     /// Shut a site out: void its certificates and tokens, free its addresses
     Revoke(RevokeArgs),
     /// Show what the running daemon does
-    Status(StatusArgs),
+    Status(status::StatusArgs),
     /// Say why a link carries what it carries, or why a flow goes where it goes
     Why(WhyArgs),
     /// List an edge's links, pause one, or see what happens when one is lost
@@ -103,7 +103,7 @@ enum Command {
     Usage(usage::UsageArgs),
     /// Gather what somebody who helps wants to know, without addresses, names and tokens
     Bugreport(bugreport::BugreportArgs),
-    /// Wait until the daemon is up, for scripts
+    /// Wait until the daemon is up, or usable, for scripts
     Wait(wait::WaitArgs),
     /// Show a config, also with what holds without being said
     Config(show::ConfigArgs),
@@ -183,6 +183,7 @@ struct InviteArgs {
 #[command(after_help = "\
 Examples:
   sennit join sennit_AQAAAA... --link starlink=eth1 --link lte=wwan0 --route-all
+  sennit join sennit_AQAAAA... --route-all --lan 192.168.8.0/24
   ssh hub sennit invite van-07 --hub 203.0.113.10:443 | sennit join -
   sennit join file:/run/token")]
 struct JoinArgs {
@@ -204,6 +205,10 @@ struct JoinArgs {
     /// Have everything go into the tunnel, by the first config
     #[arg(long)]
     route_all: bool,
+    /// A prefix behind this edge, by the first config; repeatable. The hub has to grant it: sennit
+    /// invite --lan
+    #[arg(long = "lan", value_name = "PREFIX", value_parser = values::prefix)]
+    lans: Vec<Prefix>,
     /// Where to write the first config [default: /etc/sennit/edge.toml, or edge.toml in another
     /// state directory than the usual one]
     #[arg(long, value_name = "FILE")]
@@ -305,30 +310,6 @@ struct RevokeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sennit status
-  sennit status --json | jq .tunnels
-  sennit status --wait up --timeout 30     # for scripts; exit code 8 when it takes longer")]
-struct StatusArgs {
-    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
-    /// Print JSON (sennit.status/1)
-    #[arg(long)]
-    json: bool,
-    /// Print the JSON Schema of what --json prints, and ask nobody
-    #[arg(long, conflicts_with_all = ["json", "wait"])]
-    schema: bool,
-    /// Wait until the daemon is in this state
-    #[arg(long, value_name = "STATE")]
-    wait: Option<status::Awaited>,
-    /// Seconds to wait for an answer, or for the state [default: 5, with --wait 30]
-    #[arg(long, value_name = "S", value_parser = values::seconds)]
-    timeout: Option<Duration>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
   sennit why                         # every link
   sennit why lte-b                   # one link
   sennit why --flows                 # which flows there are
@@ -337,7 +318,8 @@ Examples:
   sennit why --packet \"udp 192.168.8.7 10.9.0.2 5060\"
 
 A flow is named by addresses, ports (:443), a protocol (udp), or several of these. Each end of the
-tunnel tells of what it sends, so ask the hub about downloads.")]
+tunnel tells of what it sends, so ask the hub about downloads. At a hub --packet is about flows that
+begin behind it.")]
 struct WhyArgs {
     /// Only this link, or this flow
     #[arg(value_name = "LINK|FLOW")]
@@ -416,7 +398,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Edge(EdgeArgs { config }) => {
             daemon::edge::run(&load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
         }
-        Command::Guard(EdgeArgs { config }) => host::guard(&load(EdgeConfig::load(&config))?),
+        Command::Guard(EdgeArgs { config }) => host::guard(&config),
         Command::Invite(args) => sites::invite(&args),
         Command::Join(args) => join::join(&args),
         Command::Sites(args) => match &args.command {
@@ -490,6 +472,15 @@ fn find_config() -> PathBuf {
     let known = [config::DEFAULT_EDGE_FILE, config::DEFAULT_HUB_FILE];
     let there = known.into_iter().find(|file| Path::new(file).exists());
     there.unwrap_or(config::DEFAULT_EDGE_FILE).into()
+}
+
+/// What a config that may have errors tells of its daemon.
+fn salvage(file: &Path) -> Result<Salvaged, Failure> {
+    let source = config::read_file(file).map_err(|source| ConfigError::Read {
+        path: file.into(),
+        source,
+    })?;
+    Ok(config::salvage(&source))
 }
 
 /// The config, its warnings told.

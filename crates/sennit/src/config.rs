@@ -20,8 +20,10 @@ mod hub;
 mod limits;
 mod matching;
 mod notify;
+mod private;
 pub mod reference;
 mod rekey;
+mod salvage;
 mod section;
 mod values;
 
@@ -43,8 +45,11 @@ pub use self::effective::{Change, Entry, changes, effective, implied, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::HostFinding;
 pub(crate) use self::host::look_at_interfaces;
+pub(crate) use self::limits::MTU;
 pub use self::matching::{Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
+pub(crate) use self::private::{hosts, without_secrets, written};
+pub use self::salvage::{Salvaged, salvage};
 use self::section::{Section, kind_of};
 pub use self::values::SECRET_IN_CONFIG;
 pub use crate::policy::{Delivery, Policy};
@@ -135,6 +140,8 @@ pub struct EdgeConfig {
     /// Set when the far side is a CONNECT-IP proxy that is not a Sennit hub.
     pub proxy: Option<Proxy>,
     pub state: PathBuf,
+    /// Where history, events and counters are kept: what is written every few seconds.
+    pub records: PathBuf,
     pub device: DeviceName,
     /// What goes into the tunnel; empty when the router decides.
     pub routes: Vec<Prefix>,
@@ -217,6 +224,8 @@ pub struct Class {
     /// A packet belongs to the class when any of these matches.
     pub matches: Vec<Match>,
     pub policy: Policy,
+    /// The names of the links that it may use; without a list it may use all.
+    pub links: Option<Vec<String>>,
     /// Of each packet, for [`Policy::Redundant`]: 2 to 8.
     pub copies: u8,
     pub delivery: Delivery,
@@ -248,6 +257,7 @@ impl Default for Class {
             name: "default".into(),
             matches: Vec::new(),
             policy: Policy::Bond,
+            links: None,
             copies: 2,
             delivery: Delivery::Repair,
             congestion: Congestion::Auto,
@@ -324,6 +334,14 @@ impl EdgeConfig {
     /// Reads `source` as an edge's config; `file` is only named in findings.
     pub fn parse(file: &str, source: &[u8]) -> Result<Loaded<Self>, Report> {
         parse(file, source, edge::read)
+    }
+
+    /// What is unreachable while there is no tunnel.
+    pub fn blocked(&self) -> &[Prefix] {
+        match self.leak {
+            Leak::Block => &self.routes,
+            Leak::Allow => &[],
+        }
     }
 }
 

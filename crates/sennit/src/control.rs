@@ -32,34 +32,34 @@ use crate::{
 /// A request is a line of at most this many bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
 
-/// What a client wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a client wants. Those that say so are for an edge or a hub alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// The [`crate::status::Status`] document.
+    /// The status, `sennit.status/1`.
     Status,
-    /// The [`crate::status::Status`] document without flows, which costs less.
+    /// The status without flows, which costs less.
     Summary,
-    /// The [`crate::status::Status`] document with no flows but these, and not only the busiest of
-    /// them.
+    /// The status with no flows but these, and not only the busiest of them.
     Flow { flow: FlowName },
-    /// The [`crate::status::PacketReason`] of a packet that is only described (edge).
+    /// The class that a packet would take which is only described, and why. At a hub it is the
+    /// first of a flow that begins behind it.
     Packet { packet: DescribedPacket },
-    /// The [events](crate::journal::Events) that somebody wants.
+    /// The events that somebody wants, `sennit.events/1`.
     Events {
         #[serde(default)]
         wanted: Wanted,
     },
     /// Drop the tunnels of a site whose permission was withdrawn (hub).
     Disconnect { site: SiteName },
-    /// Have a link do something; the answer is a [`LinkAnswer`] (edge).
+    /// Have a link do something; the answer is `sennit.link/1` (edge).
     Link { link: String, order: LinkOrder },
-    /// Bound what a link carries, all classes together; the answer is a [`LinkAnswer`] (edge).
+    /// Bound what a link carries, all classes together; the answer is `sennit.link/1` (edge).
     Limit { link: String, bounds: LinkBounds },
-    /// Start over as who the state directory says that this edge is by now; the answer is an
-    /// [`IdentityAnswer`] (edge).
+    /// Start over as who the state directory says that this edge is by now; the answer is
+    /// `sennit.identity/1` (edge).
     Identity,
-    /// Read the config again and go on with what it says; the answer is a [`ReloadAnswer`]. What is
+    /// Read the config again and go on with what it says; the answer is `sennit.reload/1`. What is
     /// not confirmed within this time is taken back.
     Reload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,14 +69,14 @@ pub enum Request {
     Keep,
     /// Show the config, check another text of it, try that, or take it back.
     Config { order: ConfigOrder },
-    /// What the tunnel or a link carries is measured, or somebody looks at that; the answer is a
-    /// [`crate::speedtest::Speedtest`] (edge).
+    /// What the tunnel or a link carries is measured, or somebody looks at that; the answer is
+    /// `sennit.speedtest/1` (edge).
     Speedtest { order: SpeedtestOrder },
     /// Invite a site, take an invitation back, or list those that have not joined yet (hub).
     Invitations { order: InvitationsOrder },
-    /// Which addresses sites have, the [`crate::leases::Leases`] (hub).
+    /// Which addresses sites have, `sennit.leases/1` (hub).
     Leases,
-    /// What links have carried, the [`crate::usage::UsageDocument`] (edge).
+    /// What links have carried, `sennit.usage/1` (edge).
     Usage,
 }
 
@@ -89,16 +89,16 @@ pub trait Ask: Send + Sync + 'static {
 }
 
 /// What somebody wants of the config who edits it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigOrder {
-    /// The answer is a [`ConfigText`].
+    /// The answer is `sennit.config-text/1`.
     Show,
-    /// The answer is a [`ConfigCheck`].
+    /// The answer is `sennit.config-check/1`.
     Check { text: String },
     /// Run with this text, which takes the place of the one of this version in the file: at once,
-    /// or when it is kept. What is not kept within this time is taken back. The answer is a
-    /// [`ReloadAnswer`].
+    /// or when it is kept. What is not kept within this time is taken back. The answer is
+    /// `sennit.reload/1`.
     Apply {
         text: String,
         version: String,
@@ -110,7 +110,7 @@ pub enum ConfigOrder {
 }
 
 /// What somebody wants of speed tests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeedtestOrder {
     /// Nothing but to hear of the last one.
@@ -198,12 +198,12 @@ impl ConfigCheck {
 }
 
 /// What somebody wants of invitations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InvitationsOrder {
-    /// The answer is [`Invitations`].
+    /// The answer is `sennit.invitations/1`.
     List,
-    /// The answer is [`Invited`].
+    /// The answer is `sennit.invite/1`.
     Invite(InviteWish),
     /// The token of this site lets nobody in any more.
     Withdraw { site: SiteName },
@@ -271,7 +271,7 @@ impl Invitations {
 }
 
 /// What an operator wants of a link. None of it outlives the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkOrder {
     /// Nothing but to be described.
@@ -292,7 +292,7 @@ pub enum LinkOrder {
 
 /// What a link is to carry at most until the edge ends. What is absent stays as it is, and with 0
 /// what the config says holds again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkBounds {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -95,19 +95,19 @@ fn open_doors(
 }
 
 /// Starts the keeper of a daemon's journal, in its state directory.
-fn keep_journal(state: &Path, role: &str) -> Result<Keeper, Failure> {
-    let file = state.join(format!("{role}-journal.db"));
+fn keep_journal(records: &Path, role: &str) -> Result<Keeper, Failure> {
+    let file = records.join(format!("{role}-journal.db"));
     Keeper::start(&file).map_err(Failure::runtime)
 }
 
-/// Starts telling of events, from an outbox in the state directory.
+/// Starts telling of events, from an outbox beside the journal.
 fn notify(
     config: &[Notify],
-    state: &Path,
+    records: &Path,
     role: &str,
     journal: &Journal,
 ) -> Result<Notifier, Failure> {
-    let outbox = state.join(format!("{role}-outbox.db"));
+    let outbox = records.join(format!("{role}-outbox.db"));
     Notifier::start(config, &outbox, journal.clone()).map_err(Failure::runtime)
 }
 
@@ -245,6 +245,7 @@ mod tests {
             delivery: Delivery::Repair,
             state: State::Up,
             reason: None,
+            links: None,
             since_seconds: 1.0,
             key_exchange: None,
             resumed: false,

@@ -4,13 +4,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A packet of which `sennit why --packet` says where it would go.
 ///
 /// First the protocol, the source, the destination and, if it has ports, the destination port; then
 /// in any order `sport 40000`, `dscp 46` and `size 200`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct DescribedPacket {
     text: String,

@@ -28,7 +28,7 @@ use crate::store::StoreError;
 
 pub use self::authority::{Authority, HubIdentity, Issued};
 pub use self::authorize::{Admission, Proof, Refusal, authorize, authorize_bearer, reauthorize};
-pub use self::edge::{Alone, Credential, EdgeIdentity, RENEW_AFTER};
+pub use self::edge::{Alone, Credential, EdgeIdentity};
 pub use self::enroll::{
     Certified, ENROLL_PATH, Exchange, MAX_MESSAGE_BYTES, enroll, exchange, renew,
 };

@@ -64,10 +64,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The kinds with their numbers.
-    pub fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
-        let counts = self.counts.iter();
-        counts.map(|(kind, count)| (kind.as_str(), *count))
+    /// All kinds with their numbers, also those of which there was none: what counts up from
+    /// nothing at all has not grown for who looks twice.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let kinds = Event::KINDS.into_iter();
+        kinds.map(|kind| (kind, self.counts.get(kind).copied().unwrap_or(0)))
     }
 
     /// The gap of the last failover, in seconds.
@@ -84,7 +85,7 @@ impl Tally {
 }
 
 /// Which events somebody wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wanted {
     /// Only those after the one with this number.

@@ -6,6 +6,7 @@
 
 mod fec;
 mod kinds;
+mod links;
 mod reasons;
 mod schema;
 mod shared;
@@ -24,6 +25,7 @@ pub use self::kinds::{
     Cause, CongestionCause, Controller, LinkCause, LinkState, MtuSource, PathState, Placement,
     Role, State,
 };
+pub use self::links::{Links, ListedLink};
 pub use self::reasons::{
     Direction, FlowReason, PacketReason, Reason, flow_reasons, reasons, render_busiest,
     render_flows, render_reasons,
@@ -59,7 +61,7 @@ pub struct Status {
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
-    /// Of a hub: the sites that have a tunnel, by name.
+    /// Of a hub: the sites that have joined, by name, also those that are away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteStatus>,
     /// Of an edge: prefixes of its `lan` that the hub does not route.
@@ -205,15 +207,25 @@ pub struct LinkTraffic {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SiteStatus {
     pub name: SiteName,
-    /// `up` if all its tunnels are.
+    /// `up` if all its tunnels are, `down` if it is away.
     pub state: State,
-    /// Names of the classes that have a tunnel.
+    /// When it was last here, to the minute, in RFC 3339; absent while it has a tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<String>,
+    /// Names of the classes that have a tunnel; none if it is away.
     pub classes: Vec<String>,
     /// Inner packets.
     pub sent_bytes: u64,
     /// Inner packets.
     pub received_bytes: u64,
     pub links: Vec<SiteLinkStatus>,
+}
+
+impl SiteStatus {
+    /// Whether it has no tunnel.
+    pub fn is_away(&self) -> bool {
+        self.classes.is_empty()
+    }
 }
 
 /// One link of a site, as the hub sees it.
@@ -236,6 +248,9 @@ pub struct TunnelStatus {
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// At an edge: the links that the class may use, if those are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<Vec<String>>,
     /// How long it has been in this state.
     pub since_seconds: f64,
     /// The group of the TLS key exchange, by its name in the registry of IANA.

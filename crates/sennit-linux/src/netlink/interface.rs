@@ -1,6 +1,7 @@
 //! What there is to know about an interface that is to carry a link.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
@@ -11,6 +12,7 @@ use netlink_packet_route::{
     address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage},
     link::{LinkAttribute, LinkFlags, LinkMessage},
 };
+use rustix::net::netdevice::index_to_name;
 
 use super::{Family, Netlink, Route, TABLE_MAIN};
 use crate::{Error, error::Doing, udp::is_link_local};
@@ -201,6 +203,28 @@ impl Netlink {
             .iter()
             .filter(|message| message.attributes.contains(&mark));
         Ok(ours.filter_map(local_address).collect())
+    }
+
+    /// The interfaces that have addresses with our mark, by their names.
+    pub(crate) fn names_with_our_addresses(&mut self) -> Result<Vec<String>, Error> {
+        let mark = AddressAttribute::Protocol(super::PROTOCOL.into());
+        let query = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let replies = self
+            .dump(query)
+            .doing(|| "list the addresses of this host".into())?;
+        let indices = replies.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewAddress(message) => {
+                let ours = message.attributes.contains(&mark);
+                ours.then_some(message.header.index)
+            }
+            _ => None,
+        });
+        let indices: BTreeSet<u32> = indices.collect();
+        // One that has gone meanwhile has no name.
+        let names = indices
+            .into_iter()
+            .filter_map(|index| index_to_name(&self.socket, index).ok());
+        Ok(names.collect())
     }
 
     fn address_messages(&mut self, index: u32) -> Result<Vec<AddressMessage>, Error> {

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily,
-    rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange, RuleUidRange},
+    rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage, RulePortRange, RuleUidRange},
 };
 
 use super::{Family, PROTOCOL};
@@ -118,6 +118,10 @@ pub struct Rule {
     pub table: u32,
     /// Which packets.
     pub only: Selector,
+    /// All packets but those.
+    pub inverted: bool,
+    /// Somebody else's rule has conditions that are not in `only`.
+    pub has_more: bool,
     /// Ignore what the table finds with a prefix of this length or less.
     pub suppress_prefix_len: Option<u32>,
     /// Who added it; [`PROTOCOL`] if we did.
@@ -132,9 +136,16 @@ impl Rule {
             priority,
             table,
             only: Selector::default(),
+            inverted: false,
+            has_more: false,
             suppress_prefix_len: None,
             protocol: PROTOCOL,
         }
+    }
+
+    /// Whether most packets meet it: it has no condition, or takes all but those that meet one.
+    pub fn is_for_most(&self) -> bool {
+        self.inverted || !self.has_more && self.only == Selector::default()
     }
 
     /// Whether it carries our mark.
@@ -151,6 +162,7 @@ impl Rule {
     pub(super) fn to_message(&self) -> RuleMessage {
         let mut message = Self::query(self.family);
         message.header.action = RuleAction::ToTable;
+        message.header.flags.set(RuleFlags::Invert, self.inverted);
         let attributes = &mut message.attributes;
         attributes.push(RuleAttribute::Priority(self.priority));
         attributes.push(RuleAttribute::Table(self.table));
@@ -171,6 +183,8 @@ impl Rule {
         let mut rule = Self::lookup(family, 0, message.header.table.into());
         rule.protocol = 0;
         rule.only = Selector::read(message);
+        rule.inverted = message.header.flags.contains(RuleFlags::Invert);
+        rule.has_more = message.header.tos != 0;
         for attribute in &message.attributes {
             match attribute {
                 RuleAttribute::Priority(priority) => rule.priority = *priority,
@@ -180,6 +194,9 @@ impl Rule {
                 RuleAttribute::SuppressPrefixLen(len) if *len != u32::MAX => {
                     rule.suppress_prefix_len = Some(*len);
                 }
+                RuleAttribute::Oifname(_)
+                | RuleAttribute::TunId(_)
+                | RuleAttribute::L3MDev(true) => rule.has_more = true,
                 _ => {}
             }
         }
@@ -241,6 +258,11 @@ mod tests {
                     source_ports: Some((5060, 5060)),
                     destination_ports: Some((8000, 8999)),
                 },
+                ..plain.clone()
+            },
+            Rule {
+                only: Selector::marked(0xca6c),
+                inverted: true,
                 ..plain.clone()
             },
             Rule {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use sennit_linux::{
-    DeviceName, Error, Footprint, Instance, Masquerade, Rules, TunnelRoute, cleanup,
+    DeviceName, Error, Footprint, Instance, Masquerade, Rules, TunnelRoute, cleanup, cleanup_all,
     cleanup_but_block, forward_blockers,
     netlink::{Family, Interface, Netlink},
     tun::{Offload, TUN_BUFFER, Tun, TunConfig},
@@ -201,6 +201,38 @@ fn a_crash_leaves_nothing_after_the_next_start_or_a_cleanup() {
 
         assert_eq!(snapshot(&site.edge), before);
     }
+}
+
+#[test]
+fn a_cleanup_of_all_finds_what_nobody_names_and_leaves_alone_what_runs() {
+    let Some(site) = Site::new() else { return };
+    let (wan0, run0): (DeviceName, DeviceName) = ("wan0".parse().unwrap(), "run0".parse().unwrap());
+    let blocked = ["0.0.0.0/0", "::/0", "10.9.0.0/16"].map(|it| it.parse().unwrap());
+    let block = |device: &DeviceName| {
+        let directory = site.directory.path();
+        site.edge
+            .run(|| Footprint::begin_blocking(device, directory, &blocked).unwrap())
+    };
+    let clean = || {
+        let directory = site.directory.path();
+        site.edge.run(|| cleanup_all([], directory).unwrap())
+    };
+    let before = snapshot(&site.edge);
+    let running = block(&run0);
+    let beside = snapshot(&site.edge);
+    assert_ne!(beside, before);
+
+    // Of a guard there are routes and rules alone, of a killed daemon also what has its name.
+    let guard = block(&wan0);
+    site.edge.run(|| guard.remove_but_block().unwrap());
+    site.edge.run(|| kill_a_daemon(site.directory.path()));
+    let cleaned = clean();
+
+    assert_eq!(snapshot(&site.edge), beside);
+    assert_eq!(cleaned.devices, [sennit0()]);
+    site.edge.run(|| running.remove_but_block().unwrap());
+    clean();
+    assert_eq!(snapshot(&site.edge), before);
 }
 
 #[test]

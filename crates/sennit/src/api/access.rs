@@ -6,6 +6,7 @@
 //! A browser on an operator's desk can be made to ask anything by any page. So over TCP the `Host`
 //! must be an address, `localhost` or a name from the config, because a name that an attacker
 //! points here (DNS rebinding) is none of them; and an `Origin` must be the host that is asked.
+//! Links of other pages may lead to the page, and who follows one gets it without the status in it.
 
 use std::{io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Instant};
 
@@ -57,6 +58,14 @@ impl Peer {
     }
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// A file of the page, which is the same for everybody.
+    PageFile,
+    Anything,
+}
+
 /// What the config says of it.
 #[derive(Debug)]
 pub(super) struct Access {
@@ -86,6 +95,7 @@ impl Access {
     pub(super) fn admit(
         &self,
         peer: Peer,
+        wish: Wish,
         headers: &HeaderMap,
         host: Option<&str>,
         now: Instant,
@@ -98,7 +108,11 @@ impl Access {
             return Err(Problem::bad_request("one Host is named, not several"));
         }
         let host = host.or_else(|| text(headers, header::HOST));
-        self.check_origin(peer, headers, host)?;
+        self.check_host(peer, host)?;
+        if wish == Wish::PageFile && follows_a_link(headers) {
+            return Ok(None);
+        }
+        check_origin(headers, host)?;
         if peer == Peer::Local {
             return Ok(Some(Role::Admin));
         }
@@ -127,34 +141,16 @@ impl Access {
         roles.max()
     }
 
-    fn check_origin(
-        &self,
-        peer: Peer,
-        headers: &HeaderMap,
-        host: Option<&str>,
-    ) -> Result<(), Problem> {
-        if peer != Peer::Local {
-            let known = host.is_some_and(|host| self.is_ours(name_of(host)));
-            if !known {
-                return Err(Problem::new(
-                    StatusCode::MISDIRECTED_REQUEST,
-                    "unknown_host",
-                    "this is no host of that name: ask by address, or name it in `hosts` of [api]",
-                ));
-            }
-        }
-        let cross = || Problem::forbidden("a page of another site may not ask this");
-        if text(headers, header::HeaderName::from_static("sec-fetch-site")) == Some("cross-site") {
-            return Err(cross());
-        }
-        let Some(origin) = headers.get(header::ORIGIN) else {
+    fn check_host(&self, peer: Peer, host: Option<&str>) -> Result<(), Problem> {
+        let known = host.is_some_and(|host| self.is_ours(name_of(host)));
+        if known || peer == Peer::Local {
             return Ok(());
-        };
-        let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
-        match (origin, host) {
-            (Some((_, from)), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
-            _ => Err(cross()),
         }
+        Err(Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "unknown_host",
+            "this is no host of that name: ask by address, or name it in `hosts` of [api]",
+        ))
     }
 
     fn is_ours(&self, name: &str) -> bool {
@@ -177,6 +173,30 @@ fn token_files(config: &ApiConfig) -> impl Iterator<Item = (Role, &Path)> {
     ];
     let files = files.into_iter();
     files.filter_map(|(role, file)| Some((role, file.as_deref()?)))
+}
+
+/// Whether a browser goes to another page here from one of another site, which learns nothing of
+/// what it finds. Such a request names no origin unless it sends a form.
+fn follows_a_link(headers: &HeaderMap) -> bool {
+    let fetch = |name| text(headers, header::HeaderName::from_static(name));
+    fetch("sec-fetch-site") == Some("cross-site")
+        && fetch("sec-fetch-mode") == Some("navigate")
+        && !headers.contains_key(header::ORIGIN)
+}
+
+fn check_origin(headers: &HeaderMap, host: Option<&str>) -> Result<(), Problem> {
+    let cross = || Problem::forbidden("a page of another site may not ask this");
+    if text(headers, header::HeaderName::from_static("sec-fetch-site")) == Some("cross-site") {
+        return Err(cross());
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return Ok(());
+    };
+    let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
+    match (origin, host) {
+        (Some((_, from)), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
+        _ => Err(cross()),
+    }
 }
 
 /// A host without its port and brackets.
@@ -267,7 +287,7 @@ mod tests {
         for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
-        let admitted = access.admit(peer, &headers, None, Instant::now());
+        let admitted = access.admit(peer, Wish::Anything, &headers, None, Instant::now());
         admitted.map_err(|problem| {
             serde_json::to_value(problem).unwrap()["status"]
                 .as_u64()

@@ -25,7 +25,7 @@ use crate::{
     metrics::{self, Format, Sources},
     site::SiteName,
     speedtest::{SpeedtestOrder, SpeedtestWish},
-    status::{self, FlowReason, LinkStatus, SiteStatus, State, Status, TunnelStatus, flow_reasons},
+    status::{self, FlowReason, SiteStatus, State, Status, TunnelStatus, flow_reasons},
 };
 
 pub(super) fn json(document: &impl Serialize) -> Result<Response, Problem> {
@@ -105,25 +105,6 @@ pub(super) async fn whole(call: Call) -> Result<Response, Problem> {
     Ok(json_text(
         call.shared.watch.status(call.scope()?).await?.json,
     ))
-}
-
-/// The links of an edge.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct Links {
-    /// `sennit.links/1`.
-    schema: &'static str,
-    time: String,
-    links: Vec<LinkStatus>,
-}
-
-impl Links {
-    pub(super) fn of(status: &Status) -> Self {
-        Self {
-            schema: "sennit.links/1",
-            time: status.time.clone(),
-            links: status.links.clone(),
-        }
-    }
 }
 
 /// The tunnels.
@@ -259,7 +240,8 @@ pub(super) struct Done {}
 pub(super) async fn disconnect(call: Call) -> Result<Response, Problem> {
     let site = site(&call)?;
     let here = call.summary().await?;
-    if here.role == status::Role::Hub && !here.sites.iter().any(|it| it.name == site) {
+    let has_tunnel = |it: &SiteStatus| it.name == site && !it.is_away();
+    if here.role == status::Role::Hub && !here.sites.iter().any(has_tunnel) {
         return Err(Problem::not_found(format!(
             "site `{site}` has no tunnel here"
         )));
@@ -398,5 +380,47 @@ pub(super) async fn command(call: Call, request: control::Request) -> Result<Res
     match watch.in_background(move || ask.answer(request)).await? {
         control::Response::Document(document) => json(&document),
         control::Response::Refused(refused) => Err(Problem::refused(&refused)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The rows of the book's table of commands: the command, and who may give it.
+    fn rows() -> Vec<(String, String)> {
+        let book = include_str!("../../../../docs/src/api.md");
+        let rows = book
+            .lines()
+            .filter(|line| line.starts_with("| `{\"command\""));
+        let rows = rows.map(|row| {
+            let command = row.split('`').nth(1).unwrap();
+            let role = row.trim_end_matches('|').rsplit('|').next().unwrap();
+            (command.to_owned(), role.trim().to_owned())
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn the_book_lists_every_command_as_it_is_taken_with_the_role_that_it_needs() {
+        let mut listed = BTreeSet::new();
+        for (command, role) in rows() {
+            let request: control::Request =
+                serde_json::from_str(&command).unwrap_or_else(|error| panic!("{command}: {error}"));
+            assert_eq!(
+                serde_json::to_value(role_for(&request)).unwrap(),
+                role,
+                "{command}"
+            );
+            let request = serde_json::to_value(request).unwrap();
+            listed.insert(request["command"].as_str().unwrap().to_owned());
+        }
+
+        let schema = serde_json::to_value(schemars::schema_for!(control::Request)).unwrap();
+        let variants = schema["oneOf"].as_array().expect("an enum").iter();
+        let names = variants.map(|it| it["properties"]["command"]["const"].as_str().unwrap());
+        assert_eq!(listed, names.map(Into::into).collect());
     }
 }

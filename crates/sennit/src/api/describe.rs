@@ -1,6 +1,6 @@
 //! The OpenAPI description, made from the table of routes.
 
-use schemars::generate::SchemaSettings;
+use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -14,6 +14,7 @@ pub fn openapi() -> Value {
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
     let mut generator = settings.into_generator();
+    let mut bodies = bodies();
     let problem = generator.subschema_for::<Problem>();
     let mut paths = Map::new();
     for route in routes() {
@@ -42,7 +43,7 @@ pub fn openapi() -> Value {
             },
         });
         if let Some(takes) = route.takes {
-            let schema = takes(&mut generator);
+            let schema = takes(&mut bodies);
             path[&method]["requestBody"] =
                 json!({ "content": { "application/json": { "schema": schema } } });
         }
@@ -61,6 +62,14 @@ pub fn openapi() -> Value {
             "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
         },
     })
+}
+
+/// What clients send is described as it is read: fewer fields have to be there than are written.
+fn bodies() -> SchemaGenerator {
+    let mut settings = SchemaSettings::draft2020_12().for_deserialize();
+    settings.meta_schema = None;
+    settings.inline_subschemas = true;
+    settings.into_generator()
 }
 
 /// Like `get_v1_links_name`.

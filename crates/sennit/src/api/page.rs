@@ -47,6 +47,11 @@ const PROMPTLY: Duration = Duration::from_millis(100);
 /// A status of more bytes, of a hub with a thousand sites, would hold up the page's own files.
 const LONGEST: usize = 512 << 10;
 
+/// Whether the page has such a file.
+pub(super) fn has(path: &str) -> bool {
+    FILES.iter().any(|file| file.path == path)
+}
+
 /// Routes to the files of the page.
 pub(super) fn router(shared: &Arc<Shared>) -> Router {
     let mut router = Router::new();

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::{
     Role,
     answers::{
-        ApplyWish, CheckWish, Classes, Done, Flows, Health, Index, Links, Sites, any_command,
+        ApplyWish, CheckWish, Classes, Done, Flows, Health, Index, Sites, any_command,
         apply_config, check_config, command, config, disconnect, events, flows, health, history,
         invitations, invite, json, metrics, one, speedtest, start_speedtest, whole, withdraw,
     },
@@ -27,7 +27,7 @@ use crate::{
     journal::Events,
     leases::Leases,
     speedtest::{Speedtest, SpeedtestOrder, SpeedtestWish},
-    status::{LinkStatus, SiteStatus, State, Status},
+    status::{Links, ListedLink, SiteStatus, State, Status},
 };
 
 /// What becomes of a request.
@@ -144,11 +144,7 @@ fn itself() -> Vec<Route> {
                 "/readyz",
                 "Whether traffic can flow: 503 if not",
                 Gives::Json(schema::<Health>),
-                |call| {
-                    Box::pin(health(call, |state| {
-                        matches!(state, State::Up | State::Degraded)
-                    }))
-                },
+                |call| Box::pin(health(call, State::is_usable)),
             )
         },
     ]
@@ -239,13 +235,13 @@ fn links_and_classes() -> Vec<Route> {
         get(
             "/v1/links/{name}",
             "One link",
-            Gives::Json(schema::<LinkStatus>),
+            Gives::Json(schema::<ListedLink>),
             |call| {
                 Box::pin(async move {
                     let name = call.part("name");
-                    let links = call.summary().await?.links.clone();
+                    let links = Links::of(&*call.summary().await?).links;
                     one(
-                        links.into_iter().find(|link| link.name == name),
+                        links.into_iter().find(|it| it.link.name == name),
                         "link",
                         &name,
                     )
@@ -280,7 +276,7 @@ fn sites_and_flows() -> Vec<Route> {
     vec![
         get(
             "/v1/sites",
-            "The sites that have a tunnel to a hub",
+            "The sites of a hub that have joined, also those that are away",
             Gives::Json(schema::<Sites>),
             |call| Box::pin(async move { json(&Sites::of(&*call.summary().await?)) }),
         ),
@@ -463,6 +459,7 @@ fn configs() -> Vec<Route> {
 fn commands() -> Vec<Route> {
     vec![Route {
         method: Method::POST,
+        takes: Some(schema::<Request>),
         ..get(
             "/v1/command",
             "A command of the control socket; which role it needs depends on it",

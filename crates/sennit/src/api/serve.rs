@@ -11,7 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, body::Body, http::Request, response::IntoResponse as _};
+use axum::{
+    Router,
+    body::Body,
+    http::{Method, Request},
+    response::IntoResponse as _,
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::{
@@ -32,8 +37,8 @@ use tower::ServiceExt as _;
 
 use super::{
     ApiError, Shared,
-    access::Peer,
-    call,
+    access::{Peer, Wish},
+    call, page,
     problem::Problem,
     router,
     seats::{Busy, Seat},
@@ -194,9 +199,15 @@ fn answer(
 ) -> impl Future<Output = axum::response::Response> + use<> {
     let host = request.uri().authority().map(|it| it.as_str().to_owned());
     let headers = request.headers();
+    let is_of_page = request.method() == Method::GET && page::has(request.uri().path());
+    let wish = if is_of_page {
+        Wish::PageFile
+    } else {
+        Wish::Anything
+    };
     let role = shared
         .access
-        .admit(peer, headers, host.as_deref(), Instant::now());
+        .admit(peer, wish, headers, host.as_deref(), Instant::now());
     async move {
         let mut request = request.map(Body::new);
         match role {

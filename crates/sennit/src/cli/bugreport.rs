@@ -1,5 +1,6 @@
 //! `sennit bugreport`: what somebody who helps wants to know, without what is nobody's business.
 
+mod names;
 mod redact;
 
 use std::fs;
@@ -10,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use self::redact::Redaction;
-use super::{Exit, Failure, find_config, output, status};
-use crate::config::{Config, EdgeConfig};
+use super::{Exit, Failure, find_config, output, starter, status};
+use crate::config::{self, Config, EdgeConfig};
 use crate::control::{Client, Request};
 use crate::daemon::edge::doctor;
 use crate::date;
@@ -28,12 +29,12 @@ Examples:
   sennit bugreport --output report.txt
 
 Public addresses, hardware addresses, host and site names, URLs and tokens are replaced by numbered words, the
-same ones everywhere. Keys are never read. Nothing is sent anywhere: look at it, and send it yourself.")]
+same ones everywhere. No key and no secret is in it. Nothing is sent anywhere: look at it, and send it yourself.")]
 pub(super) struct BugreportArgs {
     /// The daemon's config [default: the edge's, else the hub's, in /etc/sennit]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
+    /// Control socket of the daemon [default: the config's]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Write it there instead of printing it
@@ -44,13 +45,21 @@ pub(super) struct BugreportArgs {
 pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     let mut redaction = Redaction::default();
     let file = args.config.clone().unwrap_or_else(find_config);
-    let source = fs::read_to_string(&file);
+    let source = fs::read(&file).map(|text| String::from_utf8_lossy(&text).into_owned());
+    let text = source.as_deref().unwrap_or_default();
+    names::hide(&mut redaction, text);
     let config = Config::load(&file).ok().map(|loaded| loaded.config);
-    redaction.hide_names(config.as_ref());
-    let daemon = daemon(args);
-    if let Some(sites) = daemon.as_ref().ok().and_then(|it| it["tunnels"].as_array()) {
-        let sites = sites.iter().filter_map(|tunnel| tunnel["site"].as_str());
-        sites.for_each(|site| redaction.hide(site, "site"));
+    let of_config = source
+        .is_ok()
+        .then(|| config::salvage(text.as_bytes()).control);
+    let daemon = daemon(args.control.clone().or(of_config));
+    if let Ok(status) = &daemon {
+        // Those of a hub that are away have no tunnel.
+        for (list, name) in [("tunnels", "site"), ("sites", "name")] {
+            let sites = status[list].as_array().into_iter().flatten();
+            let sites = sites.filter_map(|it| it[name].as_str());
+            sites.for_each(|site| redaction.hide(site, "site"));
+        }
     }
     let daemon = daemon.map_or_else(|why| why, |status| format!("{status:#}"));
     let sections = [
@@ -73,7 +82,7 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
             "routes of IPv6",
             said("ip", &["-6", "route", "show", "table", "all"]),
         ),
-        ("journal", journal()),
+        ("journal", journal(&file, config.as_ref())),
     ];
     let mut text = String::new();
     for (title, body) in sections {
@@ -90,8 +99,8 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
 }
 
 /// The daemon's status, or why there is none.
-fn daemon(args: &BugreportArgs) -> Result<serde_json::Value, String> {
-    let control = args.control.clone().map_or_else(status::find_control, Ok);
+fn daemon(control: Option<PathBuf>) -> Result<serde_json::Value, String> {
+    let control = control.map_or_else(status::find_control, Ok);
     let control = control.map_err(|failure| failure.to_string())?;
     let mut client = Client::connect(&control, PATIENCE).map_err(|error| error.to_string())?;
     client
@@ -115,10 +124,19 @@ fn system() -> String {
     format!("{}{}", read("/proc/version"), read("/etc/os-release"))
 }
 
-fn journal() -> String {
-    let units = ["-u", "sennit-edge", "-u", "sennit-hub"];
-    let words = [&units[..], &["-n", LINES, "--no-pager", "-o", "short-iso"]].concat();
-    said("journalctl", &words)
+/// Of the daemon with this config, or of all where no unit reads it.
+fn journal(file: &Path, config: Option<&Config>) -> String {
+    let role = match config {
+        Some(Config::Hub(_)) => "hub",
+        Some(Config::Edge(_)) | None => "edge",
+    };
+    let unit = starter::unit(role, file);
+    let whose = match &unit {
+        Some(unit) => ["-u", unit.as_str()],
+        None => ["-t", "sennit"],
+    };
+    let words = ["-n", LINES, "--no-pager", "-o", "short-iso"];
+    said("journalctl", &[&whose[..], &words[..]].concat())
 }
 
 /// What a command prints, or why it does not.

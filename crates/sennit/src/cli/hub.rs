@@ -2,7 +2,7 @@
 
 mod given;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::{Exit, Failure, StateArg, load, output, starter, values};
 use crate::config::{self, HubConfig};
 use crate::daemon;
-use crate::identity::{Authority, HubIdentity};
+use crate::identity::{Authority, HubIdentity, IdentityError};
 use crate::site::SiteName;
 
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(super) struct HubArgs {
 enum HubCommand {
     /// Make the hub's identity (keys, certificates and an empty store) and its first config
     ///
-    /// Neither an identity nor a config that is there is overwritten.
+    /// Keys, an authority and a config that are there stay as they are.
     Init {
         #[command(flatten)]
         state: StateArg,
@@ -42,7 +42,8 @@ enum HubCommand {
         /// state directory than the usual one]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// A DNS name or IP address under which third-party clients know the hub; repeatable
+        /// A DNS name or IP address under which third-party clients know the hub; repeatable. For
+        /// an identity that is there: its certificate is made anew, with these names alone
         #[arg(long = "name", value_name = "NAME", value_parser = values::server_name)]
         names: Vec<String>,
     },
@@ -92,13 +93,14 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
             config,
             names,
         }) => {
-            let identity = HubIdentity::init(&state.dir, &names, SystemTime::now())?;
+            let file = starter::place_of_hub(&state.dir, config.as_deref())?;
+            let identity = init(&state.dir, &names)?;
             output::say!("This hub is {}.", identity.authority.fingerprint());
             output::say!(
                 "Its identity is in {}; whoever has ca.key from there is the hub.",
                 state.dir.display()
             );
-            let file = starter::write_hub(&state.dir, config.as_deref())?;
+            starter::write_hub(&state.dir, &file)?;
             output::say!("Start it:");
             starter::say_start("hub", &file);
             starter::say_beside(&state.dir, &file);
@@ -109,4 +111,22 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
         Some(HubCommand::Leases { state, json }) => given::leases(&state.dir, json),
         Some(HubCommand::Ca { state }) => output::print(&Authority::load(&state.dir)?.pem()),
     }
+}
+
+/// Makes an identity, or completes the one that is there.
+fn init(state: &Path, names: &[String]) -> Result<HubIdentity, Failure> {
+    let now = SystemTime::now();
+    match HubIdentity::init(state, names, now) {
+        Err(IdentityError::HubExists { .. }) => {}
+        made => return Ok(made?),
+    }
+    let identity = HubIdentity::complete(state, names, now)?;
+    output::say!("There is an identity already, and its keys and authority stay.");
+    if !names.is_empty() {
+        output::say!(
+            "Its certificate is a new one, for {}: a hub that runs shows it once it is started again.",
+            names.join(", ")
+        );
+    }
+    Ok(identity)
 }

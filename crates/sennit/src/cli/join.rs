@@ -37,6 +37,7 @@ fn join_alone(args: &JoinArgs, invitation: Invitation) -> Result<Exit, Failure> 
         file: args.config.as_deref(),
         links: &args.links,
         route_all: args.route_all,
+        lans: &args.lans,
         absent: args.absent || args.offline,
     };
     let known = EdgeIdentity::of_invitation(state, &invitation);
@@ -70,6 +71,7 @@ fn join_alone(args: &JoinArgs, invitation: Invitation) -> Result<Exit, Failure> 
     } else {
         output::say!("Start it:");
         starter::say_start("edge", &starter.path);
+        starter::say_asked(&starter.config);
     }
     Ok(Exit::Ok)
 }

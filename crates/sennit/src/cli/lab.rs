@@ -69,6 +69,7 @@ fn become_lab(arguments: &[OsString], log: Option<&str>) -> Result<Exit, Failure
         "the lab is a program of its own, {PROGRAM}, which is neither beside {} nor in the PATH",
         ours.display()
     );
-    let hint = format!("`make build` in Sennit's source makes both; packages leave {PROGRAM} out");
+    let hint = "packages and `make install` leave it out; in Sennit's source, after `make build`: \
+                target/release/sennit lab";
     Err(Failure::new(Exit::NotFound, message).hint(hint))
 }

@@ -10,12 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use super::{Exit, Failure, output, values};
 use crate::config::DEFAULT_EDGE_CONTROL;
 use crate::control::{Client, LinkAnswer, LinkOrder, Request};
-use crate::status::{self, LinkState, LinkStatus, PathState, PathStatus, Status};
+use crate::status::{self, LinkState, LinkStatus, Links, ListedLink, Status};
 
 /// A daemon answers within one turn of its loop.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +34,8 @@ pub(super) struct LinksArgs {
     /// Control socket of the edge
     #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_EDGE_CONTROL)]
     control: PathBuf,
-    /// Print JSON (sennit.links/1; of a drill sennit.drill/1)
+    /// Print JSON (sennit.links/1; of pause, resume and limit sennit.link/1; of a drill
+    /// sennit.drill/1)
     #[arg(long, global = true)]
     json: bool,
 }
@@ -161,96 +161,43 @@ fn is_up(link: &LinkStatus) -> bool {
 
 // ---- list ---------------------------------------------------------------------------------------
 
-/// What `links --json` prints.
-#[derive(Serialize)]
-struct Document {
-    schema: &'static str,
-    links: Vec<Row>,
+fn cells(listed: &ListedLink) -> [String; 9] {
+    let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    let (link, traffic) = (&listed.link, &listed.link.traffic);
+    let state = match link.state {
+        LinkState::Up => "up",
+        LinkState::Down => "down",
+    };
+    let loss = traffic.loss_ratio.map(|loss| loss * 100.0);
+    [
+        link.name.clone(),
+        link.interface.clone(),
+        state.into(),
+        link.tier.to_string(),
+        known(
+            traffic
+                .rtt_seconds
+                .map(|rtt| format!("{:.1} ms", rtt * 1e3)),
+        ),
+        known(loss.map(|percent| format!("{percent:.1} %"))),
+        known(listed.rate_bytes_per_second.map(status::rate)),
+        status::bytes(traffic.sent_bytes),
+        status::bytes(traffic.received_bytes),
+    ]
 }
 
-/// A link with what all classes do there together.
-#[derive(Serialize)]
-struct Row {
-    #[serde(flatten)]
-    link: LinkStatus,
-    paths: usize,
-    paths_up: usize,
-    /// The least of its paths.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rtt_seconds: Option<f64>,
-    /// The greatest of its paths.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    loss_ratio: Option<f64>,
-    /// What one class can carry there, as congestion control sees it: the greatest of its paths.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rate_bytes_per_second: Option<f64>,
-    sent_bytes: u64,
-    received_bytes: u64,
-}
-
-impl Row {
-    fn new(link: &LinkStatus, status: &Status) -> Self {
-        let paths = status.tunnels.iter().flat_map(|tunnel| &tunnel.paths);
-        let here = |path: &&PathStatus| path.link.as_ref() == Some(&link.name);
-        let paths: Vec<&PathStatus> = paths.filter(here).collect();
-        let rates = paths.iter().filter_map(|path| path.rate_bytes_per_second);
-        Self {
-            link: link.clone(),
-            paths: paths.len(),
-            paths_up: count_up(&paths),
-            rtt_seconds: paths
-                .iter()
-                .filter_map(|it| it.rtt_seconds)
-                .reduce(f64::min),
-            loss_ratio: paths.iter().filter_map(|it| it.loss_ratio).reduce(f64::max),
-            rate_bytes_per_second: rates.reduce(f64::max),
-            sent_bytes: paths.iter().map(|path| path.sent_bytes).sum(),
-            received_bytes: paths.iter().map(|path| path.received_bytes).sum(),
-        }
-    }
-
-    fn cells(&self) -> [String; 9] {
-        let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-        let state = match self.link.state {
-            LinkState::Up => "up",
-            LinkState::Down => "down",
-        };
-        [
-            self.link.name.clone(),
-            self.link.interface.clone(),
-            state.into(),
-            self.link.tier.to_string(),
-            known(self.rtt_seconds.map(|rtt| format!("{:.1} ms", rtt * 1e3))),
-            known(self.loss_ratio.map(|loss| format!("{:.1} %", loss * 100.0))),
-            known(self.rate_bytes_per_second.map(status::rate)),
-            status::bytes(self.sent_bytes),
-            status::bytes(self.received_bytes),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let limits = status::limits(&self.link);
-        let reasons = self.link.reason.iter().chain(&self.link.hub).chain(&limits);
-        reasons
-            .map(|reason| format!("{}: {reason}", self.link.name))
-            .collect()
-    }
-}
-
-fn count_up(paths: &[&PathStatus]) -> usize {
-    let up = |path: &&&PathStatus| path.state == PathState::Up;
-    paths.iter().filter(up).count()
+fn notes(link: &LinkStatus) -> Vec<String> {
+    let limits = status::limits(link);
+    let reasons = link.reason.iter().chain(&link.hub).chain(&limits);
+    reasons
+        .map(|reason| format!("{}: {reason}", link.name))
+        .collect()
 }
 
 fn list(args: &LinksArgs, client: &mut Client) -> Result<Exit, Failure> {
-    let status = status(client)?;
-    let rows = status.links.iter().map(|link| Row::new(link, &status));
-    let links: Vec<Row> = rows.collect();
+    let listed = Links::of(&status(client)?);
     if args.json {
-        return output::print_json(&Document {
-            schema: "sennit.links/1",
-            links,
-        });
+        return output::print_json(&listed);
     }
     let titles = [
         "LINK",
@@ -263,7 +210,8 @@ fn list(args: &LinksArgs, client: &mut Client) -> Result<Exit, Failure> {
         "SENT",
         "RECEIVED",
     ];
-    let rows: Vec<_> = links.iter().map(|row| (row.cells(), row.notes())).collect();
+    let rows = listed.links.iter();
+    let rows: Vec<_> = rows.map(|it| (cells(it), notes(&it.link))).collect();
     output::print(&status::columns(titles, 3, &rows))
 }
 

@@ -18,7 +18,7 @@ Examples:
   sennit reload
   sennit reload --confirm 60s        # taken back after a minute, unless you say:
   sennit reload --keep
-  sennit reload --control /run/sennit/dock.sock
+  sennit reload --config /etc/sennit/dock.toml
 
 Flows live on. A config with errors changes nothing, and all of them are said (exit code 5). SIGHUP does
 the same. What needs a restart is named, and stays as it is until then.")]
@@ -26,6 +26,9 @@ pub(super) struct ReloadArgs {
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// The daemon's config, whose `control` it is asked at, in place of --control
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    config: Option<PathBuf>,
     /// Take it back after this time unless it is confirmed, like 60s
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     confirm: Option<Duration>,
@@ -38,7 +41,11 @@ pub(super) struct ReloadArgs {
 }
 
 pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
-    let control = args.control.clone().map_or_else(status::find_control, Ok)?;
+    let control = match (&args.control, &args.config) {
+        (Some(control), _) => control.clone(),
+        (None, Some(file)) => super::salvage(file)?.control,
+        (None, None) => status::find_control()?,
+    };
     let mut client = Client::connect(&control, PATIENCE)?;
     if args.keep {
         let kept = client.request(&Request::Keep)?;

@@ -6,8 +6,13 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use sennit_linux::DeviceName;
+
 use super::{Exit, Failure, output};
-use crate::config::{ConfigError, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE, EdgeConfig};
+use crate::config::{
+    ConfigError, DEFAULT_EDGE_CONTROL, DEFAULT_EDGE_FILE, DEFAULT_HUB_FILE, DEFAULT_STATE,
+    EdgeConfig, Prefix, RUN_DIRECTORY,
+};
 use crate::identity::Invitation;
 
 /// What goes into the first config of an edge.
@@ -19,6 +24,8 @@ pub(super) struct Wishes<'a> {
     pub(super) links: &'a [StarterLink],
     /// Everything goes into the tunnel.
     pub(super) route_all: bool,
+    /// Prefixes behind the edge.
+    pub(super) lans: &'a [Prefix],
     /// Interfaces of links may come later.
     pub(super) absent: bool,
 }
@@ -64,9 +71,9 @@ impl Starter {
     ) -> Result<Self, Failure> {
         let path = place(wishes.file, state, Path::new(DEFAULT_EDGE_FILE));
         if path.exists() {
-            if !wishes.links.is_empty() || wishes.route_all {
+            if !wishes.links.is_empty() || wishes.route_all || !wishes.lans.is_empty() {
                 output::say!(
-                    "warning: {} is there already: --link and --route-all change nothing in it",
+                    "warning: {} is there already: --link, --lan and --route-all change nothing in it",
                     path.display()
                 );
             }
@@ -89,7 +96,7 @@ impl Starter {
             links => links.to_vec(),
         };
         look_at_interfaces(&links, wishes.absent)?;
-        let text = text(&absolute(state), invitation, &links, wishes.route_all);
+        let text = text(&path, state, invitation, &links, wishes);
         let parsed = EdgeConfig::parse(&path.display().to_string(), text.as_bytes());
         let config = parsed.map_err(ConfigError::Invalid)?.config;
         let draft = Some(Draft::write(&path, &text)?);
@@ -202,8 +209,24 @@ fn is_missing(interface: &str) -> bool {
     !Path::new("/sys/class/net").join(interface).exists()
 }
 
-/// Writes the hub's config unless it is there; its path.
-pub(super) fn write_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Failure> {
+/// Where the hub's config goes, or is.
+///
+/// # Errors
+/// If something else is there, such as the directory that Docker makes of a file to be mounted.
+pub(super) fn place_of_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Failure> {
+    let path = place(file, state, Path::new(DEFAULT_HUB_FILE));
+    match path.metadata() {
+        Ok(there) if !there.is_file() => Err(Failure::runtime(format!(
+            "{} is there, and no regular file",
+            path.display()
+        ))
+        .hint("remove it, or name another place: --config FILE; in a container mount a directory")),
+        Ok(_) | Err(_) => Ok(path),
+    }
+}
+
+/// Writes the hub's config unless it is there.
+pub(super) fn write_hub(state: &Path, path: &Path) -> Result<(), Failure> {
     let text = format!(
         "[hub]\nlisten = [\"0.0.0.0:443\", \"[::]:443\"]\nstate = {}\n\
          pool = [\"10.200.0.0/16\", \"fd5e:1::/64\"]   # sites get their addresses from here\n\
@@ -215,12 +238,11 @@ pub(super) fn write_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Fa
          bearer_reach = [\"internet\"]                # by clients with a bearer token\n",
         quoted(&absolute(state)),
     );
-    let path = place(file, state, Path::new(DEFAULT_HUB_FILE));
     if let Some(parent) = path.parent() {
         // What fails here fails below too, and says so.
         let _ = fs::create_dir_all(parent);
     }
-    let file = OpenOptions::new().write(true).create_new(true).open(&path);
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
     match file.and_then(|mut file| file.write_all(text.as_bytes())) {
         Ok(()) => output::say!(
             "Its first config is {}: look at its addresses and reach.",
@@ -229,23 +251,38 @@ pub(super) fn write_hub(state: &Path, file: Option<&Path>) -> Result<PathBuf, Fa
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             output::say!("{} stays as it is.", path.display());
         }
-        Err(error) => return Err(unwritable(&path, &error)),
+        Err(error) => return Err(unwritable(path, &error)),
     }
-    Ok(path)
+    Ok(())
+}
+
+/// The unit that reads this config, if one does.
+pub(super) fn unit(role: &str, config: &Path) -> Option<String> {
+    let usual = [(DEFAULT_EDGE_FILE, "edge"), (DEFAULT_HUB_FILE, "hub")];
+    if let Some((_, role)) = usual.iter().find(|(file, _)| Path::new(file) == config) {
+        return Some(format!("sennit-{role}"));
+    }
+    let is_beside = config.parent() == Path::new(DEFAULT_EDGE_FILE).parent();
+    let name = config.file_stem()?.to_str()?;
+    let is_read = is_beside && role == "edge" && config.extension()? == "toml";
+    is_read.then(|| format!("sennit-edge@{name}"))
+}
+
+/// How to run a daemon with this config in the foreground.
+fn command(role: &str, config: &Path) -> String {
+    let usual = [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new);
+    match usual.contains(&config) {
+        true => format!("sennit {role}"),
+        false => format!("sennit {role} --config {}", config.display()),
+    }
 }
 
 /// Says how to start a daemon with this config.
 pub(super) fn say_start(role: &str, config: &Path) {
-    if [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE]
-        .map(Path::new)
-        .contains(&config)
-    {
-        output::say!(
-            "  systemctl enable --now sennit-{role}\nor without systemd:\n  sennit {role}"
-        );
-    } else {
-        output::say!("  sennit {role} --config {}", config.display());
+    if let Some(unit) = unit(role, config) {
+        output::say!("  systemctl enable --now {unit}\nor without systemd:");
     }
+    output::say!("  {}", command(role, config));
 }
 
 /// Says what two hubs on a host cannot share, to whoever makes one in another state directory than
@@ -260,14 +297,18 @@ pub(super) fn say_beside(state: &Path, config: &Path) {
     }
 }
 
+/// Says where an edge is asked that is not found without being named.
+pub(super) fn say_asked(config: &EdgeConfig) {
+    let control = &config.control;
+    if control != Path::new(DEFAULT_EDGE_CONTROL) {
+        output::say!("Ask it: sennit status --control {}", control.display());
+    }
+}
+
 /// How to have one that runs begin anew.
 pub(super) fn say_restart(role: &str, config: &Path) {
-    let usual = [DEFAULT_HUB_FILE, DEFAULT_EDGE_FILE].map(Path::new);
-    let how = match usual.contains(&config) {
-        true => format!("systemctl restart sennit-{role}"),
-        false => format!("sennit {role} --config {}", config.display()),
-    };
-    output::say!("  {how}");
+    let how = unit(role, config).map(|unit| format!("systemctl restart {unit}"));
+    output::say!("  {}", how.unwrap_or_else(|| command(role, config)));
 }
 
 /// Where a config goes: where somebody wants it, else where the unit reads it. Another state
@@ -301,24 +342,62 @@ fn default_routes(table: &str) -> Vec<String> {
     found.into_iter().map(|(_, interface)| interface).collect()
 }
 
-fn text(state: &Path, invitation: &Invitation, links: &[StarterLink], route_all: bool) -> String {
+/// What no other edge of this host may have, named after the config or the state directory of this
+/// one; of the usual edge it goes without saying.
+fn own_keys(config: &Path, state: &Path) -> Option<String> {
+    // A router whose /var is in memory keeps the usual edge's state beside its config.
+    let beside_config = Path::new(DEFAULT_EDGE_FILE).parent();
+    if state == Path::new(DEFAULT_STATE) || Some(state) == beside_config {
+        return None;
+    }
+    let name = name_beside(config, state)?;
+    let control = Path::new(RUN_DIRECTORY).join(format!("{name}.sock"));
+    let (name, control) = (quoted(Path::new(name.as_str())), quoted(&control));
+    Some(format!(
+        "device = {name}   # no other edge of this host has these two\ncontrol = {control}\n"
+    ))
+}
+
+fn name_beside(config: &Path, state: &Path) -> Option<DeviceName> {
+    let usual = Path::new(DEFAULT_EDGE_FILE).file_stem();
+    let of_config = config.file_stem().filter(|stem| Some(*stem) != usual);
+    let state = absolute(state);
+    let name = of_config.or(state.file_name())?.to_string_lossy();
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let begun = name.chars().skip_while(|c| !c.is_ascii_alphanumeric());
+    let legal = begun.map(|c| if is_legal(c) { c } else { '-' });
+    legal.take(15).collect::<String>().parse().ok()
+}
+
+fn text(
+    file: &Path,
+    state: &Path,
+    invitation: &Invitation,
+    links: &[StarterLink],
+    wishes: &Wishes<'_>,
+) -> String {
     let hubs: Vec<String> = invitation
         .hubs
         .iter()
         .map(|hub| format!("\"{hub}\""))
         .collect();
-    let routes = if route_all {
+    let routes = if wishes.route_all {
         "routes = [\"0.0.0.0/0\", \"::/0\"]   # what goes into the tunnel"
     } else {
         "routes = []        # what goes into the tunnel; everything: [\"0.0.0.0/0\", \"::/0\"]"
     };
+    let lans: Vec<String> = wishes.lans.iter().map(|lan| format!("\"{lan}\"")).collect();
+    let lan = match lans.is_empty() {
+        true => "lan = []           # prefixes behind this edge, like [\"192.168.8.0/24\"]".into(),
+        false => format!("lan = [{}]   # behind this edge", lans.join(", ")),
+    };
     let mut text = format!(
-        "# Site {}\n[edge]\nhub = [{}]\nstate = {}\n{routes}\n\
-         lan = []           # prefixes behind this edge, like [\"192.168.8.0/24\"]\n\n\
+        "# Site {}\n[edge]\nhub = [{}]\nstate = {}\n{}{routes}\n{lan}\n\n\
          # One [[link]] for each WAN interface.\n",
         invitation.site,
         hubs.join(", "),
-        quoted(state),
+        quoted(&absolute(state)),
+        own_keys(file, state).unwrap_or_default(),
     );
     if links.is_empty() {
         text += "# No interface has a default route now: name yours.\n";
@@ -347,7 +426,10 @@ fn quoted(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::identity::{Fingerprint, Secret};
 
     #[test]
     fn a_config_goes_where_its_unit_reads_it_unless_the_state_is_elsewhere() {
@@ -360,6 +442,73 @@ mod tests {
         assert_eq!(placed(None, "/var/lib/sennit/"), usual);
         assert_eq!(placed(None, "/srv/a"), Path::new("/srv/a/hub.toml"));
         assert_eq!(placed(Some("/x.toml"), "/srv/a"), Path::new("/x.toml"));
+    }
+
+    fn edge(file: &str, state: &str, lans: &[&str]) -> EdgeConfig {
+        let invitation = Invitation {
+            site: "van-07".parse().unwrap(),
+            hubs: vec!["203.0.113.10:443".parse().unwrap()],
+            authority: Fingerprint::of(b"any"),
+            secret: Secret::random(),
+            expires: SystemTime::UNIX_EPOCH,
+        };
+        let lans: Vec<Prefix> = lans.iter().map(|lan| lan.parse().unwrap()).collect();
+        let wishes = Wishes {
+            lans: &lans,
+            ..Wishes::default()
+        };
+        let text = text(Path::new(file), Path::new(state), &invitation, &[], &wishes);
+        EdgeConfig::parse(file, text.as_bytes()).unwrap().config
+    }
+
+    #[test]
+    fn a_second_edge_of_a_host_has_a_device_and_a_socket_of_its_own() {
+        let of = |file: &str, state: &str| {
+            let edge = edge(file, state, &[]);
+            (edge.device.to_string(), edge.control)
+        };
+        let is = |name: &str, control: &str| (name.to_owned(), PathBuf::from(control));
+
+        let usual = of("/etc/sennit/edge.toml", "/var/lib/sennit");
+        let router = of("/etc/sennit/joined.toml", "/etc/sennit");
+        let bulk = of("/etc/sennit/bulk.toml", "/var/lib/sennit/bulk");
+        let hidden = of("/srv/.dock/edge.toml", "/srv/.dock");
+        let north = of(
+            "/srv/vessel of the north/edge.toml",
+            "/srv/vessel of the north",
+        );
+
+        assert_eq!(usual, is("sennit0", "/run/sennit/edge.sock"));
+        assert_eq!(router, usual);
+        assert_eq!(bulk, is("bulk", "/run/sennit/bulk.sock"));
+        assert_eq!(hidden, is("dock", "/run/sennit/dock.sock"));
+        assert_eq!(
+            north,
+            is("vessel-of-the-n", "/run/sennit/vessel-of-the-n.sock")
+        );
+    }
+
+    #[test]
+    fn what_is_behind_the_edge_is_in_its_first_config() {
+        let lans = ["192.168.8.0/24", "fd08::/64"];
+        let edge = edge("edge.toml", "/var/lib/sennit", &lans);
+
+        assert_eq!(edge.lan, lans.map(|lan| lan.parse::<Prefix>().unwrap()));
+    }
+
+    #[test]
+    fn units_are_known_by_the_configs_that_they_read() {
+        let unit = |role, file: &str| unit(role, Path::new(file));
+
+        assert_eq!(
+            unit("edge", DEFAULT_EDGE_FILE).as_deref(),
+            Some("sennit-edge")
+        );
+        assert_eq!(unit("hub", DEFAULT_HUB_FILE).as_deref(), Some("sennit-hub"));
+        let bulk = unit("edge", "/etc/sennit/bulk.toml");
+        assert_eq!(bulk.as_deref(), Some("sennit-edge@bulk"));
+        assert_eq!(unit("hub", "/etc/sennit/far.toml"), None);
+        assert_eq!(unit("edge", "/srv/edge.toml"), None);
     }
 
     #[test]

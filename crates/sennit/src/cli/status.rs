@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Exit, Failure, StatusArgs, WhyArgs, output};
+use super::{Exit, Failure, WhyArgs, output, values};
 use crate::config::{DEFAULT_EDGE_CONTROL, DEFAULT_HUB_CONTROL};
 use crate::control::{Client, ClientError, Request};
 use crate::described::DescribedPacket;
@@ -19,11 +19,46 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// Between two looks at a daemon that is not there yet; short against what a person notices.
 const POLL: Duration = Duration::from_millis(100);
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit status
+  sennit status --json | jq .tunnels
+  sennit status --wait usable --timeout 30 # for scripts; exit code 8 when it takes longer")]
+pub(super) struct StatusArgs {
+    /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Print JSON (sennit.status/1)
+    #[arg(long)]
+    json: bool,
+    /// Print the JSON Schema of what --json prints, and ask nobody
+    #[arg(long, conflicts_with_all = ["json", "wait"])]
+    schema: bool,
+    /// Wait until the daemon is in this state
+    #[arg(long, value_name = "STATE")]
+    wait: Option<Awaited>,
+    /// Seconds to wait for an answer, or for the state [default: 5, with --wait 30]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    timeout: Option<Duration>,
+}
+
 /// What `--wait` can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Awaited {
     /// All that is configured works
     Up,
+    /// The tunnel carries packets, also while a link or a class is missing
+    Usable,
+}
+
+impl Awaited {
+    fn is_met(self, state: State) -> bool {
+        match self {
+            Self::Up => state == State::Up,
+            Self::Usable => state.is_usable(),
+        }
+    }
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
@@ -32,7 +67,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     }
     let control = || args.control.clone().map_or_else(find_control, Ok);
     let document = match args.wait {
-        Some(Awaited::Up) => wait_up(control, args.timeout.unwrap_or(DEFAULT_WAIT)),
+        Some(awaited) => wait_for(awaited, control, args.timeout.unwrap_or(DEFAULT_WAIT)),
         None => ask(&control()?, args.timeout.unwrap_or(DEFAULT_TIMEOUT)).map_err(Failure::from),
     };
     match document {
@@ -131,9 +166,10 @@ pub(super) fn read(document: &Value) -> Result<Status, Failure> {
         .map_err(|error| Failure::runtime(format!("the daemon's status makes no sense: {error}")))
 }
 
-/// Asks until the state is `up`; a daemon that is still starting is waited for as well, and so is
-/// its socket.
-pub(super) fn wait_up(
+/// Asks until the state is the awaited one; a daemon that is still starting is waited for as well,
+/// and so is its socket.
+pub(super) fn wait_for(
+    awaited: Awaited,
     control: impl Fn() -> Result<PathBuf, Failure>,
     timeout: Duration,
 ) -> Result<Value, Failure> {
@@ -141,8 +177,8 @@ pub(super) fn wait_up(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let failure = match control() {
-            Ok(control) => match look(&control, left.max(POLL), timeout)? {
-                Look::Up(document) => return Ok(document),
+            Ok(control) => match look(awaited, &control, left.max(POLL), timeout)? {
+                Look::Met(document) => return Ok(document),
                 Look::NotYet(failure) => failure,
             },
             Err(nobody) => nobody,
@@ -164,17 +200,22 @@ pub(super) fn wait_up(
 
 /// What one look at a daemon has found.
 enum Look {
-    Up(Value),
+    Met(Value),
     /// What to say if there is no time for another look.
     NotYet(Failure),
 }
 
-fn look(control: &Path, patience: Duration, timeout: Duration) -> Result<Look, Failure> {
+fn look(
+    awaited: Awaited,
+    control: &Path,
+    patience: Duration,
+    timeout: Duration,
+) -> Result<Look, Failure> {
     match ask(control, patience) {
         Ok(document) => {
             let status = read(&document)?;
-            if status.state == State::Up {
-                return Ok(Look::Up(document));
+            if awaited.is_met(status.state) {
+                return Ok(Look::Met(document));
             }
             Ok(Look::NotYet(timed_out(&status, timeout)))
         }

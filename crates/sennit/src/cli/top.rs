@@ -75,7 +75,8 @@ pub(super) fn run(args: &TopArgs) -> Result<Exit, Failure> {
     watch(before, args.interval, look)
 }
 
-/// Draws until somebody has seen enough. The terminal is put back in any case.
+/// Draws until somebody has seen enough, also while the daemon is started again. The terminal is
+/// put back in any case.
 fn watch(
     mut before: Seen,
     interval: Duration,
@@ -85,6 +86,7 @@ fn watch(
     let mut view = View::default();
     let mut now = Now::between(&before, &before);
     let outcome = loop {
+        view.stay_within(now.rows());
         let drawn = terminal.draw(|frame| view::draw(&now, view.skipped, frame));
         if let Err(error) = drawn {
             break Err(Failure::runtime(error));
@@ -96,7 +98,7 @@ fn watch(
                     now = Now::between(&before, &seen);
                     before = seen;
                 }
-                Err(failure) => break Err(failure),
+                Err(failure) => now = now.unanswered(failure.message().into()),
             },
             Ok(Next::Draw) => {}
             Ok(Next::End) => break Ok(Exit::Ok),
@@ -122,6 +124,12 @@ enum Next {
 }
 
 impl View {
+    /// Keeps the last of so many rows in the picture.
+    fn stay_within(&mut self, rows: usize) {
+        let last = u16::try_from(rows.saturating_sub(1)).unwrap_or(u16::MAX);
+        self.skipped = self.skipped.min(last);
+    }
+
     /// Waits for a key or until it is time to look again.
     fn wait(&mut self, until: Instant) -> io::Result<Next> {
         while event::poll(until.saturating_duration_since(Instant::now()))? {
@@ -145,5 +153,26 @@ impl View {
             _ => {}
         }
         Next::Draw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scrolling_ends_at_the_last_row() {
+        let mut view = View::default();
+        let mut press = |code| {
+            view.handle_key(KeyEvent::new(code, KeyModifiers::NONE));
+            view.stay_within(3);
+            view.skipped
+        };
+
+        let down = [KeyCode::Down; 5].map(&mut press);
+        let up = [KeyCode::Up; 3].map(&mut press);
+
+        assert_eq!(down, [1, 2, 2, 2, 2]);
+        assert_eq!(up, [1, 0, 0]);
     }
 }

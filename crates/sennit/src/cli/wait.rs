@@ -13,7 +13,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  sennit wait --for up --timeout 60 && start-the-rest
+  sennit wait --for usable --timeout 60 && start-the-rest
 
 It also waits for a daemon that is not started yet. Exit code 8: it took too long.")]
 pub(super) struct WaitArgs {
@@ -32,9 +32,9 @@ pub(super) struct WaitArgs {
 }
 
 pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
-    let status::Awaited::Up = args.state;
     let control = || args.control.clone().map_or_else(status::find_control, Ok);
-    let document = status::wait_up(control, args.timeout.unwrap_or(DEFAULT_TIMEOUT))?;
+    let timeout = args.timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let document = status::wait_for(args.state, control, timeout)?;
     if args.json {
         return output::print_document(&document);
     }

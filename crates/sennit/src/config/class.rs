@@ -20,6 +20,7 @@ pub(super) struct ReadClass {
     /// `match` is there, even if none of its rules could be read.
     has_match: bool,
     pub(super) policy: Option<Spanned<Policy>>,
+    pub(super) links: Option<Vec<Spanned<String>>>,
     copies: Option<Spanned<u8>>,
     delivery: Option<Spanned<Delivery>>,
     congestion: Option<Spanned<Congestion>>,
@@ -37,6 +38,11 @@ impl ReadClass {
         self.name.as_ref().map_or("?", |name| name.get_ref())
     }
 
+    pub(super) fn may_use(&self, link: &str) -> bool {
+        let links = self.links.as_ref();
+        links.is_none_or(|links| links.iter().any(|name| name.get_ref() == link))
+    }
+
     fn catches_all(&self) -> bool {
         !self.has_match && !self.has_device
     }
@@ -52,6 +58,9 @@ impl ReadClass {
             name: self.name.map_or(default.name, Spanned::into_inner),
             matches: self.matches.into_iter().map(Spanned::into_inner).collect(),
             policy: self.policy.map_or(default.policy, Spanned::into_inner),
+            links: self
+                .links
+                .map(|links| links.into_iter().map(Spanned::into_inner).collect()),
             copies: self.copies.map_or(default.copies, Spanned::into_inner),
             delivery: self.delivery.map_or(default.delivery, Spanned::into_inner),
             congestion: self
@@ -115,6 +124,7 @@ fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadCl
         "a class without `match` takes everything",
         findings,
     );
+    class.require_some("links", "a class without `links` uses all", findings);
     let (has_match, has_device) = (class.has("match"), class.has("device"));
     let read = ReadClass {
         header: class.header(),
@@ -124,6 +134,7 @@ fn read_class(mut class: Section<'_, '_>, findings: &mut Vec<Finding>) -> ReadCl
             .unwrap_or_default(),
         has_match,
         policy: class.string("policy", values::policy, findings),
+        links: class.strings("links", values::name, findings),
         copies: class.integer("copies", 2..=i64::from(MOST_COPIES), findings),
         delivery: class.string("delivery", values::delivery, findings),
         congestion: class.string("congestion", values::congestion, findings),

@@ -71,6 +71,7 @@ pub(super) fn read(
     class::check(&classes, findings);
     class::name_devices(&mut classes, &config.device, findings);
     check_devices(&config.device, &links, &classes, findings);
+    check_class_links(&links, &classes, findings);
     check_policies(&links, &classes, findings);
     config.links = links.into_iter().map(ReadLink::into_link).collect();
     config.classes = class::complete(classes);
@@ -89,6 +90,8 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     check_repeats("hub", &hub, findings);
     let proxy = read_proxy(&mut edge, findings);
     let state = edge.string("state", values::path, findings);
+    let state = state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner);
+    let records = edge.string("records", values::path, findings);
     let device = edge.string("device", values::device, findings);
     let routes = edge
         .list("routes", MOST_ROUTES, values::prefix, findings)
@@ -117,7 +120,8 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     EdgeConfig {
         hub: inner(hub),
         proxy,
-        state: state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner),
+        records: records.map_or_else(|| state.clone(), Spanned::into_inner),
+        state,
         device: device.map_or_else(default_device, Spanned::into_inner),
         routes: inner(routes),
         leak: leak.map_or(Leak::Block, Spanned::into_inner),
@@ -419,11 +423,32 @@ fn check_devices(
 }
 
 /// Policies that the links at hand cannot serve.
+fn check_class_links(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<Finding>) {
+    let names: Vec<&str> = links
+        .iter()
+        .map(|link| link.name.get_ref().as_str())
+        .collect();
+    for wanted in classes.iter().filter_map(|class| class.links.as_ref()) {
+        check_repeats("links", wanted, findings);
+        let unknown = wanted
+            .iter()
+            .filter(|name| !names.contains(&name.get_ref().as_str()));
+        findings.extend(unknown.map(|name| {
+            let message = format!("no link is named `{}`", name.get_ref());
+            Finding::error(name.span(), message).help(format!("there are {}", names.join(", ")))
+        }));
+    }
+}
+
 fn check_policies(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<Finding>) {
     for class in classes {
         let Some(policy) = &class.policy else {
             continue;
         };
+        let of_class = links
+            .iter()
+            .filter(|link| class.may_use(link.name.get_ref()));
+        let links: Vec<&ReadLink> = of_class.collect();
         let one_tier = links
             .iter()
             .all(|link| Some(link.tier) == links.first().map(|first| first.tier));

@@ -8,6 +8,8 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::private;
+
 /// Findings of one file that are shown: more is nobody's slip, and each is some lines of text.
 pub(super) const MOST_FINDINGS: usize = 100;
 
@@ -108,6 +110,8 @@ pub struct Report {
     file: Arc<str>,
     text: Arc<str>,
     findings: Vec<Finding>,
+    /// What is not quoted: a log is read by more people than a config.
+    private: Vec<Range<usize>>,
 }
 
 /// A finding as `check --json` prints it; lines and columns count from 1, columns in characters.
@@ -133,10 +137,15 @@ impl Report {
         findings.sort_by_key(|finding| (finding.span.start, finding.severity));
         findings.dedup();
         leave_out(&mut findings);
+        let private = match findings.is_empty() {
+            true => Vec::new(),
+            false => private::places(text),
+        };
         Self {
             file: file.into(),
             text: text.into(),
             findings,
+            private,
         }
     }
 
@@ -178,7 +187,9 @@ impl Report {
 
     fn render(&self, finding: &Finding) -> String {
         let line = line_around(&self.text, finding.span.start);
-        if line.text.len() > LONGEST_LINE {
+        let end = line.start + line.text.len();
+        let is_private = |place: &Range<usize>| place.start < end && line.start < place.end;
+        if line.text.len() > LONGEST_LINE || self.private.iter().any(is_private) {
             return self.render_alone(finding, &line);
         }
         let start = (finding.span.start - line.start).min(line.text.len());

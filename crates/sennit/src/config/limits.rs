@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::finding::Finding;
 
 /// RFC 8200 §5 wants 1280 for IPv6; above 9000 no WAN goes.
-pub(super) const MTU: RangeInclusive<i64> = 1280..=9000;
+pub(crate) const MTU: RangeInclusive<i64> = 1280..=9000;
 /// More threads than this share no work worth sharing.
 pub(super) const WORKERS: RangeInclusive<i64> = 1..=64;
 /// Packets that one key seals. Fewer would be renewed more often than the ends can tell each other
@@ -48,7 +48,8 @@ pub(super) fn check_mtu(mtu: Option<&Spanned<u16>>, findings: &mut Vec<Finding>)
             mtu.get_ref()
         );
         findings.push(Finding::warning(mtu.span(), message).help(
-            "a link that carries less is not used for the largest packets; 1400 fits Ethernet in both families",
+            "on a link that carries less full packets go in two halves, which costs some of its rate; \
+             1400 fits Ethernet in both families",
         ));
     }
 }

@@ -114,8 +114,9 @@ fn event(typed: &str) -> Result<String, Wrong> {
 
 /// An `http` or `https` URL with a host.
 fn url(typed: &str) -> Result<String, Wrong> {
+    // It may have a secret in it, so it is not quoted.
     let wrong = || {
-        Wrong::new(format!("`{}` is no URL", typed.escape_debug()))
+        Wrong::new("this is no URL, or one with a user in it")
             .help("write it whole, like https://hooks.example.org/sennit")
     };
     let uri: axum::http::Uri = typed.parse().map_err(|_| wrong())?;

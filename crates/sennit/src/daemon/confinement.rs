@@ -18,16 +18,17 @@ static HELD: OnceLock<Held> = OnceLock::new();
 const DEVICES: [&str; 3] = ["/proc/sys/net", "/dev/net/tun", "/dev/null"];
 
 /// Confines this process, which has one thread yet, to the files of a daemon with this config file,
-/// state directory and control socket.
-pub(super) fn begin(file: &Path, state: &Path, control: &Path) {
+/// directories that it keeps things in, and control socket.
+pub(super) fn begin(file: &Path, kept: &[&Path], control: &Path) {
     let run = Path::new(RUN_DIRECTORY);
     let folders = [run, control.parent().unwrap_or(run)];
     for folder in folders {
         // Who cannot make it says so when he needs it.
         let _ = DirBuilder::new().recursive(true).mode(0o755).create(folder);
     }
-    let mut writable: Vec<PathBuf> = [state]
-        .into_iter()
+    let mut writable: Vec<PathBuf> = kept
+        .iter()
+        .copied()
         .chain(folders)
         .map(PathBuf::from)
         .collect();

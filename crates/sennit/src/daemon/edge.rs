@@ -35,6 +35,8 @@ mod watch;
 mod way;
 
 use std::{
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
     path::Path,
     sync::{Arc, Weak},
     time::Instant,
@@ -58,7 +60,7 @@ use super::{
     worker::{self, Io, Worker},
 };
 use crate::{
-    config::{EdgeConfig, Leak, RUN_DIRECTORY, Severity},
+    config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     exit::Failure,
     journal::{Event, Journal},
     speedtest::Speedtests,
@@ -67,7 +69,7 @@ use accounts::Accounts;
 pub use ask::{Asked, ask};
 use crew::{Boxes, Crew};
 use dns::Dns;
-pub(crate) use dns::restore as restore_dns;
+pub(crate) use dns::{owner as whose_dns, restore as restore_dns};
 use far_side::FarSide;
 use ground::Host;
 use lead::Lead;
@@ -83,25 +85,38 @@ const LETTERS: u64 = 2;
 const STRAYS: u64 = 3;
 const MONITOR: u64 = 4;
 
+/// Makes the directory of what is written often, if that is one of its own: one in memory goes with
+/// each boot.
+fn make_records(config: &EdgeConfig) -> Result<(), Failure> {
+    let directory = &config.records;
+    if *directory == config.state {
+        return Ok(());
+    }
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(directory);
+    made.map_err(|error| Failure::runtime(format!("cannot make {}: {error}", directory.display())))
+}
+
 /// Runs an edge with the config in `file` until it is told to stop.
 pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
     let free = Deputy::start(()).map_err(Failure::runtime)?;
-    confinement::begin(file, &config.state, &config.control);
+    make_records(config)?;
+    confinement::begin(file, &[&config.state, &config.records], &config.control);
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let footprint = begin_footprint(config)?;
     let pollers = pollers(workers(config))?;
     let signals = watch_signals(&pollers, STOP)?;
     let mut boxes = Boxes::open(&pollers)?;
-    let keeper = keep_journal(&config.state, "edge")?;
+    let keeper = keep_journal(&config.records, "edge")?;
     let journal = keeper.journal().clone();
     let reloader = reloader(file, &running, &journal, &boxes);
     let front = front(&reloader, &journal, &mut boxes, started)?;
-    let books = (journal.clone(), config.state.join("edge-history.db"));
+    let books = (journal.clone(), config.records.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
     let _claim = Claim::make(&config.state, "edge")?;
-    let _notifier = notify(&config.notify, &config.state, "edge", &journal)?;
+    let _notifier = notify(&config.notify, &config.records, "edge", &journal)?;
     note_start(&journal);
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());
@@ -218,21 +233,22 @@ pub fn runs_with(state: &Path) -> bool {
     Claim::make(state, "edge").is_err()
 }
 
-/// Makes unreachable what an edge with this config will send into its tunnel, until that edge takes
-/// over; what that is.
-pub fn guard(config: &EdgeConfig) -> Result<Vec<Prefix>, Failure> {
-    let (blocked, directory) = (blocked(config), Path::new(RUN_DIRECTORY));
-    Footprint::begin_blocking(&config.device, directory, &blocked)?.remove_but_block()?;
-    Ok(blocked)
+/// Makes prefixes unreachable until the edge of `device` takes over.
+pub fn guard(device: &DeviceName, blocked: &[config::Prefix]) -> Result<(), Failure> {
+    let blocked: Vec<Prefix> = blocked.iter().copied().map(far_side::prefix).collect();
+    let directory = Path::new(RUN_DIRECTORY);
+    Footprint::begin_blocking(device, directory, &blocked)?.remove_but_block()?;
+    Ok(())
 }
 
 /// What is unreachable while there is no tunnel.
 fn blocked(config: &EdgeConfig) -> Vec<Prefix> {
-    let routes = config.routes.iter().copied().map(far_side::prefix);
-    match config.leak {
-        Leak::Block => routes.collect(),
-        Leak::Allow => Vec::new(),
-    }
+    config
+        .blocked()
+        .iter()
+        .copied()
+        .map(far_side::prefix)
+        .collect()
 }
 
 fn log_start(config: &EdgeConfig, workers: usize) {

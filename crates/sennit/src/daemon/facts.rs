@@ -139,6 +139,7 @@ fn tunnel(
         delivery: delivery(tunnel.treatment.delivery),
         state,
         reason,
+        links: None,
         since_seconds: now.saturating_duration_since(tunnel.since).as_secs_f64(),
         resumed: tunnel.resumed,
         early: tunnel.early,
@@ -154,13 +155,7 @@ fn tunnel(
         repair: repair(tunnel),
         headers: headers(tunnel),
         fec: fec::class(&tunnel.fec),
-        striping: (tunnel.treatment.policy == sennit_core::Policy::Bond).then_some(
-            StripingStatus {
-                wait_seconds: tunnel.striping.wait.as_secs_f64(),
-                gained_bytes: tunnel.striping.gained,
-                missed_bytes: tunnel.striping.missed,
-            },
-        ),
+        striping: striping(tunnel),
         flow_count: tunnel.flow_count as u64,
         flows: tunnel.flows.iter().map(|it| flow(tunnel, it)).collect(),
         paths: tunnel
@@ -173,6 +168,15 @@ fn tunnel(
             })
             .collect(),
     }
+}
+
+fn striping(tunnel: &facts::TunnelStatus) -> Option<StripingStatus> {
+    let bonds = tunnel.treatment.policy == sennit_core::Policy::Bond;
+    bonds.then_some(StripingStatus {
+        wait_seconds: tunnel.striping.wait.as_secs_f64(),
+        gained_bytes: tunnel.striping.gained,
+        missed_bytes: tunnel.striping.missed,
+    })
 }
 
 fn queue(tunnel: &facts::TunnelStatus) -> QueueStatus {

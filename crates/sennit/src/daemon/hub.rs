@@ -8,6 +8,7 @@
 //! ([`directory`]), the registrar, and the host's routes ([`gateway`]).
 
 mod change;
+mod condition;
 mod crew;
 mod directory;
 mod gateway;
@@ -17,6 +18,7 @@ mod owners;
 mod registrar;
 mod relay;
 mod running;
+mod sorted;
 mod speedtest;
 
 use std::{
@@ -52,10 +54,11 @@ use crate::{
     exit::Failure,
     identity::HubIdentity,
     journal::{Event, Journal},
-    status::{Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus},
+    status::{Role, SCHEMA, Status, TunnelStatus, WorkerStatus},
     store::Store,
 };
 use change::{All, Insiders, Relay};
+use condition::{Condition, Found};
 use crew::{Boxes, Crew};
 use running::Running;
 
@@ -74,7 +77,7 @@ const MAX_STRANGERS: usize = 4096;
 /// Runs a hub with the config in `file` until it is told to stop.
 pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
-    confinement::begin(file, &config.state, &config.control);
+    confinement::begin(file, &[&config.state], &config.control);
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),
@@ -91,24 +94,27 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let journal = keeper.journal().clone();
     let insiders = Arc::new(Insiders::default());
     let reloader = reloader(file, &running, &journal, &insiders);
-    let front = front(&config, &reloader, &journal, &mut boxes, started);
+    let condition = Arc::new(Condition::default());
+    let front = front(
+        &config, &reloader, &journal, &mut boxes, &condition, started,
+    );
     let books = (journal.clone(), config.state.join("hub-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
     let _claim = Claim::make(&config.state, "hub")?;
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
-    note_start(&journal);
 
     let mut relay = Relay::default();
     relay.start_if_needed(&config, &pollers, &boxes.verdict_slots, &stop)?;
     let windows = std::mem::take(&mut relay.windows);
     let mut ios: Vec<Io> = pollers.iter().cloned().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
+    note_start(&journal);
     let crew = Crew::new(&config, &identity, &journal, started)?;
     let store = Store::open(&config.state)?;
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
     let gateway = Arc::new(gateway);
     speedtest::start(&config, stop.lifeline())?;
-    let neighbours = crew.neighbours(&boxes, &gateway, relay.orders.clone());
+    let neighbours = crew.neighbours(&boxes, &gateway, relay.orders.clone(), condition);
     let authority = (store, identity.authority);
     let registrar = crew.start_registrar(authority, neighbours, stop.lifeline())?;
     let all = All {
@@ -148,9 +154,11 @@ fn front(
     reloader: &Arc<Reloader<Running>>,
     journal: &Journal,
     boxes: &mut Boxes,
+    condition: &Arc<Condition>,
     started: Instant,
 ) -> Arc<Front> {
     Arc::new(Front {
+        condition: Arc::clone(condition),
         reloader: Arc::clone(reloader),
         config: Arc::clone(config),
         started,
@@ -159,7 +167,8 @@ fn front(
     })
 }
 
-/// Gives each worker a socket for every address; what they send has this routing mark.
+/// Gives each worker a socket for every address; what they send has this routing mark. An address
+/// may be missing for long, so a start that fails here is no event yet.
 fn listen(config: &HubConfig, mark: u32, ios: &mut [Io]) -> Result<(), Failure> {
     for (index, &address) in config.listen.iter().enumerate() {
         let sockets = LinkSocket::listen_steered(address, ios.len(), WORKER_OCTET, Some(mark))?;
@@ -229,13 +238,15 @@ struct Front {
     started: Instant,
     workers: Vec<Slot<Question<Answer>>>,
     journal: Journal,
+    condition: Arc<Condition>,
 }
 
 impl Ask for Front {
     fn status(&self, request: &Request) -> Result<Status, Refused> {
         let answers = mailbox::ask_all(&self.workers, request)?;
         let reports = answers.into_iter().map(Answer::tell).collect();
-        Ok(status(&self.config, self.started, reports))
+        let found = self.condition.found();
+        Ok(status(&self.config, self.started, reports, &found))
     }
 
     fn answer(&self, request: Request) -> Response {
@@ -243,10 +254,12 @@ impl Ask for Front {
             Request::Status | Request::Summary | Request::Flow { .. } => {
                 Response::result(self.status(&request))
             }
-            Request::Packet { .. } => Response::refused(
-                "not_an_edge",
-                "a hub sorts nothing: a flow stays in the class in which it came",
-            ),
+            Request::Packet { ref packet } => {
+                match sorted::sort(&self.reloader.running().config, packet) {
+                    Some(reason) => Response::document(&reason),
+                    None => Response::refused("no_packet", format!("`{packet}` is no packet")),
+                }
+            }
             Request::Events { wanted } => Response::document(&self.journal.read(&wanted)),
             Request::Disconnect { .. } => {
                 let done = mailbox::ask_all(&self.workers, &request);
@@ -270,8 +283,8 @@ impl Ask for Front {
     }
 }
 
-/// One document for all workers, sorted by site and class.
-fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status {
+/// One document for all workers, sorted by site and class, with what the registrar found.
+fn status(config: &HubConfig, started: Instant, reports: Vec<Report>, found: &Found) -> Status {
     let mut tunnels = Vec::new();
     let (mut workers, mut links) = (Vec::new(), Vec::new());
     for report in reports {
@@ -280,23 +293,27 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
         workers.push(report.worker);
     }
     tunnels.sort_by(|a: &TunnelStatus, b| (&a.site, &a.class).cmp(&(&b.site, &b.class)));
+    let mut sites = traffic::sites(&tunnels, &links);
+    let mut notes = found.notes(config.device.as_str());
+    notes.extend(found.add_away(&mut sites));
+    let (state, reason) = found.state();
     Status {
         schema: SCHEMA.into(),
         time: date::millis(SystemTime::now()),
         role: Role::Hub,
         version: env!("CARGO_PKG_VERSION").into(),
-        state: State::Up,
-        reason: None,
+        state,
+        reason,
         uptime_seconds: started.elapsed().as_secs_f64(),
         device: config.device.to_string(),
         addresses: gateway::own_addresses(config)
             .iter()
             .map(IpNet::addr)
             .collect(),
-        notes: Vec::new(),
+        notes,
         links: Vec::new(),
         refused_lan: Vec::new(),
-        sites: traffic::sites(&tunnels, &links),
+        sites,
         tunnels,
         certificate: None,
         workers,
@@ -307,7 +324,10 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>) -> Status 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::tests::{path, tunnel};
+    use crate::{
+        daemon::tests::{path, tunnel},
+        status::State,
+    };
 
     const CONFIG: &[u8] = b"[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n";
 
@@ -336,7 +356,7 @@ mod tests {
             report(vec![tunnel("ship", "default"), tunnel("bike", "all")], 9),
         ];
 
-        let status = status(&config(""), Instant::now(), reports);
+        let status = status(&config(""), Instant::now(), reports, &Found::default());
 
         let tunnels: Vec<(&str, &str)> = status
             .tunnels
@@ -359,6 +379,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_registrar_found_is_in_the_document() {
+        let condition = Condition::default();
+        let forwards_nothing = || Some("the host forwards nothing".to_owned());
+        condition.note(condition::Trouble::Forwarding, forwards_nothing());
+        condition.note_blockers(vec!["ip filter FORWARD".into()]);
+
+        let status = status(&config(""), Instant::now(), Vec::new(), &condition.found());
+
+        assert_eq!(status.state, State::Degraded);
+        assert_eq!(status.reason, forwards_nothing());
+        assert!(
+            status.notes[0].contains("comes from sennit0"),
+            "{:?}",
+            status.notes
+        );
+    }
+
+    #[test]
     fn a_hub_with_500_sites_says_a_third_less_without_paths() {
         let tunnels = (0..500).map(|number| {
             let mut tunnel = tunnel(&format!("site-{number}"), "default");
@@ -366,7 +404,7 @@ mod tests {
             tunnel
         });
         let reports = vec![report(tunnels.collect(), 0)];
-        let mut status = status(&config(""), Instant::now(), reports);
+        let mut status = status(&config(""), Instant::now(), reports, &Found::default());
         let size = |status: &Status| serde_json::to_vec(status).unwrap().len();
 
         let whole = size(&status);

@@ -49,6 +49,7 @@ fn site(tunnels: &[TunnelStatus], facts: &[&LinkFacts]) -> SiteStatus {
     SiteStatus {
         name: tunnels[0].site.clone(),
         state: state(tunnels),
+        last_seen: None,
         classes: tunnels.iter().map(|it| it.class.clone()).collect(),
         sent_bytes: tunnels.iter().map(|it| it.sent_bytes).sum(),
         received_bytes: tunnels.iter().map(|it| it.received_bytes).sum(),

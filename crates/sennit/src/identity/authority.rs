@@ -94,6 +94,24 @@ impl HubIdentity {
         Self::load(state)
     }
 
+    /// Completes the identity in `state`: with a store, if that is gone, and with a certificate for
+    /// exactly these further names, if there are any. Its keys and its authority stay.
+    pub fn complete(
+        state: &Path,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Self, IdentityError> {
+        let authority = Authority::load(state)?;
+        Store::create(state)?;
+        if !names.is_empty() {
+            let key = key_pair(&state.join(HUB_KEY))?;
+            let hub = authority.certify_hub(&key, names, now)?;
+            let path = state.join(HUB_CERTIFICATE);
+            files::write(&path, Access::Public, hub.pem().as_bytes())?;
+        }
+        Self::load(state)
+    }
+
     /// Reads the identity in `state`.
     pub fn load(state: &Path) -> Result<Self, IdentityError> {
         let authority = Authority::load(state)?;

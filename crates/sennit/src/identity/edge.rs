@@ -30,9 +30,6 @@ const CERTIFICATE: &str = "site.pem";
 /// Renewal starts when a third of the lifetime is left, so that months of trying remain.
 const RENEW_BEFORE: Duration = Duration::from_secs(120 * 86_400);
 
-/// What is left of a certificate's lifetime when it is renewed, as time since it was issued.
-pub const RENEW_AFTER: Duration = SITE_LIFETIME.saturating_sub(RENEW_BEFORE);
-
 /// A certificate that seems to have been issued so far from now tells of a wrong clock. A hub
 /// repeats one for a day at most.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(2 * 86_400);

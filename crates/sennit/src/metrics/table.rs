@@ -156,7 +156,8 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         read: |from, to| {
             if from.status.role == Role::Hub {
-                to.add(&[], from.status.sites.len() as f64);
+                let here = from.status.sites.iter().filter(|it| !it.is_away());
+                to.add(&[], here.count() as f64);
             }
         },
     },
@@ -164,7 +165,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "sennit_site_up",
         kind: Kind::Gauge,
         unit: None,
-        help: "Whether all tunnels of a site are up.",
+        help: "Whether all tunnels of a site that has joined are up; 0 also while it is away.",
         labels: &["site"],
         read: |from, to| {
             for site in &from.status.sites {

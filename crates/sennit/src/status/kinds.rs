@@ -22,6 +22,16 @@ pub enum State {
     Down,
 }
 
+impl State {
+    /// Whether traffic can flow.
+    pub fn is_usable(self) -> bool {
+        match self {
+            Self::Up | Self::Degraded => true,
+            Self::Connecting | Self::Down => false,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {

@@ -24,7 +24,9 @@ pub struct Reason {
 /// Where a packet would go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacketReason {
-    pub class: String,
+    /// Absent at a hub if no rule matches: each site has a class of its own for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// The rule by which it goes there, as the config could have it; absent if no rule matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,

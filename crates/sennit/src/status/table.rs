@@ -1,6 +1,7 @@
 //! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
 
 mod shares;
+mod sites;
 
 use super::{
     LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
@@ -47,6 +48,7 @@ pub fn render(status: &Status, color: bool) -> String {
     for tunnel in &status.tunnels {
         text.tunnel(tunnel, status.role);
     }
+    text.away(&status.sites);
     text.lines.join("\n") + "\n"
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, params};
 
 use super::{Carried, Day};
+use crate::event::CapState;
 use crate::sqlite::{self, SqliteError};
 
 const SECONDS_A_DAY: u64 = 86_400;
@@ -30,6 +31,12 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS clock (
         id INTEGER PRIMARY KEY CHECK (id = 1), day INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS told (
+        link  TEXT NOT NULL,
+        cycle TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        PRIMARY KEY (link, cycle, state)
+    ) STRICT, WITHOUT ROWID;
 ";
 
 /// What each link has carried on each day.
@@ -150,6 +157,22 @@ impl Ledger {
         }
         Ok(all)
     }
+
+    /// Notes that this was said of a link's cap in the cycle that began on a day; false if it was
+    /// before, by whatever daemon. What was said in earlier cycles is forgotten.
+    pub fn tell(&mut self, link: &str, cycle: &str, state: CapState) -> rusqlite::Result<bool> {
+        let turn = self.db.transaction()?;
+        turn.execute(
+            "DELETE FROM told WHERE link = ?1 AND cycle < ?2",
+            [link, cycle],
+        )?;
+        let new = turn.execute(
+            "INSERT OR IGNORE INTO told VALUES (?1, ?2, ?3)",
+            params![link, cycle, state as i64],
+        )?;
+        turn.commit()?;
+        Ok(new > 0)
+    }
 }
 
 fn clamp(bytes: u64) -> i64 {
@@ -243,6 +266,21 @@ mod tests {
         let days = ledger.days(0, 100_000).unwrap();
         assert_eq!(days["lte"].len() as Day, KEPT);
         assert_eq!(days["lte"].first_key_value().unwrap().0, &20_003);
+    }
+
+    #[test]
+    fn what_was_said_of_a_cap_is_not_said_again_after_a_restart_but_in_the_next_cycle() {
+        let state = tempfile::tempdir().unwrap();
+        let says = |cycle: &str, word| {
+            let mut ledger = Ledger::open(state.path()).unwrap();
+            ledger.tell("lte", cycle, word).unwrap()
+        };
+
+        assert!(says("2026-11-15", CapState::Nearly));
+        assert!(!says("2026-11-15", CapState::Nearly));
+        assert!(says("2026-11-15", CapState::Over));
+        assert!(says("2026-12-15", CapState::Nearly));
+        assert!(!says("2026-12-15", CapState::Nearly));
     }
 
     #[test]

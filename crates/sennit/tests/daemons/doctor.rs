@@ -9,7 +9,7 @@ use sennit_lab::{Host, LabLink, Role};
 use sennit_netem::NatConfig;
 use serde_json::Value;
 
-use crate::world::{Edge, SENNIT, World, link, run};
+use crate::world::{Edge, SENNIT, World, link, run, traces};
 
 /// What it has found: codes with the link that they are about.
 #[track_caller]
@@ -133,6 +133,37 @@ fn each_broken_setup_is_named_rightly() {
     assert_found(&world, "another VPN", "other-vpn", None, &config);
     edge.ip("link del othervpn").unwrap();
 
+    edge.ip("tuntap add dev othervpn mode tun\nlink set othervpn up\n\
+         route add default dev othervpn table 100\n\
+         rule add not fwmark 0x1 table 100 priority 5000")
+        .unwrap();
+    assert_found(
+        &world,
+        "all but its own packets",
+        "other-vpn",
+        None,
+        &config,
+    );
+    edge.ip("rule del priority 5000\nrule add fwmark 0x1 table 100 priority 5000")
+        .unwrap();
+    assert_well(&world, "what somebody marks goes elsewhere", &config);
+    edge.ip("rule add table 100 priority 32000").unwrap();
+    assert_well(&world, "ours comes first", &config);
+    edge.ip(
+        "link del othervpn\nlink add side0 type veth peer name side1\nlink set side0 up\n\
+         link set side1 up\nroute add default dev side0 table 100\n\
+         rule add table 100 priority 5001",
+    )
+    .unwrap();
+    assert_found(
+        &world,
+        "a rule past the tunnel",
+        "other-rule",
+        None,
+        &config,
+    );
+    edge.ip("rule del priority 5001\nlink del side0").unwrap();
+
     assert_well(&world, "and now it is well", &config);
     // Each of them: a wrong answer fails the test before this.
     note("doctor", "broken setups", &[(Figure::Named, 10.0)]).unwrap();
@@ -169,6 +200,35 @@ fn a_portal_and_a_small_path_are_told_from_a_dead_one() {
     let found = examine(&world, &config);
     let small = |link: &str| ("small-mtu".to_owned(), Some(link.to_owned()));
     assert_eq!(found, [small("a"), small("b")]);
+}
+
+#[test]
+fn what_is_held_back_for_an_edge_that_does_not_run_hides_no_link_and_no_hub() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let config = world.edge_config(&Edge::default());
+    let file = world.write("guarded.toml", &config);
+    let _hub = world.start_hub();
+    world.join("van");
+    let host = world.host(Role::Edge);
+    let mut guard = host.command(SENNIT);
+    let guarded = run(guard.args(["guard", "--config"]).arg(&file));
+    assert_eq!(guarded.code, Some(0), "{}", guarded.stderr);
+    let before = traces(host);
+
+    assert_well(&world, "behind a guard", &config);
+
+    let token = world.invite("van");
+    let mut join = host.command(SENNIT);
+    join.args(["join", "--force", &token, "--config"]).arg(file);
+    let joined = run(join.arg("--state").arg(world.path("van")));
+    assert!(
+        joined.stderr.contains("has taken the token"),
+        "{}",
+        joined.stderr
+    );
+    assert_eq!(traces(host), before, "the guard stands, and nothing else");
 }
 
 #[test]

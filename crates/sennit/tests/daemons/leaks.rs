@@ -1,7 +1,11 @@
 //! What belongs into the tunnel does not leave beside it.
 
+use std::env;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use rustix::process::Signal;
 use sennit_lab::{Host, Role, plan};
@@ -111,6 +115,64 @@ fn a_guard_leaves_no_gap_between_the_boot_and_the_edge() {
     assert!(is_open(host), "a stop ends what the guard began");
     assert_eq!(guard("leak = 'allow'").code, Some(0));
     assert!(is_open(host), "and it does nothing where leaks are allowed");
+}
+
+#[test]
+fn a_guard_stands_also_where_no_edge_starts_because_its_config_has_errors() {
+    let Some(world) = without_hub() else { return };
+    let host = world.host(Role::Edge);
+    let config = world.edge_config(&Edge::default());
+    let broken = world.write("van.toml", &config.replace("interface", "interfaec"));
+
+    let mut command = host.command(SENNIT);
+    let guarded = run(command.args(["guard", "--config"]).arg(&broken));
+
+    assert_eq!(guarded.code, Some(5), "{}", guarded.stderr);
+    assert!(!is_open(host), "{}", guarded.stderr);
+    for words in ["until the edge of van is up: 0.0.0.0/0 ::/0", "interfaec"] {
+        assert!(guarded.stderr.contains(words), "{}", guarded.stderr);
+    }
+    let mut command = host.command(SENNIT);
+    let cleaned = run(command.args(["cleanup", "--config"]).arg(&broken));
+    assert_eq!(cleaned.code, Some(0), "{}", cleaned.stderr);
+    assert!(is_open(host));
+}
+
+#[test]
+fn what_was_unreachable_is_reachable_once_the_program_is_removed() {
+    let Some(world) = without_hub() else { return };
+    let host = world.host(Role::Edge);
+    start(&world, "").kill();
+    let guard = world.edge_config(&Edge {
+        name: "wan0",
+        ..Edge::default()
+    });
+    let config = world.write("wan0.toml", &guard);
+    let mut command = host.command(SENNIT);
+    let guarded = run(command.args(["guard", "--config"]).arg(config));
+    assert_eq!(guarded.code, Some(0), "{}", guarded.stderr);
+    assert!(!is_open(host));
+
+    // Where systemd runs, as far as /run tells.
+    let systemctl = world.write("systemctl", "#!/bin/sh\n");
+    fs::set_permissions(&systemctl, Permissions::from_mode(0o755)).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/before-removal");
+    let inside = "mount -t tmpfs none /run && mkdir -p /run/systemd/system && exec \"$SCRIPT\"";
+    let path = env::var("PATH").unwrap();
+    let mut command = host.command("unshare");
+    command
+        .args(["--mount", "sh", "-c", inside])
+        .env("SCRIPT", script)
+        .env("SENNIT", SENNIT)
+        .env("PATH", format!("{}:{path}", world.path("").display()));
+    let removed = run(&mut command);
+
+    assert_eq!(removed.code, Some(0), "{}", removed.stderr);
+    assert_eq!(removed.stderr.lines().count(), 1, "{}", removed.stderr);
+    assert!(is_open(host));
+    let mut command = host.command("ip");
+    let left = run(command.args(["route", "show", "table", "all", "proto", "83"]));
+    assert_eq!(left.stdout, "");
 }
 
 #[test]

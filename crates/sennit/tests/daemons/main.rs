@@ -8,8 +8,8 @@
 //! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
 //! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
 //! reads its config anew), [`editing`] (somebody writes it from afar), [`sorted`] (the kernel
-//! chooses the class), [`speedtest`] (a tunnel is measured), [`confined`] (what it
-//! has given up) and [`input`] (packets that nobody
+//! chooses the class), [`speedtest`] (a tunnel is measured), [`standing`] (how a hub
+//! stands), [`confined`] (what it has given up) and [`input`] (packets that nobody
 //! should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
@@ -35,6 +35,7 @@ mod proxied;
 mod reload;
 mod sorted;
 mod speedtest;
+mod standing;
 mod traffic;
 mod tunnel;
 mod workers;

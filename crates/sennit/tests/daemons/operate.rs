@@ -478,14 +478,16 @@ fn a_newcomer_needs_no_editor() {
         "{}",
         joined.stderr
     );
-    // Only what keeps tests apart is added.
+    // What keeps edges of one host apart is there. Only what keeps tests apart is put in its place.
+    let written = std::fs::read_to_string(file).unwrap();
+    let is_own = |line: &&str| line.starts_with("device = ") || line.starts_with("control = ");
+    assert_eq!(written.lines().filter(is_own).count(), 2, "{written}");
+    let others: Vec<&str> = written.lines().filter(|line| !is_own(line)).collect();
     let own = format!(
         "[edge]\ndevice = 'van'\ncontrol = '{}'",
         world.path("van.sock").display()
     );
-    let config = std::fs::read_to_string(file)
-        .unwrap()
-        .replace("[edge]", &own);
+    let config = others.join("\n").replace("[edge]", &own);
     let edge = world.start("van", "edge", Role::Edge, &config);
     edge.wait_until_up();
     for link in ["sat", "lte"] {

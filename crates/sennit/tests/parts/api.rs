@@ -99,6 +99,37 @@ fn the_page_comes_with_the_status_for_whoever_may_look_only() {
 }
 
 #[test]
+fn who_follows_a_link_of_another_page_gets_the_page_and_nothing_else() {
+    // Without tokens whoever is on this host may read, and so may the pages that it looks at.
+    let world = World::with(|_| ApiConfig::default());
+    let followed = "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\n";
+    let ask = |what: &str, more: &str| world.ask(what, None, more).code;
+
+    let page = world.ask("GET /", None, followed);
+    assert_eq!(page.code, 200, "{page:?}");
+    assert!(page.body.starts_with("<!doctype html>"), "{page:?}");
+    assert!(!page.body.contains("sennit.status/1"), "{page:?}");
+
+    for path in [
+        "GET /v1/status",
+        "GET /metrics",
+        "GET /v1",
+        "POST /",
+        "POST /v1/command",
+    ] {
+        assert_eq!(ask(path, followed), 403, "{path}");
+    }
+    for mode in ["no-cors", "cors", "websocket"] {
+        let other = followed.replace("navigate", mode);
+        assert_eq!(ask("GET /", &other), 403, "{mode}");
+    }
+    let sent = format!("{followed}origin: http://evil.example\r\n");
+    assert_eq!(ask("GET /", &sent), 403, "a form");
+    let renamed = format!("{followed}host: evil.example\r\n");
+    assert_eq!(ask("GET /", &renamed), 421, "DNS rebinding");
+}
+
+#[test]
 fn what_a_caller_may_do_is_told() {
     let world = World::new();
     let role = |token| world.ask("GET /v1", token, "").json()["role"].clone();

@@ -319,6 +319,20 @@ fn an_explicit_class_for_everything_replaces_the_implicit_one() {
 }
 
 #[test]
+fn a_class_may_be_kept_to_some_links() {
+    let two = format!(
+        "{SMALL_EDGE}[[link]]\nname = 'dsl'\ninterface = 'eth1'\n\
+         [[class]]\nname = 'bulk'\nlinks = ['dsl']\n"
+    );
+    assert_eq!(edge(&two).classes[0].links, Some(vec!["dsl".to_owned()]));
+    let warning = edge_warning(&format!("{two}policy = 'redundant'\n"));
+    assert!(warning.contains("with one link nothing"), "{warning}");
+    let unknown = complaint("[[class]]\nname = 'bulk'", "links = ['dsl']");
+    assert!(unknown.contains("no link is named `dsl`"), "{unknown}");
+    assert!(unknown.contains("there are lte"), "{unknown}");
+}
+
+#[test]
 fn fec_codes_are_read_with_their_numbers() {
     let fec = |code: &str| {
         edge(&format!(

@@ -16,8 +16,8 @@ use sennit::control::{
 use sennit::status::{
     Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, HeaderStatus,
     LinkCause, LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState, PathStatus,
-    Placement, QueueStatus, RepairStatus, Role, SCHEMA, State, Status, TunnelStatus, WorkerStatus,
-    render, render_busiest, render_flows,
+    Placement, QueueStatus, RepairStatus, Role, SCHEMA, SiteStatus, State, Status, TunnelStatus,
+    WorkerStatus, render, render_busiest, render_flows,
 };
 use tempfile::TempDir;
 
@@ -372,6 +372,7 @@ fn sample() -> Status {
             delivery: Delivery::Repair,
             state: State::Degraded,
             reason: None,
+            links: None,
             since_seconds: 61.0,
             key_exchange: None,
             resumed: false,
@@ -554,6 +555,29 @@ class default, from here to the hub: the busiest 2 of 30 flows
    243 Mb/s  tcp 10.200.0.2:40000 to 10.9.0.2:5201  (silent)
 ";
     assert_eq!(render_busiest(&status), expected);
+}
+
+#[test]
+fn a_hub_tells_which_sites_are_away() {
+    let mut status = sample();
+    status.role = Role::Hub;
+    let site = |name: &str, class: Option<&str>| SiteStatus {
+        name: name.parse().unwrap(),
+        state: State::Down,
+        last_seen: class.is_none().then(|| "2026-11-26T21:30:00Z".into()),
+        classes: class.into_iter().map(Into::into).collect(),
+        sent_bytes: 0,
+        received_bytes: 0,
+        links: Vec::new(),
+    };
+    status.sites = vec![site("ship", None), site("van-07", Some("default"))];
+
+    let shown = render(&status, false);
+
+    let (_, away) = shown
+        .split_once("\n\nSITE THAT IS AWAY  LAST HERE\n")
+        .unwrap();
+    assert_eq!(away, "ship               2026-11-26T21:30:00Z\n");
 }
 
 #[test]

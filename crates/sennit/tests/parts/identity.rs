@@ -195,6 +195,26 @@ fn a_hubs_identity_is_never_overwritten() {
 }
 
 #[test]
+fn a_hub_gets_other_names_and_stays_the_hub_that_its_edges_know() {
+    let hub = Hub::new();
+    let names = ["new.example.org".to_owned()];
+    fs::remove_file(hub.dir.path().join(Store::FILE)).unwrap();
+
+    let again = HubIdentity::complete(hub.dir.path(), &names, SystemTime::now()).unwrap();
+
+    let bears = |identity: &HubIdentity, name: &str| {
+        let mut parts = identity.chain[0].windows(name.len());
+        parts.any(|part| part == name.as_bytes())
+    };
+    assert!(bears(&hub.identity, "hub.example.org"));
+    assert!(bears(&again, "new.example.org") && !bears(&again, "hub.example.org"));
+    assert!(bears(&again, "hub.sennit"));
+    assert_eq!(again.chain[1], hub.identity.chain[1]);
+    assert_eq!(again.key, hub.identity.key);
+    assert!(Store::open(hub.dir.path()).is_ok(), "a store that was lost");
+}
+
+#[test]
 fn a_hubs_identity_survives_a_restart() {
     let hub = Hub::new();
 

@@ -19,6 +19,7 @@ mod journal;
 mod metrics;
 mod schema;
 mod store;
+mod strict;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

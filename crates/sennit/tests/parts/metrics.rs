@@ -6,9 +6,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sennit::journal::Tally;
+use sennit::journal::{Event, Tally};
 use sennit::metrics::{Format, Kind, Metric, Sources, all, chapter, text};
-use sennit::status::{PathState, Status};
+use sennit::status::{PathState, Role, State, Status};
 
 use crate::{is_committed, workspace};
 
@@ -136,6 +136,36 @@ fn shares_are_told_of_both_directions() {
 }
 
 #[test]
+fn a_site_that_is_away_is_not_up_and_not_among_those_that_have_a_tunnel() {
+    let mut status = full();
+    status.role = Role::Hub;
+    status.tunnels.clear();
+    let mut away = status.sites[0].clone();
+    (away.name, away.state) = ("ship".parse().unwrap(), State::Down);
+    away.classes.clear();
+    away.links.clear();
+    status.sites.push(away);
+
+    let series = parse(&written(&status, Format::Prometheus));
+
+    assert_eq!(series["sennit_site_up{site=\"ship\"}"], 0.0);
+    assert_eq!(series["sennit_site_up{site=\"van-07\"}"], 1.0);
+    assert_eq!(series["sennit_sites"], 1.0);
+}
+
+#[test]
+fn every_kind_of_event_counts_from_nought() {
+    let series = parse(&written(&full(), Format::Prometheus));
+
+    for kind in Event::KINDS {
+        assert_eq!(
+            series[&format!("sennit_events_total{{event=\"{kind}\"}}")],
+            0.0
+        );
+    }
+}
+
+#[test]
 fn several_paths_on_one_link_are_one_series() {
     let mut status = full();
     let mut second = status.tunnels[0].paths[0].clone();
@@ -216,13 +246,15 @@ fn prometheus_takes_our_rules_and_has_nothing_against_our_metrics() {
     let Some(promtool) = promtool() else {
         return;
     };
-    let rules = workspace().join("packaging/prometheus/sennit.rules.yml");
-    let checked = Command::new(&promtool)
-        .args(["check", "rules"])
-        .arg(rules)
-        .output()
-        .unwrap();
-    assert!(checked.status.success(), "{checked:?}");
+    let run = |what: &str, file: &str| {
+        let mut command = Command::new(&promtool);
+        let done = command.args([what, "rules"]).arg(workspace().join(file));
+        let done = done.output().unwrap();
+        let said = [done.stdout, done.stderr].concat();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
+    };
+    run("check", "packaging/prometheus/sennit.rules.yml");
+    run("test", "crates/sennit/tests/parts/metrics/rules.yml");
 
     let lint = |text: String| {
         let mut lint = Command::new(&promtool);

@@ -3,12 +3,12 @@
 mod fit;
 
 use sennit::status::{
-    Cause, LinkCause, LinkState, LinkStatus, LinkTraffic, PathState, SiteLinkStatus, SiteStatus,
-    State, Status, json_schema,
+    Cause, LinkCause, LinkState, LinkStatus, LinkTraffic, Links, PathState, SiteLinkStatus,
+    SiteStatus, State, Status, flow_reasons, json_schema, reasons,
 };
 use serde_json::{Value, json};
 
-use crate::is_committed;
+use crate::{is_committed, strict};
 
 fn is_in_the_book(name: &str, schema: &Value) {
     let made = serde_json::to_string_pretty(schema).unwrap() + "\n";
@@ -32,6 +32,24 @@ fn a_document_with_everything_in_it_fits_and_nothing_is_lost_in_reading_it() {
     assert_eq!(fit::complaints(&json_schema(), &document), [""; 0]);
     let read: Status = serde_json::from_value(document.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), document);
+}
+
+#[test]
+fn no_document_of_a_daemon_has_a_key_twice() {
+    let status: Status = serde_json::from_value(full()).unwrap();
+    let links = Links::of(&status);
+    let (link, path) = (&links.links[0], &status.tunnels[0].paths[0]);
+    assert_eq!((link.paths, link.paths_up), (1, 0));
+    assert_eq!(link.rate_bytes_per_second, path.rate_bytes_per_second);
+
+    for text in [
+        serde_json::to_string(&links),
+        serde_json::to_string(&status),
+        serde_json::to_string(&flow_reasons(&status)),
+        serde_json::to_string(&reasons(&status, None)),
+    ] {
+        strict::read(&text.unwrap()).unwrap();
+    }
 }
 
 #[test]
@@ -115,6 +133,7 @@ fn every_word_of_the_document_is_in_the_schema() {
     status.sites = vec![SiteStatus {
         name: "van".parse().unwrap(),
         state: State::Connecting,
+        last_seen: Some("2026-11-26T21:30:00Z".into()),
         classes: Vec::new(),
         sent_bytes: 0,
         received_bytes: 0,

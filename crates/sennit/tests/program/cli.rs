@@ -340,6 +340,23 @@ fn cleanup_of_a_name_that_no_device_can_have_is_exit_code_2() {
 }
 
 #[test]
+fn a_hub_is_not_made_where_its_config_is_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, config) = (dir.path().join("state"), dir.path().join("hub.toml"));
+    fs::create_dir(&config).unwrap();
+    let init = [
+        "hub",
+        "init",
+        "--state",
+        text(&state),
+        "--config",
+        text(&config),
+    ];
+    assert_fails(&sennit(&init), 1, "hub.toml is there, and no regular file");
+    assert!(!state.exists());
+}
+
+#[test]
 fn goodput_is_predicted_from_headers_and_explained() {
     let tcp = succeed(&["predict", "tcp", "--rate", "10Mbit"]);
     assert_eq!(

@@ -2,14 +2,16 @@
 //! takes the units, and that the program takes the commands in them. `tools/try-packages` installs
 //! one.
 
+mod openwrt;
+mod scripts;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use sennit::config::reference::{self, Kind};
-use toml::{Table, Value};
+use toml::Table;
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -82,12 +84,21 @@ fn deb_and_rpm_carry_the_same() {
 
 #[test]
 fn scripts_are_scripts() {
-    let mut scripts = vec![workspace().join("packaging/before-removal")];
+    let mut scripts = vec![
+        workspace().join("packaging/after-installation"),
+        workspace().join("packaging/before-removal"),
+    ];
     for folder in ["packaging/deb", "packaging/rpm"] {
         let found = fs::read_dir(workspace().join(folder)).unwrap();
         scripts.extend(found.map(|it| it.unwrap().path()));
     }
-    let on_openwrt = ["device-of", "sennit.init", "sennit.proto"];
+    let on_openwrt = [
+        "device-of",
+        "functions.sh",
+        "sennit.init",
+        "sennit-guard.init",
+        "sennit.proto",
+    ];
     scripts.extend(on_openwrt.map(|name| workspace().join("packaging/openwrt/files").join(name)));
     for script in &scripts {
         let status = Command::new("sh").arg("-n").arg(script).status().unwrap();
@@ -114,7 +125,7 @@ fn the_program_takes_what_units_start() {
             let command = line.split_once('=').unwrap().1;
             let words = command.trim_start_matches('-').replace("%i", "dock");
             let words: Vec<&str> = words.split_whitespace().collect();
-            assert_eq!(words[0], "sennit", "{}: {line}", unit.display());
+            assert_eq!(words[0], "/usr/bin/sennit", "{}: {line}", unit.display());
             let sennit = Command::new(env!("CARGO_BIN_EXE_sennit"))
                 .args(&words[1..])
                 .arg("--help")
@@ -125,6 +136,35 @@ fn the_program_takes_what_units_start() {
         }
     }
     assert_ne!(taken, 0);
+}
+
+fn unit(name: &str) -> String {
+    fs::read_to_string(workspace().join("packaging/systemd").join(name)).unwrap()
+}
+
+#[test]
+fn an_instance_is_like_the_only_one_but_for_its_name() {
+    for kind in ["edge", "guard"] {
+        let of = |name: &str| -> Vec<String> {
+            let text = unit(name).replace("sennit-edge@%i.service", "sennit-edge.service");
+            let lines = text.replace("%i.toml", "edge.toml");
+            let lines = lines.lines().map(str::to_owned);
+            lines
+                .filter(|line| !line.starts_with('#') && !line.starts_with("Description="))
+                .collect()
+        };
+        let only = of(&format!("sennit-{kind}.service"));
+        assert_eq!(only, of(&format!("sennit-{kind}@.service")), "{kind}");
+    }
+}
+
+#[test]
+fn a_daemon_is_started_for_as_long_as_it_takes() {
+    for name in ["sennit-hub.service", "sennit-edge.service"] {
+        let text = unit(name);
+        assert!(text.contains("\nRestart=on-failure\n"), "{name}");
+        assert!(text.contains("\nStartLimitIntervalSec=0\n"), "{name}");
+    }
 }
 
 #[test]
@@ -165,7 +205,7 @@ fn systemd_takes_the_units_and_they_expose_little() {
 
 /// The config that a unit has its daemon read.
 fn config_of(unit: &str) -> String {
-    let text = fs::read_to_string(workspace().join("packaging/systemd").join(unit)).unwrap();
+    let text = self::unit(unit);
     let line = text.lines().find(|line| line.starts_with("ExecStart="));
     let (_, file) = line.unwrap().split_once("--config ").unwrap();
     file.to_owned()
@@ -203,148 +243,4 @@ fn what_hub_init_and_join_write_is_what_the_units_read() {
 
 fn is_refused(said: &[u8]) -> bool {
     String::from_utf8_lossy(said).starts_with("unshare:")
-}
-
-// ---- OpenWrt ------------------------------------------------------------------------------------
-
-/// Turns what `uci export` prints into a config; the device of a network is called as that is.
-fn convert(uci: &str) -> Output {
-    let mut awk = Command::new("awk")
-        .arg("-f")
-        .arg(workspace().join("packaging/openwrt/files/uci-to-toml"))
-        .env("SENNIT_DEVICE_OF", "printf dev-%s")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = awk.stdin.take().unwrap();
-    // It may have found fault with the first line, and not read the rest.
-    let _ = input.write_all(uci.as_bytes());
-    drop(input);
-    awk.wait_with_output().unwrap()
-}
-
-#[track_caller]
-fn toml_of(uci: &str) -> Table {
-    let converted = convert(uci);
-    let said = String::from_utf8_lossy(&converted.stderr);
-    assert!(converted.status.success(), "{uci}\n{said}");
-    let text = String::from_utf8(converted.stdout).unwrap();
-    text.parse()
-        .unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
-
-/// A text as `uci export` quotes it.
-fn uci_quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
-#[test]
-fn the_config_of_openwrt_becomes_one_that_check_takes() {
-    let example = workspace().join("packaging/openwrt/files/sennit.config");
-    // As a router that has two networks knows it.
-    let converted = convert(&fs::read_to_string(example).unwrap());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sennit.toml");
-    fs::write(&file, &converted.stdout).unwrap();
-
-    let checked = Command::new(env!("CARGO_BIN_EXE_sennit"))
-        .arg("check")
-        .arg(&file)
-        .output()
-        .unwrap();
-
-    let text = String::from_utf8(converted.stdout).unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{said}\n{text}");
-    assert!(said.contains("an edge with 2 links"), "{said}");
-    let table: Table = text.parse().unwrap();
-    assert_eq!(table["link"][0]["interface"].as_str(), Some("dev-wan"));
-    assert_eq!(table["edge"]["routes"].as_array().unwrap().len(), 2);
-    assert!(table["edge"].get("enabled").is_none());
-}
-
-#[test]
-fn each_key_of_the_config_can_be_said_on_openwrt() {
-    for section in reference::sections() {
-        let kind = section.trim_matches(['[', ']']);
-        let (mut uci, mut options) = (format!("config {kind} 'x'\n"), String::new());
-        let mut expected = Table::new();
-        for key in reference::keys()
-            .iter()
-            .filter(|key| key.section == section)
-        {
-            let example: Table = format!("it = {}", key.example()).parse().unwrap();
-            let example = example["it"].clone();
-            match (&key.kind, &example) {
-                (Kind::List(_), Value::Array(items)) => {
-                    let items: Vec<&str> = items.iter().map(|it| it.as_str().unwrap()).collect();
-                    for item in &items {
-                        uci += &format!("\tlist {} {}\n", key.name, uci_quoted(item));
-                    }
-                    let joined = uci_quoted(&items.join(" "));
-                    if key.name != "match" {
-                        options += &format!("\toption {} {joined}\n", key.name);
-                    }
-                }
-                (_, Value::String(text)) => {
-                    uci += &format!("\toption {} {}\n", key.name, uci_quoted(text));
-                }
-                (_, value) => uci += &format!("\toption {} '{value}'\n", key.name),
-            }
-            expected.insert(key.name.into(), example);
-        }
-        let table = |table: Table| match &table[kind] {
-            Value::Array(tables) => tables[0].as_table().unwrap().clone(),
-            other => other.as_table().unwrap().clone(),
-        };
-
-        assert_eq!(table(toml_of(&uci)), expected, "{uci}");
-        for (key, value) in table(toml_of(&format!("config {kind} 'x'\n{options}"))) {
-            if let Value::Array(_) = value {
-                assert_eq!(value, expected[&key], "{key}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_value_of_openwrt_is_a_value_whatever_is_in_it() {
-    let hostile = "it's \"quoted\" \\ $(touch x) `id` ; # no comment";
-    let uci = format!(
-        "config link 'a'\n\toption interface {}\n",
-        uci_quoted(hostile)
-    );
-    let table = toml_of(&uci);
-    assert_eq!(table["link"][0]["interface"].as_str(), Some(hostile));
-    assert_eq!(table["link"][0]["name"].as_str(), Some("a"));
-
-    for (wrong, said) in [
-        (
-            "config link 'a'\n\toption interface 'eth1\n",
-            "line 2: a quote",
-        ),
-        ("config firewall 'a'\n", "line 1: `firewall` is no section"),
-        (
-            "\toption interface 'eth1'\n",
-            "line 1: an option stands before",
-        ),
-        (
-            "config link 'a'\n\toption network '$(id)'\n",
-            "line 2: `$(id)` is no name",
-        ),
-        (
-            "config link 'a'\n\toption a]b '1'\n",
-            "line 2: `a]b` is no key",
-        ),
-        ("hello\n", "line 1: this is neither"),
-    ] {
-        let converted = convert(wrong);
-        let errors = String::from_utf8_lossy(&converted.stderr);
-        assert!(
-            !converted.status.success() && errors.contains(said),
-            "{wrong}{errors}"
-        );
-    }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::config::Config;
-use crate::remote::Remote;
+use crate::config;
 
 /// Tokens begin so.
 const TOKEN: &str = "sennit_";
@@ -19,20 +18,7 @@ pub(super) struct Redaction {
 }
 
 impl Redaction {
-    /// Hides the host's own name and those in a config.
-    pub(super) fn hide_names(&mut self, config: Option<&Config>) {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        self.hide(host.trim(), "host");
-        if let Some(Config::Edge(edge)) = config {
-            for remote in &edge.hub {
-                if let Remote::Name { host, .. } = remote {
-                    self.hide(host, "name");
-                }
-            }
-        }
-    }
-
-    /// Hides a name wherever it is a word of its own.
+    /// Hides a name wherever it is a word of its own, or begins one before a `.` or `:`.
     pub(super) fn hide(&mut self, name: &str, kind: &'static str) {
         // A shorter one is a word like any other.
         if name.len() >= 3 && !self.names.iter().any(|known| known == name) {
@@ -44,9 +30,10 @@ impl Redaction {
 
     /// The text without what is nobody's business.
     pub(super) fn apply(&mut self, text: &str) -> String {
+        let text = config::without_secrets(text);
         let mut out = String::with_capacity(text.len());
         let is_part = |c: char| c.is_ascii_alphanumeric() || ".:-_".contains(c);
-        let mut rest = text;
+        let mut rest = text.as_str();
         while !rest.is_empty() {
             let start = rest.find(is_part).unwrap_or(rest.len());
             out += &rest[..start];
@@ -69,13 +56,12 @@ impl Redaction {
         if core.starts_with(TOKEN) {
             return self.word(core, "token") + tail;
         }
-        if self.names.iter().any(|name| name == core) {
-            return self.word(core, "name") + tail;
-        }
-        if let Some((name, port)) = core.rsplit_once(':')
-            && self.names.iter().any(|known| known == name)
-        {
-            return format!("{}:{port}{tail}", self.word(name, "name"));
+        let begins = |name: &&String| {
+            let rest = core.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':']))
+        };
+        if let Some(name) = self.names.iter().find(begins).cloned() {
+            return self.word(&name, "name") + &core[name.len()..] + tail;
         }
         if let Ok(address) = core.parse::<SocketAddr>() {
             return match is_public(address.ip()) {
@@ -97,7 +83,11 @@ impl Redaction {
             }
         }
         if is_hardware(core) {
-            return self.word(core, "hardware") + tail;
+            return self.word(&core.to_ascii_lowercase(), "hardware") + tail;
+        }
+        let (name, more) = core.split_at(core.find('.').unwrap_or(core.len()));
+        if let Some((kind, address)) = hardware_in(name) {
+            return kind.to_owned() + &self.word(&address, "hardware") + more + tail;
         }
         word.to_owned()
     }
@@ -117,11 +107,14 @@ impl Redaction {
 
 /// The length of the URL that a text begins with: whom somebody tells, and often a secret too.
 fn end_of_url(text: &str) -> Option<usize> {
-    let schemes = ["https://", "http://"];
-    let scheme = schemes.iter().find(|scheme| text.starts_with(**scheme))?;
-    let ends = |c: char| c.is_whitespace() || "\"'<>,".contains(c);
-    let end = text.find(ends).unwrap_or(text.len());
-    (end > scheme.len()).then_some(end)
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+    let scheme = text.find(|c| !is_scheme(c)).filter(|&end| end > 0)?;
+    let rest = text[scheme..].strip_prefix("://")?;
+    let ends = |c: char| c.is_whitespace() || "\"'<>".contains(c);
+    let end = rest.find(ends).unwrap_or(rest.len());
+    // What a sentence goes on with is none of it.
+    let url = rest[..end].trim_end_matches([',', '.', ';', ':', ')', ']']);
+    (!url.is_empty()).then_some(scheme + "://".len() + url.len())
 }
 
 /// Whether an address says where somebody is.
@@ -136,10 +129,29 @@ fn is_public(address: IpAddr) -> bool {
             !(shared || local || bench || a == 0 || a >= 224)
         }
         IpAddr::V6(it) => {
-            // Those of a link are made of hardware addresses.
-            !(it.is_unspecified() || it.is_loopback() || it.is_unique_local() || it.is_multicast())
+            // Those of a link are made of hardware addresses, and so are many others (RFC 4291).
+            let [.., a, b, _] = it.segments();
+            let is_of_hardware = a & 0xff == 0xff && b >> 8 == 0xfe;
+            let local = it.is_unique_local() && !is_of_hardware;
+            !(it.is_unspecified() || it.is_loopback() || local || it.is_multicast())
         }
     }
+}
+
+/// The kind and the hardware address of an interface that systemd names after it, like `enx` or
+/// `wwx`, and the address of a port's or switch's number, which is of no kind.
+fn hardware_in(name: &str) -> Option<(&str, String)> {
+    let (kind, digits) = name.split_at_checked(name.len().checked_sub(12)?)?;
+    let is_known = match kind {
+        // A counter is no address.
+        "" => digits.contains(|c: char| c.is_ascii_alphabetic()),
+        _ => kind.len() == 3 && kind.ends_with('x'),
+    };
+    let is_hex = digits.chars().all(|c| c.is_ascii_hexdigit());
+    (is_known && is_hex).then(|| {
+        let pairs: Vec<&str> = (0..12).step_by(2).map(|at| &digits[at..at + 2]).collect();
+        (kind, pairs.join(":").to_ascii_lowercase())
+    })
 }
 
 fn is_hardware(word: &str) -> bool {
@@ -173,6 +185,7 @@ mod tests {
              link/ether <hardware-1> brd ff:ff:ff:ff:ff:ff; <token-1>; version 0.1.0"
         );
         assert_eq!(redaction.apply("van-07 and van-08"), "<site-1> and van-08");
+        assert_eq!(redaction.apply("van-07.toml"), "<site-1>.toml");
     }
 
     #[test]
@@ -181,5 +194,30 @@ mod tests {
         let text = "url = \"https://hooks.example.net/T0/B0/sEcReT\" # as\nhttps://me:pw@ntfy.sh/a";
         let shown = redaction.apply(text);
         assert_eq!(shown, "url = \"<url-1>\" # as\n<url-2>");
+        let commas = redaction.apply("tells https://ntfy.sh/a,b?key=c,d, and wss://x.example/y.");
+        assert_eq!(commas, "tells <url-3>, and <url-4>.");
+    }
+
+    #[test]
+    fn a_hardware_address_is_hidden_in_whatever_is_made_of_it() {
+        let mut redaction = Redaction::default();
+        let text = "2: enx0c5b8f279a64: link/ether 0C:5B:8F:27:9A:64 portid 0c5b8f279a64\n\
+                    enx0c5b8f279a64.20@enx0c5b8f279a64, fd00::e5b:8fff:fe27:9a64 fd00::1, 123456789012";
+        assert_eq!(
+            redaction.apply(text),
+            "2: enx<hardware-1>: link/ether <hardware-1> portid <hardware-1>\n\
+             enx<hardware-1>.20@enx<hardware-1>, <address-1> fd00::1, 123456789012"
+        );
+    }
+
+    #[test]
+    fn a_secret_in_a_config_or_in_a_log_that_quotes_it_is_hidden() {
+        let mut redaction = Redaction::default();
+        let text = "bearer = \"sesame\"\nNov 30 sennit: 8 | secret = \"tk_abc\"\n";
+        let shown = redaction.apply(text);
+        assert_eq!(
+            shown,
+            "bearer = <secret>\nNov 30 sennit: 8 | secret = <secret>\n"
+        );
     }
 }

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::status::{LinkState, PathState, PathStatus, Role, State, Status, TunnelStatus};
+use crate::status::{
+    LinkState, PathState, PathStatus, Role, SiteStatus, State, Status, TunnelStatus,
+};
 
 /// A look at a daemon.
 pub(super) struct Seen {
@@ -115,6 +117,8 @@ impl Now {
         });
         let mut tunnels: Vec<Row> = tunnels.collect();
         if status.role == Role::Hub {
+            let away = status.sites.iter().filter(|site| site.is_away());
+            tunnels.extend(away.map(Row::away));
             tunnels.sort_by_key(Row::need);
         }
         Self {
@@ -127,6 +131,25 @@ impl Now {
             links: links.collect(),
             tunnels,
         }
+    }
+
+    /// What there is to show while the daemon does not answer, as when it is started again.
+    pub(super) fn unanswered(&self, why: String) -> Self {
+        Self {
+            schema: self.schema,
+            role: self.role,
+            state: State::Down,
+            reason: Some(why),
+            device: self.device.clone(),
+            uptime_seconds: 0.0,
+            links: Vec::new(),
+            tunnels: Vec::new(),
+        }
+    }
+
+    /// Rows of both lists.
+    pub(super) fn rows(&self) -> usize {
+        self.links.len() + self.tunnels.len()
     }
 }
 
@@ -153,6 +176,15 @@ impl Row {
             up: self.up,
             paths_missing: Reverse(self.paths - self.paths_up),
             lost_permille: Reverse((self.loss_ratio.unwrap_or(0.0) * 1e3) as u32),
+        }
+    }
+
+    fn away(site: &SiteStatus) -> Self {
+        let seen = site.last_seen.as_deref();
+        Self {
+            name: site.name.to_string(),
+            why: seen.map_or("away".into(), |seen| format!("away, last here {seen}")),
+            ..Self::default()
         }
     }
 
@@ -247,12 +279,17 @@ mod tests {
             }),
             site("lossy", &|it| it.paths[0].loss_ratio = Some(0.2)),
         ];
+        let away = &mut status.sites[0];
+        away.name = "away".parse().unwrap();
+        away.classes.clear();
+        away.last_seen = Some("2026-11-26T21:30:00Z".into());
         let now = Instant::now();
 
         let seen = Now::between(&Seen::new(status.clone(), now), &Seen::new(status, now));
 
         let names: Vec<&str> = seen.tunnels.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["down", "half", "lossy", "all-well"]);
-        assert_eq!(seen.tunnels[1].why, "lte: nothing is heard");
+        assert_eq!(names, ["down", "away", "half", "lossy", "all-well"]);
+        assert_eq!(seen.tunnels[1].why, "away, last here 2026-11-26T21:30:00Z");
+        assert_eq!(seen.tunnels[2].why, "lte: nothing is heard");
     }
 }

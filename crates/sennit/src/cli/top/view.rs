@@ -12,20 +12,37 @@ use crate::status::{self, Role, State};
 
 /// Narrower than this, there is no column for reasons.
 const WIDE: u16 = 100;
+/// Columns between the name and the reason.
+const NUMBERS: [u16; 6] = [5, 5, 10, 10, 9, 7];
+/// Columns of all of them, with the gaps around.
+const MIDDLE: u16 = 46 + 7;
+/// The least that names get, and reasons where there is room for a column of them.
+const NAME: u16 = 12;
+const REASON: u16 = 30;
 
 /// Draws on a terminal; so many rows of the lists are left out.
 pub(super) fn draw(now: &Now, skipped: u16, frame: &mut Frame<'_>) {
     let area = frame.area();
-    paint(now, skipped, area, frame.buffer_mut());
+    let why = if area.width < WIDE { 0 } else { REASON };
+    let room = area.width.saturating_sub(MIDDLE + why).max(NAME);
+    let columns = Columns {
+        name: longest_name(now).min(room),
+        has_why: why > 0,
+    };
+    paint(now, skipped, columns, area, frame.buffer_mut());
 }
 
-/// The whole picture as lines, with the reasons below it.
+/// The whole picture as lines with whole names, and the reasons below it.
 pub(super) fn text(now: &Now, width: u16) -> String {
-    let rows = now.links.len() + now.tunnels.len();
-    let height = u16::try_from(rows).unwrap_or(u16::MAX - 7) + 7;
+    let columns = Columns {
+        name: longest_name(now),
+        has_why: false,
+    };
+    let width = width.max(MIDDLE + columns.name);
+    let height = u16::try_from(now.rows()).unwrap_or(u16::MAX - 7) + 7;
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);
-    paint(now, 0, area, &mut buffer);
+    paint(now, 0, columns, area, &mut buffer);
     let line = |y| -> String {
         let cells = (0..width).map(|x| buffer[(x, y)].symbol());
         cells.collect::<String>().trim_end().to_owned()
@@ -34,7 +51,7 @@ pub(super) fn text(now: &Now, width: u16) -> String {
     let mut text = lines.join("\n").trim_end().to_owned() + "\n";
     let told = now.links.iter().chain(&now.tunnels);
     let told: Vec<&Row> = told.filter(|row| !row.why.is_empty()).collect();
-    if width < WIDE && !told.is_empty() {
+    if !told.is_empty() {
         text += "\n";
         for row in told {
             text += &format!("{}: {}\n", row.name, row.why);
@@ -43,7 +60,22 @@ pub(super) fn text(now: &Now, width: u16) -> String {
     text
 }
 
-fn paint(now: &Now, skipped: u16, area: Rect, buffer: &mut Buffer) {
+/// How the width of the picture is shared.
+#[derive(Clone, Copy)]
+struct Columns {
+    name: u16,
+    has_why: bool,
+}
+
+fn longest_name(now: &Now) -> u16 {
+    let rows = now.links.iter().chain(&now.tunnels);
+    let longest = rows.map(|row| row.name.chars().count()).max();
+    u16::try_from(longest.unwrap_or(0))
+        .unwrap_or(NAME)
+        .max(NAME)
+}
+
+fn paint(now: &Now, skipped: u16, columns: Columns, area: Rect, buffer: &mut Buffer) {
     let skipped = usize::from(skipped);
     let links = now.links.iter().skip(skipped);
     let links: Vec<&Row> = links.collect();
@@ -63,13 +95,13 @@ fn paint(now: &Now, skipped: u16, area: Rect, buffer: &mut Buffer) {
     .areas(area);
     heading(now, head, buffer);
     if of_links > 0 {
-        Widget::render(table("LINK", &links, area.width), upper, buffer);
+        Widget::render(table("LINK", &links, columns), upper, buffer);
     }
     let title = match now.role {
         Role::Edge => "CLASS",
         Role::Hub => "SITE",
     };
-    Widget::render(table(title, &tunnels, area.width), lower, buffer);
+    Widget::render(table(title, &tunnels, columns), lower, buffer);
 }
 
 fn heading(now: &Now, area: Rect, buffer: &mut Buffer) {
@@ -83,8 +115,11 @@ fn heading(now: &Now, area: Rect, buffer: &mut Buffer) {
         Role::Edge => "edge",
         Role::Hub => "hub",
     };
-    let uptime = status::duration(now.uptime_seconds);
-    let rest = format!("  {role} on {}, running for {uptime}", now.device);
+    let mut rest = format!("  {role} on {}", now.device);
+    // One that does not answer may not run.
+    if now.uptime_seconds > 0.0 {
+        rest += &format!(", running for {}", status::duration(now.uptime_seconds));
+    }
     let line = Line::from_iter([Span::styled(word, Style::new().fg(color)), rest.into()]);
     let sites = (now.role == Role::Hub).then(|| sites(&now.tunnels));
     let reason = now.reason.clone().or(sites).unwrap_or_default();
@@ -105,22 +140,41 @@ fn sites(rows: &[Row]) -> String {
     )
 }
 
-fn table<'a>(title: &'a str, rows: &[&'a Row], width: u16) -> Table<'a> {
+fn table<'a>(title: &'a str, rows: &[&'a Row], columns: Columns) -> Table<'a> {
     let numbers = ["PATHS", "SENDS", "RECEIVES", "RTT", "LOSS"].map(right);
     let head = [Cell::from(title), Cell::from("STATE")]
         .into_iter()
         .chain(numbers);
-    let why = if width < WIDE { 0 } else { width };
-    let widths = [12, 5, 5, 10, 10, 9, 7, why].map(Constraint::Max);
-    let lines = rows.iter().map(|row| line(row));
+    let why = match columns.has_why {
+        true => Constraint::Fill(1),
+        false => Constraint::Length(0),
+    };
+    let widths = [Constraint::Length(columns.name)];
+    let widths = widths
+        .into_iter()
+        .chain(NUMBERS.map(Constraint::Max))
+        .chain([why]);
+    let lines = rows.iter().map(|row| line(row, columns));
     Table::new(lines, widths).header(head.chain([Cell::from("WHY")]).collect())
+}
+
+/// A name without its middle where there is no room for it: names of a fleet begin alike.
+fn fitted(name: &str, room: u16) -> String {
+    let (room, length) = (usize::from(room), name.chars().count());
+    if length <= room {
+        return name.into();
+    }
+    let tail = room / 2;
+    let head = room.saturating_sub(tail + 1);
+    let parts = name.chars().take(head).chain(['…']);
+    parts.chain(name.chars().skip(length - tail)).collect()
 }
 
 fn right<'a>(text: impl Into<Line<'a>>) -> Cell<'a> {
     Cell::from(text.into().right_aligned())
 }
 
-fn line(row: &Row) -> widgets::Row<'_> {
+fn line(row: &Row, columns: Columns) -> widgets::Row<'_> {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     let (word, color) = if row.up {
         ("up", Color::Green)
@@ -128,7 +182,7 @@ fn line(row: &Row) -> widgets::Row<'_> {
         ("down", Color::Red)
     };
     widgets::Row::new([
-        Cell::from(row.name.as_str()),
+        Cell::from(fitted(&row.name, columns.name)),
         Cell::from(word).style(Style::new().fg(color)),
         right(format!("{}/{}", row.paths_up, row.paths)),
         right(status::rate(row.sent_bytes_per_second)),
@@ -147,6 +201,49 @@ fn line(row: &Row) -> widgets::Row<'_> {
 mod tests {
     use super::*;
 
+    fn hub(tunnels: Vec<Row>) -> Now {
+        Now {
+            schema: "sennit.top/1",
+            role: Role::Hub,
+            state: State::Up,
+            reason: None,
+            device: "hub".into(),
+            uptime_seconds: 90.0,
+            links: Vec::new(),
+            tunnels,
+        }
+    }
+
+    #[test]
+    fn long_names_of_a_fleet_are_told_apart() {
+        let names = ["alpha", "omega"].map(|end| format!("{}-{end}", "n".repeat(57)));
+        let row = |name: &String| Row {
+            name: name.clone(),
+            ..Row::default()
+        };
+        let now = hub(names.iter().map(row).collect());
+
+        let text = text(&now, 80);
+
+        for name in &names {
+            let line = format!("{name} down ");
+            assert!(text.lines().any(|it| it.starts_with(&line)), "{text}");
+        }
+        assert_eq!(fitted(&names[0], 12), "nnnnn…-alpha");
+        assert_eq!(fitted(&names[1], 12), "nnnnn…-omega");
+        assert_eq!(fitted("ship", 12), "ship");
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_told_in_the_picture() {
+        let now = hub(vec![Row::default()]);
+
+        let text = text(&now.unanswered("connection refused".into()), 80);
+
+        assert!(text.starts_with("down"), "{text}");
+        assert!(text.contains("connection refused"), "{text}");
+    }
+
     #[test]
     fn a_hub_says_how_many_sites_there_are() {
         let row = |name: &str, up: bool| Row {
@@ -155,16 +252,7 @@ mod tests {
             sent_bytes_per_second: 625_000.0,
             ..Row::default()
         };
-        let now = Now {
-            schema: "sennit.top/1",
-            role: Role::Hub,
-            state: State::Up,
-            reason: None,
-            device: "hub".into(),
-            uptime_seconds: 90.0,
-            links: Vec::new(),
-            tunnels: vec![row("van", false), row("ship", true)],
-        };
+        let now = hub(vec![row("van", false), row("ship", true)]);
 
         let text = text(&now, 120);
 

@@ -31,6 +31,13 @@ fn treatment() -> Vec<Key> {
             "How the class uses the links, see [Choosing](choosing.md).",
         ),
         key(
+            "links",
+            Kind::List(r#"["starlink"]"#),
+            Without::Is("it may use all"),
+            "Names of the links that the class may use. It sends nothing on the others, whatever \
+             becomes of these.",
+        ),
+        key(
             "copies",
             Kind::Integer(2..=i64::from(MOST_COPIES)),
             Without::Value("2".into()),

@@ -52,6 +52,14 @@ fn far_side() -> Vec<Key> {
             string(DEFAULT_STATE),
             STATE,
         ),
+        key(
+            "records",
+            Kind::Text(r#""/run/sennit/records""#),
+            Without::Is("that of `state`"),
+            "Directory of history, events and counters, which are written every few seconds. On a \
+             router it is\nbetter one in memory than its flash, and then they begin anew with \
+             each boot, caps as well.",
+        ),
     ]
 }
 
@@ -80,10 +88,11 @@ fn edge_host() -> Vec<Key> {
         ),
         key(
             "dns",
-            Kind::List(r#"["10.200.0.1"]"#),
+            Kind::List(r#"["9.9.9.9", "2620:fe::fe"]"#),
             Without::Value("[]".into()),
-            "Name servers that this host asks while there is a tunnel: by systemd-resolved, else \
-             resolvconf,\nelse `/etc/resolv.conf`. They are put back afterwards.",
+            "Name servers that this host asks while there is a tunnel, and reaches through it; the \
+             hub itself is\nnone. It is done by systemd-resolved, else resolvconf, else \
+             `/etc/resolv.conf`, and undone afterwards.",
         ),
         key(
             "leak",

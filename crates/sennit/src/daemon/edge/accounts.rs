@@ -51,7 +51,7 @@ struct Books {
     failed: bool,
     tally: Tally,
     over: BTreeSet<String>,
-    /// What was said of a link, in the cycle that began on a day.
+    /// What was said of a link, in the cycle that began on a day: the file may be lost.
     said: BTreeSet<(String, String, CapState)>,
 }
 
@@ -64,7 +64,7 @@ impl Accounts {
         letters: &Arc<[Slot<Letter>]>,
     ) -> std::io::Result<Arc<Self>> {
         let accounts = Arc::new(Self {
-            state: reloader.running().config.state.clone(),
+            state: reloader.running().config.records.clone(),
             started: Instant::now(),
             reloader: Arc::clone(reloader),
             journal: journal.clone(),
@@ -217,10 +217,7 @@ impl Books {
         } else {
             return;
         };
-        if self
-            .said
-            .insert((link.clone(), told.cycle_first.clone(), state))
-        {
+        if self.is_news(link, &told.cycle_first, state) {
             let (used, until) = (told.used.total(), &told.cycle_end);
             tracing::warn!(
                 link,
@@ -237,6 +234,16 @@ impl Books {
                 until: until.clone(),
             });
         }
+    }
+
+    /// Whether nobody has said this of a link in the cycle that began on a day, also before a
+    /// restart.
+    fn is_news(&mut self, link: &str, cycle: &str, state: CapState) -> bool {
+        if !self.said.insert((link.into(), cycle.into(), state)) {
+            return false;
+        }
+        let told = self.ledger.as_mut().map(|it| it.tell(link, cycle, state));
+        told.is_none_or(|told| told.unwrap_or(true))
     }
 }
 

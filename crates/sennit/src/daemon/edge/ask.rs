@@ -62,9 +62,11 @@ pub enum Asked {
 /// Exchanges the invitation of `identity` for a certificate, if the hub answers within some
 /// seconds. `config` is that of the edge of this host.
 pub fn ask(identity: &mut EdgeIdentity, config: &EdgeConfig) -> Result<Asked, Failure> {
-    let ways = Way::all(&config.device, config.links.iter().enumerate());
+    let (ways, passage) = Way::all_of_host(&config.device, &config.links);
     let line = Line::open(&identity.hubs, &ways).also_as_the_host_sends();
-    line.also_by_its_names().ask(identity, PATIENCE)
+    let asked = line.also_by_its_names().ask(identity, PATIENCE);
+    drop(passage);
+    asked
 }
 
 /// Where a hub is, and by what it is asked.

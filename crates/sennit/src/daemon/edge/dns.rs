@@ -273,6 +273,16 @@ pub(crate) fn restore(device: &DeviceName) {
     let _ = run("resolvconf", &["-d", device], "");
 }
 
+/// The daemon that has written the file of the host, if one has, by its device.
+pub(crate) fn owner() -> Option<DeviceName> {
+    owner_of(&fs::read_to_string(FILE).ok()?)
+}
+
+fn owner_of(text: &str) -> Option<DeviceName> {
+    let (device, _) = text.strip_prefix(OURS)?.split_once(';')?;
+    device.parse().ok()
+}
+
 /// The text of a file as it was before us.
 pub(super) fn before(text: &str) -> String {
     if !text.starts_with(OURS) {
@@ -389,6 +399,8 @@ mod tests {
             .collect();
         assert_eq!(names, ["nameserver 10.200.0.1", "nameserver fd5e:1::1"]);
         assert_eq!(before(&text), PLAIN, "the hub's name is looked up there");
+        let owner = [owner_of(&text), owner_of(PLAIN)].map(|it| it.map(|it| it.to_string()));
+        assert_eq!(owner, [Some("sennit0".to_owned()), None]);
 
         // It was killed and starts again: what it keeps is not its own.
         replace(&file, "sennit0", &servers()[..1]).unwrap();

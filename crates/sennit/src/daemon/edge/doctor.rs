@@ -1,8 +1,9 @@
 //! `sennit doctor`: what keeps an edge from working well, and what to do about it.
 //!
 //! It looks at this host, and by each link at the hub, and nowhere else. It needs no running edge
-//! and changes nothing. What it says is a [`Finding`], whose code says for programs what its
-//! message says for people; the book's chapter on trouble goes by the same words.
+//! and changes nothing that stays: where traffic is held back for an edge that does not run, there
+//! is a way past that while it looks. What it says is a [`Finding`], whose code says for programs
+//! what its message says for people; the book's chapter on trouble goes by the same words.
 
 mod host;
 mod link;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use crate::{
     config::{self, EdgeConfig, Severity},
+    daemon::edge::way,
     exit::Failure,
     identity::EdgeIdentity,
     onsite,
@@ -129,13 +131,15 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     findings.extend(host::forwarding(config));
     let running = host::is_running(config);
     let instance = Instance::of(&config.device);
+    let passage = way::passage(&config.device, &config.links);
     let looked: Vec<(LinkFacts, Vec<Finding>)> = thread::scope(|scope| {
         let threads: Vec<_> = config
             .links
             .iter()
             .enumerate()
             .map(|(index, it)| {
-                let mark = instance.link_mark(index).ok();
+                let passage = passage.as_ref().map(|it| it.mark(index));
+                let mark = passage.unwrap_or_else(|| instance.link_mark(index)).ok();
                 scope.spawn(move || link::look(config, it, mark, running))
             })
             .collect();

@@ -188,6 +188,7 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
             fec: class.fec,
         },
         dscp: class.dscp.unwrap_or(0),
+        links: class.links.clone(),
     }
 }
 

@@ -190,11 +190,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         workers.push(report.worker);
         facts.extend(report.traffic);
     }
-    let position = |tunnel: &TunnelStatus| {
-        let mut classes = config.classes.iter();
-        classes.position(|class| class.name == tunnel.class)
-    };
-    tunnels.sort_by_key(position);
+    in_order_of_classes(&mut tunnels, config);
     for link in &mut links {
         judge(link, &tunnels);
     }
@@ -220,6 +216,19 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         certificate,
         workers,
         confinement: confinement::status(),
+    }
+}
+
+/// Puts tunnels into the order of their classes, with the links that these may use.
+fn in_order_of_classes(tunnels: &mut [TunnelStatus], config: &EdgeConfig) {
+    let position = |tunnel: &TunnelStatus| {
+        let mut classes = config.classes.iter();
+        classes.position(|class| class.name == tunnel.class)
+    };
+    tunnels.sort_by_key(position);
+    for tunnel in tunnels {
+        let class = position(tunnel).map(|place| &config.classes[place]);
+        tunnel.links = class.and_then(|class| class.links.clone());
     }
 }
 
@@ -253,8 +262,13 @@ fn state(
     let up = tunnels.iter().filter(|it| it.state == State::Up).count();
     let wanted = links.iter().filter(|it| it.state == LinkState::Up).count();
     let complete = |tunnel: &TunnelStatus| {
+        let may_use = |link: &&LinkStatus| {
+            let names = tunnel.links.as_ref();
+            names.is_none_or(|names| names.contains(&link.name))
+        };
+        let usable = links.iter().filter(|it| it.state == LinkState::Up);
         let up = tunnel.paths.iter().filter(|it| it.state == PathState::Up);
-        up.count() >= wanted
+        up.count() >= usable.filter(may_use).count()
     };
     if up == 0 && tunnels.iter().all(|it| it.state == State::Connecting) {
         let reason = tunnels.first().and_then(|it| it.reason.clone());

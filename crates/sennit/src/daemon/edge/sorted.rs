@@ -29,7 +29,7 @@ pub(super) fn sort(running: &Running, packet: &DescribedPacket) -> Option<Packet
         None => format!("class {name}: no rule matches, and it takes everything else"),
     };
     Some(PacketReason {
-        class: name.clone(),
+        class: Some(name.clone()),
         rule,
         why,
     })

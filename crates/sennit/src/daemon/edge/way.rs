@@ -7,7 +7,7 @@ use std::{
 
 use sennit_engine::SocketId;
 use sennit_linux::{
-    DeviceName, Instance,
+    DeviceName, Instance, Passage,
     netlink::{Family, Interface, LinkState, Netlink},
     udp::LinkBinding,
 };
@@ -49,6 +49,22 @@ impl Way {
         ways.collect()
     }
 
+    /// The ways of whoever asks beside an edge, which may not run; while the passage is held, also
+    /// past what is held back for that edge.
+    pub(super) fn all_of_host(
+        device: &DeviceName,
+        links: &[config::Link],
+    ) -> (Vec<Self>, Option<Passage>) {
+        let mut ways = Self::all(device, links.iter().enumerate());
+        let passage = passage(device, links);
+        if let Some(passage) = &passage {
+            for way in &mut ways {
+                way.mark = passage.mark(way.socket.0 as usize).ok();
+            }
+        }
+        (ways, passage)
+    }
+
     /// What a socket for packets to `to` has to be bound to, if the link has that family.
     pub(super) fn binding(&self, to: IpAddr) -> Option<LinkBinding<'_>> {
         Some(LinkBinding {
@@ -57,6 +73,19 @@ impl Way {
             mark: self.mark,
         })
     }
+}
+
+/// A way past what is held back for an edge that does not run.
+pub(super) fn passage(device: &DeviceName, links: &[config::Link]) -> Option<Passage> {
+    let mut netlink = Netlink::open().ok()?;
+    let interfaces = links
+        .iter()
+        .map(|it| Interface::lookup(&mut netlink, &it.interface).ok());
+    let interfaces: Vec<Option<Interface>> = interfaces.collect();
+    Passage::open(device, interfaces).unwrap_or_else(|error| {
+        tracing::debug!(%error, "what is held back for the edge is held back from this too");
+        None
+    })
 }
 
 /// The addresses of the hub, for each link.

@@ -11,7 +11,7 @@ use sennit_engine::{Hub, Issuer, Settings};
 use sennit_linux::{poller::Poller, tun::Tun};
 
 use super::{
-    Answer, Directory, Gateway, QUESTIONS, STRAYS, VERDICTS, engine_config,
+    Answer, Condition, Directory, Gateway, QUESTIONS, STRAYS, VERDICTS, engine_config,
     machine::{HubMachine, Stray},
     registrar::{self, Neighbours, Query, Verdict},
     relay::{Order, Window},
@@ -95,10 +95,12 @@ impl<'a> Crew<'a> {
         boxes: &Boxes,
         gateway: &Arc<Gateway>,
         relay: Option<Slot<Order>>,
+        condition: Arc<Condition>,
     ) -> Neighbours {
         Neighbours {
             verdicts: Arc::clone(&boxes.verdict_slots),
             directory: Arc::clone(&self.directory),
+            condition,
             gateway: Arc::downgrade(gateway),
             journal: self.journal.clone(),
             relay,

@@ -3,7 +3,9 @@
 
 use std::{
     error::Error,
+    fs,
     net::{IpAddr, SocketAddr},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -93,13 +95,6 @@ impl Gateway {
         }
         let plan = Plan::of_all(&config);
         footprint.set_rules(&rules(&config, &plan))?;
-        for chain in forward_blockers().unwrap_or_default() {
-            tracing::warn!(
-                chain,
-                "this chain drops forwarded packets, and sites may not reach the internet: let it accept \
-                 what comes from and goes to the TUN device"
-            );
-        }
         let gateway = Self {
             state: Mutex::new(Some((footprint, plan))),
             device,
@@ -163,6 +158,24 @@ impl Gateway {
         }
     }
 
+    /// Chains of the host's firewall that drop what they are not told to forward; none if that
+    /// cannot be said.
+    pub(crate) fn blockers(&self) -> Vec<String> {
+        forward_blockers().unwrap_or_default()
+    }
+
+    /// Why the host does not forward what sites send, if somebody has switched that off.
+    pub(crate) fn does_not_forward(&self) -> Option<String> {
+        let v4 = self.config.pool.v4.map(|_| "net.ipv4.ip_forward");
+        let v6 = self.config.pool.v6.map(|_| "net.ipv6.conf.all.forwarding");
+        let mut switches = v4.into_iter().chain(v6);
+        let off = switches.find(|switch| is_off(switch))?;
+        Some(format!(
+            "the host does not forward what sites send: say `sysctl -w {off}=1`, and find out what \
+             switched it off"
+        ))
+    }
+
     /// What nobody may announce, and the networks that the host is attached to.
     pub(crate) fn host(&self) -> Result<(Host, Vec<IpNet>), sennit_linux::Error> {
         let found = Netlink::open()?.host_addresses()?;
@@ -196,6 +209,12 @@ impl Gateway {
     fn state(&self) -> MutexGuard<'_, Option<(Footprint, Plan)>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a switch of the kernel is off; one that is not there is not.
+fn is_off(switch: &str) -> bool {
+    let path = Path::new("/proc/sys").join(switch.replace('.', "/"));
+    fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
 }
 
 fn restore(footprint: &mut Footprint) -> Result<(), sennit_linux::Error> {

@@ -9,6 +9,7 @@
 mod change;
 mod clock;
 mod confined;
+mod health;
 mod lans;
 pub(super) mod query;
 pub(super) mod targets;
@@ -30,6 +31,7 @@ use sennit_engine::{Grant, RequestId};
 use sennit_packet::Prefix;
 
 use super::{
+    condition::Condition,
     directory::{Announced, Directory},
     gateway::Gateway,
     relay::window::Order,
@@ -64,6 +66,8 @@ pub(super) struct Neighbours {
     /// Of each worker.
     pub(super) verdicts: Arc<[Slot<Verdict>]>,
     pub(super) directory: Arc<Directory>,
+    /// For those who ask how the hub stands.
+    pub(super) condition: Arc<Condition>,
     /// Weak, so that nothing is left on the host however the daemon ends.
     pub(super) gateway: Weak<Gateway>,
     pub(super) journal: Journal,
@@ -321,7 +325,7 @@ impl Registrar {
                 self.follow_changes(wall);
             }
             self.forget_departed();
-            self.look_after_filter();
+            self.look_after_host();
             let time = self.clock.time(wall, now);
             self.review(wall, |admission| {
                 admission.expires.is_some_and(|at| time >= at)
@@ -356,7 +360,10 @@ impl Registrar {
     fn look_for_changes(&mut self, now: SystemTime) {
         let generation = match self.store.generation() {
             Ok(generation) => generation,
-            Err(error) => return tracing::warn!(%error, "cannot look into the store"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot look into the store");
+                return self.note_reading(Some(&error));
+            }
         };
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.follow_changes(now);
@@ -376,21 +383,6 @@ impl Registrar {
         // At the next look, and then after ever more of them.
         let looks = (1 << self.tries.min(5)) / 2;
         self.retry_at = self.next_look + LOOK_EVERY * (looks.max(1) - 1);
-    }
-
-    /// Sees to it that the host still keeps sites to what they may reach.
-    fn look_after_filter(&mut self) {
-        let held = self.hold_filter();
-        let was_open = std::mem::replace(&mut self.is_open, held.is_err());
-        if let Err(error) = held
-            && !was_open
-        {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(
-                error,
-                "cannot see that sites are kept to what they may reach"
-            );
-        }
     }
 
     /// Ends what hangs on credentials that are not good any more, of those that `concerns` names.
@@ -437,36 +429,6 @@ impl Registrar {
         }
         // It may be away, and its LAN kept for it.
         self.lans.look_at(admission.site.as_str());
-    }
-
-    fn learn_host(&mut self) -> Result<(), sennit_linux::Error> {
-        let Some(gateway) = self.neighbours.gateway.upgrade() else {
-            return Ok(());
-        };
-        gateway.refresh();
-        self.keep_host(gateway.host())
-    }
-
-    /// What was known before stays if the kernel could not say it.
-    fn keep_host(
-        &mut self,
-        found: Result<(Host, Vec<crate::config::Prefix>), sennit_linux::Error>,
-    ) -> Result<(), sennit_linux::Error> {
-        (self.host, self.networks) = found?;
-        if let Err(error) = self.store.set_host(&self.host) {
-            tracing::warn!(%error, "cannot remember the hub's addresses");
-        }
-        Ok(())
-    }
-
-    fn note_who_is_here(&mut self) {
-        let here = self.neighbours.directory.outer().into_iter();
-        let here =
-            here.filter_map(|(site, from)| Some((site.parse().ok()?, from.into_iter().collect())));
-        let here: Vec<(SiteName, Vec<IpAddr>)> = here.collect();
-        if let Err(error) = self.store.saw(&here, SystemTime::now()) {
-            tracing::warn!(%error, "cannot remember which sites are here");
-        }
     }
 }
 

@@ -144,6 +144,42 @@ fn why_says_what_to_do_when_it_knows_neither_link_nor_flow() {
 }
 
 #[test]
+fn a_daemon_is_asked_by_its_config_also_if_that_has_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, config) = (dir.path().join("dock.sock"), dir.path().join("dock.toml"));
+    let broken = format!("[edge]\ncontrol = '{}'\nteir = 2\n", text(&control));
+    fs::write(&config, broken).unwrap();
+    let reload = || sennit(&["reload", "--config", text(&config)]);
+    assert_fails(&reload(), 4, text(&control));
+
+    let _daemon = Server::bind(&control, |_| Response::refused("failed", "not now")).unwrap();
+    assert_fails(&reload(), 1, "not now");
+}
+
+#[test]
+fn a_daemon_with_a_link_away_is_usable_and_not_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("edge.sock");
+    let _daemon = Server::bind(&control, |_| {
+        Response::Document(serde_json::json!({
+            "schema": "sennit.status/1", "role": "edge", "version": "0.1.0",
+            "state": "degraded", "reason": "link lte is away", "uptime_seconds": 1.5,
+            "device": "sennit0", "addresses": [], "links": [], "tunnels": [],
+        }))
+    })
+    .unwrap();
+    let ask = |words: &[&str], state| {
+        let more = [state, "--control", text(&control), "--timeout", "0.2"];
+        sennit(&[words, &more].concat())
+    };
+
+    for words in [&["wait", "--for"][..], &["status", "--wait"]] {
+        assert_eq!(ask(words, "usable").status.code(), Some(0));
+        assert_fails(&ask(words, "up"), 8, "link lte is away");
+    }
+}
+
+#[test]
 fn waiting_ends_when_the_daemon_is_up() {
     let dir = tempfile::tempdir().unwrap();
     let control = dir.path().join("edge.sock");

@@ -156,10 +156,18 @@ fn a_hub_is_made_once_and_its_ca_can_be_exported() {
     succeed(&["hub", "init", "--state", hub, "--name", "hub.example.org"]);
 
     let pem = succeed(&["hub", "ca", "--state", hub]);
-    let again = sennit(&["hub", "init", "--state", hub]);
+    let read = |name: &str| fs::read(format!("{hub}/{name}")).unwrap();
+    let before = ["ca.key", "ca.pem", "hub.key"].map(read);
+    fs::remove_file(format!("{hub}/hub.toml")).unwrap();
+    let certificate = read("hub.pem");
+    succeed(&["hub", "init", "--state", hub]);
 
     assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
-    assert_fails(&again, 1, "already holds a hub's identity");
+    assert!(!read("hub.toml").is_empty(), "the config is written anew");
+    assert_eq!(read("hub.pem"), certificate, "it keeps its names");
+    succeed(&["hub", "init", "--state", hub, "--name", "other.example.org"]);
+    assert_ne!(read("hub.pem"), certificate);
+    assert_eq!(["ca.key", "ca.pem", "hub.key"].map(read), before);
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use sennit_linux::netlink::{Family, Netlink, Rule, TABLE_MAIN};
+use sennit_linux::{
+    DeviceName, Instance,
+    netlink::{Family, Netlink, Route, Rule, TABLE_MAIN},
+};
 
 use super::Finding;
 use crate::{
@@ -18,7 +21,8 @@ use crate::{
 
 const TUN: &str = "/dev/net/tun";
 /// The kernel's own rules: local, main and default.
-const KERNEL_RULES: [u32; 3] = [0, 32_766, 32_767];
+const MAIN_RULE: u32 = 32_766;
+const KERNEL_RULES: [u32; 3] = [0, MAIN_RULE, 32_767];
 /// ARPHRD_NONE: devices without link-layer addresses, as TUN and WireGuard have them.
 const NO_HARDWARE: &str = "65534";
 /// A running edge answers at once.
@@ -37,11 +41,13 @@ pub(super) fn clock(identity: &EdgeIdentity, now: SystemTime) -> Option<Finding>
         format!("{hours} hours")
     };
     if now < from {
+        // Certificates begin in 1970, so that this keeps no tunnel from coming up.
         let message = format!(
-            "the clock of this host is at least {} slow: the hub issued the certificate later",
+            "the clock of this host is at least {} slow, as the hub issued the certificate later; \
+             the tunnel works all the same",
             apart(from, now)
         );
-        return Some(Finding::error("clock-slow", message, advice));
+        return Some(Finding::warning("clock-slow", message, advice));
     }
     if now > until {
         let message = format!(
@@ -121,89 +127,138 @@ fn without_tunnel(status: &Status) -> Option<Finding> {
     })
 }
 
-/// Other VPNs that draw what belongs into our tunnel into theirs.
+/// What draws packets elsewhere that belong into our tunnel: other VPNs, and rules of others.
 pub(super) fn other_routes(config: &EdgeConfig, netlink: &mut Netlink) -> Vec<Finding> {
+    let classes = config.classes.iter().filter_map(|it| it.device.as_ref());
+    let ours: Vec<&str> = classes
+        .chain([&config.device])
+        .map(DeviceName::as_str)
+        .collect();
     let mut findings = Vec::new();
-    for (name, index) in point_to_point_devices() {
-        let is_ours = name == config.device.as_str()
-            || config.links.iter().any(|link| link.interface == name)
-            || config
-                .classes
-                .iter()
-                .any(|it| it.device.as_ref().is_some_and(|own| own.as_str() == name));
-        if is_ours {
-            continue;
-        }
+    for device in devices().filter(|it| !ours.contains(&it.name.as_str())) {
+        let is_link = config
+            .links
+            .iter()
+            .any(|link| link.interface == device.name);
+        let is_vpn = device.is_point_to_point && !is_link;
         let taken = Family::BOTH
             .into_iter()
-            .find_map(|family| taken_by(index, family, config, netlink));
-        if let Some((taken, how)) = taken {
-            findings.push(Finding::error(
+            .find_map(|family| taken_by(&device, is_vpn, family, config, netlink));
+        let Some(Taken { ours, rule }) = taken else {
+            continue;
+        };
+        let name = device.name;
+        let how = rule.map_or("a route of the main table".into(), |rule| {
+            format!("rule {rule}")
+        });
+        let (code, advice) = match is_vpn {
+            true => (
                 "other-vpn",
-                format!("{name} takes {taken}, which belongs into our tunnel ({how})"),
                 format!(
                     "stop that VPN, or give it routes that are not in `routes`; \
                      `ip route show dev {name}` and `ip rule` show them"
                 ),
-            ));
-        }
+            ),
+            false => (
+                "other-rule",
+                format!("`ip rule` shows {how}: delete it, or give it a higher number than ours"),
+            ),
+        };
+        let message = format!("{name} takes {ours}, which belongs into our tunnel ({how})");
+        findings.push(Finding::error(code, message, advice));
     }
     findings
 }
 
-/// What of our routes goes to a device, and by what.
+/// What goes elsewhere, and by which rule; without one, by the main table.
+struct Taken {
+    ours: Prefix,
+    rule: Option<u32>,
+}
+
+/// What of our routes goes to a device. Of those that are no VPN, only a rule draws anything away:
+/// by routes of the main table everybody has networks of their own.
 fn taken_by(
-    device: u32,
+    device: &Device,
+    is_vpn: bool,
     family: Family,
     config: &EdgeConfig,
     netlink: &mut Netlink,
-) -> Option<(Prefix, String)> {
+) -> Option<Taken> {
     let rules: Vec<Rule> = netlink.rules(family).unwrap_or_default();
-    // A rule for packets from one prefix leaves what goes into the tunnel alone.
+    // A rule for some packets leaves the others alone, which go into the tunnel.
     let foreign = rules.iter().filter(|rule| {
-        !rule.is_ours() && rule.only.source.is_none() && !KERNEL_RULES.contains(&rule.priority)
+        !rule.is_ours() && rule.is_for_most() && !KERNEL_RULES.contains(&rule.priority)
     });
-    let tables = foreign.map(|rule| (rule.table, format!("rule {}", rule.priority)));
-    let main = (TABLE_MAIN, "a route of the main table".to_owned());
-    for (table, how) in tables.chain([main]) {
-        let routes = netlink.routes(family, table, device).unwrap_or_default();
-        for route in routes.iter().filter(|route| !route.is_ours()) {
-            // A prefix as long as ours or longer wins, but for a default route, of which ours comes
-            // before the main table; a rule wins in any case.
-            let wins = |ours: &&Prefix| {
-                let len = route.destination.prefix_len();
-                let longer = len > 0 && len >= ours.prefix_len();
-                ours.contains(&route.destination.addr()) && (longer || table != TABLE_MAIN)
-                    || table != TABLE_MAIN && route.destination.contains(&ours.addr())
-            };
+    let main = Rule::lookup(family, MAIN_RULE, TABLE_MAIN);
+    for rule in foreign.chain(is_vpn.then_some(&main)) {
+        let routes = netlink
+            .routes(family, rule.table, device.index)
+            .unwrap_or_default();
+        let counts = |route: &&Route| {
+            let len = route.destination.prefix_len();
             // A network of its own is that VPN's business.
-            let wide = route.destination.prefix_len() <= 8;
-            let same = |ours: &&Prefix| **ours == route.destination;
-            if let Some(ours) = config.routes.iter().find(wins)
-                && (wide || same(&ours))
-            {
-                return Some((*ours, how));
+            let is_wide = if is_vpn { len <= 8 } else { len == 0 };
+            let is_found = rule
+                .suppress_prefix_len
+                .is_none_or(|most| u32::from(len) > most);
+            let is_same = is_vpn && config.routes.contains(&route.destination);
+            !route.is_ours() && is_found && (is_wide || is_same)
+        };
+        for route in routes.iter().filter(counts) {
+            let taken = |ours: &&Prefix| takes(rule, route, ours, config);
+            if let Some(ours) = config.routes.iter().find(taken) {
+                let by_rule = rule.priority != MAIN_RULE;
+                return Some(Taken {
+                    ours: *ours,
+                    rule: by_rule.then_some(rule.priority),
+                });
             }
         }
     }
     None
 }
 
-/// Names and indices.
-fn point_to_point_devices() -> Vec<(String, u32)> {
+/// Whether a route, by this rule, comes before one of ours for a prefix.
+fn takes(rule: &Rule, route: &Route, ours: &Prefix, config: &EdgeConfig) -> bool {
+    let (theirs, default) = (&route.destination, Family::of(ours.addr()).default_prefix());
+    let place = match config.routes.contains(&default) {
+        true => Instance::of(&config.device).tunnel_priority(),
+        false => MAIN_RULE,
+    };
+    let (is_first, inside) = (rule.priority < place, ours.contains(&theirs.addr()));
+    if rule.table != TABLE_MAIN {
+        return is_first && (inside || theirs.contains(&ours.addr()));
+    }
+    // There a prefix as long as ours or longer wins, but for a default route, which ours comes
+    // before, unless a rule asks for theirs first.
+    let len = theirs.prefix_len();
+    inside && (len > 0 && len >= ours.prefix_len() || len == 0 && is_first && *ours == default)
+}
+
+/// An interface of this host.
+struct Device {
+    name: String,
+    index: u32,
+    /// As TUN devices and WireGuard are.
+    is_point_to_point: bool,
+}
+
+fn devices() -> impl Iterator<Item = Device> {
     let devices = fs::read_dir("/sys/class/net")
         .into_iter()
         .flatten()
         .flatten();
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    let found = devices.filter_map(|device| {
+    devices.filter_map(move |device| {
         let path = device.path();
-        let kind = read(&path.join("type"));
-        let index = read(&path.join("ifindex")).trim().parse().ok()?;
         let name = device.file_name().into_string().ok()?;
-        (kind.trim() == NO_HARDWARE).then_some((name, index))
-    });
-    found.collect()
+        Some(Device {
+            index: read(&path.join("ifindex")).trim().parse().ok()?,
+            is_point_to_point: read(&path.join("type")).trim() == NO_HARDWARE,
+            name,
+        })
+    })
 }
 
 #[cfg(test)]
@@ -214,6 +269,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        config::Severity,
         identity::{self, HubIdentity},
         store::Store,
     };
@@ -240,7 +296,11 @@ mod tests {
         assert_eq!([1, 250, 300].map(code), [None; 3]);
         assert_eq!(code(320), Some("certificate-old"));
         assert_eq!(code(366), Some("clock-fast"));
-        assert_eq!(clock(&van, issued - DAY).unwrap().code, "clock-slow");
+        let slow = clock(&van, issued - DAY).unwrap();
+        assert_eq!(
+            (slow.code, slow.severity),
+            ("clock-slow", Severity::Warning)
+        );
     }
 
     #[test]

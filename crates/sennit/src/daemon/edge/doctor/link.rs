@@ -313,12 +313,21 @@ fn size(config: &EdgeConfig, way: &Way, hub: SocketAddr, facts: &mut LinkFacts) 
             format!(
                 "{where_} carries packets of {largest} bytes, and full packets of the tunnel need {wanted}"
             ),
-            format!(
-                "they go in two halves there, which costs some speed; `mtu = {}` at both ends avoids it",
-                u32::from(config.mtu).saturating_sub(wanted - largest)
-            ),
+            instead(u32::from(config.mtu).saturating_sub(wanted - largest)),
         )
     })
+}
+
+/// What to do where only packets of a smaller tunnel's MTU go in one piece.
+fn instead(fits: u32) -> String {
+    let (halves, least) = (
+        "they go in two halves there, which costs some speed",
+        config::MTU.start(),
+    );
+    match *least <= i64::from(fits) {
+        true => format!("{halves}; `mtu = {fits}` at both ends avoids it"),
+        false => format!("{halves}; no `mtu` avoids it, as {least} is the least"),
+    }
 }
 
 /// The largest that passes between one that does and one that does not.
@@ -364,6 +373,12 @@ mod tests {
         assert_eq!(nat("100.72.1.2"), Some(Nat::CarrierGrade));
         assert_eq!(nat("100.128.1.2"), Some(Nat::None));
         assert_eq!(nat("203.0.113.7"), Some(Nat::None));
+    }
+
+    #[test]
+    fn an_mtu_that_a_config_cannot_have_is_not_advised() {
+        assert!(instead(1280).contains("`mtu = 1280` at both ends"));
+        assert!(instead(1202).contains("no `mtu` avoids it"));
     }
 
     #[test]

@@ -11,15 +11,22 @@ use crate::{
     daemon::hub::gateway::Plan,
     reach::Reach,
     site::SiteName,
-    store::{Lease, SiteRecord},
+    store::{Lease, SiteRecord, StoreError},
 };
 
 impl Registrar {
-    pub(super) fn learn_confined(
-        &mut self,
-        now: SystemTime,
-    ) -> Result<(), crate::store::StoreError> {
-        let sites = self.store.sites(now)?;
+    /// All sites of the store; who asks for the status hears of them too.
+    fn sites(&self, now: SystemTime) -> Result<Vec<SiteRecord>, StoreError> {
+        let sites = self.store.sites(now);
+        self.note_reading(sites.as_ref().err());
+        if let Ok(sites) = &sites {
+            self.neighbours.condition.note_sites(sites);
+        }
+        sites
+    }
+
+    pub(super) fn learn_confined(&mut self, now: SystemTime) -> Result<(), StoreError> {
+        let sites = self.sites(now)?;
         let before = std::mem::take(&mut self.confined);
         self.reaches.clear();
         for site in &sites {
@@ -97,7 +104,7 @@ impl Registrar {
     /// Decides anew what is routed to whom, and tells everybody; false if the store or the host did
     /// not let it.
     pub(super) fn decide_lans(&mut self) -> bool {
-        let sites = match self.store.sites(SystemTime::now()) {
+        let sites = match self.sites(SystemTime::now()) {
             Ok(sites) => sites,
             Err(error) => {
                 tracing::warn!(%error, "cannot list the sites");

@@ -11,6 +11,8 @@ use super::*;
 use crate::{
     daemon::mailbox::{self, Mailbox},
     journal::Keeper,
+    status::State,
+    store::TokenKind,
 };
 
 /// A registrar, what one worker and who has the sockets of proxied UDP hear of it, and the store as
@@ -35,6 +37,7 @@ impl World {
         let neighbours = Neighbours {
             verdicts: [verdict_slot].into(),
             directory: Arc::default(),
+            condition: Arc::default(),
             gateway: Weak::new(),
             journal: keeper.journal().clone(),
             relay: Some(order_slot),
@@ -75,6 +78,15 @@ impl World {
         }
     }
 
+    /// The sites that have joined and have no tunnel, as the status lists them.
+    fn away(&mut self) -> Vec<String> {
+        self.registrar.look_for_changes(SystemTime::now());
+        let mut sites = Vec::new();
+        let found = self.registrar.neighbours.condition.found();
+        assert_eq!(found.add_away(&mut sites), None);
+        sites.iter().map(|site| site.name.to_string()).collect()
+    }
+
     fn revoke(&mut self, name: &str) {
         let site = name.parse().unwrap();
         self.store.revoke(&site, SystemTime::now()).unwrap();
@@ -98,6 +110,46 @@ impl World {
         assert_eq!(opened, usize::from(refusal.is_none()));
         refusal.map_or(Ok(()), Err)
     }
+}
+
+#[test]
+fn who_has_been_here_is_missed_while_it_is_away_and_not_once_it_is_revoked() {
+    let mut world = World::new();
+    let now = SystemTime::now();
+    let van: SiteName = "van".parse().unwrap();
+    let invite = TokenKind::Invite;
+    world
+        .store
+        .invite(&van, &[7; 32], None, invite, now)
+        .unwrap();
+    assert_eq!(world.away(), [""; 0], "it has not come yet");
+
+    world.store.saw(&[(van, Vec::new())], now).unwrap();
+    assert_eq!(world.away(), ["van"]);
+
+    world.revoke("van");
+    assert_eq!(world.away(), [""; 0]);
+}
+
+#[test]
+fn a_hub_that_cannot_read_its_store_is_degraded_until_it_can() {
+    let mut world = World::new();
+    let rename = |from: &str, to: &str| {
+        let db = rusqlite::Connection::open(world._dir.path().join(Store::FILE)).unwrap();
+        let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+        db.execute_batch(&rename).unwrap();
+    };
+
+    rename("sites", "gone");
+    world.registrar.look_for_changes(SystemTime::now());
+    let (state, reason) = world.registrar.neighbours.condition.found().state();
+    assert_eq!(state, State::Degraded);
+    assert!(reason.unwrap().starts_with("its store cannot be read"));
+
+    rename("gone", "sites");
+    world.registrar.look_for_changes(SystemTime::now());
+    let found = world.registrar.neighbours.condition.found();
+    assert_eq!(found.state(), (State::Up, None));
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! How a hub and its sites stand, as far as no packet tells it.
+//!
+//! The registrar puts down what it finds in the store and on the host, and whoever asks for the
+//! status reads it here: nobody who asks touches the disk.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use crate::{
+    date,
+    site::SiteName,
+    status::{SiteStatus, State},
+    store::SiteRecord,
+};
+
+/// Sites that are away and listed all the same, those that left last. Each is 150 bytes of a
+/// document that is made up to five times a second.
+const MOST_AWAY: usize = 1000;
+
+/// What keeps a hub from all that it should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trouble {
+    /// Its store cannot be read.
+    Reading,
+    /// Its store cannot be written.
+    Writing,
+    /// Nobody can see that the host keeps sites to what they may reach.
+    Filter,
+    /// The host does not forward packets.
+    Forwarding,
+}
+
+/// What was found last.
+#[derive(Debug, Default)]
+pub(crate) struct Condition(Mutex<Found>);
+
+/// A copy of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// Sites that have joined, and when each was last here.
+    joined: Arc<[(SiteName, SystemTime)]>,
+    troubles: BTreeMap<Trouble, String>,
+    /// Chains of the host's firewall that drop what they are not told to forward.
+    blockers: Vec<String>,
+}
+
+impl Condition {
+    /// These are all sites of the store. Clients with a bearer token come and go as they like, and
+    /// nobody misses them.
+    pub(crate) fn note_sites(&self, sites: &[SiteRecord]) {
+        let joined = sites.iter().filter(|it| it.revoked.is_none() && !it.bearer);
+        let joined = joined.filter_map(|site| Some((site.name.clone(), site.seen?)));
+        let joined = joined.collect();
+        self.lock().joined = joined;
+    }
+
+    /// Whether there is this trouble, in words.
+    pub(crate) fn note(&self, trouble: Trouble, found: Option<String>) {
+        let troubles = &mut self.lock().troubles;
+        match found {
+            Some(found) => troubles.insert(trouble, found),
+            None => troubles.remove(&trouble),
+        };
+    }
+
+    /// These chains block; returns those that were not known to.
+    pub(crate) fn note_blockers(&self, chains: Vec<String>) -> Vec<String> {
+        let known = &mut self.lock().blockers;
+        let new = chains.iter().filter(|chain| !known.contains(chain));
+        let new = new.cloned().collect();
+        *known = chains;
+        new
+    }
+
+    pub(crate) fn found(&self) -> Found {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Found {
+    /// The state of the hub, and why it is not `up`.
+    pub(crate) fn state(&self) -> (State, Option<String>) {
+        if self.troubles.is_empty() {
+            return (State::Up, None);
+        }
+        let troubles: Vec<&str> = self.troubles.values().map(String::as_str).collect();
+        (State::Degraded, Some(troubles.join("; ")))
+    }
+
+    /// What else an operator should know of the host.
+    pub(crate) fn notes(&self, device: &str) -> Vec<String> {
+        let note = |chain: &String| {
+            format!(
+                "`{chain}` of this host's firewall drops what it is not told to forward: it has to \
+                 accept what comes from {device} and what goes there, else sites reach nothing \
+                 behind this hub (see Troubleshooting: the tunnel is up, and there is no internet)"
+            )
+        };
+        self.blockers.iter().map(note).collect()
+    }
+
+    /// Lists the sites that have joined and are not here, also by name; a note if there are more
+    /// than anybody lists.
+    pub(crate) fn add_away(&self, sites: &mut Vec<SiteStatus>) -> Option<String> {
+        let here = |name: &SiteName| sites.binary_search_by(|it| it.name.cmp(name)).is_ok();
+        let away = self.joined.iter().filter(|(name, _)| !here(name));
+        let mut away: Vec<&(SiteName, SystemTime)> = away.collect();
+        away.sort_by_key(|(_, seen)| std::cmp::Reverse(*seen));
+        let more = away.len().saturating_sub(MOST_AWAY);
+        away.truncate(MOST_AWAY);
+        let away = away.into_iter();
+        sites.extend(away.map(|(name, seen)| absent(name.clone(), *seen)));
+        sites.sort_by(|one, other| one.name.cmp(&other.name));
+        (more > 0).then(|| format!("{more} more sites are away: `sennit sites` lists them"))
+    }
+}
+
+fn absent(name: SiteName, seen: SystemTime) -> SiteStatus {
+    SiteStatus {
+        name,
+        state: State::Down,
+        last_seen: Some(date::seconds(seen)),
+        classes: Vec::new(),
+        sent_bytes: 0,
+        received_bytes: 0,
+        links: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn site(name: &str, seen: Option<u64>) -> SiteRecord {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        SiteRecord {
+            name: name.parse().unwrap(),
+            created: at(0),
+            revoked: None,
+            v4: None,
+            v6: None,
+            lan: Vec::new(),
+            refused: Vec::new(),
+            granted: Vec::new(),
+            reach: None,
+            bearer: false,
+            invited: false,
+            seen: seen.map(at),
+            seen_from: Vec::new(),
+            certified_until: None,
+        }
+    }
+
+    fn here(name: &str) -> SiteStatus {
+        SiteStatus {
+            state: State::Up,
+            last_seen: None,
+            classes: vec!["default".into()],
+            ..absent(name.parse().unwrap(), SystemTime::UNIX_EPOCH)
+        }
+    }
+
+    #[test]
+    fn who_has_joined_and_is_away_is_listed_as_down_and_nobody_else() {
+        let condition = Condition::default();
+        let mut revoked = site("old", Some(5));
+        revoked.revoked = Some(SystemTime::UNIX_EPOCH);
+        let mut phone = site("phone", Some(5));
+        phone.bearer = true;
+        let invited = site("next", None);
+        condition.note_sites(&[
+            site("bike", Some(60)),
+            invited,
+            revoked,
+            phone,
+            site("ship", Some(5)),
+        ]);
+        let mut sites = vec![here("car"), here("ship")];
+
+        assert_eq!(condition.found().add_away(&mut sites), None);
+
+        let told: Vec<(&str, State, Option<&str>)> = sites
+            .iter()
+            .map(|it| (it.name.as_str(), it.state, it.last_seen.as_deref()))
+            .collect();
+        let expected = [
+            ("bike", State::Down, Some("1970-01-01T00:01:00Z")),
+            ("car", State::Up, None),
+            ("ship", State::Up, None),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn of_many_that_are_away_those_are_listed_that_left_last() {
+        let condition = Condition::default();
+        let many = (0..MOST_AWAY as u64 + 2).map(|it| site(&format!("site-{it}"), Some(it)));
+        condition.note_sites(&many.collect::<Vec<_>>());
+        let mut sites = vec![here("site-5")];
+
+        let note = condition.found().add_away(&mut sites).unwrap();
+
+        assert_eq!(sites.len(), MOST_AWAY + 1);
+        assert!(note.starts_with("1 more sites are away"), "{note}");
+        assert!(!sites.iter().any(|it| it.name.as_str() == "site-0"));
+    }
+
+    #[test]
+    fn a_hub_in_trouble_is_degraded_until_that_is_over() {
+        let condition = Condition::default();
+        assert_eq!(condition.found().state(), (State::Up, None));
+
+        let why = |text: &str| Some(text.to_owned());
+        condition.note(Trouble::Forwarding, why("the host forwards nothing"));
+        condition.note(Trouble::Reading, why("its store cannot be read"));
+        let all = why("its store cannot be read; the host forwards nothing");
+        assert_eq!(condition.found().state(), (State::Degraded, all));
+
+        condition.note(Trouble::Forwarding, None);
+        condition.note(Trouble::Reading, None);
+        assert_eq!(condition.found().state(), (State::Up, None));
+    }
+
+    #[test]
+    fn a_chain_that_blocks_is_a_note_and_is_new_once() {
+        let condition = Condition::default();
+        let docker = || vec!["ip filter FORWARD".to_owned()];
+
+        assert_eq!(condition.note_blockers(docker()), docker());
+        assert_eq!(condition.note_blockers(docker()), [""; 0]);
+
+        let notes = condition.found().notes("sennit0");
+        assert!(
+            notes[0].starts_with("`ip filter FORWARD` of this host's"),
+            "{notes:?}"
+        );
+        condition.note_blockers(Vec::new());
+        assert_eq!(condition.found().notes("sennit0"), [""; 0]);
+    }
+}

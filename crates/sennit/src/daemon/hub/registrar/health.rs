@@ -1,0 +1,104 @@
+//! Whether the store and the host do what the hub needs of them.
+//!
+//! Who asks for the status hears of what they do not.
+
+use std::{error::Error as _, net::IpAddr, time::SystemTime};
+
+use super::Registrar;
+use crate::{
+    config::Prefix, daemon::hub::condition::Trouble, lan::Host, site::SiteName, store::StoreError,
+};
+
+impl Registrar {
+    /// Whether the store could be read.
+    pub(super) fn note_reading(&self, error: Option<&StoreError>) {
+        let found = error.map(|error| {
+            format!("its store cannot be read, so that no site can join or come back: {error}")
+        });
+        self.neighbours.condition.note(Trouble::Reading, found);
+    }
+
+    fn note_writing(&self, error: Option<&StoreError>) {
+        let found = error
+            .map(|error| format!("its store cannot be written, so that no site can join: {error}"));
+        self.neighbours.condition.note(Trouble::Writing, found);
+    }
+
+    /// Sees to it that the host still does what it was made to do.
+    pub(super) fn look_after_host(&mut self) {
+        self.look_after_filter();
+        if let Some(gateway) = self.neighbours.gateway.upgrade() {
+            let condition = &self.neighbours.condition;
+            condition.note(Trouble::Forwarding, gateway.does_not_forward());
+        }
+    }
+
+    /// Sees to it that the host still keeps sites to what they may reach.
+    fn look_after_filter(&mut self) {
+        let held = self.hold_filter();
+        let was_open = std::mem::replace(&mut self.is_open, held.is_err());
+        let found = held.as_ref().err().map(|error| {
+            let what = "cannot see that sites are kept to what they may reach";
+            format!("{what}: {}", with_source(error))
+        });
+        self.neighbours.condition.note(Trouble::Filter, found);
+        if let Err(error) = held
+            && !was_open
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(
+                error,
+                "cannot see that sites are kept to what they may reach"
+            );
+        }
+    }
+
+    pub(super) fn learn_host(&mut self) -> Result<(), sennit_linux::Error> {
+        let Some(gateway) = self.neighbours.gateway.upgrade() else {
+            return Ok(());
+        };
+        gateway.refresh();
+        let condition = &self.neighbours.condition;
+        for chain in condition.note_blockers(gateway.blockers()) {
+            tracing::warn!(
+                chain,
+                "this chain drops forwarded packets, and sites may not reach the internet: let it accept \
+                 what comes from and goes to the TUN device"
+            );
+        }
+        self.keep_host(gateway.host())
+    }
+
+    /// What was known before stays if the kernel could not say it.
+    pub(super) fn keep_host(
+        &mut self,
+        found: Result<(Host, Vec<Prefix>), sennit_linux::Error>,
+    ) -> Result<(), sennit_linux::Error> {
+        (self.host, self.networks) = found?;
+        let remembered = self.store.set_host(&self.host);
+        self.note_writing(remembered.as_ref().err());
+        if let Err(error) = remembered {
+            tracing::warn!(%error, "cannot remember the hub's addresses");
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_who_is_here(&mut self) {
+        let here = self.neighbours.directory.outer().into_iter();
+        let here =
+            here.filter_map(|(site, from)| Some((site.parse().ok()?, from.into_iter().collect())));
+        let here: Vec<(SiteName, Vec<IpAddr>)> = here.collect();
+        if let Err(error) = self.store.saw(&here, SystemTime::now()) {
+            tracing::warn!(%error, "cannot remember which sites are here");
+            self.note_writing(Some(&error));
+        }
+    }
+}
+
+/// What the host said besides is in the source.
+fn with_source(error: &sennit_linux::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The scripts of packages and of `make install`, with stand-ins for what they start.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::{is_refused, workspace};
+
+/// Writes a shell script that can be started.
+pub(super) fn write_program(path: &Path, script: &str) {
+    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Makes the programs that are started those of this directory first.
+fn beside(directory: &Path) -> String {
+    format!("{}:{}", directory.display(), std::env::var("PATH").unwrap())
+}
+
+/// Stands in for systemctl where four daemons run, of which one cannot be restarted.
+const SYSTEMCTL: &str = r#"
+    echo "$@" >>"$AT/log"
+    for unit; do :; done
+    case $1 in
+    list-units)
+        for unit in hub edge edge@dock edge@gone; do
+            echo "sennit-$unit.service loaded active running Sennit"
+        done ;;
+    show)
+        name=${unit#sennit-} name=${name#edge@}
+        echo "{ path=/usr/bin/sennit ; argv[]=/usr/bin/sennit edge --config $AT/${name%.service}.toml ;" \
+            "ignore_errors=no ; status=0/0 }" ;;
+    try-restart) [ "$unit" != sennit-hub.service ] ;;
+    esac"#;
+
+/// Runs a script as root of a host of its own, where systemd runs, as far as /run tells.
+fn run_under_systemd(directory: &Path, script: &str) -> Option<Output> {
+    let inside = "mount -t tmpfs none /run || exit 99; mkdir -p /run/systemd/system; exec $SCRIPT";
+    let ran = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", inside])
+        .env("PATH", beside(directory))
+        .env("AT", directory)
+        .env("LOCAL", directory.join("local"))
+        .env("SENNIT", env!("CARGO_BIN_EXE_sennit"))
+        .env(
+            "SCRIPT",
+            format!("{}/packaging/{script}", workspace().display()),
+        )
+        .output();
+    match ran {
+        Ok(ran) if ran.status.code() != Some(99) && !is_refused(&ran.stderr) => Some(ran),
+        _ => {
+            println!("SKIPPED: needs user namespaces");
+            None
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_restarts_what_the_new_program_can_run_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write_program(&at("systemctl"), SYSTEMCTL);
+    fs::create_dir_all(at("local/bin")).unwrap();
+    fs::write(at("local/bin/sennit"), "").unwrap();
+    let good = "[edge]\nhub = ['203.0.113.10:443']\n[[link]]\nname = 'lte'\ninterface = 'lo'\n";
+    fs::write(at("edge.toml"), good).unwrap();
+    fs::write(at("dock.toml"), format!("{good}teir = 2\n")).unwrap();
+    let hub = "[hub]\nlisten = ['127.0.0.1:443']\npool = ['10.200.0.0/16']\n";
+    fs::write(at("hub.toml"), hub).unwrap();
+
+    let Some(ran) = run_under_systemd(folder.path(), "after-installation upgrade") else {
+        return;
+    };
+
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    let log = fs::read_to_string(at("log")).unwrap();
+    let restarted = log
+        .lines()
+        .filter_map(|line| line.strip_prefix("try-restart "));
+    let restarted: Vec<&str> = restarted.collect();
+    assert_eq!(
+        restarted,
+        ["sennit-hub.service", "sennit-edge.service"],
+        "{said}"
+    );
+    for words in [
+        "local/bin/sennit, of an earlier `make install`",
+        "sennit-hub.service was not restarted",
+        "unknown key `teir`",
+        "sennit-edge@dock.service goes on with the earlier program",
+        "sennit-edge@gone.service goes on with the earlier program",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("sennit-edge.service"), "{said}");
+}
+
+#[test]
+fn a_first_installation_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    write_program(&folder.path().join("systemctl"), SYSTEMCTL);
+
+    let Some(ran) = run_under_systemd(folder.path(), "after-installation") else {
+        return;
+    };
+
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    assert_eq!(log, "daemon-reload\n");
+}
+
+#[test]
+fn what_make_installs_names_the_program_that_it_installs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("target/release")).unwrap();
+    write_program(&at("target/release/sennit"), "");
+
+    // As under sudo, which does not find the cargo of who has built it.
+    let installed = Command::new("make")
+        .args(["--silent", "install", "PREFIX=/opt/sennit"])
+        .arg(format!("DESTDIR={}", at("host").display()))
+        .current_dir(workspace())
+        .env("CARGO_TARGET_DIR", at("target"))
+        .env("SUDO_USER", "somebody")
+        .env_remove("MAKEFLAGS")
+        .env_remove("TUNED")
+        .output()
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&installed.stderr);
+    assert!(installed.status.success(), "{said}");
+    assert!(at("host/opt/sennit/bin/sennit").is_file() && at("host/etc/sennit").is_dir());
+    let mut units = 0;
+    for unit in fs::read_dir(at("host/opt/sennit/lib/systemd/system")).unwrap() {
+        let text = fs::read_to_string(unit.unwrap().path()).unwrap();
+        assert!(text.contains("ExecStart=/opt/sennit/bin/sennit "), "{text}");
+        assert!(!text.contains("/usr/bin/sennit"), "{text}");
+        units += 1;
+    }
+    assert_eq!(units, super::units().len());
+}
+
+#[test]
+fn where_node_is_too_old_it_is_said_which_one_there_has_to_be_and_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    write_program(&folder.path().join("node"), "echo v18.19.1");
+    write_program(&folder.path().join("npm"), "exit 1");
+
+    let built = Command::new(workspace().join("tools/page"))
+        .arg("build")
+        .env("PATH", beside(folder.path()))
+        .output()
+        .unwrap();
+
+    assert!(!built.status.success());
+    let said = String::from_utf8_lossy(&built.stderr);
+    for words in ["NO PAGE", "v18.19.1", "20.19", "https://nodejs.org"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
