@@ -274,8 +274,8 @@ impl Hub {
         self.node.handle_timeout(now);
         loop {
             let node = &self.node;
-            let goes_on = |id| node.get(id).is_some_and(|conn| conn.tunnel.goes_on(now));
-            let Some(id) = self.strangers.poll_overdue(goes_on, now) else {
+            let is_slow = |id| node.get(id).is_some_and(|conn| conn.tunnel.is_slow());
+            let Some(id) = self.strangers.poll_overdue(is_slow, now) else {
                 break;
             };
             let reason = "nothing was granted in time";

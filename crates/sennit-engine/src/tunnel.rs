@@ -64,9 +64,6 @@ pub(crate) const POOR: VarInt = VarInt::from_u32(0x3e76);
 
 /// A round trip of a slow connection takes at least this long: a satellite's takes 0.7 s.
 const SLOW: Duration = Duration::from_secs(1);
-/// A handshake goes on if something of it arrived within this time: what a slow link holds may take
-/// as long.
-const GOES_ON: Duration = Duration::from_secs(10);
 
 /// A QUIC connection that carries one class.
 pub(crate) struct Tunnel {
@@ -343,11 +340,6 @@ impl Tunnel {
     pub(crate) fn is_slow(&self) -> bool {
         let rtt = self.conn.rtt(PathId::ZERO);
         rtt.is_some_and(|rtt| rtt >= SLOW)
-    }
-
-    /// Whether its handshake takes long because all does, and not because nothing comes.
-    pub(crate) fn goes_on(&self, now: Instant) -> bool {
-        self.is_slow() || self.conn.is_handshaking() && within(self.arrivals.last(), GOES_ON, now)
     }
 
     /// From now on datagrams that are of no tunnel are kept for [`Self::take_unbound`].

@@ -15,7 +15,7 @@ use crate::ids::{ConnId, SocketId};
 pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 /// An attempt that is not answered is kept for so long, and so is one on a slow link after
 /// something last arrived. A slow link has so much time for the hub's answer to the request, too.
-pub(super) const LONGEST: Duration = Duration::from_secs(32);
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 /// A hub that answers a new connection gets so much time to answer on the old one as well, which is
 /// probed four times a second: both were cut off, and the new one's packet was the first to pass.
 const OLD_FIRST: Duration = Duration::from_millis(600);

@@ -65,15 +65,16 @@ fn held_out(world: &mut World, flows: &mut Transfer, link: &str, span: Duration)
 /// A full packet takes longer there than an active path may be silent elsewhere.
 #[test]
 fn a_slow_link_that_is_full_is_not_taken_for_dead() {
-    for text in ["0.064/40", "0.032/40", "0.0096/300"] {
+    for text in ["0.064/40", "0.032/40"] {
         for direction in BOTH {
             let mut world = world(&[text], 1);
-            assert!(all_up(&mut world, SECOND * 60).is_some());
-            let mut flow = Transfer::new(Kind::Tcp, direction, 1, world.now());
+            assert!(all_up(&mut world, SECOND * 120).is_some());
+            let mut flow = Transfer::new(Kind::Quic, direction, 1, world.now());
             let out = held_out(&mut world, &mut flow, "a", SECOND * 60);
             let rate = flow.received() * 8 / 60;
             println!("{text} {direction}: {rate} bit/s, out for {out} ms");
             assert_eq!(out, 0, "{text} {direction}");
+            assert!(rate > 0, "{text} {direction}");
         }
     }
 }
@@ -86,24 +87,27 @@ fn a_slow_link_beside_a_fast_one_is_given_up_when_it_dies_and_not_before() {
             let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
             assert!(world.connect(2), "{:?}", world.edge.status());
             let mut flows = Transfer::new(Kind::Quic, direction, 4, world.now());
-            let first = held_out(&mut world, &mut flows, "b", SECOND * 10);
-            let later = held_out(&mut world, &mut flows, "b", SECOND * 30);
+            let out = held_out(&mut world, &mut flows, "b", SECOND * 40);
             world.blackhole(1, true);
-            let mut noticed = Duration::ZERO;
-            while is_up(&mut world, "b") && noticed < SECOND * 10 {
+            let died = world.now();
+            while is_up(&mut world, "b") && world.now() < died + SECOND * 10 {
                 flows.run(&mut world, MS * 10);
-                noticed += MS * 10;
             }
-            println!(
-                "{text} {direction}: out for {first} and {later} ms, noticed after {noticed:?}"
-            );
+            let noticed = world.now() - died;
+            println!("{text} {direction}: out for {out} ms, noticed after {noticed:?}");
+            assert_eq!(out, 0, "{text} {direction}");
+            assert!(noticed < SECOND * 2, "{text} {direction}: {noticed:?}");
         }
     }
 }
 
-/// The probes of three classes alone took 58 kbit/s.
+/// Bytes of a probe, of UDP payload and with its headers.
+const PROBE: [usize; 2] = [30, 58];
+
+/// They were sent twenty times a second by each class, as on any link: nearly all of this one.
 #[test]
 fn probes_of_three_classes_leave_a_slow_link_to_others() {
+    const SPAN: u32 = 40;
     let classes = CLASSES.map(|name| class(name, Policy::Bond)).to_vec();
     let port = |port| Rule {
         port: Some(port..=port),
@@ -114,51 +118,21 @@ fn probes_of_three_classes_leave_a_slow_link_to_others() {
     let links = [link("0.032/40")];
     let mut world = World::with_classes(&links, classes, classifier, 1, Instant::now());
     assert!(all_up(&mut world, SECOND * 60).is_some());
-    let mut before = world.bytes_on(0);
-    for second in 0..60 {
-        for class in 1..=3 {
-            world.send_from_edge(&udp(EDGE, SERVER, class, second, 60));
-        }
-        world.run(SECOND);
-        if second == 19 {
-            before = world.bytes_on(0);
-        }
-    }
-    let rate = (world.bytes_on(0) - before) as f64 * 8.0 / 2.0 / 40.0;
-    println!("{rate:.0} bit/s each way");
-}
-
-#[test]
-fn debug_timeline() {
-    for classes in [1, 3] {
-        let mut world = world(&["0.0096/300"], classes);
-        let mut last = String::new();
-        let mut bytes = 0;
-        for tick in 0..1200 {
-            world.run(MS * 100);
-            let status: Vec<String> = world
-                .edge
-                .status()
-                .iter()
-                .map(|s| format!("{} {} {}", s.up, s.reason, s.paths.len()))
-                .collect();
-            let now = format!(
-                "{status:?} hub {} strangers {:?} tunnels {}",
-                world.hub.status().len(),
-                world.hub.strangers().now,
-                world.edge.tunnels()
-            );
-            if now != last || tick % 50 == 0 {
-                println!(
-                    "{:?} {now} up {} down {}",
-                    world.elapsed(),
-                    world.bytes_on(0) - world.bytes_down(0),
-                    world.bytes_down(0)
-                );
-                last = now;
+    let mut speak = |span: u32| {
+        world.tapped = Some(Vec::new());
+        for number in 0..span {
+            for class in 1..=3 {
+                world.send_from_edge(&udp(EDGE, SERVER, class, number, 60));
             }
-            bytes += 1;
+            world.run(SECOND);
         }
-        println!("{bytes} {:#?}", world.edge_events);
-    }
+        world.tapped.take().unwrap_or_default()
+    };
+    // What was begun before it was known how slow the link is leaves it first.
+    speak(20);
+    let arrived = speak(SPAN);
+    let probes = arrived.iter().filter(|packet| packet.len() == PROBE[0]);
+    let probes = (probes.count() * PROBE[1] * 8) as f64 / f64::from(SPAN);
+    println!("{probes:.0} bit/s of probes");
+    assert!((1.0..3200.0).contains(&probes), "{probes:.0} bit/s");
 }
