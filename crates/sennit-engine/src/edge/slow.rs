@@ -255,10 +255,10 @@ mod tests {
         let start = Instant::now();
         let links = slow(start);
         let heard = start + 5 * SECOND;
-        assert!(links.keeps(LINK, ConnId(1), heard + 31 * SECOND));
-        assert!(links.passes(LINK, heard + 31 * SECOND));
-        assert!(!links.keeps(LINK, ConnId(1), heard + 32 * SECOND));
-        assert!(!links.passes(LINK, heard + 32 * SECOND));
+        assert!(links.keeps(LINK, ConnId(1), heard + LONGEST - SECOND));
+        assert!(links.passes(LINK, heard + LONGEST - SECOND));
+        assert!(!links.keeps(LINK, ConnId(1), heard + LONGEST));
+        assert!(!links.passes(LINK, heard + LONGEST));
         assert!(!links.keeps(LINK, ConnId(2), heard));
     }
 

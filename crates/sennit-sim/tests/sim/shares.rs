@@ -399,8 +399,8 @@ fn a_limit_holds_and_what_it_leaves_others_take() {
     assert!(default > 30.0, "{default:.1}");
 }
 
-/// Probes, reports and acknowledgements on four links take more than this limit. All that was
-/// charged to it, so after a few seconds the class sent nothing for good.
+/// Probes, reports and acknowledgements on four links were charged to this limit, the least that
+/// there is, and left the class a quarter of it.
 #[test]
 fn a_small_limit_on_many_links_holds_and_leaves_the_class_something() {
     const LIMIT: u64 = 12_500;
