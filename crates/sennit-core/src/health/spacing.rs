@@ -51,6 +51,10 @@ impl Spacing {
         self.silences.rotate_right(1);
         self.silences[0] = silence;
         self.known = (self.known + 1).min(KEPT);
+        if silence < SLOW && self.here.is_zero() {
+            // As ever, on a path that is not slow: a short one makes no other one count.
+            return;
+        }
         let mut sorted = self.silences;
         sorted.sort_unstable_by(|one, other| other.cmp(one));
         let counts = sorted[usize::from(self.known > 1)];

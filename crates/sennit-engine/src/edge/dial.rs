@@ -103,14 +103,10 @@ impl Edge {
 
     /// Closes the handshakes of a class over links that it may not use any more.
     fn end_attempts_elsewhere(&mut self, index: usize, links: &[SocketId], now: Instant) {
-        let attempts = self.slots[index].dial.attempts.keys();
-        let elsewhere = attempts.map(|(socket, _, _)| *socket);
-        let elsewhere: BTreeSet<SocketId> = elsewhere.filter(|it| !links.contains(it)).collect();
-        for socket in elsewhere {
-            for id in self.slots[index].dial.take_attempts_over(socket) {
-                let reason = "the class may not use the link any more";
-                close_attempt(&mut self.node, id, reason, now);
-            }
+        let dial = &mut self.slots[index].dial;
+        for id in dial.take_if(|(link, _, _), _| !links.contains(link)) {
+            let reason = "the class may not use the link any more";
+            close_attempt(&mut self.node, id, reason, now);
         }
     }
 
