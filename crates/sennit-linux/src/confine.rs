@@ -24,10 +24,11 @@ use rustix::{
     },
 };
 
-/// To change routes, devices and rules, to bind ports below 1024, and sockets to interfaces.
-const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN
-    .union(CapabilitySet::NET_RAW)
-    .union(CapabilitySet::NET_BIND_SERVICE);
+/// To change routes, devices and rules, and to bind sockets to interfaces.
+const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
+
+/// To listen at ports below 1024.
+const PORTS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
 /// To read and replace files of other users, as a config that its operator owns.
 const FILES: CapabilitySet = CapabilitySet::CHOWN
@@ -52,10 +53,11 @@ pub struct Held {
     pub missing: Vec<String>,
 }
 
-/// Confines the calling thread, and all that it starts, to what a daemon needs; files are written
-/// at or below `writable` only. Paths that are not there are passed over.
+/// Confines the calling thread, and all that it starts, to what a daemon needs whose helper
+/// ([`crate::helper`]) changes the network; files are written at or below `writable` only. Paths
+/// that are not there are passed over.
 pub fn process(writable: &[PathBuf]) -> Held {
-    let mut held = all_but_files();
+    let mut held = give_up_all_but(PORTS | FILES);
     match files::write_only_in(writable) {
         Ok(()) => held.files = true,
         Err(why) => held.missing.push(format!("landlock: {why}")),
@@ -63,9 +65,12 @@ pub fn process(writable: &[PathBuf]) -> Held {
     held
 }
 
-/// Confines like [`process`], but for the files: for a thread whose commands write where their
-/// makers wanted.
-pub fn all_but_files() -> Held {
+/// Confines a helper. Its commands write files where their makers wanted.
+pub fn helper() -> Held {
+    give_up_all_but(NETWORK | FILES)
+}
+
+fn give_up_all_but(mut kept: CapabilitySet) -> Held {
     let mut missing = Vec::new();
     let mut holds = |what: &str, outcome: Result<(), String>| {
         let outcome = outcome.map_err(|why| missing.push(format!("{what}: {why}")));
@@ -75,7 +80,6 @@ pub fn all_but_files() -> Held {
     // What it has in memory is in no file, and of no debugger but root's.
     let dumps = set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from);
     holds("no core dumps", dumps.map_err(text));
-    let mut kept = NETWORK | FILES;
     if !allow_nice() {
         kept |= CapabilitySet::SYS_NICE;
     }

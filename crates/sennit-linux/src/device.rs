@@ -2,13 +2,16 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
 
 /// A name that a TUN device, an nftables table and a file can carry alike.
 ///
 /// 1 to 15 bytes (`IFNAMSIZ`) of letters, digits, `-`, `_` and `.`, starting with a letter, digit
 /// or `_`. The kernel allows more; we never make such devices.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct DeviceName(String);
 
 impl DeviceName {
@@ -32,6 +35,20 @@ impl FromStr for DeviceName {
         } else {
             Err(Error::BadDeviceName(name.to_owned()))
         }
+    }
+}
+
+impl TryFrom<String> for DeviceName {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self, Error> {
+        name.parse()
+    }
+}
+
+impl From<DeviceName> for String {
+    fn from(name: DeviceName) -> Self {
+        name.0
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::{io, net::SocketAddr};
 
+use serde::{Deserialize, Serialize};
+
 /// A set-up step that the host refused. The hot path has errors of its own ([`crate::SendError`]).
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     /// The process may not configure the network.
     #[error(
@@ -59,6 +61,7 @@ pub enum Error {
     Os {
         doing: String,
         #[source]
+        #[serde(with = "crate::wire::io_error")]
         source: io::Error,
     },
 }

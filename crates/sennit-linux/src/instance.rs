@@ -27,6 +27,8 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixDatagram},
     },
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{DeviceName, Error};
@@ -41,6 +43,10 @@ pub const MAX_ROUTED_CLASSES: u8 = 32;
 /// How many instance numbers there are: three rule priorities each fit below the main table's, and
 /// as a prime it spreads names that differ in their last digits.
 const INSTANCES: u32 = 6991;
+
+/// The helper of a daemon that was killed ends as soon as it has done what it was asked last.
+const ABOUT_TO_END: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(10);
 
 const TABLES: u32 = 0x5300_0000;
 
@@ -182,7 +188,7 @@ pub(crate) struct InstanceLock {
 impl InstanceLock {
     pub(crate) fn acquire(device: &DeviceName) -> Result<Self, Error> {
         let lock = |name: String, taken: Error| {
-            hold(&name).map_err(|error| match error.kind() {
+            hold_soon(&name).map_err(|error| match error.kind() {
                 io::ErrorKind::AddrInUse => taken,
                 _ => Error::Os {
                     doing: format!("reserve the name of {device}"),
@@ -215,6 +221,19 @@ fn device_lock(device: &DeviceName) -> String {
 
 fn number_lock(Instance(number): Instance) -> String {
     format!("sennit/instance/{number}")
+}
+
+/// Holds a name that may still be that of a process which is about to end, as one that was killed.
+fn hold_soon(name: &str) -> io::Result<UnixDatagram> {
+    let deadline = Instant::now() + ABOUT_TO_END;
+    loop {
+        match hold(name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(LOOK);
+            }
+            held => return held,
+        }
+    }
 }
 
 fn hold(name: &str) -> io::Result<UnixDatagram> {

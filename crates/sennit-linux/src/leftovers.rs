@@ -15,7 +15,7 @@ use crate::{
 /// What has become of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Devices of which nothing is left.
+    /// Devices of which something was here, and nothing is left.
     pub devices: Vec<DeviceName>,
     /// Those of daemons that run.
     pub running: Vec<DeviceName>,
@@ -29,21 +29,44 @@ pub fn cleanup_all(
 ) -> Result<Cleaned, Error> {
     privilege::require_net_admin()?;
     let mut netlink = Netlink::open()?;
-    let mut devices: BTreeSet<DeviceName> = known.into_iter().collect();
-    devices.extend(nft::devices());
-    devices.extend(sysctl::devices(directory)?);
+    let mut here: BTreeSet<DeviceName> = nft::devices().into_iter().collect();
+    here.extend(sysctl::devices(directory)?);
     // TUN devices that somebody has made before us.
     let marked = netlink.names_with_our_addresses()?.into_iter();
-    devices.extend(marked.filter_map(|name| name.parse().ok()));
+    here.extend(marked.filter_map(|name| name.parse().ok()));
+    let known: BTreeSet<DeviceName> = known.into_iter().collect();
+    let numbers = numbers(&mut netlink)?;
+    let numbered = known
+        .iter()
+        .filter(|it| numbers.contains(&Instance::of(it)));
+    here.extend(numbered.cloned());
     let (mut cleaned, mut outcome) = (Cleaned::default(), Ok(()));
-    for device in devices {
-        match cleanup(&device, directory) {
-            Ok(()) => cleaned.devices.push(device),
-            Err(Error::DeviceBusy(_) | Error::InstanceTaken(_)) => cleaned.running.push(device),
+    for device in known.union(&here) {
+        match cleanup(device, directory) {
+            Ok(()) if !here.contains(device) => {}
+            Ok(()) => cleaned.devices.push(device.clone()),
+            Err(Error::DeviceBusy(_)) => cleaned.running.push(device.clone()),
+            // What has its numbers is another daemon's, which runs.
+            Err(Error::InstanceTaken(_)) => {}
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }
     outcome.and(remove_nameless(&mut netlink)).map(|()| cleaned)
+}
+
+/// The instances that have routes or rules.
+fn numbers(netlink: &mut Netlink) -> Result<Vec<Instance>, Error> {
+    let mut numbers = Vec::new();
+    for family in Family::BOTH {
+        numbers.extend(netlink.rules(family)?.iter().filter_map(instance_of_rule));
+        numbers.extend(
+            netlink
+                .our_routes(family)?
+                .iter()
+                .filter_map(instance_of_route),
+        );
+    }
+    Ok(numbers)
 }
 
 /// Removes routes and rules by the numbers of their instances.

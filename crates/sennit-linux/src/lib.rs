@@ -24,10 +24,12 @@ mod draft;
 pub mod echo;
 mod error;
 mod footprint;
+pub mod helper;
 pub mod inquiry;
 mod instance;
 mod leftovers;
 pub mod memory;
+pub mod nameservers;
 pub mod netlink;
 pub mod netns;
 mod nft;
@@ -35,6 +37,7 @@ pub mod poller;
 pub mod priority;
 pub mod privilege;
 mod routing;
+pub mod service;
 #[expect(
     unsafe_code,
     reason = "the only place for system calls without a safe wrapper"
@@ -44,6 +47,7 @@ mod sysctl;
 pub mod tun;
 pub mod udp;
 pub mod waits;
+mod wire;
 
 pub use device::DeviceName;
 pub use draft::Draft;

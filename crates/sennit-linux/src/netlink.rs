@@ -27,6 +27,7 @@ use rustix::net::{
     AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
     netlink::SocketAddrNetlink, recv, send, socket_with,
 };
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     interface::{HostAddress, Interface, InterfaceAddress, LinkState},
@@ -44,7 +45,7 @@ pub const PROTOCOL: u8 = 83;
 const BUFFER: usize = 65_536;
 
 /// IPv4 or IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Family {
     V4,
     V6,

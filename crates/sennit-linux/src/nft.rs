@@ -12,20 +12,26 @@ use std::{
 };
 
 use sennit_packet::Prefix;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::space::is_public;
 use self::space::{NOT_PUBLIC_V4, NOT_PUBLIC_V6, PUBLIC_V6};
 pub(crate) use self::table::Table;
-use crate::{DeviceName, Error, error::Doing};
+use crate::{
+    DeviceName, Error,
+    error::Doing,
+    helper::{self, Task},
+};
 
 /// So the name of a table begins, and that of the device follows.
 const PREFIX: &str = "sennit_";
 
 /// Which packets get the address of the interface they leave by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
     /// Packets from these prefixes …
+    #[serde(with = "crate::wire::prefixes")]
     pub sources: Vec<Prefix>,
     /// … unless they leave by the instance's own device or by one of these.
     pub inside: Vec<DeviceName>,
@@ -35,7 +41,7 @@ pub struct Masquerade {
 ///
 /// Whoever is reached may answer: only packets in the direction in which their flow began are
 /// judged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// What these sources may reach. No two of them overlap.
     pub confined: Vec<Confined>,
@@ -44,14 +50,15 @@ pub struct Filter {
 }
 
 /// Sources that may reach less, or more, than the others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confined {
+    #[serde(with = "crate::wire::prefixes")]
     pub sources: Vec<Prefix>,
     pub allowed: Allowed,
 }
 
 /// What may be reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allowed {
     #[default]
     Everything,
@@ -63,12 +70,13 @@ pub enum Allowed {
         /// This host itself.
         host: bool,
         /// Whatever is in these, wherever it is.
+        #[serde(with = "crate::wire::prefixes")]
         prefixes: Vec<Prefix>,
     },
 }
 
 /// What the table of one device says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     pub masquerade: Option<Masquerade>,
     pub filter: Filter,
@@ -131,6 +139,9 @@ fn list(device: &DeviceName) -> Result<Option<String>, Error> {
 /// `ip filter FORWARD` of Docker: our traffic passes only if their owner allows it, because in
 /// nftables no chain can overrule another's drop.
 pub fn forward_blockers() -> Result<Vec<String>, Error> {
+    if let Some(helper) = helper::engaged() {
+        return helper.ask(&Task::ForwardBlockers, None);
+    }
     let listing = run(&["--json", "list", "chains"], "")?;
     let listing: Value = serde_json::from_str(&listing)
         .map_err(|error| Error::NftRefused(format!("its listing is not JSON: {error}")))?;

@@ -40,6 +40,7 @@ use std::{
 
 use ipnet::IpNet;
 use sennit_packet::Prefix;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     DeviceName, Error, Instance,
@@ -53,8 +54,9 @@ pub use self::{classes::ClassRoute, passage::Passage};
 const NOWHERE_METRIC: u32 = u32::MAX;
 
 /// A prefix to be reached through a TUN device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelRoute {
+    #[serde(with = "crate::wire::prefix")]
     pub prefix: Prefix,
     /// Interface index of the TUN device.
     pub device: u32,

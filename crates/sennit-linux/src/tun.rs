@@ -23,6 +23,7 @@ use sennit_packet::gso::VirtioNetHdr;
 use crate::{
     DeviceName, Error,
     error::Doing,
+    helper::{self, Task},
     netlink::{Interface, Netlink},
     sys,
 };
@@ -121,11 +122,7 @@ impl Tun {
         let first = attach(&config.name, queues, true)?;
         let tier = negotiate(&first, config.offload)
             .doing(|| format!("set the offloads of {}", config.name))?;
-        let mut netlink = Netlink::open()?;
-        let index = Interface::lookup(&mut netlink, config.name.as_str())?.index;
-        netlink.suppress_link_local(index);
-        netlink.set_up(index, config.mtu, QUEUE)?;
-
+        let index = raise(&config.name, config.mtu)?;
         let mut files = vec![first];
         for _ in 1..queues {
             files.push(attach(&config.name, queues, false)?);
@@ -209,6 +206,41 @@ fn attach(name: &DeviceName, queues: usize, first: bool) -> Result<File, Error> 
                 source: error,
             },
         })?;
+    make_queue(&file, name, queues, first)?;
+    sys::tun_set_header_len(&file, VirtioNetHdr::LEN as libc::c_int)
+        .doing(|| format!("set the header length of {name}"))?;
+    Ok(file)
+}
+
+/// Brings a device up, without any address; its interface index.
+pub(crate) fn raise(name: &DeviceName, mtu: u32) -> Result<u32, Error> {
+    if let Some(helper) = helper::engaged() {
+        let device = name.clone();
+        return helper.ask(&Task::Raise { device, mtu }, None);
+    }
+    let mut netlink = Netlink::open()?;
+    let index = Interface::lookup(&mut netlink, name.as_str())?.index;
+    netlink.suppress_link_local(index);
+    netlink.set_up(index, mtu, QUEUE)?;
+    Ok(index)
+}
+
+/// Makes `file` a queue of a device that has so many; the first of them makes the device.
+pub(crate) fn make_queue(
+    file: &File,
+    name: &DeviceName,
+    queues: usize,
+    first: bool,
+) -> Result<(), Error> {
+    if let Some(helper) = helper::engaged() {
+        let device = name.clone();
+        let task = Task::Attach {
+            device,
+            queues,
+            first,
+        };
+        return helper.ask(&task, Some(file.as_fd()));
+    }
     let mut flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
     if queues > 1 {
         flags |= IFF_MULTI_QUEUE;
@@ -216,7 +248,7 @@ fn attach(name: &DeviceName, queues: usize, first: bool) -> Result<File, Error> 
             flags |= IFF_TUN_EXCL;
         }
     }
-    sys::tun_attach(&file, name.as_str(), flags).map_err(|error| match error.raw_os_error() {
+    sys::tun_attach(file, name.as_str(), flags).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => Error::DeviceBusy(name.to_string()),
         Some(libc::EINVAL) => Error::NotOurKind(name.to_string()),
         Some(libc::EPERM) => Error::NotPrivileged,
@@ -224,10 +256,7 @@ fn attach(name: &DeviceName, queues: usize, first: bool) -> Result<File, Error> 
             doing: format!("create device {name}"),
             source: error,
         },
-    })?;
-    sys::tun_set_header_len(&file, VirtioNetHdr::LEN as libc::c_int)
-        .doing(|| format!("set the header length of {name}"))?;
-    Ok(file)
+    })
 }
 
 /// Asks for the highest wanted tier, then for less, until the kernel agrees.

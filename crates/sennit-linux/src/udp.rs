@@ -32,6 +32,7 @@ use self::control::Control;
 use crate::{
     Error,
     error::Doing,
+    helper::{self, Task},
     sys::{self, Envelope},
 };
 
@@ -370,6 +371,14 @@ fn is_about_an_earlier_packet(error: &io::Error) -> bool {
 /// Makes a socket use the link, and nothing but the link.
 pub(crate) fn bind_to_link(socket: &Socket, binding: &LinkBinding<'_>) -> Result<(), Error> {
     let device = binding.device;
+    if let Some(helper) = helper::engaged() {
+        let task = Task::BindToLink {
+            device: device.into(),
+            address: binding.address,
+            mark: binding.mark,
+        };
+        return helper.ask(&task, Some(socket.as_fd()));
+    }
     socket
         .bind_device(Some(device.as_bytes()))
         .map_err(|error| match error.raw_os_error() {
@@ -437,14 +446,23 @@ pub(crate) fn is_link_local(address: &Ipv6Addr) -> bool {
     address.segments()[0] & 0xffc0 == 0xfe80
 }
 
-fn set_mark(socket: &Socket, mark: Option<u32>) -> Result<(), Error> {
+pub(crate) fn set_mark(socket: &Socket, mark: Option<u32>) -> Result<(), Error> {
+    if let (Some(helper), Some(mark)) = (helper::engaged(), mark) {
+        return helper.ask(&Task::Mark(mark), Some(socket.as_fd()));
+    }
     let marked = mark.map_or(Ok(()), |mark| socket.set_mark(mark));
     marked.doing(|| "mark the packets of a UDP socket".into())
 }
 
 /// Sets both buffers beyond the system's limit if we may, else up to it.
-fn grow_buffers(socket: &Socket) {
+pub(crate) fn grow_buffers(socket: &Socket) {
     use rustix::net::sockopt;
+    if let Some(helper) = helper::engaged() {
+        if let Err(error) = helper.ask::<()>(&Task::GrowBuffers, Some(socket.as_fd())) {
+            tracing::debug!(%error, "socket buffers stay at the system's default");
+        }
+        return;
+    }
     let received = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
         .map_err(io::Error::from)
         .or_else(|_| socket.set_recv_buffer_size(RECEIVE_BUFFER));

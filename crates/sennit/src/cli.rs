@@ -127,6 +127,9 @@ enum Command {
     Man(shell::ManArgs),
     /// Predict what links carry, from the sizes of headers alone
     Predict(sennit_predict::PredictArgs),
+    /// Change the network for the daemon that has started this
+    #[command(name = daemon::helper::COMMAND, hide = true)]
+    Helper,
     /// Print the version
     Version,
 }
@@ -339,7 +342,10 @@ struct WhyArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  sennit check --strict /etc/sennit/edge.toml")]
+#[command(after_help = "\
+Examples:
+  sennit check --strict /etc/sennit/edge.toml
+  sennit check --file-only edge.toml # for another host")]
 struct CheckArgs {
     /// A hub's or an edge's config [default: the edge's, else the hub's, in /etc/sennit]
     #[arg(value_name = "FILE", default_value_os_t = find_config(), hide_default_value = true)]
@@ -350,6 +356,10 @@ struct CheckArgs {
     /// Exit with code 6 when there are warnings
     #[arg(long)]
     strict: bool,
+    /// Look at the file alone, and not at what this host has or lacks for it: interfaces, their
+    /// subnets, the identity, files with secrets
+    #[arg(long)]
+    file_only: bool,
 }
 
 /// Runs the program with `args`, the first of which is its own name.
@@ -428,41 +438,17 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
         Command::Predict(args) => predict::run(&args, cli.log.as_deref()),
+        Command::Helper => host::help(),
         Command::Version => output::print(concat!("sennit ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
 
 impl Command {
     fn default_log(&self) -> &'static str {
-        match self {
-            Self::Hub(args) if args.runs() => "info",
-            Self::Edge(_) | Self::Lab(_) => "info",
-            Self::Hub(_)
-            | Self::Guard(_)
-            | Self::Invite(_)
-            | Self::Join(_)
-            | Self::Sites(_)
-            | Self::Revoke(_)
-            | Self::Status(_)
-            | Self::Why(_)
-            | Self::Events(_)
-            | Self::Links(_)
-            | Self::Reload(_)
-            | Self::Doctor(_)
-            | Self::Top(_)
-            | Self::Usage(_)
-            | Self::Bugreport(_)
-            | Self::Wait(_)
-            | Self::Config(_)
-            | Self::Check(_)
-            | Self::Cleanup(_)
-            | Self::Test(_)
-            | Self::Speedtest(_)
-            | Self::Completions(_)
-            | Self::Man(_)
-            | Self::Predict(_)
-            | Self::Sim(_)
-            | Self::Version => "warn",
+        let is_hub = matches!(self, Self::Hub(args) if args.runs());
+        match is_hub || matches!(self, Self::Edge(_) | Self::Helper | Self::Lab(_)) {
+            true => "info",
+            false => "warn",
         }
     }
 }

@@ -7,11 +7,12 @@
 //! wait: the control socket, and on a hub the registrar, which is the one that touches the disk.
 //! They reach a worker by a channel and a waker ([`mailbox`]).
 
-mod claim;
+pub(crate) mod claim;
 mod confinement;
-pub(crate) mod deputy;
+mod deputy;
 pub mod edge;
 mod facts;
+pub(crate) mod helper;
 pub mod hub;
 mod mailbox;
 mod reload;

@@ -23,7 +23,6 @@ use self::run::Course;
 pub use crate::control::{SpeedtestOrder, SpeedtestWish};
 use crate::{
     control::{Ask, Refused, Response},
-    daemon::deputy::Deputy,
     date,
 };
 
@@ -143,8 +142,6 @@ pub struct Speedtests {
     /// The edge that is asked on behalf of a test.
     edge: Weak<dyn Ask>,
     last: Arc<Mutex<Last>>,
-    /// Starts the thread of a test, whose sockets have larger buffers than others may have.
-    deputy: Deputy<()>,
 }
 
 /// The test that runs, or ran last.
@@ -161,10 +158,9 @@ fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
 }
 
 impl Speedtests {
-    pub(crate) fn new(edge: Weak<dyn Ask>, deputy: Deputy<()>) -> Self {
+    pub(crate) fn new(edge: Weak<dyn Ask>) -> Self {
         Self {
             edge,
-            deputy,
             last: Arc::new(Mutex::new(Last {
                 test: Speedtest::new(SpeedtestState::None),
                 stop: Arc::default(),
@@ -207,8 +203,7 @@ impl Speedtests {
             course.run(&stop, &kept);
         };
         let thread = thread::Builder::new().name("speedtest".into());
-        let spawned = self.deputy.ask(move |()| thread.spawn(run));
-        spawned.map(drop).map_err(|error| {
+        thread.spawn(run).map(drop).map_err(|error| {
             self.release();
             Refused::new("failed", format!("cannot start a thread: {error}"))
         })

@@ -8,10 +8,12 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage, RulePortRange, RuleUidRange},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{Family, PROTOCOL};
 
 /// What only the kernel knows of a packet, or looks at before it routes it; all of it must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Selector {
     /// The mark, and which of its bits count.
     pub mark: Option<(u32, u32)>,

@@ -1,10 +1,12 @@
 //! What the kernel leads to a class.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Routing, State};
 use crate::netlink::{Family, PROTOCOL, Route, Rule, Selector};
 
 /// A class to which the kernel leads packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassRoute {
     /// Below [`crate::MAX_ROUTED_CLASSES`].
     pub class: usize,

@@ -8,7 +8,8 @@ use crate::{DeviceName, Error, instance::is_running, netlink::Interface};
 const FIRST: usize = 128;
 
 /// While it is held, packets with the marks of its links leave by them, past what is unreachable
-/// without a tunnel.
+/// without a tunnel; all others are held back as before. Where the process is killed, its routes and
+/// rules stay until the daemon starts or somebody cleans up: nobody has their marks.
 #[derive(Debug)]
 pub struct Passage {
     routing: Routing,
@@ -23,8 +24,9 @@ impl Passage {
         links: impl IntoIterator<Item = Option<Interface>>,
     ) -> Result<Option<Self>, Error> {
         let mut routing = Routing::open(device)?;
-        routing.blocked = routing.find_blocked()?;
-        if routing.blocked.is_empty() || is_running(device) {
+        // They are not put down in `routing`: for a daemon, what is sent from a link's address may
+        // leave by that link.
+        if routing.find_blocked()?.is_empty() || is_running(device) {
             return Ok(None);
         }
         for (link, interface) in links.into_iter().enumerate() {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use sennit_linux::{
-    DeviceName, Error, Footprint, Instance, Masquerade, Rules, TunnelRoute, cleanup, cleanup_all,
-    cleanup_but_block, forward_blockers,
+    DeviceName, Error, Footprint, Instance, Masquerade, Passage, Rules, TunnelRoute, cleanup,
+    cleanup_all, cleanup_but_block, forward_blockers,
     netlink::{Family, Interface, Netlink},
     tun::{Offload, TUN_BUFFER, Tun, TunConfig},
     udp::{LinkBinding, LinkSocket, Transmit},
@@ -213,9 +213,10 @@ fn a_cleanup_of_all_finds_what_nobody_names_and_leaves_alone_what_runs() {
         site.edge
             .run(|| Footprint::begin_blocking(device, directory, &blocked).unwrap())
     };
-    let clean = || {
+    let clean = |known: &[&str]| {
         let directory = site.directory.path();
-        site.edge.run(|| cleanup_all([], directory).unwrap())
+        let known: Vec<DeviceName> = known.iter().map(|it| it.parse().unwrap()).collect();
+        site.edge.run(|| cleanup_all(known, directory).unwrap())
     };
     let before = snapshot(&site.edge);
     let running = block(&run0);
@@ -226,13 +227,51 @@ fn a_cleanup_of_all_finds_what_nobody_names_and_leaves_alone_what_runs() {
     let guard = block(&wan0);
     site.edge.run(|| guard.remove_but_block().unwrap());
     site.edge.run(|| kill_a_daemon(site.directory.path()));
-    let cleaned = clean();
+    let twin = twin_of(&run0);
+    let cleaned = clean(&["run0", "else0", twin.as_str()]);
 
     assert_eq!(snapshot(&site.edge), beside);
-    assert_eq!(cleaned.devices, [sennit0()]);
+    assert_eq!(cleaned.devices, [sennit0()], "nothing of else0 was here");
+    assert_eq!(cleaned.running, [run0], "its twin by number does not run");
     site.edge.run(|| running.remove_but_block().unwrap());
-    clean();
+    assert_eq!(clean(&["run0"]).devices, ["run0".parse().unwrap()]);
     assert_eq!(snapshot(&site.edge), before);
+}
+
+/// Another name with the same number.
+fn twin_of(device: &DeviceName) -> DeviceName {
+    let mut names = (0..).map(|i| format!("x{i}").parse::<DeviceName>().unwrap());
+    let is_twin = |name: &DeviceName| Instance::of(name) == Instance::of(device);
+    names.find(is_twin).unwrap()
+}
+
+#[test]
+fn a_passage_is_for_marked_packets_alone() {
+    let Some(site) = Site::new() else { return };
+    let blocked = ["0.0.0.0/0", "::/0"].map(|it| it.parse().unwrap());
+    let directory = site.directory.path();
+    let guard = site
+        .edge
+        .run(|| Footprint::begin_blocking(&sennit0(), directory, &blocked).unwrap());
+    site.edge.run(|| guard.remove_but_block().unwrap());
+    let held_back = snapshot(&site.edge);
+    let links = ["eth1", "eth2"].map(|name| Some(site.interface(name)));
+
+    let passage = site
+        .edge
+        .run(|| Passage::open(&sennit0(), links).unwrap().unwrap());
+
+    let way = |more: &str| {
+        site.edge
+            .sh(&format!("ip route get 203.0.113.1 {more} 2>&1 || true"))
+    };
+    let marked = way(&format!("mark {}", passage.mark(1).unwrap()));
+    assert!(marked.contains("dev eth2"), "{marked}");
+    for more in ["", "from 192.168.1.2"] {
+        assert!(way(more).contains("unreachable"), "{more}: {}", way(more));
+    }
+    site.edge.run(|| drop(passage));
+    assert_eq!(snapshot(&site.edge), held_back);
 }
 
 #[test]
@@ -353,15 +392,13 @@ fn a_running_daemon_is_not_disturbed() {
 fn two_devices_with_the_same_numbers_do_not_run_together() {
     let Some(host) = Host::new() else { return };
     let directory = Directory::new();
-    let twin = (0..)
-        .map(|i| format!("x{i}").parse::<DeviceName>().unwrap())
-        .find(|name| Instance::of(name) == Instance::of(&sennit0()));
+    let twin = twin_of(&sennit0());
     let _footprint = host
         .run(|| Footprint::begin(&sennit0(), directory.path()))
         .unwrap();
 
     let error = host
-        .run(|| Footprint::begin(&twin.unwrap(), directory.path()))
+        .run(|| Footprint::begin(&twin, directory.path()))
         .unwrap_err();
 
     assert!(matches!(error, Error::InstanceTaken(_)), "{error}");

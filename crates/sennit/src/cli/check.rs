@@ -32,6 +32,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         Err(error @ ConfigError::Read { .. }) => return Err(error.into()),
     };
     let host = match &config {
+        _ if args.file_only => Vec::new(),
         Some(Config::Edge(edge)) => onsite::look_at_edge(edge),
         Some(Config::Hub(hub)) => onsite::look_at_hub(hub),
         None => Vec::new(),

@@ -1,14 +1,19 @@
 //! `sennit guard` and `sennit cleanup`: what is on this host without a daemon.
 
-use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
 
 use clap::Args;
-use sennit_linux::DeviceName;
+use rustix::net::sockopt::socket_peercred;
+use sennit_linux::{DeviceName, confine, nameservers, service};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
 
 use super::{Exit, Failure, load, output, salvage};
 use crate::config::{self, EdgeConfig, Prefix, Salvaged};
-use crate::daemon;
+use crate::daemon::{self, claim::Last};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -24,7 +29,8 @@ pub(super) struct CleanupArgs {
     /// The daemon's TUN device
     #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
     device: String,
-    /// The daemon's config, which may have errors, in place of --device
+    /// The daemon's config, which may have errors, in place of --device; its earlier device is cleaned
+    /// up as well
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     config: Option<PathBuf>,
     /// What daemons with any device have left, and guards
@@ -35,6 +41,22 @@ pub(super) struct CleanupArgs {
     /// kernel's switches stay as well
     #[arg(long)]
     keep_block: bool,
+}
+
+/// Runs as the helper of a daemon, whose end is standard input. It ends with the daemon, and not by
+/// the signals that a terminal or a service manager sends to both.
+pub(super) fn help() -> Result<Exit, Failure> {
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.map_err(Failure::runtime)?;
+    if socket_peercred(&socket).is_err() {
+        return Err(Failure::usage("a daemon starts its helper itself"));
+    }
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1] {
+        flag::register(signal, Arc::default()).map_err(Failure::runtime)?;
+    }
+    confine::helper();
+    service::serve(socket).map_err(Failure::runtime)?;
+    Ok(Exit::Ok)
 }
 
 /// A config with errors is no reason to let leave what belongs into the tunnel: no edge starts with
@@ -78,30 +100,48 @@ pub(super) fn cleanup(args: &CleanupArgs) -> Result<Exit, Failure> {
     if args.all {
         return cleanup_all();
     }
-    let device = match &args.config {
-        Some(file) => salvage(file)?.device,
-        None => args.device.parse()?,
+    let devices = match &args.config {
+        Some(file) => devices_of(&salvage(file)?),
+        None => vec![args.device.parse()?],
     };
-    let directory = Path::new(config::RUN_DIRECTORY);
-    if args.keep_block {
-        sennit_linux::cleanup_but_block(&device, directory)?;
-        daemon::edge::restore_dns(&device);
-        output::say!(
-            "Nothing of {device} is left on this host, but what it had made unreachable or translated, and switches of the kernel."
-        );
-        return Ok(Exit::Ok);
+    for device in devices {
+        cleanup_device(&device, args.keep_block)?;
     }
-    sennit_linux::cleanup(&device, directory)?;
-    daemon::edge::restore_dns(&device);
-    output::say!("Nothing of {device} is left on this host.");
     Ok(Exit::Ok)
+}
+
+/// The device of a config, and the one with which its daemon was started if that was another.
+fn devices_of(file: &Salvaged) -> Vec<DeviceName> {
+    let last = Last::read(&file.state, file.role).map(|last| last.device);
+    let mut devices = vec![file.device.clone()];
+    devices.extend(last.filter(|it| *it != file.device));
+    devices
+}
+
+fn cleanup_device(device: &DeviceName, keep_block: bool) -> Result<(), Failure> {
+    let directory = Path::new(config::RUN_DIRECTORY);
+    let (cleaned, but) = match keep_block {
+        true => (
+            sennit_linux::cleanup_but_block(device, directory),
+            ", but what it had made unreachable or translated, and switches of the kernel",
+        ),
+        false => (sennit_linux::cleanup(device, directory), ""),
+    };
+    cleaned?;
+    nameservers::restore(device);
+    output::say!("Nothing of {device} is left on this host{but}.");
+    Ok(())
 }
 
 fn cleanup_all() -> Result<Exit, Failure> {
     let mut known = configured(Path::new("/etc/sennit"));
-    known.extend(daemon::edge::whose_dns());
+    let owner = nameservers::owner();
+    known.extend(owner.clone());
     let cleaned = sennit_linux::cleanup_all(known, Path::new(config::RUN_DIRECTORY))?;
-    cleaned.devices.iter().for_each(daemon::edge::restore_dns);
+    cleaned.devices.iter().for_each(nameservers::restore);
+    // Of a daemon that ran before a reboot nothing else is here.
+    let ended = owner.filter(|it| is_first_namespace() && !cleaned.running.contains(it));
+    ended.iter().for_each(nameservers::restore);
     let running = cleaned.running.iter().map(ToString::to_string);
     let running: Vec<String> = running.collect();
     match running.is_empty() {
@@ -112,6 +152,13 @@ fn cleanup_all() -> Result<Exit, Failure> {
         ),
     }
     Ok(Exit::Ok)
+}
+
+/// Whether this is the host's first network namespace. A daemon in another one may share the host's
+/// files, and nobody sees from here whether it runs.
+fn is_first_namespace() -> bool {
+    let of = |process| fs::read_link(format!("/proc/{process}/ns/net"));
+    !matches!((of("1"), of("self")), (Ok(first), Ok(own)) if first != own)
 }
 
 /// The devices of the configs in a directory.

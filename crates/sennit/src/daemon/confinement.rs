@@ -14,8 +14,8 @@ use crate::{config::RUN_DIRECTORY, status::Confinement};
 /// A process is confined once.
 static HELD: OnceLock<Held> = OnceLock::new();
 
-/// What every daemon writes to beside its own: kernel switches, and devices.
-const DEVICES: [&str; 3] = ["/proc/sys/net", "/dev/net/tun", "/dev/null"];
+/// What every daemon writes to beside its own.
+const DEVICES: [&str; 2] = ["/dev/net/tun", "/dev/null"];
 
 /// Confines this process, which has one thread yet, to the files of a daemon with this config file,
 /// directories that it keeps things in, and control socket.

@@ -1,8 +1,8 @@
 //! A thread that may do what its callers may not, for as long as they need it.
 //!
-//! Threads that carry packets have no right to change the network
+//! Threads that carry packets open no socket and start no thread that could
 //! ([`sennit_linux::confine`]). What they want of the host is done for them by a deputy, which was
-//! started before, has what it takes, and reads nothing of strangers.
+//! started before and reads nothing of strangers.
 
 use std::{
     io,
@@ -14,14 +14,14 @@ type Deed<T> = Box<dyn FnOnce(&mut T) + Send>;
 
 /// Dropped, it lets go of its charge and ends.
 #[derive(Debug)]
-pub(crate) struct Deputy<T> {
+pub(super) struct Deputy<T> {
     deeds: Option<Sender<Deed<T>>>,
     thread: Option<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Deputy<T> {
     /// Starts a thread with the rights of this one, in charge of `charge`.
-    pub(crate) fn start(mut charge: T) -> io::Result<Self> {
+    pub(super) fn start(mut charge: T) -> io::Result<Self> {
         let (deeds, asked) = mpsc::channel::<Deed<T>>();
         let run = move || {
             for deed in asked {
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Deputy<T> {
     ///
     /// # Panics
     /// If the deed does.
-    pub(crate) fn ask<R: Send + 'static>(
+    pub(super) fn ask<R: Send + 'static>(
         &self,
         deed: impl FnOnce(&mut T) -> R + Send + 'static,
     ) -> R {
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Deputy<T> {
     }
 
     /// Ends it; what it was in charge of, unless a deed panicked.
-    pub(crate) fn end(mut self) -> Option<T> {
+    pub(super) fn end(mut self) -> Option<T> {
         self.finish()
     }
 }

@@ -51,9 +51,10 @@ use sennit_linux::{
 use sennit_packet::Prefix;
 
 use super::{
-    claim::Claim,
+    claim::{self, Claim},
     confinement,
     deputy::Deputy,
+    helper::Helper,
     keep_journal, note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries, tell_all},
     watch_signals,
@@ -69,7 +70,6 @@ use accounts::Accounts;
 pub use ask::{Asked, ask};
 use crew::{Boxes, Crew};
 use dns::Dns;
-pub(crate) use dns::{owner as whose_dns, restore as restore_dns};
 use far_side::FarSide;
 use ground::Host;
 use lead::Lead;
@@ -86,36 +86,59 @@ const STRAYS: u64 = 3;
 const MONITOR: u64 = 4;
 
 /// Makes the directory of what is written often, if that is one of its own: one in memory goes with
-/// each boot.
-fn make_records(config: &EdgeConfig) -> Result<(), Failure> {
-    let directory = &config.records;
-    if *directory == config.state {
-        return Ok(());
+/// each boot. Where it cannot be made, the tunnel is worth more than its books, and each of them
+/// says what it misses.
+fn make_records(config: &EdgeConfig) {
+    if config.records == config.state {
+        return;
     }
     let mut builder = DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(directory);
-    made.map_err(|error| Failure::runtime(format!("cannot make {}: {error}", directory.display())))
+    let made = builder.recursive(true).mode(0o700).create(&config.records);
+    if let Err(error) = made {
+        let directory = config.records.display();
+        let help = "make it, or let the unit write there (ReadWritePaths=)";
+        tracing::warn!(%error, %directory, "cannot make the directory of `records`: {help}");
+    }
+}
+
+/// Claims that directory.
+fn claim_records(config: &EdgeConfig) -> Result<Option<Claim>, Failure> {
+    let apart = config.records != config.state;
+    apart
+        .then(|| Claim::of_records(&config.records, "edge"))
+        .transpose()
+}
+
+/// Starts the helper and gives up all that it has rights for. What a run with another `device` has
+/// left goes first, and what is to be unreachable is so without a gap.
+fn confine(config: &EdgeConfig, file: &Path) -> Result<Helper, Failure> {
+    let hold = || guard(&config.device, config.blocked());
+    claim::clean_up_before(&config.state, "edge", &config.device, hold);
+    let helper = Helper::start()?;
+    make_records(config);
+    confinement::begin(file, &[&config.state, &config.records], &config.control);
+    Ok(helper)
 }
 
 /// Runs an edge with the config in `file` until it is told to stop.
 pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
-    let free = Deputy::start(()).map_err(Failure::runtime)?;
-    make_records(config)?;
-    confinement::begin(file, &[&config.state, &config.records], &config.control);
+    let mut helper = confine(config, file)?;
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let footprint = begin_footprint(config)?;
     let pollers = pollers(workers(config))?;
     let signals = watch_signals(&pollers, STOP)?;
+    helper.watch(signals.stop.clone())?;
     let mut boxes = Boxes::open(&pollers)?;
+    let _records = claim_records(config)?;
     let keeper = keep_journal(&config.records, "edge")?;
     let journal = keeper.journal().clone();
     let reloader = reloader(file, &running, &journal, &boxes);
     let front = front(&reloader, &journal, &mut boxes, started)?;
     let books = (journal.clone(), config.records.join("edge-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
-    let _claim = Claim::make(&config.state, "edge")?;
+    let _claim = Claim::of_daemon(&config.state, "edge", &config.device, &config.control)?;
     let _notifier = notify(&config.notify, &config.records, "edge", &journal)?;
     note_start(&journal);
     let hung_up = Arc::clone(&reloader);
@@ -129,8 +152,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let names = Names::start(config, Arc::clone(&boxes.letter_slots))?;
     renewal::start(&reloader, Arc::clone(&boxes.letter_slots)).map_err(Failure::runtime)?;
     let host: Host = Arc::new(Deputy::start(footprint).map_err(Failure::runtime)?);
-    let dns = Dns::start(&config.device, &free).map_err(Failure::runtime)?;
-    drop(free);
+    let dns = Dns::start(&config.device).map_err(Failure::runtime)?;
     let lead = Lead::new(
         Arc::clone(&host),
         watch,
@@ -147,7 +169,7 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let mut workers = crew.workers(ios, engines, boxes, lead);
     let Worker { machine, io } = &mut workers[0];
     machine.look(io, Instant::now());
-    host.ask(Footprint::hold_block);
+    host.ask(Footprint::hold_block)?;
     log_start(config, workers.len());
     let outcome = worker::run_all(&mut workers, &signals.stop);
     tracing::info!("edge stops");
@@ -193,7 +215,6 @@ fn front(
     let workers = std::mem::take(&mut boxes.question_slots);
     let accounts = Accounts::start(reloader, journal, &workers, &boxes.letter_slots);
     let accounts = accounts.map_err(Failure::runtime)?;
-    let deputy = Deputy::start(()).map_err(Failure::runtime)?;
     let front = Arc::new_cyclic(|front: &Weak<Front>| Front {
         reloader: Arc::clone(reloader),
         accounts,
@@ -201,7 +222,7 @@ fn front(
         workers,
         letters: Arc::clone(&boxes.letter_slots),
         journal: journal.clone(),
-        speedtests: Speedtests::new(front.clone(), deputy),
+        speedtests: Speedtests::new(front.clone()),
     });
     let letters = Arc::clone(&boxes.letter_slots);
     overflow::start(Arc::downgrade(&front), letters).map_err(Failure::runtime)?;

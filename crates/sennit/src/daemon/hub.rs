@@ -35,9 +35,10 @@ use sennit_engine::{
 use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
-    claim::Claim,
+    claim::{self, Claim},
     confinement,
     facts::Seen,
+    helper::Helper,
     keep_journal,
     mailbox::{self, Question, Slot},
     note_start, notify, open_doors, pollers,
@@ -77,7 +78,7 @@ const MAX_STRANGERS: usize = 4096;
 /// Runs a hub with the config in `file` until it is told to stop.
 pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
-    confinement::begin(file, &[&config.state], &config.control);
+    let mut helper = confine(&config, file)?;
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),
@@ -89,6 +90,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let pollers = pollers(workers(config.workers))?;
     let signals = watch_signals(&pollers, STOP)?;
     let stop = signals.stop.clone();
+    helper.watch(stop.clone())?;
     let mut boxes = Boxes::open(&pollers)?;
     let keeper = keep_journal(&config.state, "hub")?;
     let journal = keeper.journal().clone();
@@ -100,7 +102,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     );
     let books = (journal.clone(), config.state.join("hub-history.db"));
     let _doors = open_doors(&config.control, &config.api, front, books)?;
-    let _claim = Claim::make(&config.state, "hub")?;
+    let _claim = Claim::of_daemon(&config.state, "hub", &config.device, &config.control)?;
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
 
     let mut relay = Relay::default();
@@ -110,12 +112,11 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     listen(&config, mark, &mut ios)?;
     note_start(&journal);
     let crew = Crew::new(&config, &identity, &journal, started)?;
-    let store = Store::open(&config.state)?;
+    let authority = (Store::open(&config.state)?, identity.authority);
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
     let gateway = Arc::new(gateway);
     speedtest::start(&config, stop.lifeline())?;
     let neighbours = crew.neighbours(&boxes, &gateway, relay.orders.clone(), condition);
-    let authority = (store, identity.authority);
     let registrar = crew.start_registrar(authority, neighbours, stop.lifeline())?;
     let all = All {
         pollers,
@@ -134,6 +135,15 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let removed = gateway.remove(signals.is_restart());
     outcome.map_err(Failure::runtime)?;
     removed
+}
+
+/// Starts the helper and gives up all that it has rights for. What a run with another `device` has
+/// left goes first.
+fn confine(config: &HubConfig, file: &Path) -> Result<Helper, Failure> {
+    claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
+    let helper = Helper::start()?;
+    confinement::begin(file, &[&config.state], &config.control);
+    Ok(helper)
 }
 
 /// Who has all workers go over to another config.

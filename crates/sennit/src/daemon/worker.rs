@@ -153,8 +153,10 @@ fn run(machine: &mut impl Machine, io: &mut Io, stop: &Stop) -> io::Result<()> {
     machine.close(Instant::now());
     settle(machine, io, false)?;
     io.flush(machine, &mut buffer);
-    if stop.has_panicked() {
-        return Err(io::Error::other("a thread of the daemon panicked"));
+    if stop.has_failed() {
+        return Err(io::Error::other(
+            "a part of the daemon has failed; the log says which",
+        ));
     }
     Ok(())
 }

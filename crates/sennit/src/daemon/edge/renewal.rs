@@ -24,7 +24,7 @@ use super::{
     way::Way,
 };
 use crate::{
-    daemon::{deputy::Deputy, mailbox::Slot, reload::Reloader},
+    daemon::{mailbox::Slot, reload::Reloader},
     exit::Failure,
     identity::EdgeIdentity,
     status::duration,
@@ -56,7 +56,6 @@ pub(super) fn start(
         return Ok(());
     }
     let reloader = Arc::downgrade(reloader);
-    let deputy = Deputy::start(())?;
     let watch = move || {
         confine::keep_files_only();
         let mut schedule = Schedule::default();
@@ -66,7 +65,7 @@ pub(super) fn start(
             drop(reloader);
             // What panics here ends no daemon, and is tried again.
             let looked = thread::scope(|scope| {
-                let look = scope.spawn(|| look(&running, &deputy, &letters[0]));
+                let look = scope.spawn(|| look(&running, &letters[0]));
                 look.join()
             });
             let outcome = looked.unwrap_or_else(|_| Outcome::failed(&"what asks has panicked"));
@@ -108,37 +107,28 @@ impl Outcome {
     }
 }
 
-fn look(running: &Arc<Running>, deputy: &Deputy<()>, first: &Slot<Letter>) -> Outcome {
-    let renewed = renew(running, deputy, first);
+fn look(running: &Running, first: &Slot<Letter>) -> Outcome {
+    let renewed = renew(running, first);
     renewed.unwrap_or_else(|failure| Outcome::failed(&failure.message()))
 }
 
-fn renew(
-    running: &Arc<Running>,
-    deputy: &Deputy<()>,
-    first: &Slot<Letter>,
-) -> Result<Outcome, Failure> {
+fn renew(running: &Running, first: &Slot<Letter>) -> Result<Outcome, Failure> {
     let mut identity = EdgeIdentity::load(&running.config.state)?;
     if !identity.is_renewal_due(SystemTime::now()) {
         return Ok(Outcome::NotDue);
     }
-    let state = running.config.state.clone();
-    let running = Arc::clone(running);
-    let line = deputy.ask(move |()| {
-        let links = running.links.iter().enumerate();
-        let links = links.filter_map(|(number, link)| Some((number, link.as_ref()?)));
-        Line::open(
-            &running.config.hub,
-            &Way::all(&running.config.device, links),
-        )
-    });
-    let line = line.also_by_its_names();
+    let links = running.links.iter().enumerate();
+    let links = links.filter_map(|(number, link)| Some((number, link.as_ref()?)));
+    let ways = Way::all(&running.config.device, links);
+    let line = Line::open(&running.config.hub, &ways).also_by_its_names();
     if let Err(why) = confine::carry_packets() {
         tracing::debug!(why, "a thread is not confined in every way");
     }
     let asked = line.ask(&mut identity, PATIENCE);
     let is_mine = |there: EdgeIdentity| there.has_key_of(&identity);
-    if !matches!(asked, Ok(Asked::Certified)) && !EdgeIdentity::load(&state).is_ok_and(is_mine) {
+    if !matches!(asked, Ok(Asked::Certified))
+        && !EdgeIdentity::load(&running.config.state).is_ok_and(is_mine)
+    {
         // Somebody has joined meanwhile.
         return Ok(Outcome::NotDue);
     }

@@ -14,7 +14,7 @@ use sennit_linux::poller::Waker;
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct Stop {
     requested: Arc<AtomicBool>,
-    panicked: Arc<AtomicBool>,
+    failed: Arc<AtomicBool>,
     wakers: Arc<[Waker]>,
 }
 
@@ -25,8 +25,7 @@ pub(in crate::daemon) struct Lifeline(Stop);
 impl Drop for Lifeline {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.panicked.store(true, Ordering::Release);
-            self.0.request();
+            self.0.fail();
         }
     }
 }
@@ -36,7 +35,7 @@ impl Stop {
     pub(in crate::daemon) fn new(wakers: Vec<Waker>) -> Self {
         Self {
             requested: Arc::default(),
-            panicked: Arc::default(),
+            failed: Arc::default(),
             wakers: wakers.into(),
         }
     }
@@ -44,6 +43,12 @@ impl Stop {
     /// For a thread that the daemon cannot do without.
     pub(in crate::daemon) fn lifeline(&self) -> Lifeline {
         Lifeline(self.clone())
+    }
+
+    /// Ends the loops, as a failure.
+    pub(in crate::daemon) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+        self.request();
     }
 
     pub(in crate::daemon) fn request(&self) {
@@ -55,8 +60,8 @@ impl Stop {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// Whether a thread panicked that the daemon cannot do without.
-    pub(super) fn has_panicked(&self) -> bool {
-        self.panicked.load(Ordering::Acquire)
+    /// Whether something failed that the daemon cannot do without.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 }

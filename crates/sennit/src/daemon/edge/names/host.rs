@@ -2,7 +2,7 @@
 
 use std::{fs, net::IpAddr};
 
-use crate::daemon::edge::dns;
+use sennit_linux::nameservers;
 
 /// Where the nameservers of this host stand: the second to fourth have those behind a local stub,
 /// of systemd-resolved, NetworkManager and OpenWrt.
@@ -46,7 +46,7 @@ pub(in crate::daemon::edge) fn resolvers() -> Vec<IpAddr> {
     let mut all = Vec::new();
     for file in RESOLVER_FILES {
         // Our own servers are behind the tunnel, which needs the hub first.
-        let text = dns::before(&fs::read_to_string(file).unwrap_or_default());
+        let text = nameservers::before(&fs::read_to_string(file).unwrap_or_default());
         for resolver in nameservers(&text) {
             if !all.contains(&resolver) && all.len() < MOST_RESOLVERS {
                 all.push(resolver);

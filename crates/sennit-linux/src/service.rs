@@ -1,0 +1,285 @@
+//! What a helper does ([`crate::helper`]).
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    panic::{self, AssertUnwindSafe},
+    process,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use serde::Serialize;
+use serde_json::Value;
+use socket2::Socket;
+
+use crate::{
+    Error, Instance,
+    error::Doing,
+    footprint::{Holding, Order},
+    forward_blockers,
+    helper::{Line, Task},
+    nameservers, tun,
+    udp::{self, LinkBinding},
+};
+
+/// Interface indices of the TUN devices that were attached.
+type Devices = Arc<Mutex<BTreeSet<u32>>>;
+
+/// Does what the daemon at the other end of `socket` asks for, until that ends.
+pub fn serve(socket: OwnedFd) -> io::Result<()> {
+    let mut line = Line::from(socket);
+    let mut helper = Service::default();
+    while let Some((text, about)) = line.receive()? {
+        let task: Task = serde_json::from_slice(&text)?;
+        line.send(&helper.handle(task, about), None)?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    devices: Devices,
+    /// There is one footprint.
+    has_begun: bool,
+}
+
+impl Service {
+    fn handle(&mut self, task: Task, about: Option<OwnedFd>) -> Result<Value, Error> {
+        match task {
+            Task::Begin {
+                device,
+                directory,
+                blocked,
+            } => {
+                if std::mem::replace(&mut self.has_begun, true) {
+                    return Err(refused("begin a second footprint"));
+                }
+                let holding = Holding::begin(&device, &directory, &blocked)?;
+                let (line, devices) = (Line::from(needed(about)?), Arc::clone(&self.devices));
+                apart("footprint", move || follow(holding, line, &devices))?;
+            }
+            Task::BindToLink {
+                device,
+                address,
+                mark,
+            } => {
+                let binding = LinkBinding {
+                    device: &device,
+                    address,
+                    mark: mark.map(known).transpose()?,
+                };
+                udp::bind_to_link(&Socket::from(needed(about)?), &binding)?;
+            }
+            Task::Mark(mark) => udp::set_mark(&Socket::from(needed(about)?), Some(known(mark)?))?,
+            Task::GrowBuffers => udp::grow_buffers(&Socket::from(needed(about)?)),
+            Task::Attach {
+                device,
+                queues,
+                first,
+            } => tun::make_queue(&File::from(needed(about)?), &device, queues, first)?,
+            Task::Raise { device, mtu } => {
+                let index = tun::raise(&device, mtu)?;
+                lock(&self.devices).insert(index);
+                return written(index);
+            }
+            Task::TellNames { device } => {
+                let line = Line::from(needed(about)?);
+                apart("names", move || nameservers::serve(&device, line))?;
+            }
+            Task::ForwardBlockers => return written(forward_blockers()?),
+        }
+        Ok(Value::Null)
+    }
+}
+
+/// Has a thread serve one of the daemon's lines. If it panics, the helper ends, and so the daemon.
+fn apart(name: &str, serve: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let serve = move || {
+        if panic::catch_unwind(AssertUnwindSafe(serve)).is_err() {
+            process::exit(1);
+        }
+    };
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(serve).doing(|| "start a thread".into())?;
+    Ok(())
+}
+
+fn follow(mut holding: Holding, mut line: Line, devices: &Devices) {
+    while let Ok(Some((text, _))) = line.receive() {
+        let outcome = match serde_json::from_slice(&text) {
+            Ok(Order::End(end)) => {
+                let outcome = holding.end(end);
+                // The other end may have lost patience.
+                let _ = line.send(&outcome, None);
+                return;
+            }
+            Ok(order) => permit(&order, devices).and_then(|()| holding.follow(order)),
+            Err(error) => Err(Error::Os {
+                doing: "read an order".into(),
+                source: error.into(),
+            }),
+        };
+        if line.send(&outcome, None).is_err() {
+            break;
+        }
+    }
+    // The daemon was killed: the next one takes over what there is.
+    std::mem::forget(holding);
+}
+
+/// Whether an order is about devices of the daemon's own.
+fn permit(order: &Order, devices: &Devices) -> Result<(), Error> {
+    let known = lock(devices);
+    if !order.devices().iter().all(|index| known.contains(index)) {
+        return Err(refused("change a device that is not this daemon's"));
+    }
+    match order {
+        Order::LoosenReversePath(name) if !is_plain(name) => {
+            Err(refused("loosen what is no interface"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether an interface can have this name, as a part of a path.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..")
+}
+
+/// A mark of Sennit's own.
+fn known(mark: u32) -> Result<u32, Error> {
+    let instance = Instance::of_table(mark);
+    instance
+        .map(|_| mark)
+        .ok_or_else(|| refused("use a mark of others"))
+}
+
+fn needed(about: Option<OwnedFd>) -> Result<OwnedFd, Error> {
+    about.ok_or_else(|| refused("do that without a descriptor"))
+}
+
+fn refused(doing: &str) -> Error {
+    Error::Os {
+        doing: doing.into(),
+        source: io::ErrorKind::PermissionDenied.into(),
+    }
+}
+
+fn written(answer: impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(answer).doing(|| "write an answer".into())
+}
+
+fn lock(devices: &Devices) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+    devices.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::fd::AsFd as _};
+
+    use super::*;
+    use crate::netlink::Family;
+
+    /// Asks a service on another thread.
+    fn ask(tasks: &[(Task, bool)]) -> Vec<Result<Value, Error>> {
+        let (mut ours, theirs) = Line::pair().unwrap();
+        let service = thread::spawn(move || serve(theirs.into()).unwrap());
+        let file = File::open("/dev/null").unwrap();
+        let asked = tasks.iter().map(|(task, with)| {
+            let about = with.then(|| file.as_fd());
+            ours.ask(task, about)
+        });
+        let answers = asked.collect();
+        drop(ours);
+        service.join().unwrap();
+        answers
+    }
+
+    #[test]
+    fn a_helper_does_nothing_without_a_descriptor_and_nothing_by_marks_of_others() {
+        let bind = |mark| Task::BindToLink {
+            device: "lo".into(),
+            address: [127, 0, 0, 1].into(),
+            mark: Some(mark),
+        };
+        let answers = ask(&[
+            (Task::Mark(0x1234), true),
+            (bind(0x1234), true),
+            (Task::Mark(0x5300_0000), false),
+            (Task::GrowBuffers, false),
+        ]);
+
+        for (answer, said) in answers.into_iter().zip(["mark", "mark", "descr", "descr"]) {
+            let Err(Error::Os { doing, source }) = answer else {
+                panic!("{said}: {answer:?}");
+            };
+            assert!(doing.contains(said), "{doing}");
+            assert!(source.to_string().contains("permission denied"), "{source}");
+        }
+    }
+
+    #[test]
+    fn errors_and_their_numbers_come_back_as_they_were() {
+        let device: crate::DeviceName = "sntnowhere".parse().unwrap();
+        // `/dev/null` is no TUN device, whatever this process may do.
+        let attach = Task::Attach {
+            device,
+            queues: 1,
+            first: true,
+        };
+        let answer = ask(&[(attach, true)]).remove(0);
+
+        let Err(Error::Os { doing, source }) = answer else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(doing, "create device sntnowhere");
+        assert_eq!(source.raw_os_error(), Some(libc::ENOTTY));
+    }
+
+    #[test]
+    fn orders_about_devices_and_switches_of_others_are_refused() {
+        let devices = Devices::default();
+        lock(&devices).insert(7);
+        let addresses = |index| Order::SetAddresses {
+            index,
+            addresses: Vec::new(),
+        };
+        let loosen = |name: &str| Order::LoosenReversePath(name.into());
+        let is_permitted = |order| permit(&order, &devices).is_ok();
+
+        assert!(is_permitted(addresses(7)));
+        assert!(!is_permitted(addresses(8)));
+        assert!(is_permitted(loosen("eth1.20")));
+        for name in ["", ".", "..", "../../kernel", "a/b"] {
+            assert!(!is_permitted(loosen(name)), "{name}");
+        }
+        assert!(is_permitted(Order::Forward(Family::V4)));
+    }
+
+    #[test]
+    fn no_descriptor_is_lost_on_the_way() {
+        let (mut ours, mut theirs) = Line::pair().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "well").unwrap();
+        let long = "x".repeat(1 << 20);
+        let send = thread::spawn(move || {
+            let file = file.reopen().unwrap();
+            ours.send(&long, Some(file.as_fd())).unwrap();
+            ours.send(&1, None).unwrap();
+        });
+
+        let (text, about) = theirs.receive().unwrap().unwrap();
+        assert_eq!(text.len(), (1 << 20) + 2);
+        assert_eq!(
+            io::read_to_string(File::from(about.unwrap())).unwrap(),
+            "well"
+        );
+        let (text, about) = theirs.receive().unwrap().unwrap();
+        assert_eq!((&text[..], about.is_none()), (&b"1"[..], true));
+        send.join().unwrap();
+        assert!(theirs.receive().unwrap().is_none());
+    }
+}
