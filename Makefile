@@ -30,7 +30,7 @@
 # make install the program without its lab, and its systemd units, under PREFIX: what a user may not write, sudo
 #              copies; `sudo make install` copies what `make build` has built
 # make uninstall
-#              what `make install` has copied goes; configs and keys stay
+#              what `make install` has copied goes; configs and keys stay, and so does what runs
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
 # build takes eight minutes instead of three and needs root. bench and bench-linerate do so unless told TUNED=.
@@ -48,6 +48,8 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/$(if $(TUNED),tuned,release)
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # To copy files to where they are used.
 TO_COPY := $(if $(DESTDIR),,$(ROOT))
+# Has systemd read units that came or went.
+READ_UNITS = @[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || $(TO_COPY) systemctl daemon-reload
 
 # The commit of 2026-05-22.
 WIREGUARD_GO := golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446
@@ -168,7 +170,10 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(RELEASE)/sennit)),,build)
 		sed 's|/usr/bin/sennit|$(PREFIX)/bin/sennit|' $$unit | $(TO_COPY) install -D -m 644 /dev/stdin \
 			"$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}" || exit 1; \
 	done
-	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || $(TO_COPY) systemctl daemon-reload
+	$(READ_UNITS)
 
 uninstall:
 	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service
+	$(READ_UNITS)
+	@[ -n "$(DESTDIR)" ] || ! systemctl --quiet is-active 'sennit-*.service' 2>/dev/null || \
+		echo "What runs of Sennit goes on with the program that was deleted: stop it, or restart it with that of a package." >&2

@@ -34,7 +34,7 @@ pub(crate) use self::{
 use crate::{
     ClassRoute, DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
     helper::{self, Line, Task},
-    netlink::{Family, Interface},
+    netlink::Family,
     privilege,
     routing::Routing,
 };
@@ -120,8 +120,8 @@ impl Footprint {
 
     /// Keeps the packets of link number `link` on its interface, as that is now. To be repeated
     /// whenever the interface's state, addresses or routes have changed.
-    pub fn route_link(&mut self, link: usize, interface: Interface) -> Result<(), Error> {
-        let interface = interface.name;
+    pub fn route_link(&mut self, link: usize, interface: &str) -> Result<(), Error> {
+        let interface = interface.into();
         self.order(Order::RouteLink { link, interface })
     }
 

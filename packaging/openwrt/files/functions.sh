@@ -2,6 +2,7 @@
 
 LIB=${SENNIT_LIB:-/usr/lib/sennit}
 SENNIT=${SENNIT:-/usr/bin/sennit}
+SERVICE=${SENNIT_SERVICE:-/etc/init.d/sennit}
 TOML=${SENNIT_TOML:-/var/etc/sennit.toml}
 
 # The role that is enabled, if any.

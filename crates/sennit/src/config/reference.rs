@@ -208,7 +208,8 @@ const HEAD: &str = "\
 <!-- Made by the program: SENNIT_BLESS=1 cargo test --workspace --test parts -->
 
 Both files are TOML. `sennit check FILE` tells everything that is wrong with one at once, each with
-its place and what would be right. Unknown keys are errors.
+its place and what would be right, and what does not fit this host; `--file-only` leaves the host out.
+Unknown keys are errors.
 ";
 
 const RULES: &str = "

@@ -114,11 +114,31 @@ fn check_tells_valid_odd_and_wrong_configs_apart() {
     assert_eq!(output.status.code(), Some(6));
     let said = stdout(&output);
     assert!(said.contains("cannot read /nonexistent: "), "{said}");
+    for of_host in [&absent, &secret] {
+        let output = sennit(&["check", of_host, "--strict", "--file-only"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    }
+    let output = sennit(&["check", &wrong, "--file-only"]);
+    assert_eq!(output.status.code(), Some(5));
     assert_fails(
         &sennit(&["check", "/nonexistent.toml"]),
         3,
         "/nonexistent.toml",
     );
+}
+
+#[test]
+fn check_leaves_the_host_out_if_it_is_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("edge.toml");
+    fs::write(&path, crate::OVERLAPPING).unwrap();
+
+    let checked = crate::where_it_overlaps(|| {
+        ["--json", "--file-only"].map(|how| sennit(&["check", how, text(&path)]).status.code())
+    });
+
+    let Some(checked) = checked else { return };
+    assert_eq!(checked, [Some(5), Some(0)]);
 }
 
 #[test]

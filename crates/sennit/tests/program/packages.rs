@@ -93,6 +93,8 @@ fn scripts_are_scripts() {
         scripts.extend(found.map(|it| it.unwrap().path()));
     }
     let on_openwrt = [
+        "after-installation",
+        "before-removal",
         "device-of",
         "functions.sh",
         "sennit.init",
@@ -156,6 +158,15 @@ fn an_instance_is_like_the_only_one_but_for_its_name() {
         let only = of(&format!("sennit-{kind}.service"));
         assert_eq!(only, of(&format!("sennit-{kind}@.service")), "{kind}");
     }
+}
+
+#[test]
+fn a_guard_stands_at_boot_only_where_its_edge_is_started() {
+    let text = unit("sennit-guard.service");
+    let (_, install) = text.split_once("[Install]\n").unwrap();
+    assert_eq!(install, "WantedBy=sennit-edge.service\n");
+    // With a config that has errors the edge is started again and again, and the guard but once.
+    assert!(text.contains("\nRemainAfterExit=yes\nSuccessExitStatus=5\n"));
 }
 
 #[test]

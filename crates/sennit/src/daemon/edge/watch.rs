@@ -121,7 +121,7 @@ impl Watch {
             if told != found.mtu {
                 tell_size(link, &interface, &found, self.payload);
             }
-            let routed = host.ask(move |host| host.route_link(index, interface));
+            let routed = host.ask(move |host| host.route_link(index, &interface.name));
             if let Err(error) = routed {
                 let error = &error as &dyn Error;
                 tracing::warn!(link = link.name, error, "cannot route the link's packets");

@@ -211,7 +211,7 @@ fn a_panic_of_a_thread_that_the_daemon_needs_ends_the_loop_as_a_failure() {
         panic!("on purpose");
     });
 
-    assert!(outcome.unwrap_err().to_string().contains("panicked"));
+    assert!(outcome.unwrap_err().to_string().contains("has failed"));
 }
 
 #[test]

@@ -157,6 +157,27 @@ fn a_daemon_is_asked_by_its_config_also_if_that_has_errors() {
 }
 
 #[test]
+fn a_daemon_whose_config_has_another_control_by_now_is_found_by_its_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let [before, after, config] = ["a.sock", "b.sock", "dock.toml"].map(|it| dir.path().join(it));
+    let edge = format!(
+        "[edge]\ncontrol = '{}'\nstate = '{}'\n",
+        text(&after),
+        text(dir.path())
+    );
+    fs::write(&config, edge).unwrap();
+    let word = format!("dock0\n{}\n", text(&before));
+    fs::write(dir.path().join("edge.lock"), word).unwrap();
+    let reload = || sennit(&["reload", "--config", text(&config)]);
+    assert_fails(&reload(), 4, text(&after));
+
+    let _daemon = Server::bind(&before, |_| Response::refused("failed", "not now")).unwrap();
+    assert_fails(&reload(), 1, "not now");
+    let report = succeed(&["bugreport", "--config", text(&config)]);
+    assert!(report.contains("not now"), "{report}");
+}
+
+#[test]
 fn a_daemon_with_a_link_away_is_usable_and_not_up() {
     let dir = tempfile::tempdir().unwrap();
     let control = dir.path().join("edge.sock");
@@ -168,14 +189,15 @@ fn a_daemon_with_a_link_away_is_usable_and_not_up() {
         }))
     })
     .unwrap();
-    let ask = |words: &[&str], state| {
-        let more = [state, "--control", text(&control), "--timeout", "0.2"];
+    let ask = |words: &[&str], state, seconds| {
+        let more = [state, "--control", text(&control), "--timeout", seconds];
         sennit(&[words, &more].concat())
     };
 
     for words in [&["wait", "--for"][..], &["status", "--wait"]] {
-        assert_eq!(ask(words, "usable").status.code(), Some(0));
-        assert_fails(&ask(words, "up"), 8, "link lte is away");
+        assert_eq!(ask(words, "usable", "30").status.code(), Some(0));
+        // Long enough that a busy machine has asked once by then.
+        assert_fails(&ask(words, "up", "2"), 8, "link lte is away");
     }
 }
 

@@ -1,6 +1,7 @@
 //! On OpenWrt: what becomes of `/etc/config/sennit`, and what the scripts do with stand-ins for the
 //! programs of a router.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -72,6 +73,10 @@ fn the_config_of_openwrt_becomes_one_that_check_takes() {
         .unwrap();
 
     let text = String::from_utf8(converted.stdout).unwrap();
+    assert!(
+        text.starts_with("# Made of /etc/config/sennit; changes here are lost.\n["),
+        "whoever edits it through the API is told: {text}"
+    );
     let said = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success(), "{said}\n{text}");
     assert!(said.contains("an edge with 2 links"), "{said}");
@@ -189,8 +194,11 @@ struct Router(TempDir);
 const GOOD: &str = "config edge 'edge'\n\toption enabled '1'\n\tlist hub '203.0.113.10:443'\n\
                     \toption route_all '1'\nconfig link 'wan'\n\toption network 'wan'\n";
 
-const PROGRAMS: [(&str, &str); 4] = [
-    ("logger", "true"),
+const PROGRAMS: [(&str, &str); 5] = [
+    (
+        "logger",
+        "[ $# = 2 ] && cat >>\"$AT/syslog\" || echo \"$@\" >>\"$AT/syslog\"",
+    ),
     ("sleep", "echo sleep >>\"$AT/log\""),
     (
         "uci",
@@ -206,14 +214,24 @@ const PROGRAMS: [(&str, &str); 4] = [
             check) exec "$REAL" "$@" ;;
             cleanup) echo . >>"$AT/asked"; [ "$(wc -l <"$AT/asked")" -gt 2 ] || exit 1 ;;
             guard) cat "$3" >"$AT/guarded" ;;
+            reload) echo "[api]: needs a restart" ;;
         esac
-        echo "$1" >>"$AT/log"
+        [ "$2" = --all ] && echo "$1 $2" >>"$AT/log" || echo "$1" >>"$AT/log"
         [ "$1" != reload ] || exit "$(cat "$AT/reload")""#,
+    ),
+    (
+        "service",
+        r#"case $1 in
+            enabled) [ ! -e "$AT/disabled" ] ;;
+            running) [ -e "$AT/running" ] ;;
+            *) echo "service $1" >>"$AT/log" ;;
+        esac"#,
     ),
 ];
 
 /// What rc.common brings.
 const RC: &str = r#"
+    extra_command() { :; }
     procd_open_instance() { :; }
     procd_close_instance() { :; }
     procd_set_param() { [ "$1" != command ] || echo "runs ${5##*/}" >>"$AT/log"; }
@@ -260,20 +278,33 @@ impl Router {
 
     /// Calls a function of an init script; whether it succeeds, and what it logs.
     fn call(&self, script: &str, function: &str) -> (bool, String) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", RC, "sh", function]);
+        self.run(shell.env("SCRIPT", file(script)))
+    }
+
+    /// Has a package manager call a script of the package; what that logs.
+    #[track_caller]
+    fn package(&self, script: &str, is_upgrade: bool) -> String {
+        let mut command = Command::new(file(script));
+        let (done, log) = self.run(command.env("PKG_UPGRADE", u8::from(is_upgrade).to_string()));
+        assert!(done, "{script}: {log}");
+        log
+    }
+
+    fn run(&self, command: &mut Command) -> (bool, String) {
         self.write("log", "");
         let path = std::env::var("PATH").unwrap();
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", RC, "sh", function])
+        command
             .env("PATH", format!("{}:{path}", self.0.path().display()))
             .env("AT", self.0.path())
-            .env("SCRIPT", file(script))
             .env("REAL", env!("CARGO_BIN_EXE_sennit"))
             .env("SENNIT", self.at("sennit"))
             .env("SENNIT_LIB", self.0.path())
+            .env("SENNIT_SERVICE", self.at("service"))
             .env("SENNIT_TOML", self.at("sennit.toml"))
             .env("SENNIT_DEVICE_OF", "printf dev-%s");
-        let ran = fed(&mut shell, "");
+        let ran = fed(command, "");
         let log = self.read("log").replace('\n', " ");
         (ran.status.success(), log.trim_end().to_owned())
     }
@@ -307,6 +338,45 @@ fn a_reload_goes_over_to_a_config_without_errors_and_to_no_other() {
     router.write("config", &format!("{GOOD}\toption tier '2'\n"));
     assert_eq!(router.does("sennit.init", "reload_service"), "reload");
     assert!(router.read("sennit.toml").contains("tier = 2"));
+    assert!(
+        router.read("syslog").contains("[api]: needs a restart\n"),
+        "what the reload said is in the log"
+    );
+}
+
+#[test]
+fn a_reload_that_was_refused_is_tried_again() {
+    let router = Router::new();
+    router.does("sennit.init", "start");
+    let first = router.read("sennit.toml");
+    router.write("config", &format!("{GOOD}\toption tier '2'\n"));
+    router.write("reload", "1");
+
+    for _ in 0..2 {
+        let refused = (false, "reload".into());
+        assert_eq!(router.call("sennit.init", "reload_service"), refused);
+        assert_eq!(
+            router.read("sennit.toml"),
+            first,
+            "what the daemon runs with"
+        );
+    }
+
+    router.write("reload", "0");
+    assert_eq!(router.does("sennit.init", "reload_service"), "reload");
+    assert!(router.read("sennit.toml").contains("tier = 2"));
+}
+
+#[test]
+fn what_does_not_fit_the_host_is_no_error_of_the_config() {
+    let router = Router::new();
+    let overlapping = "config edge 'edge'\n\toption enabled '1'\n\tlist hub '203.0.113.10:443'\n\
+                       \tlist lan '192.168.8.0/24'\nconfig link 'wan'\n\toption interface 'lo'\n";
+    router.write("config", overlapping);
+
+    let started = crate::where_it_overlaps(|| router.does("sennit.init", "start"));
+
+    assert!(started.is_none_or(|log| log == "runs sennit.toml"));
 }
 
 #[test]
@@ -317,7 +387,6 @@ fn a_reload_starts_the_daemon_only_if_nobody_answers() {
         router.call("sennit.init", "reload_service"),
         (false, "reload".into())
     );
-    fs::remove_file(router.at("sennit.toml")).unwrap();
     router.write("reload", "4");
     let log = router.does("sennit.init", "reload_service");
     assert_eq!(log, "reload runs sennit.toml");
@@ -339,6 +408,65 @@ fn a_restart_waits_for_the_end_and_does_not_open_what_is_unreachable() {
 }
 
 #[test]
+fn an_upgrade_does_not_open_what_is_unreachable_and_a_removal_does() {
+    let router = Router::new();
+    router.does("sennit.init", "start");
+    let log = router.does("sennit.init", "hold");
+    assert!(log.starts_with("signal USR1 sleep sleep cleanup"), "{log}");
+    assert!(
+        log.contains("cleanup stop") && !log.contains("runs"),
+        "{log}"
+    );
+
+    assert_eq!(router.package("before-removal", true), "service hold");
+    assert_eq!(router.package("after-installation", true), "");
+    // Under apk, which has not stopped the one before it.
+    router.write("running", "");
+    let log = router.package("after-installation", true);
+    assert_eq!(log, "service restart");
+
+    let log = router.package("before-removal", false);
+    assert_eq!(log, "service stop cleanup --all");
+    assert_eq!(router.package("after-installation", false), "");
+}
+
+#[test]
+fn the_makefile_packs_all_files_and_no_other() {
+    let makefile = fs::read_to_string(workspace().join("packaging/openwrt/Makefile")).unwrap();
+    let packed = makefile.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("./files/")?;
+        rest.split_whitespace().next().map(str::to_owned)
+    });
+    let packed: BTreeSet<String> = packed.collect();
+    let there = fs::read_dir(file("")).unwrap();
+    let there = there.map(|it| it.unwrap().file_name().into_string().unwrap());
+    assert_eq!(packed, there.collect());
+    for script in ["before-removal", "after-installation"] {
+        let call = format!("[ -n \"$${{IPKG_INSTROOT}}\" ] || /usr/lib/sennit/{script}\n");
+        assert!(makefile.contains(&call), "{script}");
+    }
+}
+
+#[test]
+fn init_scripts_find_their_functions_in_an_image_that_is_built() {
+    let image = tempfile::tempdir().unwrap();
+    let lib = image.path().join("usr/lib/sennit");
+    fs::create_dir_all(&lib).unwrap();
+    fs::copy(file("functions.sh"), lib.join("functions.sh")).unwrap();
+    for script in ["sennit.init", "sennit-guard.init"] {
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", RC, "sh", "complain", "heard"])
+            .env_remove("SENNIT_LIB")
+            .env("IPKG_INSTROOT", image.path())
+            .env("SCRIPT", file(script))
+            .env("PATH", "/nonexistent");
+        let ran = fed(&mut shell, "");
+        assert!(ran.stderr.starts_with(b"heard\n"), "{script}: {ran:?}");
+    }
+}
+
+#[test]
 fn a_network_that_changes_is_looked_at_again() {
     let router = Router::new();
     let log = router.does("sennit.init", "service_triggers");
@@ -356,5 +484,16 @@ fn the_guard_is_told_where_something_is_missing() {
     router.does("sennit-guard.init", "start");
     assert!(router.read("guarded").ends_with("[\n"));
     router.write("enabled", "0\n");
+    assert_eq!(router.does("sennit-guard.init", "start"), "");
+}
+
+#[test]
+fn the_guard_stands_only_before_an_edge_that_will_start() {
+    let router = Router::new();
+    router.write("disabled", "");
+    assert_eq!(router.does("sennit-guard.init", "start"), "");
+
+    fs::remove_file(router.at("disabled")).unwrap();
+    router.write("running", "");
     assert_eq!(router.does("sennit-guard.init", "start"), "");
 }

@@ -34,19 +34,19 @@ const SYSTEMCTL: &str = r#"
     try-restart) [ "$unit" != sennit-hub.service ] ;;
     esac"#;
 
-/// Runs a script as root of a host of its own, where systemd runs, as far as /run tells.
-fn run_under_systemd(directory: &Path, script: &str) -> Option<Output> {
-    let inside = "mount -t tmpfs none /run || exit 99; mkdir -p /run/systemd/system; exec $SCRIPT";
+/// Runs a command in the workspace, as root of a host of its own, where systemd runs, as far as
+/// /run tells.
+fn run_under_systemd(directory: &Path, command: &str) -> Option<Output> {
+    let inside = "mount -t tmpfs none /run || exit 99; mkdir -p /run/systemd/system; exec $COMMAND";
     let ran = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", inside])
         .env("PATH", beside(directory))
         .env("AT", directory)
         .env("LOCAL", directory.join("local"))
         .env("SENNIT", env!("CARGO_BIN_EXE_sennit"))
-        .env(
-            "SCRIPT",
-            format!("{}/packaging/{script}", workspace().display()),
-        )
+        .env("COMMAND", command)
+        .env_remove("MAKEFLAGS")
+        .current_dir(workspace())
         .output();
     match ran {
         Ok(ran) if ran.status.code() != Some(99) && !is_refused(&ran.stderr) => Some(ran),
@@ -70,7 +70,8 @@ fn an_upgrade_restarts_what_the_new_program_can_run_and_nothing_else() {
     let hub = "[hub]\nlisten = ['127.0.0.1:443']\npool = ['10.200.0.0/16']\n";
     fs::write(at("hub.toml"), hub).unwrap();
 
-    let Some(ran) = run_under_systemd(folder.path(), "after-installation upgrade") else {
+    let upgrade = "packaging/after-installation upgrade";
+    let Some(ran) = run_under_systemd(folder.path(), upgrade) else {
         return;
     };
 
@@ -99,11 +100,26 @@ fn an_upgrade_restarts_what_the_new_program_can_run_and_nothing_else() {
 }
 
 #[test]
+fn an_upgrade_restarts_also_what_does_not_fit_the_host_and_started_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    write_program(&folder.path().join("systemctl"), SYSTEMCTL);
+    fs::write(folder.path().join("edge.toml"), crate::OVERLAPPING).unwrap();
+
+    let upgrade = || run_under_systemd(folder.path(), "packaging/after-installation upgrade");
+    let Some(Some(ran)) = crate::where_it_overlaps(upgrade) else {
+        return;
+    };
+
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(log.contains("try-restart sennit-edge.service\n"), "{ran:?}");
+}
+
+#[test]
 fn a_first_installation_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     write_program(&folder.path().join("systemctl"), SYSTEMCTL);
 
-    let Some(ran) = run_under_systemd(folder.path(), "after-installation") else {
+    let Some(ran) = run_under_systemd(folder.path(), "packaging/after-installation") else {
         return;
     };
 
@@ -142,6 +158,65 @@ fn what_make_installs_names_the_program_that_it_installs() {
         units += 1;
     }
     assert_eq!(units, super::units().len());
+}
+
+#[test]
+fn what_make_installed_goes_and_systemd_and_the_operator_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write_program(&at("systemctl"), SYSTEMCTL);
+    let there = [
+        "opt/bin/sennit",
+        "opt/lib/systemd/system/sennit-hub.service",
+    ];
+    for file in there {
+        fs::create_dir_all(at(file).parent().unwrap()).unwrap();
+        fs::write(at(file), "").unwrap();
+    }
+
+    let uninstall = format!("make --silent uninstall PREFIX={}", at("opt").display());
+    let Some(ran) = run_under_systemd(folder.path(), &uninstall) else {
+        return;
+    };
+
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    assert!(there.iter().all(|file| !at(file).exists()));
+    let log = fs::read_to_string(at("log")).unwrap();
+    assert!(log.starts_with("daemon-reload\n"), "{log}");
+    assert!(
+        said.contains("goes on with the program that was deleted"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_page_that_could_not_be_built_is_told_even_if_an_earlier_one_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("tools")).unwrap();
+    fs::create_dir_all(at("web/dist")).unwrap();
+    fs::copy(workspace().join("tools/page"), at("tools/page")).unwrap();
+    fs::write(at("web/dist/index.html"), "").unwrap();
+    write_program(&at("node"), "echo v24.0.0");
+    let page = |word: &str, npm: &str| {
+        write_program(&at("npm"), npm);
+        let mut page = Command::new(at("tools/page"));
+        let ran = page.arg(word).env("PATH", beside(folder.path())).output();
+        let ran = ran.unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        (ran.status.success(), said)
+    };
+
+    assert!(!page("build", "[ $1 != run ]").0);
+    let (_, said) = page("missing", "");
+    assert!(
+        said.contains("of an earlier build: it could not be built"),
+        "{said}"
+    );
+
+    assert!(page("build", "").0);
+    assert_eq!(page("missing", ""), (true, String::new()));
 }
 
 #[test]
