@@ -210,6 +210,8 @@ mod tests {
     fn an_address_that_the_host_does_not_have_yet_is_listened_at() {
         // For documentation (RFC 5737, RFC 3849): no host has them.
         let addresses = ["192.0.2.77:0", "[2001:db8::77]:0"].map(|it| it.parse().unwrap());
+        let has_family = |it: &SocketAddr| it.is_ipv4() || TcpListener::bind("[::]:0").is_ok();
+        let addresses: Vec<SocketAddr> = addresses.into_iter().filter(has_family).collect();
 
         let listeners = listen(&addresses).unwrap();
 

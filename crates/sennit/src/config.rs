@@ -48,7 +48,7 @@ pub(crate) use self::host::look_at_interfaces;
 pub(crate) use self::limits::MTU;
 pub use self::matching::{Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
-pub(crate) use self::private::{hosts, without_secrets, written};
+pub(crate) use self::private::{hosts, without_secrets};
 pub use self::salvage::{Salvaged, salvage};
 use self::section::{Section, kind_of};
 pub use self::values::SECRET_IN_CONFIG;

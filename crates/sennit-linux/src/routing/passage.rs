@@ -8,8 +8,8 @@ use crate::{DeviceName, Error, instance::is_running, netlink::Interface};
 const FIRST: usize = 128;
 
 /// While it is held, packets with the marks of its links leave by them, past what is unreachable
-/// without a tunnel; all others are held back as before. Where the process is killed, its routes and
-/// rules stay until the daemon starts or somebody cleans up: nobody has their marks.
+/// without a tunnel; all others are held back as before. Where the process is killed, its routes
+/// and rules stay until the daemon starts or somebody cleans up: nobody has their marks.
 #[derive(Debug)]
 pub struct Passage {
     routing: Routing,

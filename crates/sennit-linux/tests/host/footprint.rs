@@ -267,7 +267,11 @@ fn a_passage_is_for_marked_packets_alone() {
     let marked = way(&format!("mark {}", passage.mark(1).unwrap()));
     assert!(marked.contains("dev eth2"), "{marked}");
     for more in ["", "from 192.168.1.2"] {
-        assert!(way(more).contains("No route to host"), "{more}: {}", way(more));
+        assert!(
+            way(more).contains("No route to host"),
+            "{more}: {}",
+            way(more)
+        );
     }
     site.edge.run(|| drop(passage));
     assert_eq!(snapshot(&site.edge), held_back);
@@ -528,8 +532,7 @@ fn a_link_follows_its_interface() {
 
     site.edge
         .sh("ip route replace default via 192.168.1.77 dev eth1 metric 100");
-    site.edge
-        .run(|| footprint.route_link(0, "eth1").unwrap());
+    site.edge.run(|| footprint.route_link(0, "eth1").unwrap());
     assert!(
         route(&site).contains("via 192.168.1.77"),
         "{}",
@@ -538,8 +541,7 @@ fn a_link_follows_its_interface() {
 
     site.edge
         .sh("ip route delete default via 192.168.1.77 dev eth1");
-    site.edge
-        .run(|| footprint.route_link(0, "eth1").unwrap());
+    site.edge.run(|| footprint.route_link(0, "eth1").unwrap());
     assert_eq!(
         marked(&site),
         "eth1",
@@ -547,8 +549,7 @@ fn a_link_follows_its_interface() {
     );
 
     site.edge.sh("ip link set eth1 down");
-    site.edge
-        .run(|| footprint.route_link(0, "eth1").unwrap());
+    site.edge.run(|| footprint.route_link(0, "eth1").unwrap());
     assert_eq!(marked(&site), "sennit0");
     assert!(!site.edge.sh("ip rule").contains(&format!("{mark:#x}")));
 }

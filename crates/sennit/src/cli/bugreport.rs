@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use self::redact::Redaction;
-use super::{Exit, Failure, find_config, output, starter, status};
-use crate::config::{self, Config, EdgeConfig};
-use crate::control::{Client, Request};
+use super::{Exit, Failure, find_config, output, reload, starter};
+use crate::config::{self, Config, EdgeConfig, Salvaged};
+use crate::control::Request;
 use crate::daemon::edge::doctor;
 use crate::date;
 
@@ -28,13 +28,15 @@ Examples:
   sennit bugreport | less            # what would be in it
   sennit bugreport --output report.txt
 
-Public addresses, hardware addresses, host and site names, URLs and tokens are replaced by numbered words, the
-same ones everywhere. No key and no secret is in it. Nothing is sent anywhere: look at it, and send it yourself.")]
+Public addresses, hardware addresses, URLs, tokens, and the names of this host, its sites and the hosts in its
+config become numbered words, the same ones everywhere. No key is in it, nor what the config has under the key
+of a secret. Nothing is sent anywhere: look at it, and send it yourself.")]
 pub(super) struct BugreportArgs {
     /// The daemon's config [default: the edge's, else the hub's, in /etc/sennit]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Control socket of the daemon [default: the config's]
+    /// Control socket of the daemon [default: the config's, else the edge's, else the hub's, in
+    /// /run/sennit]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Write it there instead of printing it
@@ -49,10 +51,8 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     let text = source.as_deref().unwrap_or_default();
     names::hide(&mut redaction, text);
     let config = Config::load(&file).ok().map(|loaded| loaded.config);
-    let of_config = source
-        .is_ok()
-        .then(|| config::salvage(text.as_bytes()).control);
-    let daemon = daemon(args.control.clone().or(of_config));
+    let of_config = source.is_ok().then(|| config::salvage(text.as_bytes()));
+    let daemon = daemon(args.control.as_deref(), of_config.as_ref());
     if let Ok(status) = &daemon {
         // Those of a hub that are away have no tunnel.
         for (list, name) in [("tunnels", "site"), ("sites", "name")] {
@@ -99,10 +99,9 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
 }
 
 /// The daemon's status, or why there is none.
-fn daemon(control: Option<PathBuf>) -> Result<serde_json::Value, String> {
-    let control = control.map_or_else(status::find_control, Ok);
-    let control = control.map_err(|failure| failure.to_string())?;
-    let mut client = Client::connect(&control, PATIENCE).map_err(|error| error.to_string())?;
+fn daemon(control: Option<&Path>, config: Option<&Salvaged>) -> Result<serde_json::Value, String> {
+    let client = reload::connect(control, config, PATIENCE);
+    let mut client = client.map_err(|failure| failure.to_string())?;
     client
         .request(&Request::Status)
         .map_err(|error| error.to_string())

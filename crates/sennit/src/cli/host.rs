@@ -29,8 +29,8 @@ pub(super) struct CleanupArgs {
     /// The daemon's TUN device
     #[arg(long, value_name = "NAME", default_value = config::DEFAULT_DEVICE)]
     device: String,
-    /// The daemon's config, which may have errors, in place of --device; its earlier device is cleaned
-    /// up as well
+    /// The daemon's config, which may have errors, in place of --device; its earlier device is
+    /// cleaned up as well
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     config: Option<PathBuf>,
     /// What daemons with any device have left, and guards
@@ -154,11 +154,11 @@ fn cleanup_all() -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Whether this is the host's first network namespace. A daemon in another one may share the host's
-/// files, and nobody sees from here whether it runs.
+/// Whether this is known to be the host's first network namespace. A daemon in another one may
+/// share the host's files, and nobody sees from here whether it runs.
 fn is_first_namespace() -> bool {
     let of = |process| fs::read_link(format!("/proc/{process}/ns/net"));
-    !matches!((of("1"), of("self")), (Ok(first), Ok(own)) if first != own)
+    matches!((of("1"), of("self")), (Ok(first), Ok(own)) if first == own)
 }
 
 /// The devices of the configs in a directory.

@@ -1,13 +1,14 @@
 //! `sennit reload`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
 use super::{Exit, Failure, output, status, values};
-use crate::config::Change;
-use crate::control::{Client, ReloadAnswer, Request};
+use crate::config::{Change, Salvaged};
+use crate::control::{Client, ClientError, ReloadAnswer, Request};
+use crate::daemon::claim::Last;
 
 /// The daemon reads a file, and its workers change over within a turn.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -26,7 +27,8 @@ pub(super) struct ReloadArgs {
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// The daemon's config, whose `control` it is asked at, in place of --control
+    /// The daemon's config, whose `control` it is asked at, in place of --control; where that is
+    /// new, the daemon is found by its `state`
     #[arg(long, value_name = "FILE", conflicts_with = "control")]
     config: Option<PathBuf>,
     /// Take it back after this time unless it is confirmed, like 60s
@@ -41,12 +43,8 @@ pub(super) struct ReloadArgs {
 }
 
 pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
-    let control = match (&args.control, &args.config) {
-        (Some(control), _) => control.clone(),
-        (None, Some(file)) => super::salvage(file)?.control,
-        (None, None) => status::find_control()?,
-    };
-    let mut client = Client::connect(&control, PATIENCE)?;
+    let config = args.config.as_deref().map(super::salvage).transpose()?;
+    let mut client = connect(args.control.as_deref(), config.as_ref(), PATIENCE)?;
     if args.keep {
         let kept = client.request(&Request::Keep)?;
         if args.json {
@@ -78,6 +76,30 @@ pub(super) fn run(args: &ReloadArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::ConfigInvalid, message));
     }
     Ok(Exit::Ok)
+}
+
+/// Connects to the daemon at a socket, or to that of a config, or to the one that runs.
+pub(super) fn connect(
+    control: Option<&Path>,
+    config: Option<&Salvaged>,
+    patience: Duration,
+) -> Result<Client, Failure> {
+    match (control, config) {
+        (Some(control), _) => Ok(Client::connect(control, patience)?),
+        (None, Some(file)) => Ok(connect_by(file, patience)?),
+        (None, None) => Ok(Client::connect(&status::find_control()?, patience)?),
+    }
+}
+
+/// Where the config says, or where it said so when the daemon with its state was started.
+fn connect_by(file: &Salvaged, patience: Duration) -> Result<Client, ClientError> {
+    let unreachable = match Client::connect(&file.control, patience) {
+        Err(error @ ClientError::Unreachable { .. }) => error,
+        connected => return connected,
+    };
+    let last = Last::read(&file.state, file.role);
+    let client = last.and_then(|last| Client::connect(&last.control, patience).ok());
+    client.ok_or(unreachable)
 }
 
 fn text(answer: &ReloadAnswer) -> String {

@@ -422,12 +422,15 @@ fn check_devices(
     }
 }
 
-/// Policies that the links at hand cannot serve.
+/// Classes may use links that there are.
 fn check_class_links(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    let names: Vec<&str> = links
-        .iter()
-        .map(|link| link.name.get_ref().as_str())
-        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    for link in links {
+        let name = link.name.get_ref().as_str();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     for wanted in classes.iter().filter_map(|class| class.links.as_ref()) {
         check_repeats("links", wanted, findings);
         let unknown = wanted
@@ -435,11 +438,16 @@ fn check_class_links(links: &[ReadLink], classes: &[ReadClass], findings: &mut V
             .filter(|name| !names.contains(&name.get_ref().as_str()));
         findings.extend(unknown.map(|name| {
             let message = format!("no link is named `{}`", name.get_ref());
-            Finding::error(name.span(), message).help(format!("there are {}", names.join(", ")))
+            let finding = Finding::error(name.span(), message);
+            match names.is_empty() {
+                true => finding,
+                false => finding.help(format!("there are {}", names.join(", "))),
+            }
         }));
     }
 }
 
+/// Policies that the links at hand cannot serve.
 fn check_policies(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<Finding>) {
     for class in classes {
         let Some(policy) = &class.policy else {

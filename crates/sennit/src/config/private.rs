@@ -72,7 +72,7 @@ fn hosts_in(value: &str) -> Vec<String> {
 }
 
 /// The string of a key in a config, valid or not.
-pub(crate) fn written(text: &str, key: &str) -> Option<String> {
+pub(super) fn written(text: &str, key: &str) -> Option<String> {
     let place = values_of(text, &|it| it == key).into_iter().next()?;
     let value = unquoted(&text[place]);
     Some(value.split(['"', '\'']).next().unwrap_or(value).to_owned())
@@ -141,25 +141,47 @@ fn in_value(
     }
 }
 
-/// What stands behind such a key and a `=`, to the end of the line.
+/// What stands behind such a key to the end of the line: behind a `=`, a `:` in its place, or
+/// nothing at all where the key is the first word.
 fn in_lines(text: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
-        for (at, _) in line.match_indices('=') {
-            let key = line[..at].trim_end().trim_end_matches(['"', '\'']);
-            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-            let key = key.rsplit(|c| !is_part(c)).next().unwrap_or_default();
-            if is_wanted(key) {
-                let value = line[at + 1..].trim();
-                let from = at + 1 + line[at + 1..].find(value).unwrap_or_default();
-                found.push(start + from..start + from + value.len());
-                break;
-            }
+        let from = after_sign(line, is_wanted).or_else(|| after_first_word(line, is_wanted));
+        if let Some(from) = from {
+            let rest = &line[from..];
+            let from = start + from + rest.len() - rest.trim_start().len();
+            found.push(from..from + rest.trim().len());
         }
         start += line.len();
     }
     found
+}
+
+fn is_part_of_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+fn after_sign(line: &str, is_wanted: &dyn Fn(&str) -> bool) -> Option<usize> {
+    let mut signs = line.match_indices(['=', ':']);
+    let is_behind_key = |&(at, _): &(usize, &str)| {
+        let key = line[..at].trim_end().trim_end_matches(['"', '\'']);
+        let key = key.rsplit(|c| !is_part_of_key(c)).next();
+        key.is_some_and(is_wanted)
+    };
+    signs.find(is_behind_key).map(|(at, sign)| at + sign.len())
+}
+
+fn after_first_word(line: &str, is_wanted: &dyn Fn(&str) -> bool) -> Option<usize> {
+    let from = line.find(is_part_of_key)?;
+    let rest = &line[from..];
+    let end = rest.find(|c| !is_part_of_key(c)).unwrap_or(rest.len());
+    let (key, value) = rest.split_at(end);
+    let begins = line[..from]
+        .trim_matches(['#', ' ', '\t', '"', '\''])
+        .is_empty();
+    let ends = value.starts_with([' ', '\t', '"', '\'']) && value.contains(is_part_of_key);
+    (begins && ends && is_wanted(key)).then_some(from + end)
 }
 
 #[cfg(test)]
@@ -204,6 +226,33 @@ mod tests {
         let shown = without_secrets(log);
         assert!(shown.starts_with("Nov 30 sennit[7]: 14 | bearer = <secret>\n"));
         assert!(shown.ends_with("bearer_reach = [\"hub\"]\n"));
+    }
+
+    #[test]
+    fn a_secret_is_one_also_where_the_slip_is_the_sign_before_it() {
+        for line in [
+            "bearer: \"sesame\"",
+            "bearer \"sesame\"",
+            "bearer\"sesame\"",
+            "# bearer 'sesame'",
+            "bearer = = sesame",
+            "secret - sesame",
+            "{\"admin_token\": \"sesame\"}",
+        ] {
+            let shown = without_secrets(line);
+            assert!(
+                !shown.contains("sesame") && shown.contains("<secret>"),
+                "{shown}"
+            );
+        }
+        for line in [
+            "token",
+            "listen = ['[::]:443']",
+            "  'secret-a',",
+            "a token of the hub",
+        ] {
+            assert_eq!(without_secrets(line), line);
+        }
     }
 
     #[test]

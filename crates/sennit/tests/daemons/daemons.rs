@@ -324,11 +324,21 @@ fn what_a_daemon_has_no_second_daemon_gets() {
     let state = "another hub runs with the state in";
     assert_no_second(&world, &mut hub, "hub", &second_hub, state);
 
-    let (from, to) = (world.path("hub"), world.path("hub-2"));
-    let copied = Command::new("cp").arg("-r").args([&from, &to]).status();
-    assert!(copied.unwrap().success());
     let state = |path: &Path| format!("state = '{}'", path.display());
-    let elsewhere = second_hub.replace(&state(&from), &state(&to));
+    let copied = |config: &str, name: &str| {
+        let (from, to) = (world.path(name), world.path(&format!("{name}-2")));
+        let copied = Command::new("cp").arg("-r").args([&from, &to]).status();
+        assert!(copied.unwrap().success());
+        config.replace(&state(&from), &state(&to))
+    };
+    let records = format!(
+        "hub = ['198.19.0.1:443']\nrecords = '{}'",
+        world.path("van").display()
+    );
+    let shared = copied(&second_edge, "van").replace("hub = ['198.19.0.1:443']", &records);
+    let books = "another edge keeps its records in";
+    assert_no_second(&world, &mut edge, "edge", &shared, books);
+    let elsewhere = copied(&second_hub, "hub");
     let port = "0.0.0.0:443 is already in use";
     assert_no_second(&world, &mut hub, "hub", &elsewhere, port);
     ping(edge.host, HUB_INNER[0]);
@@ -546,6 +556,24 @@ fn a_hub_with_a_full_disk_lets_in_whom_it_knows_and_the_others_later() {
     assert_eq!(inside(&hub, &format!("rm {filler}")).code, Some(0));
     edge.wait_until_up();
     ping(edge.host, HUB_INNER[0]);
+}
+
+#[test]
+fn an_edge_whose_records_have_no_directory_has_a_tunnel() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge {
+        more: "records = '/proc/no-records'",
+        ..Edge::default()
+    });
+
+    ping(edge.host, HUB_INNER[0]);
+    edge.wait_for_log(&[
+        "WARN",
+        "cannot make the directory of `records`",
+        "ReadWritePaths=",
+    ]);
 }
 
 #[test]

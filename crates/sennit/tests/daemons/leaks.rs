@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use sennit_lab::{Host, Role, plan};
 
 use crate::traffic::ping;
-use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run};
+use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run, traces};
 
 /// Somewhere on the internet, in both families.
 const FAR: [&str; 2] = ["203.0.113.77", "2001:db8:77::1"];
@@ -157,18 +157,24 @@ fn what_was_unreachable_is_reachable_once_the_program_is_removed() {
     let systemctl = world.write("systemctl", "#!/bin/sh\n");
     fs::set_permissions(&systemctl, Permissions::from_mode(0o755)).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/before-removal");
-    let inside = "mount -t tmpfs none /run && mkdir -p /run/systemd/system && exec \"$SCRIPT\"";
+    let inside = "mount -t tmpfs none /run && mkdir -p /run/systemd/system && \
+                  mount -t tmpfs none /etc && echo \"$NAMES\" >/etc/resolv.conf && \
+                  \"$SCRIPT\" && cat /etc/resolv.conf";
+    // The file of an edge in another network namespace of this host.
+    let names = "# Written by sennit for else0; what was here before follows\nnameserver 192.0.2.9";
     let path = env::var("PATH").unwrap();
     let mut command = host.command("unshare");
     command
         .args(["--mount", "sh", "-c", inside])
         .env("SCRIPT", script)
+        .env("NAMES", names)
         .env("SENNIT", SENNIT)
         .env("PATH", format!("{}:{path}", world.path("").display()));
     let removed = run(&mut command);
 
     assert_eq!(removed.code, Some(0), "{}", removed.stderr);
     assert_eq!(removed.stderr.lines().count(), 1, "{}", removed.stderr);
+    assert_eq!(removed.stdout.trim_end(), names);
     assert!(is_open(host));
     let mut command = host.command("ip");
     let left = run(command.args(["route", "show", "table", "all", "proto", "83"]));
@@ -233,6 +239,35 @@ fn a_restart_opens_nothing_and_neither_does_a_stop_if_the_config_says_so() {
     assert!(!is_open(edge.host));
     assert_eq!(cleanup(&edge, &[]).code, Some(0));
     assert!(is_open(edge.host));
+}
+
+#[test]
+fn a_restart_with_another_device_leaves_nothing_of_the_earlier_one() {
+    let Some(world) = without_hub() else { return };
+    let host = world.host(Role::Edge);
+    let before = traces(host);
+    let mut edge = start(&world, "");
+    edge.signal(Signal::USR1);
+    assert!(edge.wait_for_exit().success());
+    let config = world.edge_config(&Edge::default());
+    let renamed = config.replace("device = 'van'", "device = 'bus'");
+    let file = world.write("van.toml", &renamed);
+
+    edge.start_again();
+    edge.wait_for_log(&["nothing is left of the earlier device", "van"]);
+    edge.wait("an answer", |status| status.device.as_str() == "bus");
+    assert!(!is_open(host));
+    let _hub = world.start_hub();
+    edge.wait_until_up();
+    assert!(is_open(host), "into the tunnel");
+    ping(host, HUB_INNER[0]);
+
+    edge.kill();
+    world.write("van.toml", &config);
+    let mut command = host.command(SENNIT);
+    let cleaned = run(command.args(["cleanup", "--config"]).arg(file));
+    assert_eq!(cleaned.code, Some(0), "{}", cleaned.stderr);
+    assert_eq!(traces(host), before);
 }
 
 #[test]

@@ -16,11 +16,7 @@ pub(super) fn hide(redaction: &mut Redaction, config: &str) {
     for name in config::hosts(config) {
         redaction.hide(&name, "name");
     }
-    let state = config::written(config, "state");
-    hide_known(
-        redaction,
-        Path::new(state.as_deref().unwrap_or(config::DEFAULT_STATE)),
-    );
+    hide_known(redaction, &config::salvage(config.as_bytes()).state);
 }
 
 fn hide_known(redaction: &mut Redaction, state: &Path) {

@@ -58,7 +58,9 @@ fn far_side() -> Vec<Key> {
             Without::Is("that of `state`"),
             "Directory of history, events and counters, which are written every few seconds. On a \
              router it is\nbetter one in memory than its flash, and then they begin anew with \
-             each boot, caps as well.",
+             each boot, caps as well.\nUnder systemd a directory outside of `/var/lib/sennit` \
+             and `/run/sennit` has to be there, and in\nthe unit as `ReadWritePaths=` (`systemctl edit \
+             sennit-edge`): an edge that cannot write there keeps\nnone of them.",
         ),
     ]
 }

@@ -1,9 +1,10 @@
 //! `sennit doctor`: what keeps an edge from working well, and what to do about it.
 //!
-//! It looks at this host, and by each link at the hub, and nowhere else. It needs no running edge
-//! and changes nothing that stays: where traffic is held back for an edge that does not run, there
-//! is a way past that while it looks. What it says is a [`Finding`], whose code says for programs
-//! what its message says for people; the book's chapter on trouble goes by the same words.
+//! It looks at this host, and by each link at the hub, and nowhere else. It needs no running edge.
+//! All that it changes is that, where traffic is held back for an edge that does not run, its own
+//! packets have a way past that while it looks ([`sennit_linux::Passage`]). What it says is a
+//! [`Finding`], whose code says for programs what its message says for people; the book's chapter
+//! on trouble goes by the same words.
 
 mod host;
 mod link;

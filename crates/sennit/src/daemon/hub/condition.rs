@@ -57,13 +57,16 @@ impl Condition {
         self.lock().joined = joined;
     }
 
-    /// Whether there is this trouble, in words.
-    pub(crate) fn note(&self, trouble: Trouble, found: Option<String>) {
+    /// This trouble there is, in words, or not; whether it is new.
+    pub(crate) fn note(&self, trouble: Trouble, found: Option<String>) -> bool {
         let troubles = &mut self.lock().troubles;
         match found {
-            Some(found) => troubles.insert(trouble, found),
-            None => troubles.remove(&trouble),
-        };
+            Some(found) => troubles.insert(trouble, found).is_none(),
+            None => {
+                troubles.remove(&trouble);
+                false
+            }
+        }
     }
 
     /// These chains block; returns those that were not known to.
@@ -220,14 +223,17 @@ mod tests {
         assert_eq!(condition.found().state(), (State::Up, None));
 
         let why = |text: &str| Some(text.to_owned());
-        condition.note(Trouble::Forwarding, why("the host forwards nothing"));
-        condition.note(Trouble::Reading, why("its store cannot be read"));
+        assert!(condition.note(Trouble::Forwarding, why("the host forwards little")));
+        assert!(condition.note(Trouble::Reading, why("its store cannot be read")));
+        let is_new = condition.note(Trouble::Forwarding, why("the host forwards nothing"));
+        assert!(!is_new, "in other words it is the same");
         let all = why("its store cannot be read; the host forwards nothing");
         assert_eq!(condition.found().state(), (State::Degraded, all));
 
-        condition.note(Trouble::Forwarding, None);
+        assert!(!condition.note(Trouble::Forwarding, None));
         condition.note(Trouble::Reading, None);
         assert_eq!(condition.found().state(), (State::Up, None));
+        assert!(condition.note(Trouble::Reading, why("it is back")));
     }
 
     #[test]

@@ -87,8 +87,6 @@ struct Registrar {
     retry_at: Instant,
     /// How often that was in vain.
     tries: u32,
-    /// The log knows already that the host does not keep sites to what they may reach.
-    is_open: bool,
     /// What tunnels were granted to; those that have ended stay until they are not good any more.
     admitted: BTreeMap<Proof, Admission>,
     /// Sites that may reach something else than the config says of all, and their addresses.
@@ -158,7 +156,6 @@ impl Registrar {
             is_behind: false,
             retry_at: now,
             tries: 0,
-            is_open: false,
             admitted: BTreeMap::new(),
             confined: BTreeMap::new(),
             departing: BTreeMap::new(),

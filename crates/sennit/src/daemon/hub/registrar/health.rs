@@ -34,22 +34,14 @@ impl Registrar {
     }
 
     /// Sees to it that the host still keeps sites to what they may reach.
-    fn look_after_filter(&mut self) {
-        let held = self.hold_filter();
-        let was_open = std::mem::replace(&mut self.is_open, held.is_err());
-        let found = held.as_ref().err().map(|error| {
+    fn look_after_filter(&self) {
+        let found = self.hold_filter().err().map(|error| {
             let what = "cannot see that sites are kept to what they may reach";
-            format!("{what}: {}", with_source(error))
+            format!("{what}: {}", with_source(&error))
         });
-        self.neighbours.condition.note(Trouble::Filter, found);
-        if let Err(error) = held
-            && !was_open
-        {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(
-                error,
-                "cannot see that sites are kept to what they may reach"
-            );
+        let condition = &self.neighbours.condition;
+        if condition.note(Trouble::Filter, found.clone()) {
+            tracing::error!("{}", found.unwrap_or_default());
         }
     }
 
