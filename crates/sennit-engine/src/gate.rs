@@ -43,7 +43,7 @@ use sennit_core::{Congestion, Floor};
 pub use self::sizes::{BASE, SizeSource};
 pub(crate) use self::{
     alone::{Alone, AloneFactory},
-    ledger::{Ledger, Payload, Twins},
+    ledger::{Ledger, Payload, Twins, Whole},
     opening::PACKETS as OPENING,
     state::GateState,
 };

@@ -306,4 +306,28 @@ mod tests {
             }
         }
     }
+
+    /// In the place of a source that is missing is still the one of [`HISTORY`] numbers before.
+    #[test]
+    fn what_comes_back_is_no_longer_than_its_repair() {
+        for covered in [2, 20] {
+            let mut decoder = Decoder::new();
+            decoder.handle_source(0, b"", &[7; 1400], |_| {});
+            let last = HISTORY as u16;
+            for id in last - 20..last {
+                decoder.handle_source(id, b"", b"a", |_| {});
+            }
+            let repair = Repair {
+                key: Key::Sum,
+                last,
+                covered,
+            };
+            let mut back = Vec::new();
+            // Of an odd number of the same, one is left of their sum.
+            decoder.handle_repair(&repair, &[b'a' ^ b'b'], |it| {
+                back.push((it.id, it.bytes.to_vec()));
+            });
+            assert_eq!(back, [(last, b"b".to_vec())], "{covered}");
+        }
+    }
 }

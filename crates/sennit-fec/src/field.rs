@@ -23,8 +23,22 @@ pub(crate) const fn mul(a: u8, b: u8) -> u8 {
     sum
 }
 
-/// The inverse of an element: its 254th power; of zero, zero.
-pub(crate) const fn inverse(a: u8) -> u8 {
+/// The inverse of an element; of zero, zero.
+pub(crate) fn inverse(a: u8) -> u8 {
+    INVERSES[usize::from(a)]
+}
+
+/// The inverse of each element: a repair has a factor for each source that it covers.
+const INVERSES: [u8; 256] = {
+    let (mut inverses, mut a) = ([0; 256], 1);
+    while a < 256 {
+        inverses[a] = to_the_254th(a as u8);
+        a += 1;
+    }
+    inverses
+};
+
+const fn to_the_254th(a: u8) -> u8 {
     let (mut power, mut square, mut bit) = (1, a, 1);
     while bit < 8 {
         square = mul(square, square);

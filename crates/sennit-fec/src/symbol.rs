@@ -1,17 +1,20 @@
 //! What is combined: bytes in whole blocks, filled up with zeros, so that no sum has a rest.
 //!
-//! [`Symbol::add_products`] is where the time goes. It follows Horner's rule for all terms
-//! together: a block of the sum is doubled eight times, whatever is added in between. Term by term
-//! it would be doubled eight times for each. All lanes of a vector register do the same, and the
+//! [`Symbol::add_products`] is where the time goes. Terms whose factors have the same half are
+//! added up first, for each half, so that each term is added twice and not once for each bit of its
+//! factor. Their sums are put together by Horner's rule: a block of the result is doubled eight
+//! times, whatever is added in between. All lanes of a vector register do the same, and the
 //! compiler sees that.
 
-use crate::{
-    MOST_COVERED,
-    field::{double, mul},
-};
+use std::iter::zip;
+
+use crate::{MOST_COVERED, field::double};
 
 /// Bytes that are worked on at once: eight registers of the least x86-64.
 const LANES: usize = 128;
+
+/// Fewer terms are added one by one, as to sort them would take longer (by measurement).
+const FEW: usize = 12;
 
 type Block = [u8; LANES];
 
@@ -32,10 +35,13 @@ impl Symbol {
 
     /// Becomes a copy of these bytes.
     pub(crate) fn set(&mut self, head: &[u8], body: &[u8]) {
-        self.reset(head.len() + body.len());
+        self.len = head.len() + body.len();
+        self.blocks.resize(self.len.div_ceil(LANES), [0; LANES]);
         let (first, rest) = self.blocks.as_flattened_mut().split_at_mut(head.len());
+        let (second, rest) = rest.split_at_mut(body.len());
         first.copy_from_slice(head);
-        rest[..body.len()].copy_from_slice(body);
+        second.copy_from_slice(body);
+        rest.fill(0);
     }
 
     /// Becomes so many zeros.
@@ -68,42 +74,51 @@ impl Symbol {
 
     /// Adds `factor` times another, and becomes as long as that if it was shorter.
     pub(crate) fn add_product(&mut self, other: &Self, factor: u8) {
-        self.add_products(&[factor], |_| other);
+        if factor == 0 {
+            return;
+        }
+        self.widen(other.len);
+        for (to, from) in zip(&mut self.blocks, &other.blocks) {
+            if factor == 1 {
+                add(to, from);
+            } else {
+                add(to, &times(from, factor));
+            }
+        }
     }
 
-    /// Adds the terms `of` all places, each times its factor. There are at most [`MOST_COVERED`].
+    /// Adds the terms `of` all places, each times its factor. There are at most [`MOST_COVERED`],
+    /// and those with factor zero change nothing, whatever their length.
     pub(crate) fn add_products<'a>(&mut self, factors: &[u8], of: impl Fn(usize) -> &'a Self) {
-        let mut terms: [&[Block]; MOST_COVERED] = [&[]; MOST_COVERED];
-        for (place, term) in terms.iter_mut().enumerate().take(factors.len()) {
-            let symbol = of(place);
-            self.widen(symbol.len);
-            *term = &symbol.blocks;
+        let places = factors.iter().enumerate();
+        if factors.len() < FEW {
+            return places.for_each(|(place, factor)| self.add_product(of(place), *factor));
         }
-        let by_bit = by_bit(factors);
+        for (place, _) in places.filter(|(_, factor)| **factor != 0) {
+            self.widen(of(place).len);
+        }
+        let halves = [4, 0].map(|shift| Half::of(factors, &of, shift));
         for (index, to) in self.blocks.iter_mut().enumerate() {
-            let mut sum = [0; LANES];
-            for places in &by_bit {
-                for lane in &mut sum {
-                    *lane = double(*lane);
-                }
-                let added = places.iter().map(|&place| terms[usize::from(place)]);
-                for block in added.filter_map(|term| term.get(index)) {
-                    add(&mut sum, block);
-                }
+            let mut result = [0; LANES];
+            for half in &halves {
+                result = half.add_to(result, index);
             }
-            add(to, &sum);
+            add(to, &result);
         }
     }
 
     /// Multiplies all by `factor`.
     pub(crate) fn scale(&mut self, factor: u8) {
         if factor != 1 {
-            for byte in self.blocks.as_flattened_mut() {
-                *byte = mul(*byte, factor);
+            for block in &mut self.blocks {
+                *block = times(block, factor);
             }
         }
     }
 }
+
+/// Values of half a factor.
+const VALUES: usize = 16;
 
 fn add(to: &mut Block, from: &Block) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -111,38 +126,84 @@ fn add(to: &mut Block, from: &Block) {
     }
 }
 
-/// Places whose factor has a bit set.
-struct Places {
-    all: [u8; MOST_COVERED],
-    count: usize,
-}
-
-impl std::ops::Deref for Places {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.all[..self.count]
+fn double_all(block: &mut Block) {
+    for lane in block {
+        *lane = double(*lane);
     }
 }
 
-/// For each bit, the highest first, the places whose factors have it.
-fn by_bit(factors: &[u8]) -> [Places; 8] {
-    let mut found = [0; 8].map(|count| Places {
-        all: [0; MOST_COVERED],
-        count,
-    });
-    for (factor, place) in factors.iter().zip(0..) {
-        for (bit, places) in (0..8).rev().zip(&mut found) {
-            places.all[places.count] = place;
-            places.count += usize::from(factor >> bit & 1);
+/// A block times `factor`.
+fn times(block: &Block, factor: u8) -> Block {
+    let mut product = [0; LANES];
+    for bit in (0..u8::BITS - factor.leading_zeros()).rev() {
+        double_all(&mut product);
+        if factor >> bit & 1 == 1 {
+            add(&mut product, block);
         }
     }
-    found
+    product
+}
+
+/// Terms in the order of one half of their factors.
+struct Half<'a> {
+    terms: [&'a [Block]; MOST_COVERED],
+    /// Where those of each value begin, and where those of the last end.
+    starts: [usize; VALUES + 1],
+}
+
+impl<'a> Half<'a> {
+    /// By the half that begins at bit `shift`.
+    fn of(factors: &[u8], of: &impl Fn(usize) -> &'a Symbol, shift: u32) -> Self {
+        let value = |factor: u8| usize::from(factor >> shift) % VALUES;
+        let mut starts = [0; VALUES + 1];
+        for &factor in factors {
+            starts[value(factor) + 1] += 1;
+        }
+        for value in 0..VALUES {
+            starts[value + 1] += starts[value];
+        }
+        let (mut terms, mut next): ([&[Block]; MOST_COVERED], _) = ([&[]; MOST_COVERED], starts);
+        for (place, &factor) in factors.iter().enumerate() {
+            let next = &mut next[value(factor)];
+            terms[*next] = &of(place).blocks;
+            *next += 1;
+        }
+        Self { terms, starts }
+    }
+
+    /// What the terms of a value have in a block, together; nothing for zero, which adds nothing.
+    fn sum(&self, value: usize, index: usize) -> Block {
+        let mut sum = [0; LANES];
+        if value > 0 {
+            let terms = &self.terms[self.starts[value]..self.starts[value + 1]];
+            for block in terms.iter().filter_map(|term| term.get(index)) {
+                add(&mut sum, block);
+            }
+        }
+        sum
+    }
+
+    /// Shifts a block of the result by half a factor and adds what the terms have there, each times
+    /// its value.
+    fn add_to(&self, mut result: Block, index: usize) -> Block {
+        let mut sums: [Block; VALUES] = std::array::from_fn(|value| self.sum(value, index));
+        for bit in (0..VALUES.ilog2()).rev() {
+            double_all(&mut result);
+            // Values without the bit take over those that have it.
+            let (without, with) = sums.split_at_mut(1 << bit);
+            for (without, with) in zip(without, with) {
+                add(&mut result, with);
+                add(without, with);
+            }
+        }
+        result
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::mul;
 
     fn some(len: u32, seed: u32) -> Vec<u8> {
         let bytes = (0..len).map(|byte| byte.wrapping_mul(7 + seed) + 3 * seed);
@@ -158,6 +219,11 @@ mod tests {
             let expected = from.iter().map(|byte| mul(*byte, factor) ^ 0x5a);
             assert!(to.bytes()[..200].iter().copied().eq(expected), "{factor}");
             assert_eq!(to.bytes()[200..], [0x5a; 10]);
+
+            let mut scaled = Symbol::of(&from);
+            scaled.scale(factor);
+            let expected = from.iter().map(|byte| mul(*byte, factor));
+            assert!(scaled.bytes().iter().copied().eq(expected), "{factor}");
         }
     }
 
@@ -167,7 +233,7 @@ mod tests {
             .map(|seed| Symbol::of(&some(seed * 37 % 700, seed)))
             .collect();
         let factors: Vec<u8> = (0..MOST_COVERED).map(|place| (place * 91) as u8).collect();
-        for count in [0, 1, 2, 128, MOST_COVERED] {
+        for count in [0, 1, FEW - 1, FEW, 128, MOST_COVERED] {
             let mut together = Symbol::of(&some(300, 9));
             let mut one_by_one = together.clone();
             together.add_products(&factors[..count], |place| &terms[place]);

@@ -73,8 +73,8 @@ pub(crate) enum Task {
 }
 
 /// Starts the helper of this process: this program with `arguments`, which has it call
-/// [`crate::service::serve`]. To be called once, before anything is given up. The process that comes
-/// back ends with this one; if it ends before that, nothing can be changed any more.
+/// [`crate::service::serve`]. To be called once, before anything is given up. The process that
+/// comes back ends with this one; if it ends before that, nothing can be changed any more.
 pub fn engage(arguments: &[&str]) -> Result<Child, Error> {
     let (ours, theirs) = Line::pair()?;
     let program = env::current_exe().doing(|| "find this program".into())?;

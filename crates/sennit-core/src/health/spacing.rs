@@ -1,9 +1,10 @@
 //! How far apart full packets arrive on a slow path.
 //!
 //! A full packet takes 185 ms at 64 kbit/s: longer than an active path may be silent, and as long
-//! as 25 probes. How long it takes shows in the silence before it, so the end that hears knows, is
-//! patient by that, and tells the other end in its reports, which then probes less often. Who is
-//! told nothing probes as ever: nobody falls silent beyond what the other expects.
+//! as 25 probes. Nothing else can arrive meanwhile, so the silence before it is at least that long.
+//! The end that hears goes by the shorter ones of these silences: it is patient by them, and tells
+//! the other end in its reports, which then probes less often. Who is told nothing probes as ever:
+//! nobody falls silent beyond what the other expects.
 //!
 //! On a path that is not slow, none of this changes anything.
 
@@ -18,9 +19,9 @@ const SLOW: Duration = Duration::from_millis(50);
 const FULL: usize = 1000;
 /// What was silent for longer was not busy with one packet: that is 4 kbit/s.
 const MOST: Duration = Duration::from_secs(3);
-/// Full packets of which it is known how long it was silent before them. The second longest of
-/// these counts, so that no single one is relied on: one may come late, and a shaper lets one pass
-/// at once.
+/// Full packets of which it is known how long it was silent before them. The second shortest of
+/// these silences counts: longer ones tell of a flow with a packet now and then, and a shaper lets
+/// one packet pass at once.
 const KEPT: usize = 4;
 /// The peer may go by what it was last told for so long: some reports get lost.
 const TOLD_FOR: Duration = Duration::from_secs(2);
@@ -36,7 +37,7 @@ pub(super) struct Spacing {
     known: usize,
     /// What follows from them; zero if the path is not slow.
     here: Duration,
-    /// What the peer was last told, if that was not zero, and when.
+    /// The most that the peer may still go by, and when it was told.
     told: Option<(Duration, Instant)>,
     /// What the peer says of our packets; zero if the path is not slow that way.
     there: Duration,
@@ -55,9 +56,10 @@ impl Spacing {
             // As ever, on a path that is not slow: a short one makes no other one count.
             return;
         }
-        let mut sorted = self.silences;
-        sorted.sort_unstable_by(|one, other| other.cmp(one));
-        let counts = sorted[usize::from(self.known > 1)];
+        let mut silences = self.silences;
+        let known = &mut silences[..self.known];
+        known.sort_unstable();
+        let counts = known[usize::from(known.len() > 2)];
         self.here = if counts < SLOW {
             Duration::ZERO
         } else {
@@ -114,9 +116,10 @@ impl Health {
     /// slow.
     pub fn tell_spacing(&mut self, now: Instant) -> Duration {
         let here = self.spacing.here;
-        if !here.is_zero() {
-            self.spacing.told = Some((here, now));
-        }
+        // The report that tells of a smaller one may be lost.
+        let told = self.spacing.told;
+        let larger = told.filter(|&(told, at)| told > here && now <= at + TOLD_FOR);
+        self.spacing.told = larger.or_else(|| (!here.is_zero()).then_some((here, now)));
         here
     }
 
@@ -151,10 +154,49 @@ mod tests {
         assert_eq!(after(&[185]), 185, "but the first of all");
         assert_eq!(after(&[0, 200]), 0);
         assert_eq!(after(&[0, 200, 3, 0]), 0);
-        assert_eq!(after(&[0, 0, 185, 185]), 185);
-        assert_eq!(after(&[185, 0, 185, 185, 0]), 185);
-        assert_eq!(after(&[185, 185, 185, 0, 0, 0]), 0);
+        assert_eq!(after(&[0, 185, 185, 185]), 185);
+        assert_eq!(after(&[185, 0, 185, 185]), 185);
+        assert_eq!(after(&[185, 185, 185, 0, 0]), 0);
         assert_eq!(after(&[45, 48, 40]), 0, "between probes");
+    }
+
+    /// Silences before its packets tell how far these are apart, and that the peer probes rarely.
+    #[test]
+    fn a_thin_flow_shows_soon_that_a_path_is_slow_no_more() {
+        for period in (50..300).step_by(10) {
+            let mut spacing = Spacing::default();
+            for _ in 0..KEPT {
+                spacing.insert(185 * MS, 1450);
+            }
+            let (mut now, mut heard, mut probe) = (0, 0, 0);
+            while !spacing.here.is_zero() {
+                if now >= probe {
+                    let apart = spacing.here.mul_f64(PROBES_APART);
+                    (heard, probe) = (now, now + apart.as_millis() as u32);
+                }
+                now += 1;
+                if now % period == 0 {
+                    spacing.insert((now - heard) * MS, 1450);
+                    heard = now;
+                }
+                assert!(now < 4000, "{period}: {:?}", spacing.here);
+            }
+        }
+    }
+
+    /// The report that tells of the smaller one may be lost, and the peer then probes as before.
+    #[test]
+    fn what_the_peer_was_told_counts_beside_a_smaller_one_for_a_while() {
+        let start = Instant::now();
+        let mut health = Health::new(start);
+        health.spacing.insert(300 * MS, 1450);
+        health.tell_spacing(start);
+        health.spacing.insert(60 * MS, 1450);
+        for (later, counts) in [(50, 300), (2000, 300), (2050, 60)] {
+            let now = start + later * MS;
+            assert_eq!(health.tell_spacing(now), 60 * MS);
+            assert_eq!(health.spacing.here(now), counts * MS, "after {later} ms");
+        }
     }
 
     #[test]

@@ -16,10 +16,11 @@ pub const SILENCE: f64 = 3.2;
 const SILENCE_BUSY: f64 = 3.2;
 /// The longest silence is that of at least this time, and of at most twice as long.
 const GAP_WINDOW: Duration = Duration::from_secs(2);
-/// What a slow path may be silent for beside the longest silence of late, and what of that counts
-/// at most, by the time that a full packet takes: one that is late, the next one, and two probes
-/// that are lost.
+/// A slow path may be silent for so many times as long as a full packet takes, beside the longest
+/// silence of late: one packet that is late, and the next one.
 const SLOW_PACKETS: u32 = 2;
+/// Of the longest silence of late so many times as long as a full packet takes count at most: two
+/// probes that are lost.
 const SLOW_GAP: u32 = 3;
 /// An idle path whose probe was not answered is probed again after this, and suspected after
 /// [`CONFIRMS`] such intervals.

@@ -482,7 +482,7 @@ fn flows_that_number_far_ahead_take_room_for_a_few_of_them_and_give_it_back() {
     released.sort_unstable();
     assert_eq!(released, (0..=u8::MAX).collect::<Vec<_>>());
     let mut flows = resequencer.flows.values();
-    assert!(flows.all(|flow| flow.held.capacity() <= 2 * ROOM));
+    assert!(flows.all(|flow| flow.held.capacity() <= 2 * flow::ROOM));
 }
 
 /// Clocks of both ends have nothing in common, and differences of them wrap.

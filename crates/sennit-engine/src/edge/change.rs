@@ -131,10 +131,11 @@ impl Edge {
         }
     }
 
-    /// Whether the request of the class is in the first packets of a handshake that is under way.
+    /// Whether the request of the class is in the first packets of a handshake that is under way,
+    /// be it late.
     fn has_asked_early(&self, index: usize) -> bool {
-        let attempts = self.slots[index].dial.attempts.values();
-        let mut conns = attempts.filter_map(|(id, _)| self.node.get(*id));
+        let tries = self.slots[index].dial.tries();
+        let mut conns = tries.filter_map(|(_, id, _)| self.node.get(id));
         conns.any(|conn| conn.role.early.is_some())
     }
 

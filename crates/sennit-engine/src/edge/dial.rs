@@ -39,7 +39,8 @@ const RACED: usize = 4;
 /// A hub that is there answers the post-quantum handshake within this time and is never asked for a
 /// classic one.
 const CLASSIC_AFTER: Duration = Duration::from_secs(1);
-/// An attempt that is kept for longer than usual is looked at this often.
+/// An attempt that is kept for longer than usual is looked at this often, also by those who wait
+/// for its end.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Edge {
@@ -261,14 +262,15 @@ impl Edge {
         let links = self.links_of(index);
         self.end_attempts_elsewhere(index, &links, now);
         for socket in links {
-            let dial = &self.slots[index].dial;
-            if dial.is_tried(socket) {
+            if self.slots[index].dial.is_tried(socket) {
                 self.join_classic(index, socket, now);
                 continue;
             }
             if !self.may_begin(socket, now) {
+                self.slots[index].dial.look_at(now + LOOK_AGAIN);
                 continue;
             }
+            let dial = &self.slots[index].dial;
             if dial.may_try(socket, now) {
                 if self.begin_slowly(index, socket, now) {
                     continue;
@@ -347,8 +349,8 @@ impl Edge {
             *dial.stalled.entry(socket).or_default() += 1;
         }
         for (to, id) in stale {
-            let is_slow = self.slow.has(to.0, now);
             self.slow.give_up(to.0, id);
+            let is_slow = self.slow.has(to.0, now);
             let dial = &mut self.slots[index].dial;
             dial.unanswered.insert(to.0);
             dial.failures += 1;

@@ -20,6 +20,7 @@ impl Edge {
         };
         let (index, link) = (conn.role.slot, conn.role.link);
         let up = matches!(conn.role.stage, Stage::Up(_));
+        self.slow.give_up(link, id);
         let dial = &mut self.slots[index].dial;
         if lasting {
             dial.turned_away(id, self.links.keys().copied(), now);

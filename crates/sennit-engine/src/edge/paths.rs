@@ -68,17 +68,18 @@ impl Edge {
             let payload = link.map_or(u16::MAX, |link| link.payload_to(path.remote()));
             path.gate.set_interface(payload);
         }
-        let ready = matches!(conn.role.stage, Stage::Up(_));
-        if !ready || !conn.tunnel.conn.is_multipath_negotiated() {
+        let has_many = conn.tunnel.conn.is_multipath_negotiated();
+        if !matches!(conn.role.stage, Stage::Up(_)) {
             return;
         }
-        if !self.leave_links(index, id, now) {
+        let links = self.links_of(index);
+        if !self.leave_links(index, id, &links, now) || !has_many {
             return;
         }
         self.drop_small_paths(index, id, now);
         self.drop_dead_paths(id, now);
         self.steer_attempts(index, id, now);
-        for socket in self.links_of(index) {
+        for socket in links {
             let Some(conn) = self.node.get(id) else {
                 return;
             };
@@ -222,10 +223,16 @@ impl Edge {
         }
     }
 
-    /// Leaves the links that a class may not use any more; false if that ended its tunnel, because
-    /// no path elsewhere works.
-    fn leave_links(&mut self, index: usize, id: ConnId, now: Instant) -> bool {
-        let (of_class, all) = (self.links_of(index), &self.links);
+    /// Leaves all links but those of its class; false if that ended its tunnel, because no path
+    /// elsewhere works.
+    fn leave_links(
+        &mut self,
+        index: usize,
+        id: ConnId,
+        of_class: &[SocketId],
+        now: Instant,
+    ) -> bool {
+        let all = &self.links;
         let is_left = |socket| all.contains_key(&socket) && !of_class.contains(&socket);
         let Some(conn) = self.node.get_mut(id) else {
             return false;

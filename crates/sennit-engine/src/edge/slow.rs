@@ -5,9 +5,12 @@
 //! what nobody waits for any more. So an attempt that is not answered in time is kept for a while
 //! beside the one that takes its place ([`Dial::late`](super::race::Dial)). Once one is answered
 //! after all, and its round trip takes seconds, the link is *slow*: from then on one class at a
-//! time tries there, at the address that answered, for as long as something arrives.
+//! time tries there, at the address that answered, for as long as something arrives. That goes for
+//! the classes of one worker: others do not hear of it.
 //!
-//! A link that is dead, or whose hub is, answers nothing, and is tried as ever.
+//! A slow link on which nothing is answered any more may be dead, or its hub, or that address of
+//! it; and where attempts are answered in vain, a box may drop large handshakes. So it is tried as
+//! ever then: by all classes, at all addresses, and by classic handshakes beside the others.
 
 use std::{
     collections::BTreeMap,
@@ -27,6 +30,12 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// A handshake on a slow link takes the round trip for this at most, so that it is sent again in
 /// time if it is lost.
 const MOST_RTT: Duration = Duration::from_secs(4);
+/// Round trips in which an attempt on a slow link is answered even if its first packet is lost,
+/// which is sent again after three (RFC 9002 §6.2.2).
+const ROUNDS: u32 = 4;
+/// So many attempts in a row come to nothing on a slow link before it is tried as any other: what
+/// the race has left on it may hold up the first ones for longer than the hub has patience.
+const CHANCES: u32 = 3;
 
 /// The attempt whose turn it is on a slow link.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +48,26 @@ struct Turn {
 
 #[derive(Clone, Copy, Debug)]
 struct Slow {
-    /// The address of the hub that answered there, unless it has fallen silent.
-    remote: Option<SocketAddr>,
+    /// The address of the hub that answered there.
+    remote: SocketAddr,
     rtt: Duration,
     /// When something last arrived there, slowly.
     seen: Instant,
     turn: Option<Turn>,
+    /// The hub has granted a tunnel there, so that what the race had filled the link with is gone.
+    proven: bool,
+    /// How many attempts in a row came to nothing there.
+    failures: u32,
+}
+
+impl Slow {
+    /// How long a hub that is there may take to answer.
+    fn patience(&self) -> Duration {
+        match self.proven {
+            true => (ATTEMPT + ROUNDS * self.rtt).min(LONGEST),
+            false => LONGEST,
+        }
+    }
 }
 
 /// The links that are slow.
@@ -83,16 +106,25 @@ impl SlowLinks {
 
     /// Whether an attempt goes on although it is not complete in the usual time.
     pub(super) fn keeps(&self, link: SocketId, id: ConnId, now: Instant) -> bool {
-        let turn = self.find(link, now).and_then(|slow| slow.turn);
-        turn.filter(|turn| turn.id == id)
-            .is_some_and(|turn| now < turn.heard.unwrap_or(turn.began) + LONGEST)
+        let Some(slow) = self.find(link, now) else {
+            return false;
+        };
+        slow.turn.filter(|turn| turn.id == id).is_some_and(|turn| {
+            let unheard = turn.began + slow.patience();
+            now < turn.heard.map_or(unheard, |heard| heard + LONGEST)
+        })
     }
 
-    /// An attempt there is given up: another address may answer.
+    /// An attempt there came to nothing. If it had the turn, the link may be one like others.
     pub(super) fn give_up(&mut self, link: SocketId, id: ConnId) {
         let slow = self.0.get_mut(&link);
-        if let Some(slow) = slow.filter(|slow| slow.turn.is_some_and(|turn| turn.id == id)) {
-            (slow.turn, slow.remote) = (None, None);
+        let slow = slow.filter(|slow| slow.turn.is_some_and(|turn| turn.id == id));
+        let Some(slow) = slow else { return };
+        let turn = slow.turn.take();
+        slow.failures += 1;
+        let is_silent = slow.proven && turn.is_some_and(|turn| turn.heard.is_none());
+        if is_silent || slow.failures >= CHANCES {
+            self.forget(link);
         }
     }
 
@@ -105,29 +137,42 @@ impl SlowLinks {
         if turn.is_some_and(|turn| now < turn.began + ATTEMPT) {
             self.forget(link);
         } else {
-            slow.seen = now;
+            (slow.seen, slow.proven, slow.failures) = (now, true, 0);
         }
     }
 
-    /// It is this attempt's turn, which began then, or is heard of.
-    fn take_turn(
+    /// It is the turn of this attempt, which begins now.
+    fn begin(&mut self, link: SocketId, id: ConnId, now: Instant) {
+        if let Some(slow) = self.0.get_mut(&link) {
+            slow.turn = Some(Turn {
+                id,
+                began: now,
+                heard: None,
+            });
+        }
+    }
+
+    /// It is the turn of this attempt, which is answered.
+    fn hear(
         &mut self,
         (link, remote): (SocketId, SocketAddr),
         (id, began): (ConnId, Instant),
-        answer: Option<(Instant, Duration)>,
+        (heard, rtt): (Instant, Duration),
     ) {
         let slow = self.0.entry(link).or_insert(Slow {
-            remote: None,
-            rtt: Duration::ZERO,
-            seen: began,
+            remote,
+            rtt,
+            seen: heard,
             turn: None,
+            proven: false,
+            failures: 0,
         });
-        let heard = answer.map(|(heard, _)| heard);
-        slow.turn = Some(Turn { id, began, heard });
-        if let Some((heard, rtt)) = answer {
-            (slow.remote, slow.rtt) = (Some(remote), rtt);
-            slow.seen = slow.seen.max(heard);
-        }
+        (slow.remote, slow.rtt, slow.seen) = (remote, rtt, slow.seen.max(heard));
+        slow.turn = Some(Turn {
+            id,
+            began,
+            heard: Some(heard),
+        });
     }
 }
 
@@ -150,8 +195,7 @@ impl Edge {
             if !is_slow && turn != Some(id) || self.is_others_turn(link, id, now) {
                 continue;
             }
-            let way = (link, remote);
-            self.slow.take_turn(way, (id, began), Some(answer));
+            self.slow.hear((link, remote), (id, began), answer);
             if turn != Some(id) {
                 self.leave_alone(index, (to, id), now);
             }
@@ -172,28 +216,40 @@ impl Edge {
         })
     }
 
+    /// Takes a link for one like others if the connection that has the turn there waits for the
+    /// hub's answer, and has not been heard for long.
+    fn forget_silent(&mut self, link: SocketId, now: Instant) {
+        let slow = self.slow.find(link, now);
+        let Some((turn, patience)) = slow.and_then(|slow| Some((slow.turn?, slow.patience())))
+        else {
+            return;
+        };
+        let Some(conn) = self.node.get(turn.id) else {
+            return;
+        };
+        let waits = matches!(conn.role.stage, Stage::Connected | Stage::Requested(_));
+        let mut heard = conn.paths().iter().map(|path| path.health.heard());
+        if waits && heard.all(|heard| now >= heard + patience) {
+            self.slow.forget(link);
+        }
+    }
+
     /// Whether a handshake may begin on a link: not while another has the turn on a slow one.
-    pub(super) fn may_begin(&self, link: SocketId, now: Instant) -> bool {
+    pub(super) fn may_begin(&mut self, link: SocketId, now: Instant) -> bool {
+        self.forget_silent(link, now);
         let turn = self.slow.turn(link, now);
         turn.is_none_or(|turn| !self.is_pending(turn))
     }
 
     /// Begins one handshake on a slow link; false if it is none.
     pub(super) fn begin_slowly(&mut self, index: usize, link: SocketId, now: Instant) -> bool {
-        let Some(slow) = self.slow.find(link, now).copied() else {
+        let Some(&Slow { remote, .. }) = self.slow.find(link, now) else {
             return false;
-        };
-        let turn = self.slots[index].dial.next_turn(link);
-        let hubs = self.hubs_for(link, 0);
-        let answered = slow.remote.filter(|remote| hubs.contains(remote));
-        let in_turn = || hubs.get(turn.checked_rem(hubs.len())?).copied();
-        let Some(remote) = answered.or_else(in_turn) else {
-            return true;
         };
         let to = (link, remote, Exchange::Usual);
         self.attempt(index, to, now, now);
         if let Some(&(id, _)) = self.slots[index].dial.attempts.get(&to) {
-            self.slow.take_turn((link, remote), (id, now), None);
+            self.slow.begin(link, id, now);
         }
         true
     }
@@ -245,8 +301,7 @@ mod tests {
     fn slow(start: Instant) -> SlowLinks {
         let mut links = SlowLinks::default();
         let answer = (start + 5 * SECOND, 4 * SECOND);
-        let way = (LINK, hub());
-        links.take_turn(way, (ConnId(1), start), Some(answer));
+        links.hear((LINK, hub()), (ConnId(1), start), answer);
         links
     }
 
@@ -269,19 +324,46 @@ mod tests {
         let later = start + 9 * SECOND;
         links.granted(LINK, ConnId(1), later);
         assert!(links.has(LINK, later));
-        links.take_turn((LINK, hub()), (ConnId(2), later), None);
+        links.begin(LINK, ConnId(2), later);
         links.granted(LINK, ConnId(2), later + SECOND);
         assert!(!links.has(LINK, later));
     }
 
     #[test]
-    fn another_address_is_tried_where_the_one_that_answered_falls_silent() {
+    fn a_link_that_carried_a_tunnel_has_a_few_round_trips_for_the_next_answer() {
         let start = Instant::now();
         let mut links = slow(start);
+        let later = start + 9 * SECOND;
+        links.granted(LINK, ConnId(1), later);
+        links.begin(LINK, ConnId(2), later);
+        assert!(links.keeps(LINK, ConnId(2), later + 19 * SECOND));
+        assert!(!links.keeps(LINK, ConnId(2), later + 20 * SECOND));
+        links.give_up(LINK, ConnId(3));
+        assert!(links.has(LINK, later));
         links.give_up(LINK, ConnId(2));
-        assert_eq!(links.0[&LINK].remote, Some(hub()));
-        links.give_up(LINK, ConnId(1));
-        assert_eq!(links.0[&LINK].remote, None);
-        assert!(!links.has(LINK, start + 5 * SECOND + REMEMBERED));
+        assert!(!links.has(LINK, later));
+    }
+
+    #[test]
+    fn a_link_on_which_attempts_come_to_nothing_is_tried_like_others() {
+        let start = Instant::now();
+        let mut links = slow(start);
+        let later = start + 9 * SECOND;
+        for id in (1..4).map(ConnId) {
+            assert!(links.has(LINK, later));
+            links.begin(LINK, id, later);
+            assert!(links.keeps(LINK, id, later + LONGEST - SECOND));
+            links.give_up(LINK, id);
+        }
+        assert!(!links.has(LINK, later));
+    }
+
+    #[test]
+    fn a_link_is_not_taken_for_a_slow_one_for_good() {
+        let start = Instant::now();
+        let heard = start + 5 * SECOND;
+        let links = slow(start);
+        assert!(links.has(LINK, heard + REMEMBERED - SECOND));
+        assert!(!links.has(LINK, heard + REMEMBERED));
     }
 }

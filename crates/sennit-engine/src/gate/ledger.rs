@@ -49,7 +49,29 @@ pub(crate) struct Payload {
     pub(crate) twins: Option<Twins>,
     /// The datagram that it is half of, under reliable delivery: the far end may forget the other
     /// half after it has acknowledged it.
-    pub(crate) half_of: Option<Arc<Bytes>>,
+    pub(crate) half_of: Option<Arc<Whole>>,
+}
+
+/// A datagram that left in two halves, which share it.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    is_taken: AtomicBool,
+}
+
+impl Whole {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self {
+            bytes,
+            is_taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it is taken for the first time: it is sent again in the place of one of its halves,
+    /// and the other one is not missed then.
+    pub(crate) fn take(&self) -> bool {
+        !self.is_taken.swap(true, Relaxed)
+    }
 }
 
 /// Shared by datagrams that are the same and leave at the same time: whether one has arrived. What

@@ -13,10 +13,11 @@ use std::{
 
 use crate::ids::ConnId;
 
-/// Whoever is not granted anything by then is sent away. An edge waits for 4 s for the handshake,
-/// and for as long for the answer.
+/// Whoever is not granted anything by then is sent away. On a link that is not slow an edge waits
+/// for 4 s for the handshake, and for as long for the answer.
 const STRANGER_FOR: Duration = Duration::from_secs(10);
-/// Who answers, but takes seconds for that, has so long: a handshake at 9600 bit/s takes twelve.
+/// Who answers, but takes seconds for that, has so long: a handshake at 9600 bit/s takes twelve. An
+/// edge keeps such an attempt for up to a minute.
 const SLOW_FOR: Duration = Duration::from_secs(40);
 /// The part of the places that is for those whose address is not proven.
 const UNPROVEN: usize = 16;

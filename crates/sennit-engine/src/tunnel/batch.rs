@@ -5,13 +5,13 @@ use std::{iter::zip, sync::Arc, time::Instant};
 use bytes::Bytes;
 
 use super::fitting::Load;
-use crate::gate::{Payload, Twins};
+use crate::gate::{Payload, Twins, Whole};
 
 /// UDP GSO takes at most 64 segments and 64 KB (Linux `UDP_MAX_SEGMENTS`); 40 packets of 1500 fit.
 pub(super) const BATCH: usize = 40;
 
 /// When a datagram was first sent, how often again, its twins in the batch, and what it is half of.
-type History = (Instant, u8, Option<Twins>, Option<Arc<Bytes>>);
+type History = (Instant, u8, Option<Twins>, Option<Arc<Whole>>);
 
 /// Datagrams that leave together, as noq takes them, and the history of each.
 #[derive(Debug, Default)]

@@ -11,7 +11,11 @@ use bytes::Bytes;
 use sennit_core::PathSet;
 
 use super::Tunnel;
-use crate::{gate::Payload, path::Path, pipe::Pipe};
+use crate::{
+    gate::{Payload, Whole},
+    path::Path,
+    pipe::Pipe,
+};
 
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
 pub(super) const FRAMING: u64 = 1 + 8 + 4 + 16 + 3;
@@ -92,7 +96,7 @@ impl Tunnel {
             return;
         };
         let is_reliable = pipe.recovery.is_reliable();
-        let half_of = is_reliable.then(|| Arc::new(payload.bytes));
+        let half_of = is_reliable.then(|| Arc::new(Whole::new(payload.bytes)));
         for bytes in halves {
             self.charge(bytes.len(), paths);
             self.round.batch.push(Payload {

@@ -114,7 +114,8 @@ impl Tunnel {
             (header, Packet { bytes, checksum })
         };
         let packets = payloads.into_iter().filter_map(|payload| {
-            let whole = payload.half_of.as_deref().unwrap_or(&payload.bytes);
+            let whole = payload.half_of.as_deref();
+            let whole = whole.map_or(&payload.bytes, |whole| &whole.bytes);
             let bytes = codec.again(whole, false, payload.first_sent, 0)?;
             let (_, context, content) = codec::split(bytes).ok()?;
             let forgotten = now.saturating_duration_since(payload.first_sent) >= IDLE;
@@ -167,7 +168,12 @@ impl Tunnel {
     }
 
     /// The next datagram to be sent again.
-    fn next_repair(&mut self, pipe: &mut Pipe, slowest: Duration, now: Instant) -> Option<Payload> {
+    fn next_repair(&self, pipe: &mut Pipe, slowest: Duration, now: Instant) -> Option<Payload> {
+        let mut lost = std::iter::from_fn(|| self.next_lost(pipe, slowest, now));
+        lost.find_map(|payload| whole_if_old(payload, now))
+    }
+
+    fn next_lost(&self, pipe: &mut Pipe, slowest: Duration, now: Instant) -> Option<Payload> {
         if let Some(payload) = pipe.recovery.pop() {
             return Some(payload);
         }
@@ -246,19 +252,14 @@ impl Tunnel {
     }
 
     /// What is sent again for a payload: a thin one is whole on a path that carries no packets of
-    /// full size, and where the other end could not restore it; so is half a packet that the other
-    /// end may have forgotten the other half of. `None` if it is malformed.
+    /// full size, and where the other end could not restore it. `None` if it is malformed.
     fn in_form(
         &self,
         pipe: &Pipe,
-        mut payload: Payload,
+        payload: Payload,
         may_be_thin: bool,
         now: Instant,
     ) -> Option<Payload> {
-        let age = now.saturating_duration_since(payload.first_sent);
-        if let Some(whole) = payload.half_of.take_if(|_| age >= SURELY_JOINED) {
-            payload.bytes = whole.as_ref().clone();
-        }
         let Some(codec) = self.codec() else {
             return Some(payload);
         };
@@ -301,6 +302,17 @@ impl Tunnel {
     }
 }
 
+/// What is sent again for a datagram: the whole that it is half of, where the other end may have
+/// forgotten the other half; nothing if that half has become the whole already.
+fn whole_if_old(mut payload: Payload, now: Instant) -> Option<Payload> {
+    let age = now.saturating_duration_since(payload.first_sent);
+    let Some(whole) = payload.half_of.take_if(|_| age >= SURELY_JOINED) else {
+        return Some(payload);
+    };
+    payload.bytes = whole.bytes.clone();
+    whole.take().then_some(payload)
+}
+
 /// The smoothed round trip of a path, without what it has just grown by.
 fn usual_rtt(path: &Path) -> Duration {
     let least = path.gate.min_rtt().unwrap_or_default();
@@ -319,4 +331,38 @@ fn queued((header, packet): (Header, Packet)) -> (u32, Queued) {
         returned: false,
     };
     (header.seq, queued)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::gate::Whole;
+
+    /// What becomes of both halves of a packet that are lost after this time.
+    fn again(after: Duration) -> Vec<Bytes> {
+        let first_sent = Instant::now();
+        let whole = Arc::new(Whole::new(Bytes::from_static(b"both")));
+        let halves = ["bo", "th"].map(|half| Payload {
+            bytes: half.into(),
+            first_sent,
+            repeats: 0,
+            twins: None,
+            half_of: Some(whole.clone()),
+        });
+        let now = first_sent + after;
+        let again = halves
+            .into_iter()
+            .filter_map(|half| whole_if_old(half, now));
+        again.map(|payload| payload.bytes).collect()
+    }
+
+    /// Each half became the whole, and on a small path those left in four halves.
+    #[test]
+    fn two_halves_that_are_lost_late_are_one_packet_again() {
+        let just_before = SURELY_JOINED - Duration::from_millis(1);
+        assert_eq!(again(just_before), ["bo", "th"]);
+        assert_eq!(again(SURELY_JOINED), ["both"]);
+    }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::BytesMut;
 use sennit_core::Policy;
-use sennit_engine::{EdgeEvent, HubEvent};
+use sennit_engine::{EdgeEvent, HubEvent, Plan};
 use sennit_netem::{Bitrate, Config};
 use sennit_sim::{Authority, EDGE, LinkSpec, SERVER, World, udp};
 
@@ -131,6 +131,24 @@ fn a_request_whose_handshake_is_never_complete_takes_no_tunnel_over() {
     assert!(world.edge.status()[0].up);
     assert_eq!(requests(&world), 3, "both links asked at once");
     assert_eq!(ups(&world), 2, "one of them has a tunnel");
+}
+
+/// What was asked by a late attempt went on telling the hub of the config before, while those that
+/// took its place asked for nothing yet: tickets were used up.
+#[test]
+fn a_reload_ends_what_a_late_attempt_has_asked_for() {
+    let mut world = World::new(&[link(50)], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(1));
+    world.hub.close(world.now());
+    assert!(world.run_until(SECOND, |world| !world.edge.status()[0].up));
+    world.blackhole(0, true);
+    world.run(SECOND * 10);
+    assert_eq!(world.edge.tunnels(), 2, "a late attempt beside another one");
+    world.share(Plan {
+        asked: true,
+        ..Plan::default()
+    });
+    assert!(world.run_until(MS * 1500, |world| world.edge.tunnels() == 1));
 }
 
 /// How often the hub was asked for a tunnel.

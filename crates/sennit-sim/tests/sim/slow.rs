@@ -12,14 +12,18 @@ use crate::{BOTH, MS, SECOND, link};
 
 const CLASSES: [&str; 3] = ["voice", "bulk", "rest"];
 
-/// A world of so many classes whose edge is told an address of the hub, beside the right one, from
-/// which nobody answers.
+/// An address of the hub beside the right one.
+fn other() -> SocketAddr {
+    "203.0.113.99:443".parse().expect("an address")
+}
+
+/// A world of so many classes whose edge is told another address of the hub, from which nobody
+/// answers.
 fn world(links: &[&str], classes: usize) -> World {
     let links: Vec<_> = links.iter().map(|text| link(text)).collect();
     let classes = CLASSES[..classes].iter();
     let classes = classes.map(|name| class(name, Policy::Bond)).collect();
-    let dead: SocketAddr = "203.0.113.99:443".parse().expect("an address");
-    World::with_classes_and_dead_hubs(&links, classes, &[dead], 1, Instant::now())
+    World::with_classes_and_dead_hubs(&links, classes, &[other()], 1, Instant::now())
 }
 
 /// When all classes are up.
@@ -41,6 +45,67 @@ fn all_classes_come_up_over_links_that_take_seconds_for_a_handshake() {
         println!("{links:?}: {took:?}");
         assert!(took.is_some(), "{links:?}: {:#?}", world.edge_events);
     }
+}
+
+/// Has the hub at its other address from now on, and loses what is sent to the one that answered.
+fn move_hub(world: &mut World) {
+    world.more_hubs.push(other());
+    world.lost_to = Some(world.edge.status()[0].paths[0].remote);
+}
+
+/// How long it takes until the hub has a tunnel, of an edge that sends a packet each second.
+fn back_after(world: &mut World, limit: u32) -> Option<Duration> {
+    let began = world.now();
+    let has_tunnel = |world: &mut World| world.hub.status().iter().any(|tunnel| tunnel.up);
+    (0..limit).find(|&number| {
+        world.send_from_edge(&udp(EDGE, SERVER, 7, number, 60));
+        world.run_until(SECOND, has_tunnel)
+    })?;
+    Some(world.now() - began)
+}
+
+/// The address that had answered was asked alone, for a minute.
+#[test]
+fn another_address_is_tried_soon_where_the_one_that_answered_is_gone() {
+    for text in ["0.032/40", "0.0096/300"] {
+        let mut world = world(&[text], 1);
+        assert!(all_up(&mut world, SECOND * 120).is_some());
+        move_hub(&mut world);
+        world.restart_hub();
+        let took = back_after(&mut world, 50);
+        println!("{text}: {took:?}");
+        assert!(took.is_some(), "{text}: {:?}", world.edge.status());
+    }
+}
+
+/// A connection that waited for the hub's answer kept others from its link for a minute.
+#[test]
+fn a_hub_that_is_gone_before_its_answer_is_not_waited_for() {
+    let mut world = world(&["0.0096/300"], 1);
+    assert!(all_up(&mut world, SECOND * 120).is_some());
+    world.restart_hub();
+    let asks = |world: &mut World| {
+        let status = &world.edge.status()[0];
+        !status.up && !status.paths.is_empty()
+    };
+    assert!(world.run_until(SECOND * 60, asks));
+    move_hub(&mut world);
+    world.restart_hub();
+    let took = back_after(&mut world, 50);
+    println!("{took:?}");
+    assert!(took.is_some(), "{:?}", world.edge.status());
+}
+
+/// A link that was slow was tried by post-quantum handshakes alone.
+#[test]
+fn a_slow_link_with_a_box_that_drops_large_hellos_is_up_again_by_a_classic_one() {
+    let mut world = World::with_hello_boxes(&[link("0.032/300")], &[0], true, 1, Instant::now());
+    let took = all_up(&mut world, SECOND * 120);
+    assert!(took.is_some(), "{:?}", world.edge.status());
+    world.restart_hub();
+    let took = back_after(&mut world, 80);
+    println!("{took:?}");
+    assert!(took.is_some(), "{:?}", world.edge.status());
 }
 
 /// Whether a path is up at both ends, by the name of its link.

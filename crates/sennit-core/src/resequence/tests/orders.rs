@@ -237,8 +237,15 @@ impl<'a> Run<'a> {
     }
 
     fn compare(&self) {
-        for (flow, released) in self.flows.iter().zip(&self.released) {
-            assert_eq!(*released, flow.released, "{:?} {:?}", self.case, self.came);
+        let story = (self.case, self.came);
+        for ((flow, released), index) in self.flows.iter().zip(&self.released).zip(0..) {
+            assert_eq!(*released, flow.released, "{story:?}");
+            let found = &self.resequencer.flows[&index];
+            let since = found.gap().map(|gap| gap.since);
+            assert_eq!(since, flow.since(), "{story:?}");
+            let first = found.held.iter().position(Option::is_some);
+            let first = first.map(|ahead| found.next + ahead as i64);
+            assert_eq!(found.first, first, "{story:?}");
         }
     }
 }
