@@ -468,6 +468,7 @@ mod tests {
                 "varying-link",
                 "loss-table",
                 "rtt",
+                "fec-cost",
             ];
             let file = with_variants.iter().find(|file| name.starts_with(**file));
             let path = format!("{directory}/{}.toml", file.unwrap_or(&name));

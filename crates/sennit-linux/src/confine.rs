@@ -14,7 +14,10 @@
 mod calls;
 mod files;
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use rustix::{
     process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit},
@@ -57,7 +60,11 @@ pub struct Held {
 /// ([`crate::helper`]) changes the network; files are written at or below `writable` only. Paths
 /// that are not there are passed over.
 pub fn process(writable: &[PathBuf]) -> Held {
-    let mut held = give_up_all_but(PORTS | FILES);
+    let mut kept = PORTS | FILES;
+    if !allow_nice() {
+        kept |= CapabilitySet::SYS_NICE;
+    }
+    let mut held = give_up_all_but(kept);
     match files::write_only_in(writable) {
         Ok(()) => held.files = true,
         Err(why) => held.missing.push(format!("landlock: {why}")),
@@ -70,7 +77,7 @@ pub fn helper() -> Held {
     give_up_all_but(NETWORK | FILES)
 }
 
-fn give_up_all_but(mut kept: CapabilitySet) -> Held {
+fn give_up_all_but(kept: CapabilitySet) -> Held {
     let mut missing = Vec::new();
     let mut holds = |what: &str, outcome: Result<(), String>| {
         let outcome = outcome.map_err(|why| missing.push(format!("{what}: {why}")));
@@ -80,9 +87,6 @@ fn give_up_all_but(mut kept: CapabilitySet) -> Held {
     // What it has in memory is in no file, and of no debugger but root's.
     let dumps = set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from);
     holds("no core dumps", dumps.map_err(text));
-    if !allow_nice() {
-        kept |= CapabilitySet::SYS_NICE;
-    }
     let no_new_privs = set_no_new_privs(true).map_err(io::Error::from);
     let bounded = bound(kept).and_then(|()| keep(kept));
     Held {
@@ -111,6 +115,15 @@ pub fn carry_packets() -> Result<(), String> {
 /// If the kernel has no landlock.
 pub fn write_nothing() -> Result<(), String> {
     files::write_only_in(&[])
+}
+
+/// For a thread that changes the network, and keeps records of that in `records`. What it lacks for
+/// that is no reason not to go on.
+pub(crate) fn change_the_network_only(records: &Path) {
+    let writable = [Path::new(files::SWITCHES), records, Path::new("/dev/null")];
+    if let Err(why) = files::write_only_in(&writable.map(PathBuf::from)) {
+        tracing::debug!(why, "what changes the network may write anywhere");
+    }
 }
 
 /// For a thread that serves people or files and leaves the network as it is.

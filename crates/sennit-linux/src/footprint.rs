@@ -60,11 +60,13 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
 }
 
 /// Removes what a daemon with `device` left behind, but what was unreachable without a tunnel stays
-/// so, and so do the nftables table and the kernel's switches; fails if it still runs.
-pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<(), Error> {
+/// so, and is the result; so do the nftables table and the kernel's switches. Fails if it still
+/// runs.
+pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<Vec<Prefix>, Error> {
     privilege::require_net_admin()?;
     let blocked = Routing::open(device)?.find_blocked()?;
-    Footprint::begin_blocking(device, directory, &blocked)?.remove_for_restart()
+    Footprint::begin_blocking(device, directory, &blocked)?.remove_for_restart()?;
+    Ok(blocked)
 }
 
 impl Footprint {

@@ -28,6 +28,7 @@ use std::{
 use sennit_packet::Prefix;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use self::line::Hook;
 pub(crate) use self::line::Line;
 use crate::{DeviceName, Error, error::Doing};
 
@@ -36,7 +37,10 @@ static HELPER: OnceLock<Helper> = OnceLock::new();
 
 /// Another process, and the socket that it hears orders by.
 #[derive(Debug)]
-pub(crate) struct Helper(Mutex<Line>);
+pub(crate) struct Helper {
+    line: Mutex<Line>,
+    hook: Hook,
+}
 
 /// What a helper may be asked for, beside the orders of a footprint.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,10 +68,11 @@ pub(crate) enum Task {
         queues: usize,
         first: bool,
     },
-    /// The TUN device is up; the answer is its interface index.
+    /// The TUN device, which has a queue, is up; the answer is its interface index.
     Raise { device: DeviceName, mtu: u32 },
-    /// Name servers, of which the host is told as wished by the socket that goes with this.
-    TellNames { device: DeviceName },
+    /// The host is told of name servers behind the footprint's device, as wished by the socket that
+    /// goes with this.
+    TellNames,
     /// Answered with [`crate::forward_blockers`].
     ForwardBlockers,
 }
@@ -83,7 +88,9 @@ pub fn engage(arguments: &[&str]) -> Result<Child, Error> {
         .args(arguments)
         .stdin(Stdio::from(OwnedFd::from(theirs)));
     let child = command.spawn().doing(|| "start the helper".into())?;
-    if HELPER.set(Helper(Mutex::new(ours))).is_err() {
+    let hook = ours.end()?;
+    let line = Mutex::new(ours);
+    if HELPER.set(Helper { line, hook }).is_err() {
         tracing::error!("a process has one helper");
     }
     Ok(child)
@@ -92,7 +99,7 @@ pub fn engage(arguments: &[&str]) -> Result<Child, Error> {
 /// Ends the helper. What it keeps of a footprint that is not removed stays on the host.
 pub fn dismiss() {
     if let Some(helper) = engaged() {
-        helper.line().hang_up();
+        helper.hook.hang_up();
     }
 }
 
@@ -108,10 +115,7 @@ impl Helper {
         task: &Task,
         about: Option<BorrowedFd<'_>>,
     ) -> Result<T, Error> {
-        self.line().ask(task, about)
-    }
-
-    fn line(&self) -> std::sync::MutexGuard<'_, Line> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        line.ask(task, about)
     }
 }

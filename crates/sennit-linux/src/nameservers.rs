@@ -48,14 +48,14 @@ pub(crate) enum Wish {
 }
 
 impl NameServers {
-    /// Takes over from an earlier run with this device: what that left behind is put back.
+    /// Takes over from an earlier run with this device, which is that of the footprint: what that
+    /// left behind is put back.
     pub fn begin(device: &DeviceName) -> Result<Self, Error> {
         let Some(helper) = helper::engaged() else {
             return Ok(Self(Keeper::Own(Box::new(Host::new(device)))));
         };
         let (ours, theirs) = Line::pair()?;
-        let device = device.clone();
-        helper.ask::<()>(&Task::TellNames { device }, Some(theirs.as_fd()))?;
+        helper.ask::<()>(&Task::TellNames, Some(theirs.as_fd()))?;
         Ok(Self(Keeper::Helper(ours)))
     }
 

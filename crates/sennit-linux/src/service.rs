@@ -16,7 +16,7 @@ use serde_json::Value;
 use socket2::Socket;
 
 use crate::{
-    Error, Instance,
+    ClassRoute, DeviceName, Error, Instance, MAX_ROUTED_CLASSES, confine,
     error::Doing,
     footprint::{Holding, Order},
     forward_blockers,
@@ -25,14 +25,15 @@ use crate::{
     udp::{self, LinkBinding},
 };
 
-/// Interface indices of the TUN devices that were attached.
+/// Interface indices of the TUN devices that are up.
 type Devices = Arc<Mutex<BTreeSet<u32>>>;
 
 /// Does what the daemon at the other end of `socket` asks for, until that ends.
 pub fn serve(socket: OwnedFd) -> io::Result<()> {
     let mut line = Line::from(socket);
     let mut helper = Service::default();
-    while let Some((text, about)) = line.receive()? {
+    // A daemon that was killed may have left an answer unread, which is an error here.
+    while let Ok(Some((text, about))) = line.receive() {
         let task: Task = serde_json::from_slice(&text)?;
         line.send(&helper.handle(task, about), None)?;
     }
@@ -41,9 +42,11 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
 
 #[derive(Debug, Default)]
 struct Service {
+    /// That of the one footprint, once it was begun.
+    begun: Option<DeviceName>,
+    /// Those that have a queue.
+    attached: BTreeSet<DeviceName>,
     devices: Devices,
-    /// There is one footprint.
-    has_begun: bool,
 }
 
 impl Service {
@@ -54,12 +57,15 @@ impl Service {
                 directory,
                 blocked,
             } => {
-                if std::mem::replace(&mut self.has_begun, true) {
+                if self.begun.replace(device.clone()).is_some() {
                     return Err(refused("begin a second footprint"));
                 }
                 let holding = Holding::begin(&device, &directory, &blocked)?;
                 let (line, devices) = (Line::from(needed(about)?), Arc::clone(&self.devices));
-                apart("footprint", move || follow(holding, line, &devices))?;
+                apart("footprint", move || {
+                    confine::change_the_network_only(&directory);
+                    follow(holding, line, &devices);
+                })?;
             }
             Task::BindToLink {
                 device,
@@ -79,13 +85,21 @@ impl Service {
                 device,
                 queues,
                 first,
-            } => tun::make_queue(&File::from(needed(about)?), &device, queues, first)?,
+            } => {
+                tun::make_queue(&File::from(needed(about)?), &device, queues, first)?;
+                self.attached.insert(device);
+            }
             Task::Raise { device, mtu } => {
+                if !self.attached.contains(&device) {
+                    return Err(refused("bring up a device of others"));
+                }
                 let index = tun::raise(&device, mtu)?;
                 lock(&self.devices).insert(index);
                 return written(index);
             }
-            Task::TellNames { device } => {
+            Task::TellNames => {
+                let device = self.begun.clone();
+                let device = device.ok_or_else(|| refused("tell names without a footprint"))?;
                 let line = Line::from(needed(about)?);
                 apart("names", move || nameservers::serve(&device, line))?;
             }
@@ -140,8 +154,15 @@ fn permit(order: &Order, devices: &Devices) -> Result<(), Error> {
         Order::LoosenReversePath(name) if !is_plain(name) => {
             Err(refused("loosen what is no interface"))
         }
+        Order::Route { classes, .. } if !classes.iter().all(has_table) => {
+            Err(refused("route in tables of others"))
+        }
         _ => Ok(()),
     }
+}
+
+fn has_table(class: &ClassRoute) -> bool {
+    class.class < usize::from(MAX_ROUTED_CLASSES)
 }
 
 /// Whether an interface can have this name, as a part of a path.
@@ -199,20 +220,27 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_does_nothing_without_a_descriptor_and_nothing_by_marks_of_others() {
+    fn a_helper_does_nothing_without_a_descriptor_and_nothing_to_marks_and_devices_of_others() {
         let bind = |mark| Task::BindToLink {
             device: "lo".into(),
             address: [127, 0, 0, 1].into(),
             mark: Some(mark),
+        };
+        let raise = Task::Raise {
+            device: "lo".parse().unwrap(),
+            mtu: 1280,
         };
         let answers = ask(&[
             (Task::Mark(0x1234), true),
             (bind(0x1234), true),
             (Task::Mark(0x5300_0000), false),
             (Task::GrowBuffers, false),
+            (Task::TellNames, true),
+            (raise, true),
         ]);
 
-        for (answer, said) in answers.into_iter().zip(["mark", "mark", "descr", "descr"]) {
+        let reasons = ["mark", "mark", "descr", "descr", "footprint", "device"];
+        for (answer, said) in answers.into_iter().zip(reasons) {
             let Err(Error::Os { doing, source }) = answer else {
                 panic!("{said}: {answer:?}");
             };
@@ -257,6 +285,16 @@ mod tests {
             assert!(!is_permitted(loosen(name)), "{name}");
         }
         assert!(is_permitted(Order::Forward(Family::V4)));
+        let route = |class| Order::Route {
+            routes: Vec::new(),
+            classes: vec![ClassRoute {
+                class,
+                device: 7,
+                only: crate::netlink::Selector::default(),
+            }],
+        };
+        assert!(is_permitted(route(usize::from(MAX_ROUTED_CLASSES) - 1)));
+        assert!(!is_permitted(route(usize::from(MAX_ROUTED_CLASSES))));
     }
 
     #[test]

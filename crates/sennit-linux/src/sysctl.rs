@@ -17,6 +17,8 @@ use std::{
 
 use crate::{DeviceName, Draft, Error, error::Doing, instance::is_running};
 
+/// Where all switches are that a daemon sets.
+const SET: [&str; 2] = ["net/ipv4/", "net/ipv6/"];
 const SUFFIX: &str = ".sysctl";
 const LOCK: &str = "sysctl.lock";
 
@@ -133,6 +135,10 @@ impl Sysctls {
         for claim in &self.claims {
             text.push_str(&claim.line());
         }
+        // A link leads where somebody else wants.
+        if file.is_symlink() {
+            let _ = fs::remove_file(&file);
+        }
         Draft::begin(&file)
             .and_then(|draft| draft.finish(&text))
             .doing(|| format!("write {}", file.display()))
@@ -222,7 +228,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
     const OURS: u32 = 0o600;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(OURS);
-    let file = options.open(path)?;
+    let file = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
     // An older version made it readable for all.
     file.set_permissions(Permissions::from_mode(OURS))?;
     Ok(file)
@@ -236,7 +242,9 @@ impl Claim {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ').map(str::to_owned);
         let (key, before, ours) = (words.next()?, words.next()?, words.next()?);
-        let inside = !key.starts_with('/') && !key.split('/').any(|part| part == "..");
+        // Who can write this file is not to set others by it.
+        let ours_to_set = SET.iter().any(|place| key.starts_with(place));
+        let inside = ours_to_set && !key.split('/').any(|part| part == "..");
         inside.then_some(Self { key, before, ours })
     }
 }
@@ -283,6 +291,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_in_the_way_as_a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let theirs = folder.path().join("theirs");
+        fs::write(&theirs, "theirs").unwrap();
+        std::os::unix::fs::symlink(&theirs, folder.path().join(LOCK)).unwrap();
+        assert!(open_lock(&folder.path().join(LOCK)).is_err());
+
+        let directory = folder.path().join("records");
+        fs::create_dir(&directory).unwrap();
+        let mut switches = Sysctls::open(&directory, &"sennit0".parse().unwrap()).unwrap();
+        let record = switches.file(&switches.device);
+        std::os::unix::fs::symlink(&theirs, &record).unwrap();
+        switches.claims.push(Claim {
+            key: "net/ipv4/ip_forward".into(),
+            before: "0".into(),
+            ours: "1".into(),
+        });
+        switches.save().unwrap();
+
+        assert!(record.is_file() && !record.is_symlink());
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    }
+
+    #[test]
     fn the_lock_leaves_no_file_behind_and_keeps_daemons_apart_all_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let (there, counter) = (folder.path().join(LOCK), folder.path().join("counter"));
@@ -317,6 +349,8 @@ mod tests {
             "a b",
             "../../etc/passwd 0 1",
             "/etc/passwd 0 1",
+            "kernel/modprobe /tmp/mine /sbin/modprobe",
+            "net/ipv4/../../kernel/modprobe /tmp/mine /sbin/modprobe",
         ] {
             assert_eq!(Claim::parse(line), None, "{line}");
         }

@@ -13,7 +13,7 @@ const FILES: ABI = ABI::V3;
 
 /// Kernel switches of the network. The directory is held open, because a rule is about the inode
 /// that the kernel has for it now, and one in `/proc` is forgotten when nobody uses it.
-const SWITCHES: &str = "/proc/sys/net";
+pub(super) const SWITCHES: &str = "/proc/sys/net";
 static HELD_OPEN: OnceLock<Option<File>> = OnceLock::new();
 
 /// The calling thread, and all that it starts, writes at or below these paths only, and sends

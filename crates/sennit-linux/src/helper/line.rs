@@ -65,7 +65,10 @@ impl Line {
         about: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
-        let length = u32::try_from(text.len()).map_err(io::Error::other)?;
+        if text.len() > LONGEST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let length = text.len() as u32;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let about: Vec<BorrowedFd<'_>> = about.into_iter().collect();
@@ -107,7 +110,18 @@ impl Line {
         Ok(Some((text, about)))
     }
 
-    /// Neither end hears anything any more.
+    /// What ends it for both ends, whoever uses it.
+    pub(super) fn end(&self) -> Result<Hook, Error> {
+        let hook = self.0.try_clone();
+        Ok(Hook(hook.doing(|| "copy a descriptor".into())?))
+    }
+}
+
+/// Ends a line while somebody may wait for an answer there.
+#[derive(Debug)]
+pub(super) struct Hook(UnixStream);
+
+impl Hook {
     pub(super) fn hang_up(&self) {
         // It may have ended.
         let _ = self.0.shutdown(Shutdown::Both);

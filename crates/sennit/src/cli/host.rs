@@ -122,7 +122,7 @@ fn cleanup_device(device: &DeviceName, keep_block: bool) -> Result<(), Failure> 
     let directory = Path::new(config::RUN_DIRECTORY);
     let (cleaned, but) = match keep_block {
         true => (
-            sennit_linux::cleanup_but_block(device, directory),
+            sennit_linux::cleanup_but_block(device, directory).map(drop),
             ", but what it had made unreachable or translated, and switches of the kernel",
         ),
         false => (sennit_linux::cleanup(device, directory), ""),

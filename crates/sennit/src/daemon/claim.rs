@@ -104,9 +104,9 @@ impl Last {
 }
 
 /// Takes from the host what an earlier daemon with this state had added to it if its device was
-/// another one. First, `hold` makes unreachable what is to stay so. Nobody else would clean up: the
-/// numbers of all that is on the host follow from the name of the device. To be called before the
-/// process gives up its rights.
+/// another one. If that has left something unreachable, `hold` first makes so what is to be. Nobody
+/// else would clean up: the numbers of all that is on the host follow from the name of the device.
+/// To be called before the process gives up its rights.
 pub(super) fn clean_up_before(
     state: &Path,
     role: &str,
@@ -128,7 +128,7 @@ pub(super) fn clean_up_before(
         cleaned => cleaned.map_err(Failure::from),
     };
     let cleaned = cleaned
-        .and_then(|()| hold())
+        .and_then(|left| if left.is_empty() { Ok(()) } else { hold() })
         .and_then(|()| Ok(sennit_linux::cleanup(&earlier, directory)?));
     nameservers::restore(&earlier);
     match cleaned {

@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use sennit_linux::{confine, helper};
@@ -16,6 +17,10 @@ use crate::exit::Failure;
 
 /// By this word the program runs as a helper.
 pub(crate) const COMMAND: &str = "helper";
+
+/// What it does last may take so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs until this is dropped, unless it is killed.
 #[derive(Debug)]
@@ -66,7 +71,15 @@ impl Drop for Helper {
             let _ = process.wait();
         }
         if let Some(watch) = self.watch.take() {
-            let _ = watch.join();
+            let deadline = Instant::now() + PATIENCE;
+            while !watch.is_finished() && Instant::now() < deadline {
+                thread::sleep(LOOK);
+            }
+            if watch.is_finished() {
+                let _ = watch.join();
+            } else {
+                tracing::warn!("the helper waits for a command; it ends after that");
+            }
         }
     }
 }

@@ -271,6 +271,26 @@ fn a_restart_with_another_device_leaves_nothing_of_the_earlier_one() {
 }
 
 #[test]
+fn a_start_that_fails_with_another_device_blocks_nothing_that_was_open() {
+    let Some(world) = without_hub() else { return };
+    let host = world.host(Role::Edge);
+    let mut edge = start(&world, "");
+    assert!(edge.stop().success());
+    assert!(is_open(host), "it was stopped");
+    let config = world.edge_config(&Edge::default());
+    world.write(
+        "van.toml",
+        &config.replace("device = 'van'", "device = 'bus'"),
+    );
+    host.exec(&["ip", "link", "add", "bus", "type", "veth"])
+        .unwrap();
+
+    edge.start_again();
+    assert!(!edge.wait_for_exit().success(), "an interface has its name");
+    assert!(is_open(host));
+}
+
+#[test]
 fn leaks_may_be_allowed() {
     let Some(world) = without_hub() else { return };
 

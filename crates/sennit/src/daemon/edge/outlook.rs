@@ -99,7 +99,7 @@ impl Outlook {
             });
             slot.post(Letter::Probed(verdicts));
         };
-        // Its sockets keep to links, which a packet thread may not ask of them.
+        // It opens sockets, which a packet thread may not.
         let started = host.ask(move |_| thread::Builder::new().name("probe".into()).spawn(probe));
         if let Err(error) = started {
             tracing::warn!(%error, "cannot look why there is no tunnel");
