@@ -11,7 +11,6 @@ use std::{
     thread,
 };
 
-use serde::Serialize;
 use serde_json::Value;
 use socket2::Socket;
 
@@ -23,6 +22,7 @@ use crate::{
     helper::{Line, Task},
     nameservers, tun,
     udp::{self, LinkBinding},
+    wire,
 };
 
 /// Interface indices of the TUN devices that are up.
@@ -95,7 +95,7 @@ impl Service {
                 }
                 let index = tun::raise(&device, mtu)?;
                 lock(&self.devices).insert(index);
-                return written(index);
+                return wire::value(index);
             }
             Task::TellNames => {
                 let device = self.begun.clone();
@@ -103,7 +103,7 @@ impl Service {
                 let line = Line::from(needed(about)?);
                 apart("names", move || nameservers::serve(&device, line))?;
             }
-            Task::ForwardBlockers => return written(forward_blockers()?),
+            Task::ForwardBlockers => return wire::value(forward_blockers()?),
         }
         Ok(Value::Null)
     }
@@ -187,10 +187,6 @@ fn refused(doing: &str) -> Error {
         doing: doing.into(),
         source: io::ErrorKind::PermissionDenied.into(),
     }
-}
-
-fn written(answer: impl Serialize) -> Result<Value, Error> {
-    serde_json::to_value(answer).doing(|| "write an answer".into())
 }
 
 fn lock(devices: &Devices) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {

@@ -1,4 +1,14 @@
-//! How types of other crates are written in orders to the helper.
+//! How orders to the helper are written, and its answers.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Error, error::Doing};
+
+/// An answer, whatever it is.
+pub(crate) fn value(answer: impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(answer).doing(|| "write an answer".into())
+}
 
 /// A prefix.
 pub(crate) mod prefix {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use sennit_packet::Prefix;
 use serde_json::Value;
 
-use super::order::{self, End, Order};
+use super::{End, Order};
 use crate::{
     ClassRoute, DeviceName, Error, Rules, TunnelRoute,
     instance::InstanceLock,
@@ -19,6 +19,7 @@ use crate::{
     privilege,
     routing::Routing,
     sysctl::{self, Sysctls},
+    wire,
 };
 
 /// Descriptors held for taking everything away: `nft` needs three pipes, and then a switch of the
@@ -82,13 +83,13 @@ impl Holding {
             Order::RouteLink { link, interface } => self.route_link(link, &interface)?,
             Order::UnrouteLink(link) => self.unroute_link(link)?,
             Order::Route { routes, classes } => self.route_into_classes(routes, classes)?,
-            Order::KeepOutside => return order::write(self.keep_outside()?),
+            Order::KeepOutside => return wire::value(self.keep_outside()?),
             Order::RefreshRoutes => self.refresh_routes()?,
-            Order::Networks => return order::write(self.networks()?),
+            Order::Networks => return wire::value(self.networks()?),
             Order::SetAddresses { index, addresses } => self.set_addresses(index, &addresses)?,
             Order::Forward(family) => self.forward(family)?,
             Order::SetRules(rules) => self.set_rules(&rules)?,
-            Order::RestoreRules => return order::write(self.restore_rules()?),
+            Order::RestoreRules => return wire::value(self.restore_rules()?),
             Order::SilenceRedirects => self.silence_redirects()?,
             Order::LoosenReversePath(interface) => self.loosen_reverse_path(&interface)?,
             Order::End(_) => {}

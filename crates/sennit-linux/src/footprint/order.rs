@@ -63,10 +63,6 @@ impl Order {
     }
 }
 
-pub(super) fn write(answer: impl Serialize) -> Result<Value, Error> {
-    serde_json::to_value(answer).doing(|| "write an answer".into())
-}
-
 pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Error> {
     serde_json::from_value(answer).doing(|| "read an answer".into())
 }
